@@ -62,12 +62,7 @@ impl Bed {
 
     fn join(&self, pane: &str, command: Option<&str>) {
         let binding = self.tmux.server.bind(pane).expect("a binding");
-        let entry = PaneEntry {
-            agent: name("worker"),
-            mailbox: name("worker"),
-            provider: "shell".to_owned(),
-            binding: binding.clone(),
-        };
+        let entry = PaneEntry::new(name("worker"), name("worker"), "shell", binding.clone());
         panes::write(&self.project.panes(), &entry).expect("a place");
         let changed = self.roster.change(&name("worker"), |current| {
             let new = Member::new(name("worker"), name("worker"), "shell", SystemClock.wall());

@@ -60,7 +60,7 @@ impl Bed {
     fn bind(&self) {
         let binding = self.tmux.server.bind("%0").unwrap();
         let provider = "shell".to_owned();
-        let entry = PaneEntry { agent: worker(), mailbox: worker(), provider, binding };
+        let entry = PaneEntry::new(worker(), worker(), provider, binding);
         panes::write(&self.project.panes(), &entry).unwrap();
         let roster = self.project.roster();
         roster

@@ -74,7 +74,7 @@ impl Bed {
     fn bind(&self, provider: &str) {
         let binding = self.tmux.server.bind("%0").unwrap();
         let provider = provider.to_owned();
-        let entry = PaneEntry { agent: dispatch(), mailbox: dispatch(), provider, binding };
+        let entry = PaneEntry::new(dispatch(), dispatch(), provider, binding);
         panes::write(&self.project.panes(), &entry).unwrap();
     }
 

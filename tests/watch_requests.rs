@@ -202,11 +202,6 @@ fn bind(bed: &Bed, agent: &Name) {
     let binding: Binding = serde_json::from_value(binding).unwrap();
     let directory = bed.state().join("panes");
     std::fs::create_dir_all(&directory).unwrap();
-    let entry = PaneEntry {
-        agent: agent.clone(),
-        mailbox: agent.clone(),
-        provider: "shell".to_owned(),
-        binding,
-    };
+    let entry = PaneEntry::new(agent.clone(), agent.clone(), "shell", binding);
     panes::write(&directory, &entry).unwrap();
 }

@@ -172,12 +172,8 @@ impl Queue {
     }
 
     fn bind(&self, tmux: &Tmux, mailbox: &Name, pane: &str) -> Outcome<()> {
-        let entry = PaneEntry {
-            agent: mailbox.clone(),
-            mailbox: mailbox.clone(),
-            provider: "shell".to_owned(),
-            binding: tmux.server.bind(pane)?,
-        };
+        let entry =
+            PaneEntry::new(mailbox.clone(), mailbox.clone(), "shell", tmux.server.bind(pane)?);
         Ok(panes::write(&self.home.join(".ensemble/panes"), &entry)?)
     }
 

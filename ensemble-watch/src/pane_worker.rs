@@ -295,7 +295,7 @@ mod tests {
         };
         let agent = Name::new("w1").unwrap();
         let (mailbox, provider) = (agent.clone(), "shell".to_owned());
-        let entry = PaneEntry { agent, mailbox, provider, binding };
+        let entry = PaneEntry::new(agent, mailbox, provider, binding);
         let profile = Profiles::embedded().unwrap().get("shell").unwrap();
         let text = Some(NudgeText::new(": mail").unwrap());
         let sessions = Sessions::open(locks);

@@ -94,7 +94,7 @@ impl Arena {
         project.ensure_state().expect("a state directory");
         let binding = self.tmux.server.bind("%0").expect("a binding");
         let (agent, mailbox) = (name("dispatch"), name("dispatch"));
-        let entry = PaneEntry { agent, mailbox, provider: "shell".to_owned(), binding };
+        let entry = PaneEntry::new(agent, mailbox, "shell", binding);
         panes::write(&project.panes(), &entry).expect("written");
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, ReservedName, yaml};
 use ensemble_core::{Error, Result};
-use ensemble_team::roster::{Member, PaneObservation};
+use ensemble_team::roster::{Member, PaneObservation, RecordedPlace};
 use ensemble_tmux::provider::Profile;
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Binding, Server};
@@ -29,15 +29,24 @@ pub struct PaneEntry {
     pub provider: String,
     /// The pane, beyond doubt.
     pub binding: Binding,
+    /// Directory in which the file was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<RecordedPlace>,
 }
 
 impl PaneEntry {
+    /// An agent's place.
+    #[must_use]
+    pub fn new(agent: Name, mailbox: Name, provider: impl Into<String>, binding: Binding) -> Self {
+        Self { agent, mailbox, provider: provider.into(), binding, place: None }
+    }
+
     /// The place of a member; `None` if it has no pane.
     #[must_use]
     pub fn of(member: &Member) -> Option<Self> {
         let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
         let (provider, binding) = (member.provider.clone(), member.binding.clone()?);
-        Some(Self { agent, mailbox, provider, binding })
+        Some(Self::new(agent, mailbox, provider, binding))
     }
 
     /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
@@ -109,7 +118,10 @@ pub fn read_all(panes: &Path) -> Result<(Vec<PaneEntry>, Vec<Error>)> {
 fn read(dir: &Dir, file: &str) -> Result<Option<PaneEntry>> {
     let Some(content) = dir.read(file, BYTES_MAX)? else { return Ok(None) };
     let path = dir.path().join(file);
-    yaml::parse(&String::from_utf8_lossy(&content), &path).map(Some)
+    let mut entry: PaneEntry = yaml::parse(&String::from_utf8_lossy(&content), &path)?;
+    // In a copy of the project, its pane is that of the original.
+    let is_copied = entry.place.take().is_some_and(|it| it.original_of(dir.path()).is_some());
+    Ok((!is_copied).then_some(entry))
 }
 
 /// Writes an agent's place. No agent has a reserved name, and none reads the person's mail.
@@ -120,7 +132,8 @@ pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
     ReservedName::refuse_agent(&entry.agent)?;
     ReservedName::refuse_agent(&entry.mailbox)?;
     let path = panes.join(format!("{}.yaml", entry.agent));
-    durable::write_document(&path, yaml::render(entry).as_bytes(), Durability::Process)
+    let written = PaneEntry { place: RecordedPlace::of(panes), ..entry.clone() };
+    durable::write_document(&path, yaml::render(&written).as_bytes(), Durability::Process)
 }
 
 /// Forgets an agent's place. Returns whether there was one.

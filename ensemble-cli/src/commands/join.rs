@@ -60,12 +60,8 @@ impl Arguments {
         let brought = team.join(&self.plan(context)?, &binding)?;
         drop(lock);
         let Member { name, mailbox, provider, .. } = &brought.member;
-        let entry = PaneEntry {
-            agent: name.clone(),
-            mailbox: mailbox.clone(),
-            provider: provider.clone(),
-            binding: binding.clone(),
-        };
+        let entry =
+            PaneEntry::new(name.clone(), mailbox.clone(), provider.clone(), binding.clone());
         warn_of_absent_agent(context.project()?, &entry);
         if brought.how == HowBrought::Running && !context.out.is_json() {
             let name = &brought.member.name;

@@ -123,12 +123,7 @@ impl Stage {
     fn bind(&mut self, agent: &str, pane: String) -> Outcome {
         let agent = Name::new(agent).map_err(Error::from)?;
         let binding = self.server.bind(&pane)?;
-        let entry = PaneEntry {
-            agent: agent.clone(),
-            mailbox: agent.clone(),
-            provider: "shell".to_owned(),
-            binding,
-        };
+        let entry = PaneEntry::new(agent.clone(), agent.clone(), "shell", binding);
         panes::write(&self.project.panes(), &entry)?;
         self.panes.push((agent, pane));
         Ok(())

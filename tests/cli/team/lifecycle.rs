@@ -374,3 +374,22 @@ fn a_team_starts_although_the_persons_tmux_ends_without_clients() {
     assert_eq!(of(&team.up(), "worker-1")["how"], "started");
     assert!(!team.pane("worker-1").dead);
 }
+
+#[test]
+fn a_copy_of_a_project_leaves_the_agents_of_the_original_alone() {
+    let team = Team::new();
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let copy = team.bed.project().with_file_name("copy");
+    let mut command = std::process::Command::new("cp");
+    let copied = command.arg("-a").args([&team.bed.project(), &copy]).status();
+    assert!(copied.unwrap().success());
+    let there = format!("--queue {}", copy.join("queue").display());
+    let members = team.bed.json(&format!("{there} team"));
+    assert!(members.iter().all(|member| member["recorded"] == "shutdown"), "{members:#?}");
+    let down = team.bed.run(&format!("{there} down --force"));
+    assert_eq!(down.code, 0, "{}", down.stderr);
+    for name in ["conductor", "worker-1", "worker-2"] {
+        assert!(!team.pane(name).dead, "{name} runs for the original");
+    }
+}

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::place::RecordedPlace;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::process;
@@ -58,6 +59,9 @@ pub struct Member {
     /// How it ended; only in [`MemberState::Shutdown`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
+    /// Directory in which the file was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<RecordedPlace>,
 }
 
 /// The process of a supervisor: together, pid and start name it beyond doubt.
@@ -142,7 +146,22 @@ impl Member {
             state: MemberState::Up,
             since,
             ended: None,
+            place: None,
         }
+    }
+
+    /// A member as it is in a copy of its project: what runs, runs for the original.
+    fn without_processes(mut self, original: &Path) -> Self {
+        let was_present = self.is_present();
+        (self.binding, self.supervisor, self.pass_sha256) = (None, None, None);
+        if was_present {
+            let reason = format!("its project is a copy, and it runs for {}", original.display());
+            let ended = Ended::new(self.since, How::Gone);
+            let returns = self.command.is_some();
+            self.ended = Some(Ended { reason: Some(reason), returns, ..ended });
+            self.state = MemberState::Shutdown;
+        }
+        self
     }
 
     /// Whether it belongs to the team: it is up, or still being shut down.
@@ -180,7 +199,7 @@ impl Member {
     pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
         let text = std::str::from_utf8(content)
             .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
-        let member: Self = yaml::parse(text, path)?;
+        let mut member: Self = yaml::parse(text, path)?;
         if member.version > ROSTER_VERSION {
             let detail = format!(
                 "is {}, this program reads up to {ROSTER_VERSION}: use a newer one",
@@ -192,7 +211,13 @@ impl Member {
             let detail = format!("is `{}`, the file is named for `{name}`", member.name);
             return Err(Error::malformed(path, "name", detail));
         }
-        Ok(member)
+        let place = member.place.take();
+        let original =
+            place.as_ref().zip(path.parent()).and_then(|(place, dir)| place.original_of(dir));
+        Ok(match original {
+            Some(original) => member.without_processes(original),
+            None => member,
+        })
     }
 }
 

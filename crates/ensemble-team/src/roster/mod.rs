@@ -34,6 +34,7 @@
 mod error;
 mod identity;
 mod member;
+mod place;
 mod presence;
 mod reported;
 mod supervised;
@@ -50,6 +51,7 @@ use ensemble_core::{Error, Result};
 pub use error::RosterError;
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Came, Ended, How, Member, MemberState, ROSTER_VERSION, SupervisorProcess};
+pub use place::RecordedPlace;
 pub use presence::{Evidence, PaneObservation, Presence, State, presence};
 pub use reported::Reported;
 pub use supervised::{Enrolment, Farewell};
@@ -148,7 +150,9 @@ impl Roster {
                 if current.is_none() {
                     ReservedName::refuse_agent(name)?;
                 }
-                document.replace(yaml::render(&member).as_bytes())?;
+                let place = RecordedPlace::of(&self.dir);
+                let written = Member { place, ..member.clone() };
+                document.replace(yaml::render(&written).as_bytes())?;
                 Ok(Some(member))
             }
         }

@@ -151,3 +151,38 @@ fn no_change_of_many_is_lost() {
     });
     assert_eq!(roster.get(&name("w")).unwrap().unwrap().generation, 4 * EACH);
 }
+
+#[test]
+fn in_a_copy_of_a_project_nothing_runs_until_the_original_is_gone() {
+    let home = tempfile::tempdir().unwrap();
+    let [first, copy, other] = ["first", "copy", "other"].map(|dir| home.path().join(dir));
+    std::fs::create_dir(&first).unwrap();
+    let original = Roster::open(&first);
+    let mut running = member("worker-1");
+    running.command = Some("claude".to_owned());
+    running.binding = Some(Binding {
+        socket: first.join("tmux.sock"),
+        id: "%1".to_owned(),
+        token: "01234567890123456789012345678901".to_owned(),
+        pid: 7,
+        started: Some(9),
+    });
+    put(&original, &running);
+    let file = "roster/worker-1.yaml";
+    for place in [&copy, &other] {
+        std::fs::create_dir_all(place.join(ROSTER_DIRECTORY)).unwrap();
+        std::fs::copy(first.join(file), place.join(file)).unwrap();
+    }
+    let copied = Roster::open(&copy);
+    let seen = copied.get(&running.name).unwrap().unwrap();
+    assert_eq!((seen.state, seen.binding), (MemberState::Shutdown, None));
+    let ended = seen.ended.unwrap();
+    assert!(ended.returns && ended.reason.unwrap().contains("is a copy"), "`up` starts its own");
+    assert_eq!(original.get(&running.name).unwrap(), Some(running.clone()));
+    // One that is started in the copy runs there, while the others are still those of the original.
+    put(&copied, &running);
+    assert_eq!(copied.get(&running.name).unwrap(), Some(running.clone()));
+    // What is left of a project at another path is the project itself.
+    std::fs::remove_dir_all(&first).unwrap();
+    assert_eq!(Roster::open(&other).get(&running.name).unwrap(), Some(running));
+}

@@ -101,7 +101,7 @@ impl PaneFlags {
         };
         let server = named_server(self.tmux_socket.as_deref())?;
         let binding = server.bind(pane)?;
-        let entry = PaneEntry { agent, mailbox, provider: self.provider.clone(), binding };
+        let entry = PaneEntry::new(agent, mailbox, self.provider.clone(), binding);
         let project = context.project()?;
         project.ensure_state()?;
         panes::write(&project.panes(), &entry)?;

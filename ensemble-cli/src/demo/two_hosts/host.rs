@@ -67,12 +67,7 @@ impl Host {
         );
         let pane = self.open(&command)?;
         let name = Name::new(agent).map_err(Error::from)?;
-        let entry = PaneEntry {
-            agent: name.clone(),
-            mailbox: name,
-            provider: "shell".to_owned(),
-            binding: self.server.bind(&pane)?,
-        };
+        let entry = PaneEntry::new(name.clone(), name, "shell", self.server.bind(&pane)?);
         Ok(panes::write(&self.project.panes(), &entry)?)
     }
 
