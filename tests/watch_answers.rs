@@ -290,3 +290,29 @@ fn the_report_of_the_last_holder_settles_its_task_although_the_lease_is_over() {
     eventually_true(PATIENCE, "its report settles it", || counts().settled == 1);
     watcher.stop();
 }
+
+#[test]
+fn the_author_of_a_file_that_leads_nowhere_learns_what_to_call_it() {
+    let bed = bed("");
+    let watcher = Watcher::start(&bed);
+    let report = "task_id: t-1\nstatus: success\nWorker-ID: 1\n";
+    bed.land("reports/t-1_Complete.yml", report);
+    let notice = |to: &'static str, about: &'static str| {
+        eventually(PATIENCE, about, || {
+            let found = bed.spool().unfinished(&name(to), 10).unwrap();
+            let mut bodies = found
+                .iter()
+                .map(|found| bed.spool().peek(&name(to), &found.id).unwrap().body)
+                .filter(|body| body.contains(about));
+            bodies.next()
+        })
+    };
+    let told = notice("worker-1", "reports/t-1_Complete.yml was not delivered");
+    assert!(told.contains("rename it to reports/t-1-completed.yaml"), "{told}");
+    // Without an author, those who get the reports.
+    bed.land("tasks/worker1-task.yaml", "id: t-2\ninstruction: count\n");
+    let told = notice("dispatch", "tasks/worker1-task.yaml was not delivered");
+    assert!(told.contains("did you mean worker-1?"), "{told}");
+    assert!(bed.in_queue("reports/t-1_Complete.yml").exists(), "it stays where it is");
+    watcher.stop();
+}

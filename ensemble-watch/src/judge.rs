@@ -117,8 +117,7 @@ impl Advice {
     pub(crate) fn send(&self, file: &CompleteFile, spool: &Spool) -> Result<Option<Name>> {
         let Some(author) = self.author.clone() else { return Ok(None) };
         let path = file.path();
-        let about = file.fields.get("task_id").and_then(serde_json::Value::as_str);
-        let about = about.unwrap_or(&path);
+        let about = file.task_field().unwrap_or_else(|| path.clone());
         let parts = [ADVICE_TYPE.as_bytes(), about.as_bytes(), author.as_str().as_bytes()];
         let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS)))?;
         let shown = message_source(&path);

@@ -4,14 +4,15 @@
 //! author                           recipient of the notice
 //! a field names an agent           that agent's mailbox
 //! none, or one without mailbox     the recipients of the file's route, who wait for it
-//! no route either                  no agent; the record and `rejected/` remain
+//! no route either                  the recipients of reports
 //! the loop bound says so           the recipients, or no agent: see `answers`
 //! ```
 //!
 //! The message is stored before the file is moved, under an id that follows from path, content and
 //! recipient. A crash in between repeats it, which stores nothing new.
 
-use ensemble_core::dropbox::{AUTHOR_FIELDS, Routes, UnfitFile, author_of_text, message_source};
+use ensemble_core::dropbox::{Routes, UnfitFile, message_source};
+use ensemble_core::message::fields::{agent_among, author_fields, plain_field};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -19,6 +20,11 @@ use ensemble_project::status::ACTOR;
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
+/// What helps where a file was put aside.
+pub(crate) const CORRECT_IT: &str =
+    "It is kept in queue/rejected/. Correct it and put it under the same name again.";
+/// Who gets reports also learns of files that lead to no mailbox.
+const ANY_REPORT: &str = "reports/any-completed.yaml";
 /// The type of the message about a task that was put down again.
 const AGAIN_TYPE: &str = "mail.again";
 /// How much of a file that cannot be read is searched for its author, in bytes.
@@ -26,23 +32,22 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
-/// As [`CompleteFile::author`](ensemble_core::dropbox::CompleteFile::author), for a text that is not YAML: what stands behind the first such field's name.
-fn author_in_text(content: &[u8]) -> Option<Name> {
+/// As [`CompleteFile::author`](ensemble_core::dropbox::CompleteFile::author), for a text that is not YAML: the value of the best such field.
+fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
     let text = String::from_utf8_lossy(&content[..content.len().min(SEARCHED_BYTES_MAX)]);
+    let known = author_fields(None);
     let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
-    let mut found = fields.filter_map(|(field, value)| {
-        let at = AUTHOR_FIELDS.iter().position(|known| *known == field.trim_matches('"'))?;
-        let value = value.trim().trim_end_matches(',').trim_matches(['"', '\'']);
-        Some((at, author_of_text(value)?))
+    let named = fields.filter_map(|(field, value)| {
+        let field = plain_field(field.trim_matches('"'));
+        let at = known.iter().position(|known| *known == field)?;
+        Some((at, agent_among(value, mailboxes)?))
     });
-    let first = found.next()?;
-    Some(found.fold(first, |best, next| if next.0 < best.0 { next } else { best }).1)
+    named.min_by_key(|(at, _)| *at).map(|(_, author)| author.clone())
 }
 
 /// The agent that has written a file, if it has a mailbox.
 pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>> {
-    let Some(author) = author_in_text(&unfit.content) else { return Ok(None) };
-    Ok(spool.mailboxes()?.contains(&author).then_some(author))
+    Ok(author_in_text(&unfit.content, &spool.mailboxes()?))
 }
 
 /// Stores the notices of a file that is about to be put aside: to its author, or, without one, to the
@@ -53,6 +58,7 @@ pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>
 pub(crate) fn send(
     unfit: &UnfitFile,
     author: Option<Name>,
+    remedy: &str,
     routes: &Routes,
     spool: &Spool,
 ) -> Result<Vec<Name>> {
@@ -60,27 +66,34 @@ pub(crate) fn send(
         return Ok(Vec::new());
     }
     let path = unfit.path();
-    let destination = routes.destination(&path).ok().flatten();
-    let Some(destination) = destination else { return Ok(Vec::new()) };
     let known = spool.mailboxes()?;
+    let recipients_of = |path: &str| {
+        let destination = routes.destination(path).ok().flatten();
+        let all = destination.map(|destination| destination.to).unwrap_or_default();
+        all.into_iter().filter(|name| known.contains(name)).collect::<Vec<_>>()
+    };
     let to = match author {
         Some(author) => vec![author],
-        None => destination.to.into_iter().filter(|name| known.contains(name)).collect(),
+        None => match recipients_of(&path) {
+            all if all.is_empty() => recipients_of(ANY_REPORT),
+            all => all,
+        },
     };
+    let stem = routes.destination(&path).ok().flatten().and_then(|destination| destination.stem);
     let mut notified = Vec::with_capacity(to.len());
     for recipient in to {
-        let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path))
+        let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path, remedy))
             .with_id(id(unfit, &path, &recipient))
             .with_kind(Name::new(REJECTED_TYPE)?)
             .from(Name::new(ACTOR)?)
             .with_source(message_source(&path));
-        let task = destination.stem.clone().filter(|task| {
+        let task = stem.clone().filter(|task| {
             !task.is_empty() && task.len() <= 128 && !task.contains(char::is_control)
         });
         envelope.task_id = task;
         match spool.publish(&envelope) {
             Ok(_) | Err(Error::Conflict { .. }) => notified.push(recipient),
-            // Its own note of what was refused says so; the file must not lie here for ever.
+            // Its own note of what was refused says so; the file must not stay here.
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -113,14 +126,12 @@ pub(crate) fn tell_again(unfit: &UnfitFile, spool: &Spool) -> Result<Vec<Name>> 
     }
 }
 
-fn body(unfit: &UnfitFile, path: &str) -> String {
+fn body(unfit: &UnfitFile, path: &str, remedy: &str) -> String {
     let shown = |text: &str, most: usize| -> String {
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect()
     };
     format!(
-        "{path} was not delivered: it cannot be read as what its name says.\n\
-         {}\n\
-         It is kept in queue/rejected/. Correct it and put it under the same name again.\n",
+        "{path} was not delivered: {}\n{remedy}\n",
         shown(&unfit.error, 4_000),
         path = shown(path, 300),
     )
@@ -140,9 +151,12 @@ mod tests {
 
     #[test]
     fn an_author_is_found_in_what_is_left_of_fields() {
-        let text = |text: &str| author_in_text(text.as_bytes()).map(|name| name.to_string());
+        let mailboxes = ["w-2", "worker-3"].map(|name| Name::new(name).unwrap());
+        let author = |text: &str| author_in_text(text.as_bytes(), &mailboxes);
+        let text = |text: &str| author(text).map(|name| name.to_string());
         assert_eq!(text("status: [\nfrom: x\nworker_id: \"w-2\"\n").as_deref(), Some("w-2"));
         assert_eq!(text("{\n  \"worker_id\": 3,\n").as_deref(), Some("worker-3"));
+        assert_eq!(text("a: [\nfrom: W-2\nAgent-ID: 3\n").as_deref(), Some("worker-3"));
         assert_eq!(text("worker_id: ../../etc\n"), None);
         assert_eq!(text("\u{fffd}\0"), None);
     }

@@ -76,6 +76,9 @@ pub(crate) fn plan(
         let may_grow = file.may_grow;
         return broken(file, error, may_grow);
     }
+    if let Err(error) = file.find_signer(spool) {
+        return Plan::Impossible { file, error };
+    }
     let author = file.author();
     match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
         Ok(None | Some(None)) => {}

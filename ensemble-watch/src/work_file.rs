@@ -13,7 +13,7 @@ pub(crate) trait WorkFile {
     fn is_report(&self) -> bool;
 
     /// The task whose report it is: by its name, otherwise as the report says.
-    fn reported_task(&self) -> Option<&str>;
+    fn reported_task(&self) -> Option<String>;
 
     /// The contract of its content: that of its route's type, otherwise the one that its name promises.
     fn contract(&self) -> Option<Kind>;
@@ -25,12 +25,9 @@ impl WorkFile for CompleteFile {
         &*self.box_name == "reports" || self.kind.as_ref().is_some_and(is_kind)
     }
 
-    fn reported_task(&self) -> Option<&str> {
-        let by_name = self.file.strip_suffix("-completed.yaml");
-        by_name.or_else(|| {
-            let is_report = self.contract() == Some(Kind::Report);
-            self.fields.get("task_id").filter(|_| is_report)?.as_str()
-        })
+    fn reported_task(&self) -> Option<String> {
+        let by_name = self.file.strip_suffix("-completed.yaml").map(str::to_owned);
+        by_name.or_else(|| self.task_field().filter(|_| self.contract() == Some(Kind::Report)))
     }
 
     fn contract(&self) -> Option<Kind> {
@@ -47,5 +44,58 @@ pub(crate) fn contract_of(kind: &Name) -> Option<Kind> {
         "report.escalation" => Some(Kind::Escalation),
         "task" => Some(Kind::Task),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::durable::Dir;
+    use ensemble_core::message::fields::agent_of_text;
+    use ensemble_team::contract::{Reading, Report, read_as};
+
+    use super::*;
+
+    /// The router reads fields for the envelope, and the contract reads them for the report.
+    #[test]
+    fn a_report_says_the_same_to_its_contract_and_to_the_router() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = Dir::open(home.path()).unwrap();
+        for text in [
+            "task_id: t-1\nstatus: success\nworker_id: worker-1\n",
+            "taskId: t-1\nstatus: success\nworkerId: 1\n",
+            "Task-ID: t-1\nresult: success\nworker: \"1\"\n",
+            "task: t-1\nstatus: success\nagent_id: worker-1\n",
+            "task_id: t-1\nstatus: success\nworker_id:\nexecuted_by: worker-1\nfrom: a\n",
+            "task_id: t-1\nstatus: success\nexecutor: worker-1\n",
+            "task_id: \" t-1 \"\nstatus: success\nagent: ' worker-1'\n",
+            "task_id: 7\nstatus: success\nworker_id: 1\n",
+            "status: success\n",
+        ] {
+            std::fs::write(home.path().join("x"), text).unwrap();
+            let (stat, content) = dir.read_with_stat("x", 1 << 10).unwrap().unwrap();
+            let fields = ensemble_core::message::yaml::parse(text, "x".as_ref()).unwrap();
+            let (box_name, file) = ("reports".into(), "t-1-completed.json".to_owned());
+            let (kind, signer) = (Name::new("report.completed").ok(), None);
+            let file = CompleteFile {
+                box_name,
+                file,
+                stat,
+                content,
+                fields,
+                kind,
+                signer,
+                may_grow: false,
+            };
+            let Ok(Reading::Whole(report)) = read_as::<Report>(text, "t-1-completed.json".as_ref())
+            else {
+                panic!("{text}")
+            };
+            let task = file.reported_task().unwrap_or_else(|| "t-1".to_owned());
+            assert_eq!(
+                (task, file.author()),
+                (report.task_id.clone(), report.author().and_then(agent_of_text)),
+                "{text}"
+            );
+        }
     }
 }

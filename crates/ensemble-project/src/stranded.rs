@@ -13,6 +13,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
+use ensemble_team::contract::meant_name;
 
 use crate::attention::StrandedFile;
 use crate::project::Project;
@@ -43,11 +44,9 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
             let (why, help) = match routes.destination(&path) {
                 // Acks are not routed but understood by their names.
                 Ok(None) if &**spec.name() == "ack" && file.ends_with(".ack") => continue,
-                Ok(None) => (
-                    "no route matches its name".to_owned(),
-                    "name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml"
-                        .to_owned(),
-                ),
+                Ok(None) => {
+                    ("no route matches its name".to_owned(), rename_help(spec.name(), &file))
+                }
                 Ok(Some(destination)) => {
                     let missing = destination.to.iter().find(|to| !mailboxes.contains(to));
                     let is_old = is_overdue(&drop_box, &file);
@@ -79,6 +78,20 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
         }
     }
     Ok(found)
+}
+
+/// What helps a file that leads to no mailbox: another name, the one that was probably meant if that is known.
+#[must_use]
+pub fn rename_help(box_name: &str, file: &str) -> String {
+    match meant_name(file).filter(|_| box_name == "reports") {
+        Some(meant) => format!("rename it to reports/{meant}"),
+        None if box_name == "tasks" => {
+            "rename it for a mailbox, as in worker-1-task.yaml".to_owned()
+        }
+        None => {
+            "name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml".to_owned()
+        }
+    }
 }
 
 /// Whether a file has been unchanged for longer than its writer may have it open.

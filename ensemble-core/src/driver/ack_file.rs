@@ -9,6 +9,7 @@
 //! Quotes, a byte order mark, `worker_id:` and `Ack from` before a name are left out.
 
 use crate::message::Name;
+use crate::message::fields::agent_among;
 
 /// Fields by which a line names its agent.
 const FIELDS: [&str; 6] = ["worker_id", "worker", "agent", "from", "by", "name"];
@@ -28,10 +29,7 @@ pub fn ack_signer<'a>(content: &[u8], mailboxes: &'a [Name]) -> Option<&'a Name>
     let is_said = |word: &&str| {
         WORDS.iter().any(|known| word.trim_matches([':', ',']).eq_ignore_ascii_case(known))
     };
-    let word = words.by_ref().find(|word| !is_said(word))?.trim_matches(is_mark);
-    let find = |name: &str| mailboxes.iter().find(|it| it.as_str().eq_ignore_ascii_case(name));
-    let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    find(word).or_else(|| find(&format!("worker-{word}")).filter(|_| is_number))
+    agent_among(words.by_ref().find(|word| !is_said(word))?, mailboxes)
 }
 
 #[cfg(test)]

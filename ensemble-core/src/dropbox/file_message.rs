@@ -1,15 +1,13 @@
 //! The message that a drop-box file becomes: one rule for the watcher and for the library's own.
 
-use serde_json::Value;
-
 use super::{CompleteFile, Entry};
 use crate::Result;
+use crate::message::fields::{
+    TASK_FIELDS, TASK_ID_FIELDS, agent_among, agent_of_text, author_fields, field_text,
+};
 use crate::message::{BODY_BYTES_MAX, Envelope, Name};
 use crate::spool::Spool;
 
-/// The fields of a report in which its author may be named, best first.
-pub const AUTHOR_FIELDS: [&str; 6] =
-    ["worker_id", "workerId", "executed_by", "reviewer", "agent", "from"];
 /// The longest `source`, in bytes.
 const SOURCE_BYTES_MAX: usize = 200;
 /// The longest id of a task that a message takes over, in bytes.
@@ -19,7 +17,28 @@ impl CompleteFile {
     /// Who has written it, as it says. The seed's workers are numbers: `1` is `worker-1`.
     #[must_use]
     pub fn author(&self) -> Option<Name> {
-        author_in(&self.fields)
+        self.signer.clone().or_else(|| agent_of_text(&self.author_text()?))
+    }
+
+    /// Learns which mailbox the author has, who may have written its name in another case.
+    ///
+    /// # Errors
+    /// The mailboxes cannot be listed.
+    pub fn find_signer(&mut self, spool: &Spool) -> Result<()> {
+        if let Some(text) = self.author_text() {
+            self.signer = agent_among(&text, &spool.mailboxes()?).cloned();
+        }
+        Ok(())
+    }
+
+    /// The task that it is about, if a field says so.
+    #[must_use]
+    pub fn task_field(&self) -> Option<String> {
+        field_text(&self.fields, &TASK_FIELDS)
+    }
+
+    fn author_text(&self) -> Option<String> {
+        field_text(&self.fields, &author_fields(self.kind.as_ref().map(Name::as_str)))
     }
 
     /// The message for one recipient of its route: the file's text, or its attachment where it is too large. `kind`
@@ -48,39 +67,20 @@ impl CompleteFile {
         let mut envelope = envelope.with_id(id).with_source(message_source(&path));
         envelope = kind.cloned().into_iter().fold(envelope, Envelope::with_kind);
         envelope.task_id = self.task(&envelope.kind, stem);
-        envelope.traceparent = self.field("traceparent").and_then(|text| text.parse().ok());
+        let trace = field_text(&self.fields, &["traceparent"]);
+        envelope.traceparent = trace.and_then(|text| text.parse().ok());
         Ok(self.author().into_iter().fold(envelope, Envelope::from))
     }
 
     /// The task that it is about: as it says, otherwise by its name.
     fn task(&self, kind: &Name, stem: Option<&str>) -> Option<String> {
         let is_task = &*self.box_name == "tasks" || kind.as_str() == "task";
-        let named = self.field(if is_task { "id" } else { "task_id" });
-        let task = named.or(stem)?;
+        let names: &[&str] = if is_task { &TASK_ID_FIELDS } else { &TASK_FIELDS };
+        let task = field_text(&self.fields, names).or_else(|| stem.map(str::to_owned))?;
         let is_id =
             !task.is_empty() && task.len() <= TASK_BYTES_MAX && !task.contains(char::is_control);
-        is_id.then(|| task.to_owned())
+        is_id.then_some(task)
     }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        self.fields.get(name)?.as_str()
-    }
-}
-
-/// The author that these fields name.
-fn author_in(fields: &Value) -> Option<Name> {
-    AUTHOR_FIELDS.iter().find_map(|field| match fields.get(field)? {
-        Value::String(text) => author_of_text(text),
-        Value::Number(number) => author_of_text(&number.to_string()),
-        _ => None,
-    })
-}
-
-/// The author that a field's text names.
-#[must_use]
-pub fn author_of_text(text: &str) -> Option<Name> {
-    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    Name::new(if is_number { format!("worker-{text}") } else { text.to_owned() }).ok()
 }
 
 /// The field `source` of a message: the path, without control characters, as far as there is room.
@@ -94,18 +94,4 @@ pub fn message_source(path: &str) -> String {
         source.push(c);
     }
     source
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_author_is_found_in_fields() {
-        let found = |fields: Value| author_in(&fields).map(|name| name.to_string());
-        assert_eq!(found(serde_json::json!({"worker_id": 1})).as_deref(), Some("worker-1"));
-        let two = serde_json::json!({"from": "a", "executed_by": "b"});
-        assert_eq!(found(two).as_deref(), Some("b"));
-        assert_eq!(found(serde_json::json!({"worker_id": "../x", "agent": [1]})), None);
-    }
 }

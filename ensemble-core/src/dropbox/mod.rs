@@ -22,7 +22,7 @@ use crate::message::yaml;
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
-pub use file_message::{AUTHOR_FIELDS, author_of_text, message_source};
+pub use file_message::message_source;
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
 pub use open_boxes::{
     BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBoxes,

@@ -87,6 +87,8 @@ pub struct CompleteFile {
     pub fields: serde_json::Value,
     /// The type that its route gives to its messages; nothing before it is routed.
     pub kind: Option<Name>,
+    /// The mailbox of its author, once that is known.
+    pub signer: Option<Name>,
     /// Whether its writer may still add to it.
     pub may_grow: bool,
 }

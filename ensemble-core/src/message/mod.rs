@@ -8,6 +8,7 @@ mod class;
 mod digest;
 mod envelope;
 mod fence;
+pub mod fields;
 mod json;
 mod name;
 mod nearest;

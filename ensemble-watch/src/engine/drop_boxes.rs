@@ -22,10 +22,12 @@ use super::Context;
 use super::feedback::Feedback;
 use super::mail::Mail;
 use super::team::Team;
+use crate::rejection_notice::CORRECT_IT;
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};
 use effects::UndoneFile;
+use ensemble_project::stranded::rename_help;
 
 mod again;
 mod effects;
@@ -34,6 +36,8 @@ mod effects;
 const FILES_A_STEP: usize = 256;
 /// How many files that wait are remembered, each with its error, so that they are recorded once.
 const RECORDED_WAITING_MAX: usize = 1_000;
+/// The box whose files are understood by their names.
+const ACKS: &str = "ack";
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
 /// The drop boxes of the queue, and where their files go.
@@ -187,13 +191,13 @@ impl DropBoxes {
     ) {
         let routed = self.plan(now, findings, context, mail);
         self.record_overwritten(context);
-        let batch = routing::publish(routed, &context.spool);
+        let mut batch = routing::publish(routed, &context.spool);
         for envelope in &batch.stored {
             mail.changed([envelope.to.clone()]);
             team.stored(now, envelope.kind.as_str());
         }
         mail.notify(now, context);
-        self.record_batch(now, &batch, context);
+        self.record_batch(now, &mut batch, context, mail);
         let entries = self.take_effects(now, batch.routed, context, mail);
         if let Err(error) = routing::commit(batch.unsynced, entries, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
@@ -248,9 +252,9 @@ impl DropBoxes {
                 Plan::Ack { file, entry, task } => {
                     self.acknowledge(now, &file, entry, &task, context, mail);
                 }
-                Plan::Unmatched { file } => self.unmatched(&file, context),
+                Plan::Unmatched { file } => self.unmatched(now, file, context, mail),
                 Plan::Impossible { file, error } => {
-                    self.unmatched(&file, context);
+                    self.note_unmatched(&file, context);
                     self.record_waiting(&file.path(), &error, context);
                 }
                 Plan::Broken { unfit, may_grow: true } => {
@@ -267,22 +271,31 @@ impl DropBoxes {
         routed
     }
 
-    fn record_batch(&mut self, now: Monotonic, batch: &Batch, context: &Context) {
+    fn record_batch(
+        &mut self,
+        now: Monotonic,
+        batch: &mut Batch,
+        context: &Context,
+        mail: &mut Mail,
+    ) {
         for envelope in &batch.stored {
             context.record(types::FILE_ROUTED, json!({
                 "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
             }));
         }
-        for (file, error) in &batch.failed {
-            self.record_waiting(&file.path(), error, context);
-            self.retry(now, file, ROUTE_RETRY);
+        for (file, error) in batch.failed.drain(..) {
+            self.retry(now, &file, ROUTE_RETRY);
+            let is_new = self.record_waiting(&file.path(), &error, context);
+            if is_new && matches!(error, Error::NoMailbox { .. }) {
+                self.notify_of_stranded(now, file.into_unfit(error.to_string()), context, mail);
+            }
         }
         self.routed += batch.routed.len() as u64;
     }
 
     /// Notifies the author of an unfit file, or its recipients; then puts it aside.
     fn set_aside(&mut self, now: Monotonic, unfit: &UnfitFile, context: &Context, mail: &mut Mail) {
-        let notified = match self.feedback.reject(unfit, &self.routes, context) {
+        let notified = match self.feedback.reject(unfit, CORRECT_IT, &self.routes, context) {
             Ok(notified) => notified,
             Err(error) => {
                 self.record_waiting(&unfit.path(), &error, context);
@@ -309,12 +322,48 @@ impl DropBoxes {
         }
     }
 
-    /// Records once that no route matches a file.
-    fn unmatched(&mut self, file: &CompleteFile, context: &Context) {
+    /// Records once that no route matches a file, and notifies its author.
+    fn unmatched(
+        &mut self,
+        now: Monotonic,
+        file: CompleteFile,
+        context: &Context,
+        mail: &mut Mail,
+    ) {
+        if self.note_unmatched(&file, context) && &*file.box_name != ACKS {
+            let why = "no route matches its name".to_owned();
+            self.notify_of_stranded(now, file.into_unfit(why), context, mail);
+        }
+    }
+
+    /// Notifies the author of a file that stays where it is, because it leads to no mailbox.
+    fn notify_of_stranded(
+        &mut self,
+        now: Monotonic,
+        unfit: UnfitFile,
+        context: &Context,
+        mail: &mut Mail,
+    ) {
+        let help = rename_help(&unfit.box_name, &unfit.file);
+        match self.feedback.reject(&unfit, &help, &self.routes, context) {
+            Ok(notified) => mail.changed(notified),
+            Err(error) => {
+                self.record_waiting(&unfit.path(), &error, context);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
+                }
+            }
+        }
+    }
+
+    /// Records that no route matches a file. Whether that is new.
+    fn note_unmatched(&mut self, file: &CompleteFile, context: &Context) -> bool {
         let boxes = self.boxes.as_mut();
-        if boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file)) {
+        let is_new = boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file));
+        if is_new {
             context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
         }
+        is_new
     }
 
     fn retry(&mut self, now: Monotonic, file: &CompleteFile, after: Duration) {
@@ -323,15 +372,17 @@ impl DropBoxes {
         }
     }
 
-    /// Records once that a file cannot be routed at the moment.
-    fn record_waiting(&mut self, path: &str, error: &Error, context: &Context) {
+    /// Records once that a file cannot be routed at the moment. Whether that is new.
+    fn record_waiting(&mut self, path: &str, error: &Error, context: &Context) -> bool {
         if self.recorded_waiting.len() >= RECORDED_WAITING_MAX {
             self.recorded_waiting.clear();
         }
-        if self.recorded_waiting.insert(format!("{path}: {error}")) {
+        let is_new = self.recorded_waiting.insert(format!("{path}: {error}"));
+        if is_new {
             context
                 .record(types::FILE_WAITING, json!({ "file": path, "error": error.to_string() }));
         }
+        is_new
     }
 
     /// An `ack/` file: its writer has read the task.

@@ -49,7 +49,7 @@ impl Feedback {
         &self.judge
     }
 
-    /// Notifies the author of a file that is to be put aside, or the recipients of its route. Returns
+    /// Notifies the author of a file that is not delivered, or the recipients of its route. Returns
     /// the notified agents.
     ///
     /// # Errors
@@ -57,6 +57,7 @@ impl Feedback {
     pub(super) fn reject(
         &mut self,
         unfit: &UnfitFile,
+        remedy: &str,
         routes: &Routes,
         context: &Context,
     ) -> Result<Vec<Name>> {
@@ -70,8 +71,8 @@ impl Feedback {
             None => Permit::Recipients,
         };
         match permit {
-            Permit::Author => rejection_notice::send(unfit, author, routes, spool),
-            Permit::Recipients => rejection_notice::send(unfit, None, routes, spool),
+            Permit::Author => rejection_notice::send(unfit, author, remedy, routes, spool),
+            Permit::Recipients => rejection_notice::send(unfit, None, remedy, routes, spool),
             Permit::None => Ok(Vec::new()),
         }
     }

@@ -8,12 +8,13 @@ use serde_json::{Map, Value as Json};
 use super::escalation::EscalationReport;
 use super::node::{Field, Node};
 use super::problem::{Broken, Problem};
-use super::reader::{Reader, plain};
+use super::reader::Reader;
 use super::report::Report;
 use super::review::Review;
 use super::summary::Summary;
 use super::task::{Instruction, Task};
 use ensemble_core::Error;
+use ensemble_core::message::fields::plain_field;
 use ensemble_core::message::yaml;
 
 /// The six contracts.
@@ -78,6 +79,49 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+/// Words at the beginning or end of a name, and the form that a route knows; `*` is the rest of the name.
+const MEANT_FORMS: [(&[&str], &str); 4] = [
+    (&["completed", "complete", "completion", "done", "finished", "report"], "*-completed.yaml"),
+    (&["review", "reviewed", "verdict"], "*-review.yaml"),
+    (&["escalation", "escalate", "escalated"], "escalation-*.yaml"),
+    (&["summary"], "completion-summary.yaml"),
+];
+/// How the names of files about work end, and what file managers and editors add to a copy.
+const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", ".copy"];
+
+/// The name that a file of `reports/` was probably meant to have: `t_Complete (1).yml` is `t-completed.yaml`.
+#[must_use]
+pub fn meant_name(file: &str) -> Option<String> {
+    let small = file.to_ascii_lowercase();
+    let from = if small.starts_with("copy of ") { "copy of ".len() } else { 0 };
+    let mut to = file.len();
+    loop {
+        let rest = small[from..to].trim_end();
+        let copy = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+        let copy = copy.filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let end = NAME_ENDS.iter().find_map(|end| rest.strip_suffix(end));
+        let shorter = copy.map(|(rest, _)| rest).or(end).unwrap_or(rest).len();
+        if from + shorter == to {
+            break;
+        }
+        to = from + shorter;
+    }
+    let is_mark = |c: char| !c.is_alphanumeric();
+    let stem = file[from..to].trim_matches(is_mark);
+    let small = stem.to_ascii_lowercase();
+    let words: Vec<&str> = small.split(is_mark).filter(|word| !word.is_empty()).collect();
+    let form_of = |word: &str| MEANT_FORMS.iter().find(|(words, _)| words.contains(&word));
+    let (last, first) = (words.last()?, words.first()?);
+    let (form, rest) = match (form_of(last), form_of(first)) {
+        (Some((_, form)), _) => (form, &stem[..stem.len() - last.len()]),
+        (None, Some((_, form))) => (form, &stem[first.len()..]),
+        (None, None) => return None,
+    };
+    let rest = rest.trim_matches(is_mark);
+    let meant = form.replace('*', rest);
+    (!rest.is_empty() && meant != file).then_some(meant)
 }
 
 /// The part of a file's name before this ending.
@@ -175,7 +219,7 @@ pub fn read_node<T: Contract>(node: &Node, path: &Path) -> Result<Reading<T>, Br
 }
 
 fn is_signed(fields: &[Field], signature: &[&str]) -> bool {
-    fields.iter().any(|field| signature.contains(&plain(&field.name).as_str()))
+    fields.iter().any(|field| signature.contains(&plain_field(&field.name).as_str()))
 }
 
 /// Whether a document has a field that identifies this contract.
@@ -190,7 +234,7 @@ pub fn is_meant(kind: Kind, fields: &Json) -> bool {
         Kind::Instruction => Instruction::SIGNATURE,
     };
     let mut names = fields.as_object().into_iter().flat_map(Map::keys);
-    names.any(|name| signature.contains(&plain(name).as_str()))
+    names.any(|name| signature.contains(&plain_field(name).as_str()))
 }
 
 /// Checks a document against its contract without keeping the document.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::document::{Contract, Kind};
 use super::reader::Reader;
+use ensemble_core::message::fields::{TASK_FIELDS, WORKER_FIELDS};
 
 /// A report to Conductor on a task that needs intervention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,10 +58,10 @@ impl Contract for EscalationReport {
         let named = file.strip_prefix("escalation-").and_then(|rest| rest.strip_suffix(".yaml"));
         // Trim it as every other text is trimmed.
         let named = named.map(str::trim);
-        let task_id = fields.text(&["task_id", "task", "taskid"]);
+        let task_id = fields.text(&TASK_FIELDS);
         Self {
             task_id: task_id.or_else(|| named.map(str::to_owned)).unwrap_or_default(),
-            worker: fields.text(&["worker", "worker_id", "agent"]),
+            worker: fields.text(&WORKER_FIELDS),
             attempt: fields.count(&["attempt", "attempts"]),
             phase: fields.count(&["phase", "max_phase"]),
             reason: fields.text(&["reason", "error"]).unwrap_or_else(|| "unanswered".to_owned()),

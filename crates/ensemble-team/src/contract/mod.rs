@@ -34,7 +34,9 @@ mod tests;
 mod words;
 
 pub use aggregate::{Rule, RuleError};
-pub use document::{Contract, Kind, Reading, check, is_meant, read_as, read_node, write};
+pub use document::{
+    Contract, Kind, Reading, check, is_meant, meant_name, read_as, read_node, write,
+};
 pub use escalation::EscalationReport;
 pub use node::{Field, Node, Value};
 pub use problem::{Broken, Problem};

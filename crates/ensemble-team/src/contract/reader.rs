@@ -1,6 +1,7 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
+use ensemble_core::message::fields::plain_field;
 use serde_json::{Map, Value as Json};
 
 use super::node::{Field, Node, Value};
@@ -9,27 +10,13 @@ use super::problem::{PROBLEMS_MAX, Problem};
 /// Longest excerpt of a wrong value in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 40;
 
-/// Normalizes a field's name for comparison: `taskId`, `task-id` and `Task_ID` become `task_id`.
-pub(super) fn plain(name: &str) -> String {
-    let mut out = String::with_capacity(name.len() + 4);
-    let mut was_lower = false;
-    for c in name.trim().chars() {
-        if matches!(c, '-' | ' ' | '_') {
-            out.push('_');
-        } else {
-            if c.is_uppercase() && was_lower {
-                out.push('_');
-            }
-            out.extend(c.to_lowercase());
-        }
-        was_lower = c.is_lowercase() || c.is_ascii_digit();
-    }
-    out
-}
-
 /// Normalizes a word for comparison: `Needs Fix`, `NEEDS-FIX` and `needsFix` become `needs_fix`.
 pub(super) fn word(text: &str) -> String {
-    if text.chars().any(char::is_lowercase) { plain(text) } else { plain(&text.to_lowercase()) }
+    if text.chars().any(char::is_lowercase) {
+        plain_field(text)
+    } else {
+        plain_field(&text.to_lowercase())
+    }
 }
 
 /// A value with its spellings: the written form first, then the others that are read.
@@ -54,7 +41,7 @@ impl<'a> Reader<'a> {
         fields: &'a [Field],
         problems: &'a mut Vec<Problem>,
     ) -> Self {
-        let fields: Vec<_> = fields.iter().map(|field| (plain(&field.name), field)).collect();
+        let fields: Vec<_> = fields.iter().map(|field| (plain_field(&field.name), field)).collect();
         Self { taken: vec![false; fields.len()], fields, problems, prefix }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, Kind, stem};
 use super::reader::Reader;
 use super::words::Status;
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS};
 
 /// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,9 +56,7 @@ pub struct Report {
 }
 
 const STATUS: &[&str] = &["status", "result", "outcome"];
-const TASK: &[&str] = &["task_id", "task", "taskid"];
 const ATTEMPT: &str = "attempt";
-const WORKER: &[&str] = &["worker_id", "worker", "workerid", "agent", "agent_id"];
 
 impl Report {
     /// A report with its required fields.
@@ -112,7 +111,7 @@ impl Contract for Report {
     ];
 
     fn read(file: &str, fields: &mut Reader<'_>) -> Self {
-        let task_id = fields.text(TASK).or_else(|| stem(file, "-completed"));
+        let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-completed"));
         let task_id = task_id.unwrap_or_else(|| {
             fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
             String::new()
@@ -121,8 +120,8 @@ impl Contract for Report {
         Self {
             task_id,
             status: status.unwrap_or(Status::Failed),
-            worker_id: fields.text(WORKER),
-            executed_by: fields.text(&["executed_by", "executor"]),
+            worker_id: fields.text(&WORKER_FIELDS),
+            executed_by: fields.text(&EXECUTOR_FIELDS),
             delegated_from: fields.text(&["delegated_from", "delegated_by"]),
             summary: fields.text(&["summary", "description", "message", "work_summary"]),
             files_modified: fields.texts(&["files_modified", "modified_files", "files_changed"]),

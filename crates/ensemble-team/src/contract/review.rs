@@ -7,6 +7,7 @@ use super::document::{Contract, Kind, stem};
 use super::node::Node;
 use super::reader::{Reader, line_of};
 use super::words::{Severity, Verdict};
+use ensemble_core::message::fields::{REVIEWER_FIELDS, TASK_FIELDS, WORKER_FIELDS};
 
 /// A reviewer's report on a task's work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -201,7 +202,7 @@ impl Contract for Review {
         &["status", "verdict", "result", "task_id", "reviewer", "findings", "reviewed_at"];
 
     fn read(file: &str, fields: &mut Reader<'_>) -> Self {
-        let task_id = fields.text(&["task_id", "task", "taskid"]).or_else(|| stem(file, "-review"));
+        let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-review"));
         let task_id = task_id.unwrap_or_else(|| {
             fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
             String::new()
@@ -212,7 +213,7 @@ impl Contract for Review {
             findings.into_iter().map(|(name, node)| Finding::read(name, node, fields)).collect();
         Self {
             task_id,
-            reviewer: fields.text(&["reviewer", "reviewed_by", "worker_id", "agent"]),
+            reviewer: fields.text(&[&REVIEWER_FIELDS[..], &WORKER_FIELDS].concat()),
             status: status.unwrap_or(Verdict::NeedsFix),
             summary: fields.text(&["summary", "comment", "message"]),
             findings,

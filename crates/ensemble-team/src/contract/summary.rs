@@ -7,6 +7,7 @@ use super::document::{Contract, Kind};
 use super::node::{Node, Value};
 use super::reader::{Reader, line_of};
 use super::words::SummaryStatus;
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 
 /// Dispatch's report to Conductor on a batch of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,7 +110,7 @@ impl TaskResult {
         Self {
             task_id: fields.required_text(&["task_id", "id", "task"], "name the task"),
             status: fields.text(&["status", "result"]).unwrap_or_default(),
-            worker_id: fields.text(&["worker_id", "worker", "agent", "executed_by"]),
+            worker_id: fields.text(&[&WORKER_FIELDS[..], &EXECUTOR_FIELDS[..]].concat()),
             summary: fields.text(&["summary", "detail", "description", "message"]),
         }
     }
@@ -189,7 +190,10 @@ impl Contract for Summary {
 }
 
 fn number_in(node: &Node, wanted: &str) -> Option<u64> {
-    let field = node.fields()?.iter().find(|field| super::reader::plain(&field.name) == wanted)?;
+    let field = node
+        .fields()?
+        .iter()
+        .find(|field| ensemble_core::message::fields::plain_field(&field.name) == wanted)?;
     match &field.node.value {
         Value::Number(number) => number.as_u64(),
         Value::List(items) => Some(items.len() as u64),

@@ -10,6 +10,7 @@ use super::document::{Contract, Kind};
 use super::node::Node;
 use super::reader::{Reader, line_of};
 use super::words::{InstructionType, Pattern, Workflow};
+use ensemble_core::message::fields::TASK_ID_FIELDS;
 
 /// Most workers that an instruction may request.
 pub const WORKERS_MAX: u64 = 4;
@@ -50,7 +51,7 @@ impl Task {
     fn read_fields(fields: &mut Reader<'_>) -> Self {
         let instruction = &["instruction", "instructions", "description", "prompt", "task", "goal"];
         Self {
-            id: fields.required_text(&["id", "task_id"], "name the task, as in `id: task-001`"),
+            id: fields.required_text(&TASK_ID_FIELDS, "name the task, as in `id: task-001`"),
             instruction: fields.required_text(instruction, "say what is to be done"),
             files: fields.texts(&["files", "file"]),
             workflow: fields.choice(&["workflow"], Workflow::SPELLINGS),

@@ -32,6 +32,7 @@ use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::fields::agent_of_text;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
@@ -377,9 +378,7 @@ fn open_messages(spool: &Spool, report: &Report, ended: &Ended) -> Result<Vec<Me
 
 /// The agent that has written a report. The seeds' workers are numbers: `1` is `worker-1`.
 fn author_of(report: &Report) -> Option<String> {
-    let author = report.author()?;
-    let is_number = !author.is_empty() && author.bytes().all(|b| b.is_ascii_digit());
-    Some(if is_number { format!("worker-{author}") } else { author.to_owned() })
+    agent_of_text(report.author()?).map(String::from)
 }
 
 fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut data: Value) {

@@ -122,8 +122,16 @@ impl OpenBox {
             Ok(fields) => {
                 let (box_name, file) = (self.drop_box.spec.name().clone(), file.to_owned());
                 let may_grow = !is_final;
-                let read =
-                    CompleteFile { box_name, file, stat, content, fields, kind: None, may_grow };
+                let read = CompleteFile {
+                    box_name,
+                    file,
+                    stat,
+                    content,
+                    fields,
+                    kind: None,
+                    signer: None,
+                    may_grow,
+                };
                 if is_known { Verdict::Routed(read) } else { Verdict::Complete(read) }
             }
             Err(error) if is_final => Verdict::Unfit(self.unfit(file, stat, content, &error)),

@@ -20,11 +20,13 @@ impl DropBoxes {
     pub(super) fn counted_again(
         &mut self,
         now: Monotonic,
-        file: CompleteFile,
+        mut file: CompleteFile,
         entry: Entry,
         context: &Context,
         mail: &mut Mail,
     ) -> Option<(CompleteFile, Entry)> {
+        // Without it the author is taken as the file names it.
+        let _ = file.find_signer(&context.spool);
         if self.counts_again(&file, &entry, context, mail) {
             return Some((file, entry.counted_again()));
         }
@@ -67,7 +69,8 @@ impl DropBoxes {
             Some(Kind::Report) if mail.remote.is_alone() => {
                 let author = file.author();
                 let task = file.reported_task();
-                let is_open = |task| routing::is_open(task, author.as_ref(), &*context.spool);
+                let is_open =
+                    |task: String| routing::is_open(&task, author.as_ref(), &*context.spool);
                 task.is_some_and(|task| is_open(task).unwrap_or(false))
             }
             Some(Kind::Report | Kind::Summary | Kind::Escalation) => is_new,

@@ -90,8 +90,8 @@ impl DropBoxes {
     /// A report without an author settles the task that its writer has read by an `ack/` file.
     fn settle_acked(&self, file: &CompleteFile, context: &Context, mail: &Mail) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
-        mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
-        let Some(lease) = routing::acked_lease(task, &self.ledger) else { return Ok(()) };
+        mail.remote.tell(|sight| sight.unsigned.push(task.clone()));
+        let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
         match routing::settle_acked(&lease, &*context.spool) {
             Ok(_) | Err(Error::LeaseLost { .. }) => Ok(()),
             Err(error) if is_refusal(&error) => {
