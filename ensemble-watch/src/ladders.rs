@@ -106,7 +106,6 @@ impl LadderThread {
             state: project.state.clone(),
             seen: BTreeMap::new(),
             not_before: BTreeMap::new(),
-            trouble: None,
         };
         let thread = thread::spawn(move || runner.run(&receiver));
         let this = Self { reasons: Some(sender), thread: Some(thread) };
@@ -142,8 +141,6 @@ struct Runner {
     seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
     /// When a mailbox may be looked at again.
     not_before: BTreeMap<Name, Instant>,
-    /// What failed last, which is said once.
-    trouble: Option<String>,
 }
 
 impl Runner {
@@ -168,17 +165,10 @@ impl Runner {
             }
             let looked = self.look(&mut pending);
             let ran = self.ladders.handle_timeout();
-            self.say(looked.and(ran).err());
+            if let Err(error) = looked.and(ran) {
+                tracing::warn!(%error, "cannot run a ladder");
+            }
         }
-    }
-
-    /// Says what failed, unless it was said before.
-    fn say(&mut self, failed: Option<ensemble_core::Error>) {
-        let trouble = failed.map(|error| error.to_string());
-        if let Some(error) = trouble.as_ref().filter(|_| self.trouble != trouble) {
-            tracing::warn!(%error, "cannot run a ladder");
-        }
-        self.trouble = trouble;
     }
 
     /// How long nothing is to be done.

@@ -32,6 +32,7 @@ mod dead_letters;
 mod departures;
 mod engine;
 mod event_queue;
+mod failure_log;
 mod held_work;
 mod history;
 pub mod judge;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::failure_log::NewFailures;
 use crossbeam_channel::{Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -57,6 +58,8 @@ pub enum WatcherEnd {
     Stopped,
     /// Its state directory was removed or replaced, and its lock with it: another watcher could begin beside it.
     StateRemoved,
+    /// The project is no longer at its path: it was moved or removed.
+    ProjectMoved,
 }
 
 /// A watcher that holds its project's lock and has not started yet.
@@ -151,9 +154,12 @@ impl Watcher {
             }
             if checked.elapsed() >= PLACE_INTERVAL {
                 checked = Instant::now();
-                // Without a queue the project is elsewhere now, and no directory is made in its old place.
-                if !self.lock.is_at_its_path() && self.project.queue.is_dir() {
-                    return Ok(WatcherEnd::StateRemoved);
+                if !self.lock.is_at_its_path() {
+                    // Where the queue has gone as well, its lock must not keep another watcher from the new place.
+                    return Ok(match self.project.queue.is_dir() {
+                        true => WatcherEnd::StateRemoved,
+                        false => WatcherEnd::ProjectMoved,
+                    });
                 }
             }
         };
@@ -257,7 +263,10 @@ fn run_watcher(
                 ready();
             }
         })?;
-        if end == WatcherEnd::Stopped {
+        if end == WatcherEnd::ProjectMoved {
+            tracing::warn!(path = %project.root().display(), "the project was moved or removed");
+        }
+        if end != WatcherEnd::StateRemoved {
             break;
         }
         tracing::warn!("the state directory was removed: beginning again with a new one");
@@ -290,7 +299,7 @@ impl SharedStopper {
     }
 }
 
-/// Warnings go to stderr; `RUST_LOG` asks for more or less, by levels and targets (`info`, `ensemble_watch=debug`).
+/// Warnings go to stderr, those that come again and again once; `RUST_LOG` asks for more or less, by levels and targets (`info`, `ensemble_watch=debug`).
 fn tell_trouble_on_stderr() {
     let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
@@ -299,6 +308,7 @@ fn tell_trouble_on_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .log_internal_errors(false)
+        .with_filter(NewFailures)
         .with_filter(filter);
     // Fails if the embedder has set a subscriber, which then stays.
     let _ = tracing_subscriber::registry().with(layer).try_init();

@@ -157,6 +157,39 @@ fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
 }
 
 #[test]
+fn a_watcher_whose_project_was_moved_ends_and_leaves_the_new_place_to_another() {
+    let bed = bed();
+    let mut watcher = Running(bed.start("admin watch", Stdio::null()));
+    let lock = bed.project().join(".ensemble/watch.lock");
+    eventually("the watcher watches", || FileLock::holder(&lock) == Some(watcher.0.id()));
+    let moved = bed.project().with_file_name("moved");
+    fs::rename(bed.project(), &moved).unwrap();
+    eventually("it ends", || watcher.0.try_wait().unwrap().is_some());
+    let lock = FileLock::acquire(&moved.join(".ensemble/watch.lock"), std::time::Duration::ZERO);
+    assert!(lock.is_ok(), "another watcher can begin: {lock:?}");
+    fs::create_dir_all(bed.project()).unwrap();
+}
+
+#[test]
+fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
+    let bed = bed();
+    let rejected = bed.project().join("queue/rejected");
+    fs::write(&rejected, "no directory").unwrap();
+    let _watcher = Running(bed.start("admin watch", Stdio::null()));
+    fs::write(bed.project().join("report"), "task_id: [\n...\n").unwrap();
+    let report = bed.project().join("queue/reports/t1-completed.yaml");
+    fs::rename(bed.project().join("report"), &report).unwrap();
+    let is_needed =
+        || view(&bed, "status").stdout.contains("!  the watcher cannot read a drop-box");
+    eventually("it is a need", is_needed);
+    let shown = view(&bed, "status").stdout;
+    assert!(shown.contains("queue/rejected") && shown.contains(" times)"), "{shown}");
+    fs::remove_file(&rejected).unwrap();
+    eventually("the report is put aside", || !report.exists());
+    eventually("it is a need no more", || !is_needed());
+}
+
+#[test]
 fn a_watcher_that_hangs_is_said_to_hang() {
     let bed = bed();
     let state = bed.project().join(".ensemble");

@@ -98,7 +98,6 @@ impl AlertThread {
             servers: None,
             connect_after: None,
             running: Vec::new(),
-            trouble: None,
         };
         let thread = thread::spawn(move || alerter.run(&changed));
         Some(Self { changed: Some(sender), thread: Some(thread) })
@@ -141,8 +140,6 @@ struct Alerter {
     /// The next attempt to connect, and why the last one failed.
     connect_after: Option<(Monotonic, AwayServers)>,
     running: Vec<(Running, Due)>,
-    /// What failed last, which is said once.
-    trouble: Option<String>,
 }
 
 impl Alerter {
@@ -215,7 +212,6 @@ impl Alerter {
             Ok(found) => found,
             Err(error) => {
                 let away = AwayServers::from(&error);
-                self.say(&error);
                 let next = SystemClock.monotonic() + CONNECT_INTERVAL;
                 self.connect_after = Some((next, away.clone()));
                 OnServers::Away(away)
@@ -258,7 +254,7 @@ impl Alerter {
         let kept = self.schedule.kept();
         if kept != self.kept {
             if let Err(error) = keep(&self.project.state, &kept) {
-                self.say(&error);
+                tracing::warn!(%error, "cannot see all that needs a person");
             }
             self.kept = kept;
         }
@@ -307,6 +303,9 @@ impl Alerter {
             }
             Err(error) => {
                 let is_retried = self.schedule.failed(SystemClock.monotonic(), due);
+                if error != NO_TERMINAL {
+                    tracing::warn!(%error, "cannot notify a person of a need");
+                }
                 data["error"] = error.into();
                 data["retried"] = is_retried.into();
                 self.recorder.record(types::ALERT_FAILED, ACTOR, data);
@@ -323,15 +322,6 @@ impl Alerter {
         }
         for (running, _) in &mut self.running {
             running.end();
-        }
-    }
-
-    /// Says what failed, unless it was said before.
-    fn say(&mut self, error: &ensemble_core::Error) {
-        let trouble = Some(error.to_string());
-        if self.trouble != trouble {
-            tracing::warn!(%error, "cannot see all that needs a person");
-            self.trouble = trouble;
         }
     }
 }

@@ -4,6 +4,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use serde_json::{Value, json};
 
 use super::Engine;
+use crate::failure_log::FAILURES;
 
 impl Engine {
     /// Writes the status once more, for instance because the watcher stops.
@@ -20,6 +21,7 @@ impl Engine {
         let requests = self.mail.remote.requests();
         status["requests"] = requests.unwrap_or_else(|| self.requests.summary());
         self.upkeep.describe(&mut status);
+        status["failures"] = FAILURES.summary(now);
         status["servers"] = self.mail.remote.summary();
         status
     }

@@ -3,7 +3,7 @@
 use ensemble_core::event_log::types;
 use ensemble_project::Project;
 use ensemble_project::panes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
@@ -25,6 +25,11 @@ const CANARY_DIRECTORY: &str = "canary";
 /// The directory of the canary.
 pub(super) fn canary(project: &Project) -> PathBuf {
     project.state.join(CANARY_DIRECTORY)
+}
+
+/// Makes a directory of the state directory. That one itself is not made again: the project may have been moved.
+fn makes_directory(path: &Path) -> bool {
+    std::fs::create_dir(path).is_ok() || path.is_dir()
 }
 
 impl Engine {
@@ -84,11 +89,11 @@ impl Engine {
         watch_set.watch(&project.panes(), Place::Panes)?;
         let roster = project.roster();
         // A project without a team has none; without events the regular look finds what has changed.
-        if std::fs::create_dir_all(roster.dir()).is_ok() {
+        if makes_directory(roster.dir()) {
             let _ = watch_set.watch(roster.dir(), Place::Roster);
         }
         let sessions = project.sessions();
-        if std::fs::create_dir_all(sessions.dir()).is_ok() {
+        if makes_directory(sessions.dir()) {
             let _ = watch_set.watch(sessions.dir(), Place::Sessions);
         }
         watch_set.watch(&canary(project), Place::Canary)?;

@@ -143,8 +143,8 @@ impl OverviewReader {
             warnings.push(format!("the blackboard: {error}"));
         }
         self.books.look(&self.project);
-        let remarks = self.books.board().map_or(&[][..], |board| &board.warnings);
-        warnings.extend(remarks.iter().map(|warning| format!("the blackboard: {warning}")));
+        let remarks = self.books.board().into_iter().flat_map(|board| &board.warnings);
+        warnings.extend(remarks.map(|warning| format!("the blackboard: {warning}")));
         let watcher = WatcherView::look(&self.project, (&mut self.said, changes), &mut warnings);
         let (mail, away) = match self.mail(changes, source, &mut unreadable) {
             Ok(mail) => (mail, None),
@@ -167,6 +167,9 @@ impl OverviewReader {
         let ladders =
             self.ladders.get(changes, || parts::ladders(&LadderStore::new(&project.state)));
         let now = source.store().map_or_else(|| SystemClock.wall(), RequestStore::now);
+        let troubles = troubles::of_project(project, &self.books, now);
+        let mut troubles = noted(troubles, "what stops the team", &mut unreadable);
+        troubles.extend(watcher.failures());
         let mut overview = Overview {
             at: SystemClock.wall(),
             agents,
@@ -174,11 +177,7 @@ impl OverviewReader {
             pending: mail.pending,
             undecided: mail.undecided,
             ladders: noted(ladders, "the ladders", &mut unreadable).to_vec(),
-            troubles: noted(
-                troubles::of_project(project, &self.books, now),
-                "what stops the team",
-                &mut unreadable,
-            ),
+            troubles,
             steps: parts::standing_steps(&self.books, project, &mut warnings),
             open_tasks: parts::open_tasks(&self.books),
             needs: Vec::new(),

@@ -16,11 +16,15 @@ use crate::attention::WatcherState;
 use crate::members::{self, Observed};
 use crate::project::Project;
 use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
+use crate::troubles::Trouble;
 
 /// What starts the watcher of a team. For a team, it runs in a window of its session.
 const FOR_TEAM: &str = "`ensemble up`";
 /// What starts a watcher of a queue that no team works on.
 const FOR_QUEUE: &str = "`ensemble admin watch &`";
+
+/// Name of the trouble of a watcher in which something fails again and again.
+const FAILING: &str = "failing";
 
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
@@ -102,6 +106,27 @@ impl WatcherView {
     pub(super) fn servers_lost_at(&self) -> Option<Timestamp> {
         let servers = &self.status().filter(|_| self.runs())?["servers"];
         servers["gone_since"].as_str()?.parse().ok()
+    }
+
+    /// What keeps failing in the running watcher.
+    pub(super) fn failures(&self) -> Vec<Trouble> {
+        let status = self.status().filter(|_| self.runs() && self.has_reported());
+        let failures = status.and_then(|status| status["failures"].as_array());
+        let text =
+            |failure: &Value, field: &str| failure[field].as_str().unwrap_or_default().to_owned();
+        let failures = failures.into_iter().flatten();
+        failures
+            .map(|failure| {
+                let (what, error) = (text(failure, "what"), text(failure, "error"));
+                let count = failure["count"].as_u64().unwrap_or_default();
+                Trouble {
+                    alarm: FAILING.to_owned(),
+                    text: format!("the watcher {what}: {error} ({count} times)"),
+                    about: what,
+                    help: "mend that; the watcher tries again by itself".to_owned(),
+                }
+            })
+            .collect()
     }
 
     /// The members as a watcher has seen them last.
