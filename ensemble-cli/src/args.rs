@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_core::message::{Name, TraceParent};
+use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
 use ensemble_project::ConfigDuration;
 
 use crate::completion;
@@ -56,6 +56,16 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
         return Err("has control characters".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// A priority of a message, from 0 to 9. Programs may write it as `5.0`.
+pub(crate) fn priority(text: &str) -> Result<u8, String> {
+    let number = text.trim().parse::<f64>().ok();
+    let number =
+        number.filter(|it| it.fract() == 0.0 && (0.0..=f64::from(PRIORITY_MAX)).contains(it));
+    number
+        .map(|it| it as u8)
+        .ok_or_else(|| format!("is not a whole number from 0 to {PRIORITY_MAX}"))
 }
 
 /// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
+use crate::mcp_client::Mcp;
 
 /// The schema in docs, of every line that the process writes.
 fn schema() -> &'static jsonschema::Validator {
@@ -287,4 +288,89 @@ fn one_call_more_than_the_limit_is_refused_as_busy() {
     let refused = client.answer(116);
     assert_eq!(refused["error"]["exit"], 75, "{refused}");
     client.end();
+}
+
+/// Fields of a message, with whether they are fit.
+fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
+    vec![
+        ("to", json!(" w1 "), true),
+        ("to", json!("\"w1\""), true),
+        ("to", json!("@w1"), true),
+        ("to", json!("w9"), false),
+        ("to", json!("../w1"), false),
+        ("priority", json!(5), true),
+        ("priority", json!(5.0), true),
+        ("priority", json!("5"), true),
+        ("priority", json!(10), false),
+        ("priority", json!(-1), false),
+        ("priority", json!(5.5), false),
+        ("priority", json!("high"), false),
+        ("task_id", json!(7), true),
+        ("task_id", json!("a\nb"), false),
+        ("task_id", "t".repeat(257).into(), false),
+        ("type", json!("review"), true),
+        ("type", json!("a type"), false),
+        ("when", json!("Interrupt"), true),
+        ("when", json!("soon"), false),
+        ("traceparent", json!("zz"), false),
+        ("wait_for_reply", json!("soon"), false),
+        ("message", json!(" \n"), false),
+    ]
+}
+
+#[test]
+fn a_field_gets_the_same_answer_at_every_door() {
+    let bed = Bed::new();
+    let (mut mcp, mut api) = (Mcp::of(&bed, "w1"), Client::new(&bed));
+    // What was stored, but for its id and its time; the words of a refusal.
+    let stored = |id: &str| {
+        let all = bed.json("inbox --as w1 --limit 200");
+        let mut found = all.into_iter().find(|it| it["id"] == id).expect("it is in the inbox");
+        for own in ["id", "created_at"] {
+            found[own] = Value::Null;
+        }
+        found
+    };
+    for (number, (field, value, is_fit)) in (1..).zip(fields_as_written()) {
+        let mut call = json!({ "to": "w1", "message": "x" });
+        call[field] = value.clone();
+        let (refused, said) = mcp.ask("send", &call);
+        let by_mcp = (!refused)
+            .then(|| stored(serde_json::from_str::<Value>(&said).unwrap()["id"].as_str().unwrap()));
+        let mut words = vec!["send".to_owned()];
+        let mut params = json!({});
+        for (name, value) in call.as_object().unwrap() {
+            let name = match &**name {
+                "message" => "text",
+                "task_id" => "task",
+                name => name,
+            };
+            params[name] = value.clone();
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            words.push(match name {
+                "text" => text,
+                name => format!("--{}={text}", name.replace('_', "-")),
+            });
+        }
+        api.send(number, "send", &params);
+        let answer = api.line().unwrap();
+        let by_api = answer["result"][0]["id"].as_str().map(stored);
+        let mut command = bed.command(&words);
+        let ran = crate::bed::ran(command.env("ENSEMBLE_AGENT_ID", "w1").output().unwrap());
+        let by_command = (ran.code == 0).then(|| stored(ran.stdout.trim()));
+        assert_eq!(by_mcp.is_some(), is_fit, "{field} {value}: {said}");
+        assert_eq!((&by_api, &by_command), (&by_mcp, &by_mcp), "{field} {value}: {answer} {ran:?}");
+        let words = ["u8", "u64", "digit found", "serde", "Option"];
+        let texts = [&said, &ran.stderr, &answer.to_string()];
+        let foreign = words.iter().find(|word| texts.iter().any(|text| text.contains(**word)));
+        assert_eq!(foreign, None, "{field} {value}: {texts:?}");
+    }
+    // A client that fills in every field means none of these.
+    for field in ["task_id", "type", "when", "priority", "request_id"] {
+        let mut call = json!({ "to": "w1", "message": "x" });
+        call[field] = "".into();
+        assert!(!mcp.ask("send", &call).0, "{field}");
+    }
+    api.send(99, "send", &json!({ "to": "w1", "text": "x", "task": "", "priority": null }));
+    assert!(api.line().unwrap()["error"].is_null());
 }

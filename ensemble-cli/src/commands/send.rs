@@ -26,7 +26,7 @@ use ensemble_app::wait_line::WaitLine;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::event_log::{Follower, types};
-use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
 
 use serde_json::{Value, json};
@@ -74,8 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     id: Option<MessageId>,
     /// 0 to 9; higher is received first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = args::priority)]
     priority: u8,
     /// When an agent at work reads it: interrupt, tool or turn [default: tool]
     #[arg(long, value_name = "CLASS")]

@@ -351,7 +351,7 @@ fn internal(trouble: tools::Trouble) -> ErrorData {
 
 /// A tool as clients see it.
 fn describe(tool: &tools::ToolSpec, desk: &Desk) -> Tool {
-    let schema = match (tool.schema)(&|| desk.names()) {
+    let schema = match tools::for_clients((tool.schema)(&|| desk.names())) {
         Value::Object(schema) => schema,
         _ => serde_json::Map::new(),
     };

@@ -47,7 +47,8 @@ impl FromStr for DeliveryClass {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        let class = Self::ALL.into_iter().find(|class| class.word() == word);
+        let class =
+            Self::ALL.into_iter().find(|class| class.word().eq_ignore_ascii_case(word.trim()));
         class.ok_or_else(|| format!("`{word}` is not interrupt, tool or turn"))
     }
 }

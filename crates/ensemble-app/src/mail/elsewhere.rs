@@ -35,6 +35,8 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = |text: &str| Name::new(text).map_err(|error| error.to_string());
+        // Quotes and blanks around a name are how it was written; `@worker-1` addresses an agent.
+        let text = text.trim().trim_matches(['"', '\'', '`']).trim_start_matches('@');
         match text.split_once('@') {
             None => Ok(Self { name: name(text)?, project: None }),
             Some((mailbox, project)) => {

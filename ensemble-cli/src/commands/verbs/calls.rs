@@ -91,6 +91,10 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
         if ENDLESS.contains(&&**key) {
             return Err(Failure::usage(format!("`{key}` has no end: `subscribe` does that")));
         }
+        if value == "" && !arg.is_positional() && !arg.is_required_set() {
+            // Some clients fill in every parameter.
+            continue;
+        }
         let values = values(key, value)?;
         if let Some(index) = arg.get_index() {
             positional.push((index, values));
@@ -138,7 +142,12 @@ fn values(key: &str, value: &Value) -> Outcome<Vec<String>> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) => Ok(vec![text.clone()]),
-        Value::Bool(_) | Value::Number(_) => Ok(vec![value.to_string()]),
+        Value::Number(number) => {
+            // A whole number may come as `5.0`.
+            let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0);
+            Ok(vec![whole.map_or_else(|| number.to_string(), |it| format!("{it:.0}"))])
+        }
+        Value::Bool(_) => Ok(vec![value.to_string()]),
         Value::Array(items) => {
             let all: Outcome<Vec<Vec<String>>> =
                 items.iter().map(|item| values(key, item)).collect();

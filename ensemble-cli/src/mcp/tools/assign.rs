@@ -28,9 +28,6 @@ pub(crate) struct Assign {
 }
 
 pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
-    if assign.instruction.trim().is_empty() {
-        return Err(Trouble::new("instruction: is empty: say what is to be done"));
-    }
     let app = desk.app().settled()?;
     let mut worker = Worker::find(&app, &assign.worker)?;
     let task = assign.task_id.unwrap_or_else(|| MessageId::generate().to_string());

@@ -14,7 +14,7 @@ use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
-use ensemble_app::mail::sending::MessageHeaders;
+use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
 use ensemble_app::mail::settling::{Settling, Standing};
 use ensemble_core::env::{Delivery, Lease, Published};
 use ensemble_core::message::{BODY_BYTES_MAX, DeliveryClass, MessageId, Name};
@@ -46,7 +46,6 @@ pub(crate) struct Send {
     /// The recipient; `NAME@PROJECT` is one of another project of your user.
     to: String,
     /// The text.
-    #[serde(alias = "body")]
     message: String,
     /// The message type (default: message).
     #[serde(rename = "type")]
@@ -149,12 +148,6 @@ pub(super) fn send(desk: &Desk, message: Send) -> Answer {
 
 /// Sends, and waits for the answer where that is asked for, until the call is cancelled.
 pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> Answer {
-    if send.message.trim().is_empty() {
-        return Err(Trouble::new("message: is empty: say what the recipient is to know"));
-    }
-    if send.priority.is_some_and(|priority| priority > 9) {
-        return Err(Trouble::new("priority: pass 0 to 9"));
-    }
     let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
     let patience = patience.map_err(|error| Trouble::new(format!("wait_for_reply: {error}")))?;
     let to: Address = send.to.parse().map_err(|error| Trouble::new(format!("to: {error}")))?;
@@ -176,7 +169,10 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     let headers = headers_of(send)?;
     let name = match &other {
         Some(other) => other.recipient(&to.name)?,
-        None => desk.project.mailbox_of(&to.name),
+        None => {
+            let own = desk.queue()?;
+            known_recipients(&desk.app(), &**own, std::slice::from_ref(&to.name), false)?.remove(0)
+        }
     };
     let mut envelope = headers.envelope(&desk.app(), &name)?;
     if other.is_some() {
@@ -415,9 +411,6 @@ pub(super) fn release(desk: &Desk, release: Release) -> Answer {
 }
 
 pub(super) fn dead_letter(desk: &Desk, letter: DeadLetter) -> Answer {
-    if letter.reason.trim().is_empty() {
-        return Err(Trouble::new("reason: say why no agent can work on it"));
-    }
     let lease = lease_of(desk, letter.id, letter.epoch)?;
     desk.queue()?.dead_letter(&lease, &letter.reason)?;
     Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": "dead" }))
@@ -473,9 +466,6 @@ fn completed(desk: &Desk, lease: &Lease) -> Answer {
 }
 
 pub(super) fn reply(desk: &Desk, reply: Reply) -> Answer {
-    if reply.message.trim().is_empty() {
-        return Err(Trouble::new("message: is empty: say something"));
-    }
     let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
     let queue = desk.queue()?;
     let replied = replying::reply(&desk.app(), queue, &desk.mailbox, &id, content)?;

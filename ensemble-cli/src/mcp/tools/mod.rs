@@ -314,7 +314,7 @@ pub(super) fn offered(desk: &Desk) -> Vec<&'static ToolSpec> {
 /// Name and schema of every tool's arguments, for documents; `agent` has the seed's names.
 pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let names = || ["Tara", "Devon"].into_iter().flat_map(message::Name::new).collect();
-    all().map(|tool| (tool.name, (tool.schema)(&names))).collect()
+    all().map(|tool| (tool.name, for_clients((tool.schema)(&names)))).collect()
 }
 
 /// A schema in one piece: some clients cannot follow references.
@@ -325,7 +325,7 @@ fn schema_of<T: JsonSchema>() -> Value {
         schema.remove(key);
     }
     let mut value = schema.to_value();
-    plain(&mut value);
+    without_null(&mut value);
     if value.get("properties").is_none() {
         value["properties"] = json!({});
     }
@@ -337,9 +337,26 @@ fn schema_of<T: JsonSchema>() -> Value {
 const CHECKS: [&str; 6] =
     ["additionalProperties", "default", "format", "maxLength", "minimum", "pattern"];
 
+/// A schema as clients see it, without what checks a value again.
+pub(super) fn for_clients(mut schema: Value) -> Value {
+    remove_checks(&mut schema);
+    schema
+}
+
+fn remove_checks(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.retain(|key, value| value.is_object() || !CHECKS.contains(&key.as_str()));
+            object.values_mut().for_each(remove_checks);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_checks),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// An optional argument has one type and not "or null": that is all that some clients understand.
 /// Null is taken for absent anyway.
-fn plain(schema: &mut Value) {
+fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             if let Some(Value::Array(types)) = object.get_mut("type") {
@@ -360,18 +377,16 @@ fn plain(schema: &mut Value) {
                     }
                 }
             }
-            object.retain(|key, value| value.is_object() || !CHECKS.contains(&key.as_str()));
-            object.values_mut().for_each(plain);
+            object.values_mut().for_each(without_null);
         }
-        Value::Array(items) => items.iter_mut().for_each(plain),
+        Value::Array(items) => items.iter_mut().for_each(without_null),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// Reads a tool's arguments.
 fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
-    serde_json::from_value(value)
-        .map_err(|error| Trouble(format!("nothing was done: {error}; see the tool's schema")))
+    serde_json::from_value(value).map_err(|error| Trouble(format!("nothing was done: {error}")))
 }
 
 #[cfg(test)]

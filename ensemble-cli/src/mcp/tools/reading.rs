@@ -1,46 +1,147 @@
-//! Reads arguments as models and clients write them.
+//! Reads arguments as models and clients write them, and names all mistakes of a call at once.
 //!
 //! | written | read as |
 //! |---|---|
+//! | `taskId`, `task-id`; `body` for `message` | the argument of that name |
 //! | `""` or `null` in a field that need not be there | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
 //! | a number where a text is meant | its text |
 
+use ensemble_app::mail::elsewhere::Address;
+use ensemble_core::message::fields::plain_field;
+use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use serde_json::{Map, Value};
 
 use super::Trouble;
+use crate::args;
 
-/// Arguments with each value in the type that the tool's schema names, or all fields whose value has another one.
+/// Names that clients use for arguments.
+const OTHER_NAMES: [(&str, &str); 4] =
+    [("body", "message"), ("text", "message"), ("task", "task_id"), ("recipient", "to")];
+
+/// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
 pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, Trouble> {
     let Value::Object(given) = arguments else {
         return Err(Trouble::new("nothing was done: pass the arguments as an object"));
     };
-    let required = |field: &str| {
-        schema["required"].as_array().into_iter().flatten().any(|name| *name == field)
-    };
+    let properties = schema["properties"].as_object();
+    let is_known = |field: &str| properties.is_some_and(|all| all.contains_key(field));
+    let is_closed = schema["additionalProperties"] == false;
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (mut read, mut faults) = (Map::new(), Vec::new());
     for (field, value) in given {
-        if !required(&field) && (value.is_null() || value == "") {
+        let field = argument_name(field, &is_known);
+        if !required.contains(&&*field) && (value.is_null() || value == "") {
             continue;
         }
-        let value = match schema["properties"][&field]["type"].as_str() {
-            Some(kind) => read_value(kind, value).unwrap_or_else(|value| {
-                faults.push(format!("{field}: {value} is not of type {kind}"));
-                value
-            }),
-            None => value,
+        if is_closed && !is_known(&field) {
+            let names = properties.into_iter().flatten().map(|(name, _)| name.as_str());
+            faults.push(format!("{field}: is not an argument{}", suggestion(&field, names)));
+            continue;
+        }
+        if is_closed && value.as_str().is_some_and(|text| text.trim().is_empty()) {
+            faults.push(format!("{field}: is empty"));
+            continue;
+        }
+        let fault = match read_value(&schema["properties"][&field], is_closed, value) {
+            Ok(value) => {
+                let fault = fault_of(&field, &value);
+                read.insert(field.clone(), value);
+                fault
+            }
+            Err(fault) => Some(fault),
         };
-        read.insert(field, value);
+        faults.extend(fault.map(|fault| format!("{field}: {fault}")));
     }
-    match faults.as_slice() {
+    let is_named = |field: &str| {
+        read.contains_key(field)
+            || faults.iter().any(|fault| fault.starts_with(&format!("{field}: ")))
+    };
+    let missing: Vec<String> = required
+        .iter()
+        .filter(|field| is_closed && !is_named(field))
+        .map(|field| format!("{field}: is missing"))
+        .collect();
+    match [missing, faults].concat().as_slice() {
         [] => Ok(Value::Object(read)),
         faults => Err(Trouble::new(format!("nothing was done: {}", faults.join("; ")))),
     }
 }
 
+/// The argument that a name means.
+fn argument_name(field: String, is_known: &impl Fn(&str) -> bool) -> String {
+    if is_known(&field) {
+        return field;
+    }
+    let plain = plain_field(&field);
+    let other = OTHER_NAMES.iter().find(|(other, _)| *other == plain).map(|(_, name)| *name);
+    match other.filter(|name| is_known(name)) {
+        Some(name) => name.to_owned(),
+        None if is_known(&plain) => plain,
+        None => field,
+    }
+}
+
+fn suggestion<'n>(field: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
+    match nearest(field, names.clone()).first() {
+        Some(near) => format!(" (did you mean {near}?)"),
+        None => format!(" (there are {})", names.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// What is wrong with a text of an argument that means the same in every tool. The command line asks the same readers.
+fn fault_of(field: &str, value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    match field {
+        "to" => text.parse::<Address>().err(),
+        "agent" | "mailbox" | "type" => Name::new(text).err().map(|error| error.to_string()),
+        "task_id" | "request_id" => args::header(text).err(),
+        "when" => text.parse::<DeliveryClass>().err(),
+        "traceparent" => text.parse::<TraceParent>().err().map(|error| error.to_string()),
+        "wait_for_reply" => args::duration(text).err(),
+        _ => None,
+    }
+}
+
+/// A value as a property's schema describes it, or what is wrong with it. Words are compared where the schema is closed;
+/// the reader of an open one knows more of them.
+fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, String> {
+    let Some(kind) = property["type"].as_str() else { return Ok(value) };
+    let value =
+        converted(kind, value).map_err(|value| format!("{value} is not {}", in_words(kind)))?;
+    if let Some(words) =
+        property["enum"].as_array().filter(|words| is_closed && !words.contains(&value))
+    {
+        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+        return Err(format!("{value} is not one of {}", words.join(", ")));
+    }
+    let Some(number) = value.as_f64() else { return Ok(value) };
+    let (least, most) = (property["minimum"].as_f64(), property["maximum"].as_f64());
+    let is_fit =
+        least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most);
+    match (is_fit, least.unwrap_or_default(), most) {
+        (true, ..) => Ok(value),
+        (false, least, Some(most)) => Err(format!("{value} is not from {least} to {most}")),
+        (false, least, None) => Err(format!("{value} is less than {least}")),
+    }
+}
+
+/// A type of JSON Schema for the author of a call.
+fn in_words(kind: &str) -> &str {
+    match kind {
+        "string" => "a text",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        _ => "an object",
+    }
+}
+
 /// A value of a type of JSON Schema; the same value if it is of another one.
-fn read_value(kind: &str, value: Value) -> Result<Value, Value> {
+fn converted(kind: &str, value: Value) -> Result<Value, Value> {
     let is_fit = |value: &Value| match kind {
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
@@ -81,36 +182,62 @@ mod tests {
     use super::*;
 
     fn read(arguments: Value) -> Result<Value, String> {
-        let schema = json!({ "required": ["to", "message"], "properties": {
+        let properties = json!({
             "to": { "type": "string" }, "message": { "type": "string" }, "task_id": { "type": "string" },
-            "priority": { "type": "integer" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
-        }});
+            "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
+            "when": { "type": "string" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
+        });
+        let required = ["to", "message"];
+        let schema = json!({
+            "required": required, "additionalProperties": false, "properties": properties,
+        });
         read_arguments(&schema, arguments).map_err(|trouble| trouble.to_string())
     }
 
     #[test]
     fn values_are_read_in_the_type_of_the_schema() {
         for priority in [json!(5), json!(5.0), json!("5"), json!("5.0"), json!(" 5 ")] {
-            let given = json!({ "to": "a", "priority": priority });
-            assert_eq!(read(given), Ok(json!({ "to": "a", "priority": 5 })));
+            let given = json!({ "to": "a", "message": "x", "priority": priority });
+            assert_eq!(read(given), Ok(json!({ "to": "a", "message": "x", "priority": 5 })));
         }
-        let given = json!({ "task_id": 7, "needs_plan": "true", "files": "[\"a\"]", "other": "" });
-        let wanted = json!({ "task_id": "7", "needs_plan": true, "files": ["a"] });
+        let given = json!({
+            "to": "a", "body": "x", "taskId": 7, "needs_plan": "true", "files": "[\"a\"]", "other": "",
+        });
+        let wanted = json!({
+            "to": "a", "message": "x", "task_id": "7", "needs_plan": true, "files": ["a"],
+        });
         assert_eq!(read(given), Ok(wanted));
     }
 
     #[test]
     fn what_is_empty_counts_as_absent_unless_it_is_required() {
         let given =
-            json!({ "to": "a", "message": "", "task_id": "", "priority": null, "files": "" });
-        assert_eq!(read(given), Ok(json!({ "to": "a", "message": "" })));
+            json!({ "to": "a", "message": "x", "task_id": "", "priority": null, "files": "" });
+        assert_eq!(read(given), Ok(json!({ "to": "a", "message": "x" })));
     }
 
     #[test]
-    fn every_value_of_another_type_is_named_with_its_field() {
-        let error = read(json!({ "priority": "high", "needs_plan": 7, "to": ["a"] })).unwrap_err();
-        for field in ["priority: \"high\"", "needs_plan: 7", "to: [\"a\"]"] {
-            assert!(error.contains(field), "{error}");
+    fn all_mistakes_of_a_call_are_named_at_once_and_in_words() {
+        let error = read(json!({
+            "to": "x y", "priority": 77, "needs_plan": 7, "when": "soon", "task_id": "a\nb", "priorty": 3,
+        }));
+        let error = error.unwrap_err();
+        for fault in [
+            "message: is missing",
+            "to: `x y` has ' '",
+            "priority: 77 is not from 0 to 9",
+            "needs_plan: 7 is not true or false",
+            "when: `soon` is not interrupt, tool or turn",
+            "task_id: has control characters",
+            "priorty: is not an argument (did you mean priority?)",
+        ] {
+            assert!(error.contains(fault), "{fault}: {error}");
         }
+        let error = read(json!({ "to": ["a"], "message": " ", "priority": -1 })).unwrap_err();
+        for fault in ["to: [\"a\"] is not a text", "message: is empty", "priority: -1 is not from"]
+        {
+            assert!(error.contains(fault), "{fault}: {error}");
+        }
+        assert!(!error.contains("u8") && !error.contains("schema"), "{error}");
     }
 }
