@@ -146,7 +146,8 @@ fn stage() -> Option<(Bed, PathBuf, Browser)> {
     Some((bed, page, browser))
 }
 
-const DESK: Screen = Screen { width: 1280, is_phone: false, is_dark: false, is_paper: false };
+pub(crate) const DESK: Screen =
+    Screen { width: 1280, is_phone: false, is_dark: false, is_paper: false };
 const DARK: Screen = Screen { is_dark: true, ..DESK };
 const PHONE: Screen = Screen { width: 390, is_phone: true, ..DESK };
 const DARK_PHONE: Screen = Screen { is_dark: true, ..PHONE };
@@ -279,7 +280,6 @@ fn every_screen_shows_states_and_tasks_in_their_places_and_colours() {
         check_rows(&mut browser, name, screen);
     }
     browser.open(&page, DESK);
-    browser.write_picture("session-page", 1_560);
     let pdf = browser.print();
     let pages = pdf.windows(11).filter(|part| part == b"/Type /Page").count()
         - pdf.windows(12).filter(|part| part == b"/Type /Pages").count();

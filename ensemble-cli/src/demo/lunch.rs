@@ -112,7 +112,11 @@ impl Lunch {
         tell(&format!(
             "{} nothing was lost: steady finished its task, and three agents need you",
             context.out.paint(GOOD, "done:")
-        ))
+        ))?;
+        match settings.attach {
+            true => Ok(()),
+            false => tell("help them yourself: `ensemble demo --attach`, and the keys of its view"),
+        }
     }
 
     /// Tells what happens, until all that needs a person does.

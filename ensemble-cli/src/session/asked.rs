@@ -37,9 +37,10 @@ impl Asked {
 
     /// What is asked, for people.
     pub(super) fn label(&self) -> String {
+        let kind = self.kind.replace('_', " ");
         match self.task.is_empty() {
-            true => self.kind.clone(),
-            false => format!("{} of {}", self.kind, self.task),
+            true => kind,
+            false => format!("{kind} of {}", self.task),
         }
     }
 
@@ -55,14 +56,14 @@ impl Asked {
         let (weight, what) = match self.closed.as_ref().map(|(_, outcome)| outcome.as_str()) {
             _ if self.kind == SHUTDOWN => return None,
             None if waited >= TROUBLE_AFTER => {
-                (Weight::Bad, format!("has waited {time} for {to} to decide the {label}"))
+                (Weight::Bad, format!("has waited {time} for {to} to decide on the {label}"))
             }
             Some("expired" | "timed_out") => {
-                (Weight::Bad, format!("waited {time}: {to} did not decide the {label}"))
+                (Weight::Bad, format!("waited {time}: {to} did not decide on the {label}"))
             }
             Some("rejected") => (Weight::Odd, format!("had its {label} rejected by {to}")),
             Some(_) if waited >= UNDECIDED_MAX => {
-                (Weight::Odd, format!("waited {time} for {to} to decide the {label}"))
+                (Weight::Odd, format!("waited {time} for {to} to decide on the {label}"))
             }
             _ => return None,
         };

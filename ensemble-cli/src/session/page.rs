@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use ensemble_app::text::plural;
 use ensemble_core::message::Timestamp;
 use ensemble_project::attention::Need;
 
@@ -216,8 +217,4 @@ pub(super) fn grouped(count: u64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn plural(count: u64, noun: &str) -> String {
-    ensemble_app::text::plural(count, noun)
 }

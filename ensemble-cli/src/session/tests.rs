@@ -114,7 +114,7 @@ fn an_hour_with_seven_troubles_names_seven() {
             " alarm: task t5 has stalled",
             "coder-4 was gone for 30 min",
             "worker-2 was at its usage limit for 54 min",
-            "worker-3 has waited 40 min for conductor to decide the plan of t3",
+            "worker-3 has waited 40 min for conductor to decide on the plan of t3",
             "worker-6 did not take t6",
             "worker-7 waited for a person for 49 min",
             "worker-8 has a dead letter: t8",
@@ -123,7 +123,7 @@ fn an_hour_with_seven_troubles_names_seven() {
     assert_eq!(troubles(&hour(), Weight::Odd), [""; 0], "what follows from one is told with it");
     let html = told(&hour());
     assert!(html.contains("7 things went wrong<"), "{html}");
-    assert!(html.contains("left work behind: 1 of its messages"), "told with the coder");
+    assert!(html.contains("left work behind: 1 message"), "told with the coder");
     assert!(html.contains("no ack after phase 3: it shows a shell"));
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ensemble_app::text::plural;
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
@@ -223,8 +224,11 @@ fn odd(record: &Record) -> Option<Said> {
 
 /// What a holder that is gone has left.
 fn left(record: &Record) -> String {
-    let count = |name: &str| record.data.get(name).and_then(Value::as_array).map_or(0, Vec::len);
-    format!("{} of its messages, {} of its tasks", count("messages"), count("others"))
+    let count =
+        |name: &str| record.data.get(name).and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    let counts = [(count("messages"), "message"), (count("others"), "task")];
+    let parts = counts.iter().filter(|(count, _)| *count > 0);
+    parts.map(|(count, what)| plural(*count, what)).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn member(record: &Record, name: &str) -> String {

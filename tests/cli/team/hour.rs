@@ -11,8 +11,10 @@ use serde_json::Value;
 use super::Team;
 use super::hooked::hooked;
 use super::troubles::{bury, is_need, needs, page_section};
+use crate::browser::Browser;
 use crate::live::Screen;
 use crate::picture;
+use crate::session_page::DESK;
 use crate::tmux_support::eventually;
 
 /// Environment variable: the length of the hour in seconds. 3,600 is a real one.
@@ -163,7 +165,8 @@ fn an_hour_of_eight_agents_has_seven_troubles_and_no_eighth() {
     check_view(&hour.team);
     check_status(&hour.team);
     check_page(&hour.team);
-    keep_pictures(&hour.team);
+    keep_team(&hour.team);
+    keep_page(&hour.team);
 }
 
 fn need(team: &Team, kind: &str) -> Value {
@@ -216,14 +219,21 @@ fn check_page(team: &Team) {
     assert!(section.contains("<code>ensemble agent attach reviewer</code>"), "{section}");
 }
 
-/// Draws the bare help, and the team as `team` shows it.
-fn keep_pictures(team: &Team) {
-    let team_title = "ensemble team: the state of each agent, with its evidence";
-    for (verb, title) in [("help", "The bare help"), ("team", team_title)] {
-        let screen = Screen::start(&team.bed.project(), verb, (80, 40));
-        screen.shows("left 0");
-        keep_picture(verb, title, &screen);
+/// Draws the page, where there is a browser.
+fn keep_page(team: &Team) {
+    let page = team.bed.project().join("page.html");
+    team.bed.ok(&format!("log report -o {}", page.display()));
+    if let Some(mut browser) = Browser::start(&team.bed.project()) {
+        browser.open(&page, DESK);
+        browser.write_picture("session-page", 1_560);
     }
+}
+
+/// Draws the team as `team` shows it.
+fn keep_team(team: &Team) {
+    let screen = Screen::start(&team.bed.project(), "team", (80, 40));
+    screen.shows("left 0");
+    keep_picture("team", "ensemble team: the state of each agent, with its evidence", &screen);
 }
 
 /// Draws what a command that has ended left on the screen.

@@ -1,14 +1,12 @@
 //! The words of each type of record, by families.
 
-use std::time::Duration;
-
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::{Name, Purpose};
 use serde_json::Value;
 
 use super::{NamedMessage, Weight};
 use crate::mail::delivered::PLAIN_TYPE;
-use crate::text::{age, one_line, plural};
+use crate::text::{one_line, plural};
 
 /// The longest reason, in characters.
 const REASON_CHARS_MAX: usize = 160;
@@ -86,9 +84,7 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage) -> Told {
 
 /// Mail that repeats another record.
 fn is_echo(kind: &str) -> bool {
-    matches!(kind, "board.alarm" | "report.escalation")
-        || kind.ends_with(".request")
-        || kind.ends_with(".response")
+    matches!(kind, "board.alarm" | "report.escalation") || kind.ends_with("_response")
 }
 
 fn stored(mailbox: &str, message: &NamedMessage, purpose: Purpose) -> Told {
@@ -312,15 +308,9 @@ pub(super) fn of_event(record: &Record) -> Told {
                 reason if reason.is_empty() => reason,
                 reason => format!(" ({})", reason.replace('_', " ")),
             };
-            let waited = Duration::from_secs(number(record, "waited_seconds"));
-            let waited =
-                if waited.is_zero() { String::new() } else { format!(" in {}", age(waited)) };
-            said(
-                Weight::Trouble,
-                format!(
-                    "{worker} has not picked up task {task}{waited}{reason}, so the conductor was notified"
-                ),
-            )
+            let text =
+                format!("{worker} has not picked up task {task}{reason}: conductor notified");
+            said(Weight::Trouble, text)
         }
         types::ALARM_RAISED => {
             let to = word(record, "told");
