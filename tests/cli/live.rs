@@ -136,6 +136,8 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.shows("dead retry dead-1");
     let screen = viewed.text();
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    let heading = screen.lines().next().unwrap();
+    assert!(heading.ends_with("watcher not running"), "a command is whole or left out: {heading}");
     // A change is seen without a key.
     viewed.bed.send("news");
     viewed.shows("operator -> w1  news");

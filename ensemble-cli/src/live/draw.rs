@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, view: &View) {
     let [top, middle, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
-    frame.render_widget(Paragraph::new(heading(scene)), top);
+    frame.render_widget(Paragraph::new(heading(scene, top.width.into())), top);
     match &view.mode {
         Mode::Story { title, lines, scroll } => story(frame, middle, (title, lines, *scroll)),
         _ => list(frame, middle, scene, view),
@@ -64,7 +64,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, view: &View) {
     frame.render_widget(Paragraph::new(footer(view)), bottom);
 }
 
-fn heading(scene: &Scene<'_>) -> Line<'static> {
+fn heading(scene: &Scene<'_>, width: usize) -> Line<'static> {
     let overview = &scene.overview;
     let Heading { project, urgent, calm } = overview::heading(scene.project, overview);
     let time = overview.at.to_string();
@@ -75,7 +75,14 @@ fn heading(scene: &Scene<'_>) -> Line<'static> {
         false => Span::styled(urgent, bold.patch(colour(AnsiColor::Red))),
     };
     let project = Span::styled(format!("{project} · "), bold);
-    Line::from(vec![project, urgent, Span::styled(format!(" · {time} UTC · {calm}"), bold)])
+    let line = |calm: &str| {
+        let calm = Span::styled(format!(" · {time} UTC · {calm}"), bold);
+        Line::from(vec![project.clone(), urgent.clone(), calm])
+    };
+    let whole = line(&calm);
+    // A command that is cut off helps nobody.
+    let without_command = calm.split(": `").next().unwrap_or(&calm);
+    if whole.width() <= width { whole } else { line(without_command) }
 }
 
 fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[String], usize)) {
