@@ -110,7 +110,7 @@ pub(crate) const GROUPS: [Group; 7] = [
         name: "messages",
         words: &["send", "recv", "reply", "settle", "inbox", "dead", "mailbox"],
     },
-    Group { name: "tasks", words: &["assign", "report", "task"] },
+    Group { name: "tasks", words: &["task", "assign", "report"] },
     Group { name: "decisions", words: &["request", "pause", "resume"] },
     Group { name: "blackboard", words: &["board", "step"] },
     Group { name: "setup", words: &["init", "doctor", "demo", "admin", "help"] },

@@ -21,6 +21,13 @@ mod plan;
 
 /// Hand out tasks, and follow them: by mail, in steps or on the blackboard
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Begin with `ensemble task new`: what you ask for decides where the task goes. The
+commands from `add` to `abandon` are about tasks on the blackboard; agents run `claim`, `submit` and
+`verdict` there.
+
+Example: ensemble task new login --to worker-1 'write a test for the login'"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
