@@ -211,6 +211,25 @@ fn a_checkout_hook_that_fails_is_reported_and_the_worktree_is_there() {
 }
 
 #[test]
+fn no_other_hook_of_the_repository_stops_a_task() {
+    const HOOKS: [&str; 4] =
+        ["reference-transaction", "commit-msg", "pre-merge-commit", "post-merge"];
+    let bed = Bed::new();
+    ["t1", "t2"].into_iter().for_each(|task| bed.task(task));
+    bed.approved("t2", "two", "2");
+    HOOKS.iter().for_each(|hook| put_hook(&bed, hook, "exit 1"));
+    let coder = bed.agent("coder-1", "coder");
+    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    done(bed.trees().merge(&name("t2")).unwrap());
+    std::fs::remove_dir_all(bed.path().join(".git/hooks")).unwrap();
+    commit(&claimed.path, "one", "1");
+    HOOKS.iter().for_each(|hook| put_hook(&bed, hook, "exit 1"));
+    bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
+    bed.approve("t1");
+    done(bed.trees().merge(&name("t1")).unwrap());
+}
+
+#[test]
 fn a_checkout_hook_that_does_not_end_keeps_no_other_claim_waiting() {
     let bed = Bed::new();
     let (begun, go) = (bed.path().join(".ensemble/begun"), bed.path().join(".ensemble/go"));

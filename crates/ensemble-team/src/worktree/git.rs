@@ -49,6 +49,12 @@ const REMOVED: [&str; 23] = [
     "GIT_WORK_TREE",
 ];
 
+/// The setting with which git runs no hooks. A hook that fails would undo what it cannot judge: a branch that is made, a
+/// ref of saved work.
+const NO_HOOKS: &str = "core.hooksPath=/dev/null";
+/// The commands that run hooks: one is asked for by name, and a push may have to upload large files first.
+const WITH_HOOKS: [&str; 2] = ["hook", "push"];
+
 /// The directories above which git looks for no repository. Without it, git takes a directory that is not a worktree
 /// (any more) for a part of the repository around it.
 pub(crate) const CEILING_VARIABLE: &str = "GIT_CEILING_DIRECTORIES";
@@ -175,6 +181,10 @@ impl<'a> Call<'a> {
         };
         for setting in [synced, "gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"] {
             command.args(["-c", setting]);
+        }
+        let word = arguments.first().map(AsRef::as_ref);
+        if !WITH_HOOKS.iter().any(|known| word == Some(OsStr::new(known))) {
+            command.args(["-c", NO_HOOKS]);
         }
         for setting in &self.settings {
             command.args(["-c", setting]);

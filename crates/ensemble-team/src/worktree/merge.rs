@@ -27,7 +27,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::git::{CEILING_VARIABLE, Running, last_bytes, without_git};
-use super::prepare::NO_HOOKS;
 use super::remote::{Move, Seen};
 use super::retire::Retired;
 use super::salvage::IDENTITY;
@@ -384,7 +383,7 @@ impl<'a> Scratch<'a> {
         let arguments: Vec<&OsStr> =
             words.into_iter().chain([path.as_os_str(), OsStr::new(at)]).collect();
         let lock = worktrees.lock()?;
-        worktrees.repository().under(&lock).set(NO_HOOKS).run(&arguments)?;
+        worktrees.repository().under(&lock).run(&arguments)?;
         drop(lock);
         worktrees.run_checkout_hook(&path, at);
         Ok(Self { worktrees, merging, path })

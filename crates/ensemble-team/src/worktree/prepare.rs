@@ -12,9 +12,6 @@ use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 
-/// The setting with which git runs no hooks.
-pub(super) const NO_HOOKS: &str = "core.hooksPath=/dev/null";
-
 /// A worktree that is ready for work.
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -165,7 +162,7 @@ impl Worktrees {
             Some(base) => arguments.extend(["-b".into(), branch.into(), path, base.into()]),
             None => arguments.extend([path, branch.into()]),
         }
-        let added = self.repository().under(lock).set(NO_HOOKS).run(&arguments);
+        let added = self.repository().under(lock).run(&arguments);
         added.map(drop).map_err(|error| self.explain_branch(branch, error))
     }
 }
