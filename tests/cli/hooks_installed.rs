@@ -152,3 +152,28 @@ fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
         bed.ok(&format!("{verb} --help"));
     }
 }
+
+#[test]
+fn a_program_in_a_directory_with_a_blank_is_one_word_of_each_hook() {
+    let bed = Bed::new();
+    let tools = bed.project().join("My Tools");
+    std::fs::create_dir(&tools).unwrap();
+    let own = tools.join("ensemble");
+    if std::fs::hard_link(crate::bed::program(), &own).is_err() {
+        std::fs::copy(crate::bed::program(), &own).unwrap();
+    }
+    for (provider, file) in
+        [("claude", ".claude/settings.local.json"), ("codex", ".codex/hooks.json")]
+    {
+        let install = ["admin", "hooks", "install", "--provider", provider];
+        let mut command = std::process::Command::new(&own);
+        command.args(install).current_dir(bed.project()).env("HOME", bed.project());
+        assert!(command.output().unwrap().status.success(), "{provider}");
+        let text = std::fs::read_to_string(bed.project().join(file)).unwrap();
+        let hooks: Value = serde_json::from_str(&text).unwrap();
+        let hook = hooks["hooks"]["Stop"][0]["hooks"][0]["command"].as_str().unwrap();
+        let first = format!("set -- {hook}; printf %s \"$1\"");
+        let ran = std::process::Command::new("sh").args(["-c", &first]).output().unwrap();
+        assert_eq!(String::from_utf8(ran.stdout).unwrap(), own.to_str().unwrap(), "{hook}");
+    }
+}

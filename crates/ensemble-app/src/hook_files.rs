@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ensemble_core::durable::read_chosen_file;
+use ensemble_project::team::shell_word;
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 
@@ -122,7 +123,10 @@ impl HookTarget {
             false => {
                 let own = own_program();
                 let files = install.files.iter().map(|(name, content)| {
-                    (place.join(name), HookContent::Whole(file_text(content, &own, &own)))
+                    (
+                        place.join(name),
+                        HookContent::Whole(file_text(content, &own, &shell_word(&own))),
+                    )
                 });
                 let lists = install.lists.iter().flat_map(|(file, lists)| {
                     let file = place.join(file);
@@ -147,7 +151,7 @@ impl HookTarget {
         let none = || Failure::refused(format!("{} has no hooks", self.program.word()));
         let events = Value::from(hooks.events().ok_or_else(none)?.clone());
         let program = own_program();
-        let events = filled(&filled(&events, PROGRAM, &program), COMMAND, &program);
+        let events = filled(&filled(&events, PROGRAM, &program), COMMAND, &shell_word(&program));
         events.as_object().cloned().ok_or_else(none)
     }
 

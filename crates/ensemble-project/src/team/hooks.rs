@@ -21,7 +21,7 @@ use ensemble_core::durable::{self, Durability};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text, filled};
 
-use super::{Plan, Team, shell_quoted};
+use super::{Plan, Team, shell_word};
 use crate::project::Project;
 
 /// The directory below the state directory.
@@ -67,9 +67,10 @@ impl Team<'_> {
             _ => None,
         };
         let Hooked { before, arguments, env } = hooks.unwrap_or_default();
-        let joined = |words: &[String]| words.iter().map(|it| format!(" {}", word(it))).collect();
+        let joined =
+            |words: &[String]| words.iter().map(|it| format!(" {}", shell_word(it))).collect();
         let (arguments, said): (String, String) = (joined(&arguments), joined(said));
-        let before: String = before.iter().map(|it| format!("{} ", word(it))).collect();
+        let before: String = before.iter().map(|it| format!("{} ", shell_word(it))).collect();
         let (program, rest) = command.split_at(end.unwrap_or(command.len()));
         let start = program.rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
         let (first, program) = program.split_at(start);
@@ -201,7 +202,7 @@ fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {
             let place = dir.join(other).to_string_lossy().into_owned();
             filled(&content, &format!("{{{other}}}"), &place)
         });
-        let text = file_text(&content, &path, &word(&path));
+        let text = file_text(&content, &path, &shell_word(&path));
         durable::write_document(&dir.join(name), text.as_bytes(), Durability::Process)?;
     }
     Ok(())
@@ -209,21 +210,11 @@ fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {
 
 fn fill(text: &str, hooks: &HookConfig, dir: &Path, ensemble: &Path) -> String {
     let path = ensemble.to_string_lossy();
-    let mut text = text.replace(PROGRAM, &path).replace(COMMAND, &word(&path));
+    let mut text = text.replace(PROGRAM, &path).replace(COMMAND, &shell_word(&path));
     for name in hooks.files.keys() {
         text = text.replace(&format!("{{{name}}}"), &dir.join(name).to_string_lossy());
     }
     text
-}
-
-/// A word for a shell, quoted if it needs to be.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        shell_quoted(Path::new(text))
-    }
 }
 
 /// The place behind the name of the profile's program, if the command begins with it: behind assignments and `exec`.
@@ -274,8 +265,8 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_only_where_a_shell_would_read_it() {
-        assert_eq!(word("/opt/a-b/claude"), "/opt/a-b/claude");
-        assert_eq!(word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
-        assert_eq!(word(""), "''");
+        assert_eq!(shell_word("/opt/a-b/claude"), "/opt/a-b/claude");
+        assert_eq!(shell_word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
+        assert_eq!(shell_word(""), "''");
     }
 }

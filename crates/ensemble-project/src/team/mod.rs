@@ -309,5 +309,16 @@ pub fn shell_quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }
 
+/// A word for a shell, quoted if it needs to be.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        shell_quoted(Path::new(text))
+    }
+}
+
 #[cfg(test)]
 mod tests;
