@@ -100,16 +100,34 @@ fn each_bad_part_leaves_the_rest_of_status_and_of_an_introduction() {
 
 #[test]
 fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
+    for is_held in [true, false] {
+        let bed = if is_held { bed() } else { Bed::new() };
+        if !is_held {
+            bed.ok("mailbox add bad");
+            bed.ok("send --to bad --as operator -m waits");
+        }
+        let path = bed.project().join("queue/mailbox/bad/mailbox.yaml");
+        break_part(&path, "wrong");
+        let status = objects(&view(&bed, "status --json").stdout);
+        let needs = status.last().unwrap()["needs"].as_array().unwrap();
+        let need = needs.iter().find(|need| need["need"] == "unreadable");
+        let need = need.unwrap_or_else(|| panic!("{needs:?}"));
+        assert_eq!(need["about"], "mailbox bad");
+        assert!(need["text"].as_str().unwrap().contains("mailbox.yaml"), "{need}");
+        assert!(need["help"].as_str().unwrap().contains(path.to_str().unwrap()), "{need}");
+    }
+}
+
+#[test]
+fn a_link_in_place_of_a_mailbox_is_not_followed_but_found() {
     let bed = bed();
-    let path = bed.project().join("queue/mailbox/bad/mailbox.yaml");
-    break_part(&path, "wrong");
-    let status = objects(&view(&bed, "status --json").stdout);
-    let needs = status.last().unwrap()["needs"].as_array().unwrap();
-    let need = needs.iter().find(|need| need["need"] == "unreadable");
-    let need = need.unwrap_or_else(|| panic!("{needs:?}"));
-    assert_eq!(need["about"], "mailbox bad");
-    assert!(need["text"].as_str().unwrap().contains("mailbox.yaml"), "{need}");
-    assert!(need["help"].as_str().unwrap().contains(path.to_str().unwrap()), "{need}");
+    let mailbox = bed.project().join("queue/mailbox/bad");
+    let elsewhere = bed.project().join("elsewhere");
+    fs::rename(&mailbox, &elsewhere).unwrap();
+    symlink(&elsewhere, &mailbox).unwrap();
+    let found = view(&bed, "admin fsck");
+    assert_eq!(found.code, 4, "{found:?}");
+    assert!(found.stdout.contains("mailbox/bad: is not a mailbox"), "{found:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files that have no business where they lie: names that are not UTF-8, and files among requests and gates.
+//! Files that have no business where they lie: names that are not UTF-8, and files among requests, gates and mailboxes.
 
 use std::ffi::OsStr;
 
@@ -26,7 +26,7 @@ impl Spool {
         for child in PLACES {
             let (Ok(dir), path) = (queue.open_child(child), format!("{child}/")) else { continue };
             findings.extend(strange(&dir, &path)?);
-            if child == "requests" || child == "gates" {
+            if ["requests", "gates", "mailbox"].contains(&child) {
                 findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
             }
         }
@@ -42,17 +42,19 @@ impl Spool {
         Ok(findings)
     }
 
-    /// Requests are directories with names as ids have; gates are files.
+    /// Requests are directories with names as ids have; mailboxes are directories, gates are files.
     fn check_files(&self, queue: &Dir, place: (&str, &Dir), repair: bool) -> Result<Vec<Finding>> {
         let (of_directories, problem) = match place.0 {
             "requests/" => (true, "is not a request: those are directories named by their ids"),
+            "mailbox/" => (true, "is not a mailbox: those are directories, and no links"),
             _ => (false, "is not a gate: those are files"),
         };
         let mut findings = Vec::new();
         for name in place.1.names()?.into_iter().filter(|name| !name.starts_with('.')) {
             let Some(stat) = place.1.stat(&name)? else { continue };
             let is_right = if of_directories { stat.is_directory } else { stat.is_file };
-            if !is_right || (of_directories && Name::new(name.clone()).is_err()) {
+            let is_named = place.0 != "requests/" || Name::new(name.clone()).is_ok();
+            if !is_right || !is_named {
                 findings.push(stray(queue, place, OsStr::new(&name), problem, repair));
             }
         }

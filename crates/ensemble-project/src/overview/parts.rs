@@ -92,6 +92,9 @@ impl SeenMailbox {
         };
         // Damage of one part must not hide the rest.
         let mut unreadable = Vec::new();
+        let has_mail = glance.held + glance.waiting > 0;
+        let settings = directory.filter(|_| has_mail).map(|_| queue.settings(name).map(drop));
+        part(settings, name, &mut unreadable)?;
         let refused = directory.filter(|_| glance.has_refused);
         let overflow = refused.map(|(spool, _)| spool.overflow(name));
         let overflow = part(overflow, name, &mut unreadable)?.flatten();
