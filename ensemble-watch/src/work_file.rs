@@ -61,12 +61,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = Dir::open(home.path()).unwrap();
         for text in [
-            "task_id: t-1\nstatus: success\nworker_id: worker-1\n",
             "taskId: t-1\nstatus: success\nworkerId: 1\n",
             "Task-ID: t-1\nresult: success\nworker: \"1\"\n",
             "task: t-1\nstatus: success\nagent_id: worker-1\n",
             "task_id: t-1\nstatus: success\nworker_id:\nexecuted_by: worker-1\nfrom: a\n",
-            "task_id: t-1\nstatus: success\nexecutor: worker-1\n",
             "task_id: \" t-1 \"\nstatus: success\nagent: ' worker-1'\n",
             "task_id: 7\nstatus: success\nworker_id: 1\n",
             "status: success\n",
@@ -76,26 +74,16 @@ mod tests {
             let fields = ensemble_core::message::yaml::parse(text, "x".as_ref()).unwrap();
             let (box_name, file) = ("reports".into(), "t-1-completed.json".to_owned());
             let (kind, signer) = (Name::new("report.completed").ok(), None);
-            let file = CompleteFile {
-                box_name,
-                file,
-                stat,
-                content,
-                fields,
-                kind,
-                signer,
-                may_grow: false,
-            };
+            let may_grow = false;
+            let file =
+                CompleteFile { box_name, file, stat, content, fields, kind, signer, may_grow };
             let Ok(Reading::Whole(report)) = read_as::<Report>(text, "t-1-completed.json".as_ref())
             else {
                 panic!("{text}")
             };
             let task = file.reported_task().unwrap_or_else(|| "t-1".to_owned());
-            assert_eq!(
-                (task, file.author()),
-                (report.task_id.clone(), report.author().and_then(agent_of_text)),
-                "{text}"
-            );
+            assert_eq!(task, report.task_id, "{text}");
+            assert_eq!(file.author(), report.author().and_then(agent_of_text), "{text}");
         }
     }
 }

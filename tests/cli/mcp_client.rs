@@ -255,17 +255,11 @@ fn a_line_that_is_not_a_message_is_answered_with_an_error() {
 fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
-    let send =
-        json!({ "to": "w1", "message": "x", "task_id": "", "priority": "5", "needs_plan": "" });
-    assert_eq!(mcp.object("send", &send)["state"], "stored");
     let text = json!({ "to": "w1", "message": "y", "priority": 5.0 }).to_string();
     mcp.say(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {
         "name": "send", "arguments": text } }));
     let said = mcp.answer();
     assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{said}");
-    let (refused, why) =
-        mcp.ask("send", &json!({ "to": "w1", "message": "z", "priority": "high" }));
-    assert!(refused && why.contains("priority: \"high\""), "{why}");
     let why = mcp.call("send", &json!({ "to": "w1", "massage": "z" }));
     assert!(why.contains("message: is missing") && why.contains("mean message?"), "{why}");
     let wrong = [
