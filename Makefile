@@ -138,7 +138,7 @@ torture-whole: needs
 
 # All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
 power-cut: needs
-	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --include-ignored --nocapture
+	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_RECORDED=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --include-ignored --nocapture
 
 # One fuzz target, on nightly with cargo-fuzz; fuzz/README.md tells more.
 fuzz:

@@ -10,7 +10,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, Published};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::spool::{MailboxError, Options, Settings, Spool, State};
+use ensemble_core::spool::{Options, Settings, Spool, State};
 
 /// Clocks that are moved by hand, together.
 #[derive(Clone, Default)]
@@ -297,7 +297,7 @@ fn hostile_files_are_dead_lettered_and_nothing_else_stops() {
     let bed = bed();
     let place =
         |file: &str, content: &[u8]| std::fs::write(bed.path("new").join(file), content).unwrap();
-    place("a-empty.yaml", b"");
+    place("a-strange.yaml", b"\n");
     place("b-binary.yaml", &[0xff, 0xfe, 0, 1]);
     place("c-bomb.yaml", b"a: &a [x,x]\nb: &b [*a,*a]\nbody: *b\n");
     place("d-double.yaml", b"body: a\nbody: b\n");
@@ -318,6 +318,24 @@ fn hostile_files_are_dead_lettered_and_nothing_else_stops() {
     assert_eq!(letters.len(), 14, "{letters:#?}");
     assert!(letters.iter().all(|l| l.reason.starts_with("malformed: ")));
     assert!(bed.path("new/not-a-message.txt").exists());
+}
+
+#[test]
+fn what_a_power_cut_has_left_of_a_message_is_set_aside_and_no_dead_letter() {
+    let bed = bed();
+    let envelope = Envelope::new(name("dispatch"), "x").with_id(MessageId::new("again").unwrap());
+    for torn in ["", "\0\0\0", "version: 1\nid: again\n\0\0"] {
+        std::fs::write(bed.path("new/again.yaml"), torn).unwrap();
+        assert!(bed.receive().is_none());
+    }
+    assert!(bed.spool.dead_letters(&name("dispatch")).unwrap().is_empty());
+    std::fs::write(bed.path("new/another.yaml"), "").unwrap();
+    bed.spool.fsck(true).unwrap();
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::Stored);
+    bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
+    std::fs::write(bed.path("done/again.yaml"), "").unwrap();
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert!(bed.spool.fsck(false).unwrap().is_empty());
 }
 
 #[test]
@@ -347,22 +365,6 @@ fn a_queue_writable_by_other_users_is_refused() {
     let root = bed.home.path().join("queue");
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o777)).unwrap();
     assert!(Spool::open(&root, Options::default()).unwrap_err().to_string().contains("chmod o-w"));
-}
-
-/// Former versions alone can read it, and a message may be nowhere else.
-#[test]
-fn a_queue_with_a_log_of_a_former_version_is_refused() {
-    let bed = bed();
-    let root = bed.home.path().join("queue");
-    std::fs::create_dir(root.join("wal")).unwrap();
-    std::fs::write(root.join("wal/lock"), "").unwrap();
-    Spool::open(&root, Options::default()).unwrap();
-    std::fs::write(root.join("wal/3.wal"), "ensemble-wal 1 open - 0 0\n").unwrap();
-    let error = Spool::open(&root, Options::default()).unwrap_err();
-    let expected = MailboxError::FormerLog { path: root.join("wal/3.wal") };
-    assert_eq!(error.area(), Some(&expected), "{error}");
-    assert!(Spool::create(&root, Options::default()).is_err());
-    assert!(root.join("wal/3.wal").exists(), "it stays for the former version");
 }
 
 #[test]

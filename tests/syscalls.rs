@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ensemble_core::durable::Durability;
+use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Options, Repair, Spool};
 use support::traced::{self, between_marks, calls, has_strace, run_traced, survives_kill};
@@ -127,6 +127,21 @@ fn judge(bed: &Bed, operation: &str, what: &str, refused: bool) {
     }
     assert_eq!(bed.total("dispatch"), 1, "{what}: it can go on to its end");
     bed.assert_clean();
+}
+
+#[test]
+fn a_publish_and_a_settle_need_one_sync_where_names_go_with_files() {
+    if !has_strace() {
+        return;
+    }
+    for (operation, once, else_by_content) in [("publish", 1, 1), ("settle", 1, 0)] {
+        let bed = prepare(operation);
+        let is_once = Dir::open(&bed.queue()).unwrap().names_go_with_files();
+        let calls = calls(&bed, operation);
+        let count = |call| calls.get(call).map_or(0, |(before, all)| all - before);
+        let expected = (once, if is_once { 0 } else { else_by_content });
+        assert_eq!((count("fsync"), count("fdatasync")), expected, "{operation}");
+    }
 }
 
 #[test]

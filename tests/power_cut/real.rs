@@ -16,8 +16,9 @@ use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 use ensemble_team::board::{Board, BoardOptions, NewTask};
 
+use super::mail::whole;
 use super::support::history::{History, Writer};
-use super::support::{Bed, PATIENCE, Process, eventually_true, given, messages, name, setting};
+use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, setting};
 
 /// `FS_IOC_SHUTDOWN`, asked for with Python since there is no safe way in Rust. It gets ready, says so,
 /// and waits for a line.
@@ -27,7 +28,9 @@ const SHUT_DOWN: &str = "import fcntl, os, struct, sys\n\
 /// How many acknowledgements there are to be before the power is cut.
 const NOTES_MIN: usize = 12;
 const IMAGE_BYTES: u64 = 400 << 20;
-pub const ROLES: [&str; 4] = ["publisher", "consumer", "decider", "writer"];
+pub const ROLES: [&str; 5] = ["publisher", "batcher", "consumer", "decider", "writer"];
+/// Messages of a batch.
+const BATCH: usize = 5;
 
 fn power() -> Options {
     let mut options = Options::default().with_admission(Arc::new(PlanGates));
@@ -62,6 +65,14 @@ fn work_once(
             spool.publish(&envelope.with_id(MessageId::new(&*id).expect("an id")))?;
             history.note("published", &id, 0);
         }
+        "batcher" => {
+            let process = std::process::id();
+            let id = |at| MessageId::new(format!("b-{process}-{number}-{at}")).expect("an id");
+            let message = |at| Envelope::new(name("dispatch"), "a body\n").with_id(id(at));
+            let batch: Vec<Envelope> = (0..BATCH).map(message).collect();
+            spool.publish_batch(&batch)?;
+            batch.iter().for_each(|envelope| history.note("published", envelope.id.as_str(), 0));
+        }
         "consumer" => {
             if let Some(delivery) = spool.receive(&name("dispatch"), &name("holder"))? {
                 spool.settle(&delivery.lease)?;
@@ -89,24 +100,26 @@ fn work_once(
 }
 
 /// A file system in a file, mounted through a loop device that goes with its mount.
-struct Disk {
-    image: PathBuf,
-    at: PathBuf,
+pub struct Disk {
+    pub image: PathBuf,
+    pub at: PathBuf,
 }
 
 impl Disk {
-    /// `None`, with the reason printed, where there is none of this kind.
-    fn make(home: &Path, kind: &str) -> Option<Self> {
+    /// `None`, with the reason printed, where there is none of this kind: a name and options of its maker.
+    pub fn make(home: &Path, kind: &str) -> Option<Self> {
+        let mut words = kind.split(' ');
+        let kind = words.next()?;
         let disk = Self { image: home.join(kind), at: home.join(format!("{kind}-mount")) };
         fs::create_dir(&disk.at).expect("a directory");
         let image = fs::File::create(&disk.image).expect("a file");
         image.set_len(IMAGE_BYTES).expect("a sparse file");
         let mut format = Command::new(format!("mkfs.{kind}"));
-        let made = ran(format.arg("-q").arg(&disk.image), kind) && disk.mount();
+        let made = ran(format.arg("-q").args(words).arg(&disk.image), kind) && disk.mount();
         made.then_some(disk)
     }
 
-    fn mount(&self) -> bool {
+    pub fn mount(&self) -> bool {
         ran(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at), "mount")
     }
 
@@ -129,7 +142,7 @@ impl Disk {
         is_cut.then_some(history)
     }
 
-    fn unmount(&self) {
+    pub fn unmount(&self) {
         let unmount = || ran(Command::new("umount").arg(&self.at), "umount");
         eventually_true(PATIENCE, "no process uses the disk any more", unmount);
     }
@@ -141,7 +154,7 @@ impl Drop for Disk {
     }
 }
 
-fn ran(command: &mut Command, what: &str) -> bool {
+pub fn ran(command: &mut Command, what: &str) -> bool {
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match command.output() {
         Ok(output) if output.status.success() => return true,
@@ -151,23 +164,32 @@ fn ran(command: &mut Command, what: &str) -> bool {
     false
 }
 
-/// Lines printed in one cut, kept outside of the disk.
-fn cut_once(disk: &Disk, flag: u32, number: u64, kept: &Path) -> Option<History> {
-    let project = disk.at.join(format!("project-{number}"));
+/// A project in which the roles can work.
+pub fn prepare(project: &Path) {
     let spool = Spool::create(&project.join("queue"), power()).expect("a queue");
     for mailbox in ["dispatch", "conductor"] {
         spool.add_mailbox(&name(mailbox), &Settings::default()).expect("a mailbox");
     }
-    Board::create(&project, BoardOptions::new("test")).expect("a board");
-    drop(spool);
-    let kept = kept.join(format!("history-{number}"));
-    fs::create_dir(&kept).expect("a directory");
-    let start = |role: &str| {
-        let history = kept.join(role);
+    Board::create(project, BoardOptions::new("test")).expect("a board");
+}
+
+/// Starts the roles, whose notes are kept outside of the disk.
+pub fn start(roles: &[&str], project: &Path, kept: &Path) -> Vec<Process> {
+    let start = |(number, role): (usize, &&str)| {
+        let history = kept.join(format!("{role}-{number}"));
         let given = [("QUEUE", project.to_str()), ("HISTORY", history.to_str())];
         Process::role(role, &given.map(|(key, value)| (key, value.expect("a path in UTF-8"))))
     };
-    let workers: Vec<Process> = ROLES.map(start).into();
+    roles.iter().enumerate().map(start).collect()
+}
+
+/// Lines printed in one cut, kept outside of the disk.
+fn cut_once(disk: &Disk, flag: u32, number: u64, kept: &Path) -> Option<History> {
+    let project = disk.at.join(format!("project-{number}"));
+    prepare(&project);
+    let kept = kept.join(format!("history-{number}"));
+    fs::create_dir(&kept).expect("a directory");
+    let workers = start(&ROLES, &project, &kept);
     let noted = || History::read(&kept).notes.values().map(Vec::len).sum::<usize>();
     eventually_true(PATIENCE, "enough is acknowledged", || noted() >= NOTES_MIN);
     let history = disk.cut_the_power(flag, || History::read(&kept));
@@ -179,10 +201,10 @@ fn cut_once(disk: &Disk, flag: u32, number: u64, kept: &Path) -> Option<History>
     Some(history)
 }
 
-fn judge(project: &Path, history: &History) {
+pub fn judge(project: &Path, history: &History) {
     let bed = Bed::found(project);
     let spool = Spool::open(&bed.queue(), power()).expect("the queue is there");
-    let found = messages(&bed.queue(), "dispatch");
+    let found = whole(&bed, "dispatch");
     for id in history.ids("published") {
         let times = found.iter().filter(|(_, envelope)| envelope.id.as_str() == id).count();
         assert_eq!(times, 1, "{id} was published");

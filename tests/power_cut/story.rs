@@ -11,7 +11,7 @@ use ensemble_core::durable::Durability;
 use super::cuts::{Cut, needs};
 use super::disk::{Act, Disk};
 use super::support::traced::{between_marks, start_traced};
-use super::support::{Bed, Random, given, setting};
+use super::support::{Bed, Random, given, in_memory, setting};
 use super::tape::{self, Log};
 use super::{documents, mail, moves, trace};
 
@@ -125,9 +125,9 @@ fn is_skipped(name: &str) -> bool {
 }
 
 /// Lets a process play the story and returns what it has done to the disk. What is left in the model
-/// if nothing is lost must be what is on disk.
+/// if nothing is lost must be what is on disk. In memory, where names do not go with files, as in the model.
 pub fn record(story: &Story, durability: Durability) -> Log {
-    let home = tempfile::tempdir().expect("a temporary directory");
+    let home = in_memory();
     (story.prepare)(home.path());
     let bed = Bed::found(home.path());
     let start = Disk::read(home.path(), is_skipped);
@@ -218,12 +218,6 @@ pub fn judge(story: &Story, log: &Log) -> Report {
         examine(story, &disk, &log.marks(at), at, &mut report);
     }
     report
-}
-
-/// In memory where that is possible: the test makes and removes thousands.
-fn in_memory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).expect("a temporary directory")
 }
 
 fn examine(story: &Story, disk: &Disk, marks: &[String], at: usize, report: &mut Report) {

@@ -20,7 +20,9 @@ impl Writer {
     }
 
     pub fn note(&mut self, what: &str, id: &str, epoch: u64) {
-        let line = format!("{what} {id} {epoch}\n");
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        let line = format!("{what} {id} {epoch} {now_ns}\n");
         self.0.write_all(line.as_bytes()).expect("a history can be written");
     }
 
@@ -40,20 +42,34 @@ impl History {
     /// Reads every history in a directory. A last line without its end was being written when its
     /// process was killed; it does not count.
     pub fn read(directory: &Path) -> Self {
+        Self::read_before(directory, i64::MAX)
+    }
+
+    /// The notes that were made before this time of the monotonic clock.
+    pub fn read_before(directory: &Path, before_ns: i64) -> Self {
         let mut history = Self::default();
         for path in super::files(directory) {
-            history.read_file(&path);
+            history.read_file_before(&path, before_ns);
         }
         history
     }
 
     pub fn read_file(&mut self, path: &Path) {
+        self.read_file_before(path, i64::MAX);
+    }
+
+    fn read_file_before(&mut self, path: &Path, before_ns: i64) {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             let mut words = line.split(' ');
             let (what, id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             let epoch = words.next().and_then(|word| word.parse().ok());
             let epoch = epoch.unwrap_or_else(|| panic!("a line of the history: {line}"));
+            if words.next().is_some_and(|made_ns| {
+                made_ns.parse::<i64>().is_ok_and(|made_ns| made_ns >= before_ns)
+            }) {
+                continue;
+            }
             self.notes.entry(what.to_owned()).or_default().push((id.to_owned(), epoch));
         }
     }

@@ -360,6 +360,11 @@ pub fn messages(queue: &Path, mailbox: &str) -> Vec<(PathBuf, Envelope)> {
     found
 }
 
+/// A directory in memory where that is possible, in which no name goes with its file.
+pub fn in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
 /// The files of a directory; none if there is none.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };

@@ -7,7 +7,6 @@ use std::path::Path;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Gate, Gated, Undecided};
-use ensemble_core::spool::MailboxError;
 use ensemble_core::{AreaError, Error};
 use ensemble_project::troubles::budget_help;
 use ensemble_project::{CONFIG_FILE, USER_CONFIG};
@@ -240,11 +239,6 @@ fn area_hint(error: &Error) -> Option<String> {
     if let Some(TmuxError::NotPrivate { .. }) = error.area() {
         return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
     }
-    if let Some(MailboxError::FormerLog { .. }) = error.area() {
-        return Some(
-            "set `wal: false` and run `ensemble admin fsck --repair` of that version".to_owned(),
-        );
-    }
     if let Some(refused) = error.area::<WorktreeError>() {
         return worktree_hint(&refused.fault);
     }
@@ -424,7 +418,6 @@ mod tests {
                 "--unchanged",
             ),
             (BatchError::Undelivered { path: path() }.into(), "ensemble admin watch"),
-            (MailboxError::FormerLog { path: path() }.into(), "ensemble admin fsck --repair"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];
         for (error, command) in errors {

@@ -7,13 +7,15 @@
 //! files is made alone to measure that.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::sync_file;
 use crate::Result;
+
+/// The sync of one file.
+type SyncFile = fn(&File, &Path) -> Result<()>;
 
 /// Syncs that wait for the disk at the same time, at most.
 const THREADS_MAX: usize = 16;
@@ -32,11 +34,11 @@ pub(crate) struct SyncMany {
 }
 
 impl SyncMany {
-    /// Makes the contents of all files survive a power cut.
+    /// Syncs all files by this function.
     ///
     /// # Errors
     /// A sync failed: each file may or may not survive.
-    pub(crate) fn sync(&self, files: &[(File, PathBuf)]) -> Result<()> {
+    pub(crate) fn sync(&self, files: &[(File, PathBuf)], sync_file: SyncFile) -> Result<()> {
         let Some(((file, path), rest)) = files.split_first().filter(|(_, rest)| !rest.is_empty())
         else {
             return files.iter().try_for_each(|(file, path)| sync_file(file, path));
@@ -50,13 +52,13 @@ impl SyncMany {
             left = rest;
         }
         match self.is_slow.load(Ordering::Relaxed) {
-            true => sync_at_once(left),
+            true => sync_at_once(left, sync_file),
             false => left.iter().try_for_each(|(file, path)| sync_file(file, path)),
         }
     }
 }
 
-fn sync_at_once(files: &[(File, PathBuf)]) -> Result<()> {
+fn sync_at_once(files: &[(File, PathBuf)], sync_file: SyncFile) -> Result<()> {
     let next = AtomicUsize::new(0);
     let sync_rest = || -> Result<()> {
         while let Some((file, path)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -82,6 +84,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
+    use crate::durable::sync_file;
 
     fn file() -> (File, PathBuf) {
         (tempfile::tempfile().unwrap(), PathBuf::from("a file"))
@@ -94,13 +97,13 @@ mod tests {
         for count in [0, 1, 2, 40] {
             let many = SyncMany::default();
             let mut files: Vec<_> = (0..count).map(|_| file()).collect();
-            many.sync(&files).unwrap();
+            many.sync(&files, sync_file).unwrap();
             files.insert(count / 2, pipe());
             // Measured; one after the other; at the same time.
             for (group, is_slow) in [(0, false), (1, false), (1, true)] {
                 many.groups.store(group, Ordering::Relaxed);
                 many.is_slow.store(is_slow, Ordering::Relaxed);
-                let error = many.sync(&files).unwrap_err();
+                let error = many.sync(&files, sync_file).unwrap_err();
                 assert!(error.to_string().contains("a pipe"), "{error}");
             }
         }

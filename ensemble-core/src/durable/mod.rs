@@ -172,6 +172,13 @@ impl Dir {
             .map_err(|e| Error::io("sync directory", &self.path, e))
     }
 
+    /// Whether the sync of a file that was moved into this directory makes its name survive a power cut, too. Then a
+    /// message is renamed first, and synced once. Until then a power cut may empty it, which only a message shows.
+    #[must_use]
+    pub fn names_go_with_files(&self) -> bool {
+        sys::names_go_with_files(&self.fd)
+    }
+
     /// Identity of the directory.
     ///
     /// # Errors
@@ -449,6 +456,11 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
 /// Makes the content of an open file survive a power cut.
 pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| sys::sync_content(file)).map_err(|e| Error::io("sync", path, e))
+}
+
+/// Makes an open file survive a power cut, and its name where [`Dir::names_go_with_files`].
+pub(crate) fn sync_file_and_name(file: &File, path: &Path) -> Result<()> {
+    retry_on_intr(|| sys::sync_content_and_name(file)).map_err(|e| Error::io("sync", path, e))
 }
 
 /// A name for a file in `tmp/` that no other process or thread uses.

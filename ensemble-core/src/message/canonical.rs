@@ -61,6 +61,13 @@ pub(super) const fn is_plain(c: char) -> bool {
         | '\u{fffe}' | '\u{ffff}')
 }
 
+/// Whether a power cut has left this of a message that was not synced yet: nothing, or zeroes at its beginning or end.
+/// Its sender does not know it as stored.
+pub(crate) fn is_torn(content: &[u8]) -> bool {
+    let is_hole = |byte: Option<&u8>| byte.is_none_or(|byte| *byte == 0);
+    is_hole(content.first()) || is_hole(content.last())
+}
+
 /// The file form of an envelope.
 pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
     // Reserves room for the headers and for the indentation of usual lines.

@@ -3,7 +3,7 @@
 //! [`Envelope`] is a message. [`Envelope::encode`] and [`Envelope::decode`] convert it to and from
 //! its file form, which PROTOCOL.md describes field by field.
 
-mod canonical;
+pub(crate) mod canonical;
 mod class;
 mod digest;
 mod envelope;

@@ -116,7 +116,7 @@ impl Spool {
             Moved::Done => {}
             Moved::Gone | Moved::Exists => return Err(no_message(id, "waiting any more")),
         }
-        self.sync_power(&mailbox.dead)?;
+        self.sync_moved(&mailbox, &mailbox.dead, &[place::plain(id)])?;
         self.record_dead(&mailbox, id, None, epoch, reason);
         Ok(())
     }
@@ -207,9 +207,7 @@ impl Spool {
                 return Err(no_message(id, "among the dead letters any more"));
             }
         }
-        if self.is_power() {
-            mailbox.sync_front()?;
-        }
+        self.sync_moved(&mailbox, &mailbox.front, &[front.file()])?;
         self.record(
             types::MESSAGE_REDRIVEN,
             &mailbox.name,
@@ -264,15 +262,16 @@ impl Spool {
             &held.id,
             &self.reason_now(reason, Some(&held.holder), held.epoch),
         )?;
-        match mailbox.cur.move_new(&held.file(), &mailbox.dead, &place::plain(&held.id))? {
+        let mut letter = place::plain(&held.id);
+        match mailbox.cur.move_new(&held.file(), &mailbox.dead, &letter)? {
             Moved::Done => {}
             Moved::Gone => return Err(self.lost(mailbox, held)),
             Moved::Exists => {
-                let aside = place::double(&held.id);
-                mailbox.cur.move_new(&held.file(), &mailbox.dead, &aside)?;
+                letter = place::double(&held.id);
+                mailbox.cur.move_new(&held.file(), &mailbox.dead, &letter)?;
             }
         }
-        self.sync_power(&mailbox.dead)?;
+        self.sync_moved(mailbox, &mailbox.dead, &[letter])?;
         forget_deliveries(mailbox, held);
         self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
         Ok(())

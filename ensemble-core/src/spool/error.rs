@@ -1,7 +1,5 @@
 //! Errors of mailboxes.
 
-use std::path::PathBuf;
-
 use crate::error::AreaError;
 use crate::message::Name;
 
@@ -18,17 +16,6 @@ pub enum MailboxError {
         mailbox: Name,
         /// Number of queued and acked messages.
         unfinished: u64,
-    },
-    /// A former version has left a write-ahead log. Messages may be only there, so the queue was
-    /// not opened.
-    #[error(
-        "{}: a former version has left a write-ahead log, which may have messages that are nowhere else: \
-         repair the queue with that version first",
-        path.display()
-    )]
-    FormerLog {
-        /// The first file of the log.
-        path: PathBuf,
     },
 }
 

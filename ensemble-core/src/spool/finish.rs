@@ -79,15 +79,15 @@ impl Spool {
         let mailbox = self.mailbox(mailbox)?;
         let admission = self.admission_of(&mailbox, holder)?;
         let first = outcomes.len();
-        let mut moved = false;
+        let mut moved = Vec::new();
         for lease in leases {
             let outcome = self.move_settled(&mailbox, lease, admission);
-            moved |= matches!(outcome, Ok(Moved::Done));
+            if matches!(outcome, Ok(Moved::Done)) && self.is_power() {
+                moved.push(place::plain(&lease.id));
+            }
             outcomes.push(outcome.map(drop));
         }
-        if moved && self.is_power() {
-            mailbox.sync_done()?;
-        }
+        self.sync_moved(&mailbox, &mailbox.done, &moved)?;
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
             forget_deliveries(&mailbox, &Held::from(lease));
             self.record_often(types::MESSAGE_SETTLED, holder, || {

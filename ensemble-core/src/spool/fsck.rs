@@ -8,7 +8,7 @@ use super::mailbox::OpenMailbox;
 use super::place::{self, Front, Held};
 use super::{Spool, former};
 use crate::durable::Dir;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
 use crate::{Error, Result};
 
 /// What can be done about a finding.
@@ -129,7 +129,7 @@ impl Spool {
         let path = format!("mailbox/{}/{state}/{}", mailbox.name, file.escape_debug());
         let found = match id {
             Some(id) => check_content(dir, state, file, id, path)?.map(|mut found| {
-                found.repaired = repair && self.mend(mailbox, state, file, id, &found);
+                found.repaired = repair && self.mend(mailbox, (state, dir), file, id, &found);
                 found
             }),
             None if is_side_file(state, file) => None,
@@ -176,12 +176,13 @@ impl Spool {
     fn mend(
         &self,
         mailbox: &OpenMailbox,
-        state: &str,
+        (state, dir): (&str, &Dir),
         file: &str,
         id: &MessageId,
         found: &Finding,
     ) -> bool {
         match (state, Held::parse(file)) {
+            _ if found.repair == Repair::SetAside => self.set_aside(dir, file).is_ok(),
             ("new" | "front", _) => {
                 self.dead_letter_waiting(&mailbox.name, id, &found.problem).is_ok()
             }
@@ -253,6 +254,11 @@ fn check_content(
     match dir.read(file, ENVELOPE_BYTES_MAX) {
         Ok(None) => Ok(None),
         Ok(Some(_)) if state == "dead" => Ok(None),
+        // A power cut took it from its sender, who was not told that it is stored; its holder had read it.
+        Ok(Some(content)) if canonical::is_torn(&content) => {
+            let problem = "was cut by a power cut before it was stored".to_owned();
+            Ok((state != "done").then(|| finding(path, problem, Repair::SetAside)))
+        }
         Ok(Some(content)) => match Envelope::decode(&content, &dir.path().join(place::plain(id))) {
             Ok(envelope) if envelope.id == *id => Ok(None),
             Ok(envelope) => {

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::emptiness::Emptiness;
@@ -81,6 +81,7 @@ pub(super) struct OpenMailbox {
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
     modes: Modes,
+    names_go_with_files: OnceLock<bool>,
     /// How many messages this process may publish before it counts again (quotas).
     pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
@@ -123,6 +124,7 @@ impl OpenMailbox {
             front_syncs: SyncTogether::new("front.sync"),
             done_syncs: SyncTogether::new("done.sync"),
             modes: options.modes,
+            names_go_with_files: OnceLock::new(),
             room: AtomicU64::new(0),
             settings: Mutex::new((None, Settings::default())),
         })
@@ -145,19 +147,22 @@ impl OpenMailbox {
         Ok(known.1.clone())
     }
 
-    /// Makes the names in `new/` survive a power cut.
-    pub(super) fn sync_new(&self) -> Result<()> {
-        self.new_syncs.sync(&self.new, &self.home, self.modes)
+    /// See [`Dir::names_go_with_files`], which is asked once.
+    pub(super) fn names_go_with_files(&self) -> bool {
+        *self.names_go_with_files.get_or_init(|| self.tmp.names_go_with_files())
     }
 
-    /// Makes the names in `front/` survive a power cut.
-    pub(super) fn sync_front(&self) -> Result<()> {
-        self.front_syncs.sync(&self.front, &self.home, self.modes)
-    }
-
-    /// Makes the names in `done/` survive a power cut.
-    pub(super) fn sync_done(&self) -> Result<()> {
-        self.done_syncs.sync(&self.done, &self.home, self.modes)
+    /// Makes the names in one of its directories survive a power cut.
+    pub(super) fn sync_names(&self, dir: &Dir) -> Result<()> {
+        let shared = [
+            (&self.new, &self.new_syncs),
+            (&self.front, &self.front_syncs),
+            (&self.done, &self.done_syncs),
+        ];
+        match shared.into_iter().find(|(shared, _)| std::ptr::eq(*shared, dir)) {
+            Some((_, syncs)) => syncs.sync(dir, &self.home, self.modes),
+            None => dir.sync(),
+        }
     }
 
     /// Keeps others from storing chosen ids and from moving messages backwards.

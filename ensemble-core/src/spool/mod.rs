@@ -76,6 +76,7 @@ mod files;
 pub(crate) mod calendar;
 
 mod sweep;
+mod syncing;
 
 mod fsck;
 

@@ -1,17 +1,11 @@
 //! Opening a queue.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::{MailboxError, Options, Spool};
+use super::{Options, Spool};
 use crate::durable::{self, Dir, Durability};
 use crate::{Error, Result};
-
-/// Directory of the write-ahead log of former versions.
-const FORMER_LOG: &str = "wal";
-/// End of the name of one of its files.
-const FORMER_SEGMENT: &str = ".wal";
 
 /// # Open a queue
 impl Spool {
@@ -47,7 +41,6 @@ impl Spool {
     ///
     /// # Errors
     /// [`Error::NoQueue`] if there is none, or every user may write to it.
-    /// [`MailboxError::FormerLog`] if a former version has left a write-ahead log.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let root = std::path::absolute(root).map_err(|e| Error::io("resolve", root, e))?;
         let spool = Self {
@@ -61,23 +54,7 @@ impl Spool {
             syncs: Arc::default(),
         };
         spool.mailboxes_dir()?;
-        spool.refuse_former_log()?;
         Ok(spool)
-    }
-
-    /// Former versions could log messages in `wal/` instead of syncing their files. After a power
-    /// cut such messages may be only there, and only those versions read it.
-    fn refuse_former_log(&self) -> Result<()> {
-        let log = match self.queue_dir()?.open_child(FORMER_LOG) {
-            Ok(log) => log,
-            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let segment = log.names()?.into_iter().find(|name| name.ends_with(FORMER_SEGMENT));
-        match segment {
-            Some(segment) => Err(MailboxError::FormerLog { path: log.path().join(segment) }.into()),
-            None => Ok(()),
-        }
     }
 
     /// The root directory of the queue.

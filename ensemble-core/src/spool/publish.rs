@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, OVERFLOW_FILE, OpenMailbox};
 use super::place::{self, Front};
+use super::syncing::SYNCED_AT_ONCE;
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, Moved, SyncMany};
 use crate::env::Published;
@@ -22,8 +23,6 @@ use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
-/// Messages of a batch whose files are synced at the same time. Each has a descriptor meanwhile.
-const SYNCED_AT_ONCE: usize = 32;
 /// The largest overflow note, in bytes.
 const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 
@@ -62,11 +61,16 @@ impl Unsynced {
     /// # Errors
     /// The disk failed; publish the same envelopes again.
     pub fn sync(self) -> Result<Vec<Published>> {
-        if self.power {
-            self.syncs.sync(&self.files)?;
-            for (mailbox, urgent) in &self.touched {
-                sync_stored(mailbox, *urgent)?;
-            }
+        let Some((mailbox, _)) = self.touched.first().filter(|_| self.power) else {
+            return Ok(self.outcomes);
+        };
+        if mailbox.names_go_with_files() {
+            self.syncs.sync(&self.files, durable::sync_file_and_name)?;
+            return Ok(self.outcomes);
+        }
+        self.syncs.sync(&self.files, durable::sync_file)?;
+        for (mailbox, urgent) in &self.touched {
+            sync_names(mailbox, *urgent)?;
         }
         Ok(self.outcomes)
     }
@@ -75,24 +79,13 @@ impl Unsynced {
 /// # Publish
 impl Spool {
     /// Stores a message for `envelope.to`: one file, one rename. With `durability: power` the
-    /// file and the directory are synced before this returns.
+    /// file and its name are synced before this returns.
     ///
     /// # Errors
     /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Quota`], [`Error::Conflict`], [`Error::TooLarge`], or the
     /// disk failed. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
-        let mailbox = self.mailbox(&envelope.to)?;
-        let content = envelope.encode()?;
-        let durability = self.options.durability;
-        let draft = || self.draft(&mailbox, envelope, &content, durability);
-        let (published, _) = self.store(&mailbox, envelope, draft)?;
-        if published == Published::Stored {
-            if self.is_power() {
-                sync_stored(&mailbox, envelope.priority > 0)?;
-            }
-            self.record_stored(envelope);
-        }
-        Ok(published)
+        self.publish_due(envelope, 0)
     }
 
     /// As [`Spool::publish`], for a message that is not received before `delay` has passed.
@@ -100,37 +93,50 @@ impl Spool {
     /// # Errors
     /// As for [`Spool::publish`].
     pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<Published> {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.publish_due(envelope, self.now_millis().saturating_add(delay_ms))
+    }
+
+    /// Stores a message that is not received before a time in milliseconds since the Unix epoch; 0 for at once.
+    fn publish_due(&self, envelope: &Envelope, not_before: u64) -> Result<Published> {
         let mailbox = self.mailbox(&envelope.to)?;
         let content = envelope.encode()?;
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let not_before = self.now_millis().saturating_add(delay_ms);
+        let synced_later = !self.is_power() || mailbox.names_go_with_files();
+        let durability = if synced_later { Durability::Process } else { Durability::Power };
         let draft = || {
-            let staged = self.draft(&mailbox, envelope, &content, self.options.durability)?;
+            let staged = self.draft(&mailbox, envelope, &content, durability)?;
             Ok(staged.with_not_before(not_before))
         };
-        let (published, _) = self.store(&mailbox, envelope, draft)?;
+        let (published, file) = self.store(&mailbox, envelope, draft)?;
         if published == Published::Stored {
-            if self.is_power() {
-                mailbox.sync_front()?;
+            match file.filter(|_| synced_later) {
+                _ if !self.is_power() => {}
+                Some(file) => durable::sync_file_and_name(&file, mailbox.new.path())?,
+                None => sync_names(&mailbox, envelope.priority > 0 || not_before > 0)?,
             }
             self.record_stored(envelope);
         }
         Ok(published)
     }
 
-    /// Stores several messages with one directory sync a mailbox. Their files are synced at the
-    /// same time, by threads that have ended when this returns.
+    /// Stores several messages. Their files are synced at the same time, by threads that have ended when this
+    /// returns. Where that does not cover their names, it is done before the renames, and each directory is synced once.
     ///
     /// # Errors
     /// As for [`Spool::publish`], for the first message that fails; those before it are stored,
     /// and publishing the same batch again is safe.
     pub fn publish_batch(&self, envelopes: &[Envelope]) -> Result<Vec<Published>> {
-        let (stored, failed) = match self.options.durability {
-            Durability::Power => self.store_synced(envelopes),
-            Durability::Process => self.store_unsynced(envelopes),
-        };
-        let outcomes = stored.sync()?;
-        failed.map_or(Ok(outcomes), Err)
+        let first = envelopes.first().filter(|_| self.is_power());
+        let mailbox = first.map(|first| self.mailbox(&first.to)).transpose()?;
+        let is_synced_first = mailbox.is_some_and(|mailbox| !mailbox.names_go_with_files());
+        let group = if is_synced_first { envelopes.len() } else { SYNCED_AT_ONCE };
+        let mut outcomes = Vec::with_capacity(envelopes.len());
+        for group in envelopes.chunks(group.max(1)) {
+            let (stored, failed) = self.store_many(group, is_synced_first);
+            outcomes.extend(stored.sync()?);
+            failed.map_or(Ok(()), Err)?;
+        }
+        Ok(outcomes)
     }
 
     /// Stores several messages at once for their readers and leaves the syncs for later. They
@@ -139,42 +145,28 @@ impl Spool {
     ///
     /// The error, if any, is that of the first message that failed; those before it are stored.
     pub fn publish_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
-        self.store_unsynced(envelopes)
+        self.store_many(envelopes, false)
     }
 
-    /// Stores messages one after the other, and leaves all syncs for later.
-    fn store_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
-        let mut all = self.nothing_stored();
-        for envelope in envelopes {
-            let stored = self.mailbox(&envelope.to).and_then(|mailbox| {
-                let content = envelope.encode()?;
-                let draft = || self.draft(&mailbox, envelope, &content, Durability::Process);
-                let (published, file) = self.store(&mailbox, envelope, draft)?;
-                Ok((mailbox, published, file))
-            });
-            match stored {
-                Ok((mailbox, published, file)) => {
-                    if let Some(file) = file.filter(|_| all.power) {
-                        let (dir, name) = target(&mailbox, envelope);
-                        all.files.push((file, dir.path().join(name)));
-                    }
-                    self.note_stored(&mut all, mailbox, envelope, published);
-                }
-                Err(error) => return (all, Some(error)),
-            }
-        }
-        (all, None)
-    }
-
-    /// Stores messages whose contents were synced before. Only the directories are left to sync.
-    fn store_synced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
-        let mut all = self.nothing_stored();
+    /// Stores messages, and leaves the syncs for later, or those of the names if the contents are synced first.
+    fn store_many(
+        &self,
+        envelopes: &[Envelope],
+        is_synced_first: bool,
+    ) -> (Unsynced, Option<Error>) {
+        let syncs = Arc::clone(&self.syncs);
+        let mut all = Unsynced { syncs, power: self.is_power(), ..Unsynced::default() };
         for group in envelopes.chunks(SYNCED_AT_ONCE) {
-            let (drafts, failed) = self.synced_drafts(group);
+            let (drafts, failed) = self.drafts(group, is_synced_first);
             for (draft, envelope) in drafts.into_iter().zip(group) {
                 let mailbox = Arc::clone(&draft.mailbox);
                 match self.store(&mailbox, envelope, || Ok(draft)) {
-                    Ok((published, _)) => self.note_stored(&mut all, mailbox, envelope, published),
+                    Ok((published, file)) => {
+                        let (dir, name) = target(&mailbox, envelope);
+                        let file = file.filter(|_| all.power);
+                        all.files.extend(file.map(|file| (file, dir.path().join(name))));
+                        self.note_stored(&mut all, mailbox, envelope, published);
+                    }
                     Err(error) => return (all, Some(error)),
                 }
             }
@@ -185,9 +177,13 @@ impl Spool {
         (all, None)
     }
 
-    /// Writes messages to `tmp/` and syncs all of them. After an error, those before the message
-    /// that failed are returned; none if a sync failed.
-    fn synced_drafts(&self, envelopes: &[Envelope]) -> (Vec<StagedFile>, Option<Error>) {
+    /// Writes messages to `tmp/`, and syncs all of them if they are synced first. After an error, those before the
+    /// message that failed are returned; none if a sync failed.
+    fn drafts(
+        &self,
+        envelopes: &[Envelope],
+        is_synced_first: bool,
+    ) -> (Vec<StagedFile>, Option<Error>) {
         let (mut drafts, mut files, mut failed) = (Vec::new(), Vec::new(), None);
         for envelope in envelopes {
             let written = self.mailbox(&envelope.to).and_then(|mailbox| {
@@ -197,7 +193,8 @@ impl Spool {
             match written {
                 Ok(mut draft) => {
                     let path = draft.mailbox.tmp.path().join(&draft.name);
-                    files.extend(draft.file.take().map(|file| (file, path)));
+                    let file = if is_synced_first { draft.file.take() } else { None };
+                    files.extend(file.map(|file| (file, path)));
                     drafts.push(draft);
                 }
                 Err(error) => {
@@ -206,15 +203,10 @@ impl Spool {
                 }
             }
         }
-        match self.syncs.sync(&files) {
+        match self.syncs.sync(&files, durable::sync_file) {
             Ok(()) => (drafts, failed),
             Err(error) => (Vec::new(), Some(error)),
         }
-    }
-
-    fn nothing_stored(&self) -> Unsynced {
-        let syncs = Arc::clone(&self.syncs);
-        Unsynced { syncs, power: self.is_power(), ..Unsynced::default() }
     }
 
     fn note_stored(
@@ -304,14 +296,17 @@ impl Spool {
         Ok(StagedFile { mailbox, name, file, not_before: 0, is_placed: false })
     }
 
-    /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside.
-    /// Its sender, who was never told that it was safe, may store it again.
+    /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside, because its sender
+    /// was not told that it is safe and may store it again. A settled copy was whole when its holder read it.
     fn was_damaged(
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
         location: &Location,
     ) -> Result<bool> {
+        if *location == Location::Done {
+            return Ok(false);
+        }
         let (dir, file) = mailbox.file_at(id, location);
         let damaged = match dir.read(&file, ENVELOPE_BYTES_MAX) {
             Ok(content) => content
@@ -320,14 +315,23 @@ impl Spool {
             Err(error) => return Err(error),
         };
         if damaged {
-            dir.move_new(&file, &mailbox.dead, &place::double(id))?;
-            self.record(
-                types::MESSAGE_DAMAGED,
-                &mailbox.name,
-                serde_json::json!({ "id": id, "mailbox": mailbox.name }),
-            );
+            self.set_aside_damaged(mailbox, dir, &file, id)?;
         }
         Ok(damaged)
+    }
+
+    /// Moves away what a power cut has left of a message before its sender knew it as stored.
+    pub(super) fn set_aside_damaged(
+        &self,
+        mailbox: &OpenMailbox,
+        dir: &Dir,
+        file: &str,
+        id: &MessageId,
+    ) -> Result<()> {
+        dir.move_new(file, &mailbox.dead, &place::double(id))?;
+        let data = serde_json::json!({ "id": id, "mailbox": mailbox.name });
+        self.record(types::MESSAGE_DAMAGED, &mailbox.name, data);
+        Ok(())
     }
 
     /// The id is taken: by the same message, or by another one?
@@ -342,24 +346,18 @@ impl Spool {
             // It moved on between the two looks, so it is there.
             return Ok(Published::AlreadyStored);
         };
-        self.make_safe(dir, &file)?;
-        let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)))?;
-        if stored.kind == envelope.kind && stored.body == envelope.body {
-            return Ok(Published::AlreadyStored);
+        self.make_safe(mailbox, dir, &file)?;
+        match Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id))) {
+            Err(_) if *location == Location::Done => Ok(Published::AlreadyStored),
+            Ok(stored) if stored.kind == envelope.kind && stored.body == envelope.body => {
+                Ok(Published::AlreadyStored)
+            }
+            Ok(_) => {
+                let (mailbox, id) = (mailbox.name.to_string(), envelope.id.to_string());
+                Err(Error::Conflict { mailbox, id })
+            }
+            Err(error) => Err(error),
         }
-        Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
-    }
-
-    /// The first process may have been killed before its sync. The sender, which repeats the
-    /// publish, is about to learn that the message is stored.
-    fn make_safe(&self, dir: &Dir, file: &str) -> Result<()> {
-        if self.options.durability == Durability::Power
-            && let Some(open) = dir.open_file(file)?
-        {
-            durable::sync_file(&open, &dir.path().join(file))?;
-            dir.sync()?;
-        }
-        Ok(())
     }
 
     fn check_capacity(
@@ -391,18 +389,6 @@ impl Spool {
             serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "capacity": capacity, "refused": refused }),
         );
         Err(Error::Full { mailbox: mailbox.name.to_string(), capacity })
-    }
-
-    /// Whether what is stored must survive a power cut.
-    pub(super) fn is_power(&self) -> bool {
-        self.options.durability == Durability::Power
-    }
-
-    pub(super) fn sync_power(&self, dir: &Dir) -> Result<()> {
-        match self.options.durability {
-            Durability::Power => dir.sync(),
-            Durability::Process => Ok(()),
-        }
     }
 
     fn record_stored(&self, envelope: &Envelope) {
@@ -483,9 +469,9 @@ fn target<'a>(mailbox: &'a OpenMailbox, envelope: &Envelope) -> (&'a Dir, String
     }
 }
 
-/// Makes what was stored survive a power cut.
-fn sync_stored(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
-    if urgent { mailbox.sync_front() } else { mailbox.sync_new() }
+/// Makes the names of what was stored survive a power cut.
+fn sync_names(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
+    mailbox.sync_names(if urgent { &mailbox.front } else { &mailbox.new })
 }
 
 fn read_overflow(mailbox: &OpenMailbox) -> Result<Option<Overflow>> {

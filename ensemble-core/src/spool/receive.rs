@@ -13,7 +13,7 @@ use super::{Settings, Spool};
 use crate::durable::{Dir, Moved};
 use crate::env::Delivery;
 use crate::event_log::types;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, canonical};
 use crate::{Error, Result};
 
 /// How long a consumer that found nothing may sleep.
@@ -211,7 +211,12 @@ impl Spool {
         let envelope = match read {
             Ok(envelope) => envelope,
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                self.bury(mailbox, &held, &format!("malformed: {error}"))?;
+                match mailbox.cur.read(file, ENVELOPE_BYTES_MAX) {
+                    Ok(Some(content)) if canonical::is_torn(&content) => {
+                        self.set_aside_damaged(mailbox, &mailbox.cur, file, &held.id)?;
+                    }
+                    _ => self.bury(mailbox, &held, &format!("malformed: {error}"))?,
+                }
                 return Ok(None);
             }
             Err(error) => return Err(error),

@@ -23,6 +23,16 @@ pub(crate) fn list(
     Ok(())
 }
 
+/// As a sync of the content: no name goes with it.
+pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
+    super::sync_content(file)
+}
+
+/// Not known of any file system here.
+pub(crate) fn names_go_with_files(_: impl AsFd) -> bool {
+    false
+}
+
 /// Permissions for a new file or directory. They fit into the system's narrower number.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(RawMode::try_from(bits).unwrap_or(0))

@@ -12,12 +12,42 @@ use rustix::time::ClockId;
 /// Bytes of directory entries that are read at once. A buffer of 64 KiB would make the allocator tidy its whole heap
 /// each time the buffer is freed.
 const LISTING_BUFFER_BYTES: usize = 32 * 1024;
+/// The numbers by which `statfs` knows a file system.
+const EXT_MAGIC: i64 = 0xef53;
+const XFS_MAGIC: i64 = 0x5846_5342;
+const BTRFS_MAGIC: i64 = 0x9123_683e;
 /// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
 
 /// Makes the content of a file survive a power cut.
 pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
     fs::fdatasync(file)
+}
+
+/// Makes the content and the name of a file survive a power cut, where [`names_go_with_files`].
+pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
+    fs::fsync(file)
+}
+
+/// Whether a sync of a file also makes its new name survive a power cut: the journal cannot commit one alone.
+#[allow(clippy::useless_conversion, reason = "the width of the number differs by platform")]
+pub(crate) fn names_go_with_files(directory: impl AsFd) -> bool {
+    let Ok(stat) = fs::fstatfs(&directory) else { return false };
+    match i64::from(stat.f_type) {
+        XFS_MAGIC | BTRFS_MAGIC => true,
+        EXT_MAGIC => is_journaled_ext4(directory),
+        _ => false,
+    }
+}
+
+/// ext2 and ext4 without a journal have the same magic number, and order nothing.
+fn is_journaled_ext4(directory: impl AsFd) -> bool {
+    let Ok(stat) = fs::fstat(directory) else { return false };
+    let device = format!("/sys/dev/block/{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
+    let Ok(device) = std::fs::read_link(device) else { return false };
+    let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return false };
+    std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task"))
+        .is_ok_and(|task| task.trim() != "<none>")
 }
 
 /// Makes the names in a directory survive a power cut.

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | sync of a file's content | `fdatasync` | `F_FULLFSYNC`, for `fsync` leaves it in the drive | `fdatasync` |
 //! | sync of a directory's names | `fsync` | `F_FULLFSYNC` | `fsync` |
+//! | file systems in which a file's sync covers its name | ext4 with a journal, xfs, btrfs | not known | not known |
 //! | rename that does not replace | `renameat2` | `renameatx_np` | refused, so the caller links and unlinks |
 //! | listing | `getdents64` | `readdir` | `readdir` |
 //! | clock that counts suspended time | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC` | `CLOCK_MONOTONIC` |

@@ -20,7 +20,7 @@ use std::string::FromUtf8Error;
 
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::message::Digest;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use json::inside;
@@ -60,22 +60,7 @@ struct Note {
     /// The digest of what was in it afterwards.
     after_sha256: Digest,
     /// The inserted texts.
-    #[serde(deserialize_with = "one_or_many")]
     inserted: Vec<String>,
-}
-
-/// A note of an older version has one text instead of a list.
-fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Texts {
-        One(String),
-        Many(Vec<String>),
-    }
-    Ok(match Texts::deserialize(from)? {
-        Texts::One(text) => vec![text],
-        Texts::Many(texts) => texts,
-    })
 }
 
 impl Guest {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ensemble_app::failure::Failure;
-use ensemble_core::durable::FileLock;
+use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_project::Project;
 use ensemble_project::attention::WatcherState;
@@ -81,7 +81,12 @@ fn one_file_system(queue: &Path) -> Check {
     });
     let elsewhere = states.into_iter().find(|path| path.exists() && device(path) != home);
     match elsewhere {
-        None => Check::ok("file system", "one for everything"),
+        None => {
+            let is_one = Dir::open(queue).is_ok_and(|queue| queue.names_go_with_files());
+            let syncs = if is_one { "one sync" } else { "two syncs" };
+            let text = format!("one for everything; {syncs} a message at `durability: power`");
+            Check::ok("file system", text)
+        }
         Some(path) => Check::bad(
             "file system",
             Level::Fail,
