@@ -80,7 +80,7 @@ fn heading(scene: &Scene<'_>, width: usize) -> Line<'static> {
         Line::from(vec![project.clone(), urgent.clone(), calm])
     };
     let whole = line(&calm);
-    // A command that is cut off helps nobody.
+    // A command that is cut off is of no use.
     let without_command = calm.split(": `").next().unwrap_or(&calm);
     if whole.width() <= width { whole } else { line(without_command) }
 }
