@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
 use ensemble_project::ConfigDuration;
+use ensemble_team::contract::Status;
 
 use crate::completion;
 
@@ -66,6 +67,11 @@ pub(crate) fn priority(text: &str) -> Result<u8, String> {
     number
         .map(|it| it as u8)
         .ok_or_else(|| format!("is not a whole number from 0 to {PRIORITY_MAX}"))
+}
+
+/// How a task has ended, in any of the words that reports use.
+pub(crate) fn status(text: &str) -> Result<Status, String> {
+    Status::read(text).ok_or_else(|| "is not success, failed or blocked".to_owned())
 }
 
 /// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.

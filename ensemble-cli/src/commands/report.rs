@@ -29,9 +29,9 @@ pub(crate) struct Arguments {
     /// The task
     #[arg(value_name = "TASK", value_parser = args::header)]
     task: String,
-    /// Result of the task
-    #[arg(long)]
-    status: Ended,
+    /// Result of the task: success, failed or blocked
+    #[arg(long, value_name = "STATUS", value_parser = args::status)]
+    status: Status,
     /// Summary of the work, in a sentence; `-` for stdin
     #[arg(long, value_name = "TEXT")]
     summary: Option<String>,
@@ -57,30 +57,9 @@ pub(crate) struct Arguments {
     checks: CheckFlags,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Ended {
-    /// It is done
-    Success,
-    /// It was tried and did not work
-    #[value(alias = "failure")]
-    Failed,
-    /// Another agent or a person has to act first
-    Blocked,
-}
-
-impl From<Ended> for Status {
-    fn from(ended: Ended) -> Self {
-        match ended {
-            Ended::Success => Self::Success,
-            Ended::Failed => Self::Failed,
-            Ended::Blocked => Self::Blocked,
-        }
-    }
-}
-
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let status = Status::from(self.status);
+        let status = self.status;
         if status != Status::Success && self.reason.is_none() {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)

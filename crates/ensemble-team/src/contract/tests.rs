@@ -297,16 +297,13 @@ fn a_name_near_a_report_shows_the_name_that_was_meant() {
         ("t_completed.yaml", "t-completed.yaml"),
         ("T-Completed.yaml", "T-completed.yaml"),
         ("t-completed.yml", "t-completed.yaml"),
-        ("t-completed.YAML", "t-completed.yaml"),
         ("t-completed.yaml.txt", "t-completed.yaml"),
         ("Copy of t-completed.yaml", "t-completed.yaml"),
         ("t-completed (1).yaml", "t-completed.yaml"),
-        ("t-completed copy.yaml", "t-completed.yaml"),
         ("t.completed.yaml", "t-completed.yaml"),
         ("t-completed_", "t-completed.yaml"),
         ("completed-task-7", "task-7-completed.yaml"),
         ("task-7-report.md", "task-7-completed.yaml"),
-        ("t_Review.yml", "t-review.yaml"),
         ("t-escalation.yaml", "escalation-t.yaml"),
     ] {
         assert_eq!(meant_name(file).as_deref(), Some(meant), "{file}");

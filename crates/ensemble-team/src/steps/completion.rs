@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::StepKey;
+use crate::contract;
 use crate::proto::step::{Refusal, Report};
 use ensemble_core::message::{Digest, Name};
 
@@ -258,11 +259,11 @@ impl Fields<'_> {
 
     fn status(&mut self) -> Option<Status> {
         match self.get("status") {
-            Some(Value::String(word)) => match word.as_str() {
-                "success" => return Some(Status::Success),
-                "failure" => return Some(Status::Failure),
-                "blocked" => return Some(Status::Blocked),
-                _ => self.mistakes.push(format!(
+            Some(Value::String(word)) => match contract::Status::read(word) {
+                Some(contract::Status::Success) => return Some(Status::Success),
+                Some(contract::Status::Failed) => return Some(Status::Failure),
+                Some(contract::Status::Blocked) => return Some(Status::Blocked),
+                None => self.mistakes.push(format!(
                     "status: `{}` is unknown: pass success, failure or blocked",
                     word.chars().take(64).collect::<String>()
                 )),

@@ -7,10 +7,12 @@
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
 //! | a number where a text is meant | its text |
+//! | `failure`, `done` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_core::message::fields::plain_field;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
+use ensemble_team::contract::Status;
 use serde_json::{Map, Value};
 
 use super::Trouble;
@@ -108,15 +110,10 @@ fn fault_of(field: &str, value: &Value) -> Option<String> {
 /// A value as a property's schema describes it, or what is wrong with it. Words are compared where the schema is closed;
 /// the reader of an open one knows more of them.
 fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, String> {
+    let value = if is_closed { read_word(property, value)? } else { value };
     let Some(kind) = property["type"].as_str() else { return Ok(value) };
     let value =
         converted(kind, value).map_err(|value| format!("{value} is not {}", in_words(kind)))?;
-    if let Some(words) =
-        property["enum"].as_array().filter(|words| is_closed && !words.contains(&value))
-    {
-        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-        return Err(format!("{value} is not one of {}", words.join(", ")));
-    }
     let Some(number) = value.as_f64() else { return Ok(value) };
     let (least, most) = (property["minimum"].as_f64(), property["maximum"].as_f64());
     let is_fit =
@@ -125,6 +122,20 @@ fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, 
         (true, ..) => Ok(value),
         (false, least, Some(most)) => Err(format!("{value} is not from {least} to {most}")),
         (false, least, None) => Err(format!("{value} is less than {least}")),
+    }
+}
+
+/// A value of a property that has one of a few words, in the spelling of the schema: `failure` is `failed`.
+fn read_word(property: &Value, value: Value) -> Result<Value, String> {
+    let listed = property["enum"].as_array().or_else(|| property["oneOf"].as_array());
+    let Some(listed) = listed else { return Ok(value) };
+    let words = listed.iter().filter_map(|word| word.as_str().or_else(|| word["const"].as_str()));
+    let text = value.as_str().unwrap_or_default();
+    let status = Status::read(text);
+    let is_it = |word: &&str| *word == text || (status.is_some() && Status::read(word) == status);
+    match words.clone().find(is_it) {
+        Some(word) => Ok(word.into()),
+        None => Err(format!("{value} is not one of {}", words.collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -185,6 +196,7 @@ mod tests {
         let properties = json!({
             "to": { "type": "string" }, "message": { "type": "string" }, "task_id": { "type": "string" },
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
+            "status": { "oneOf": [{ "const": "success" }, { "const": "failed" }] },
             "when": { "type": "string" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
         });
         let required = ["to", "message"];
@@ -201,19 +213,12 @@ mod tests {
             assert_eq!(read(given), Ok(json!({ "to": "a", "message": "x", "priority": 5 })));
         }
         let given = json!({
-            "to": "a", "body": "x", "taskId": 7, "needs_plan": "true", "files": "[\"a\"]", "other": "",
+            "to": "a", "body": "x", "taskId": 7, "status": "failure", "needs_plan": "true", "files": "[\"a\"]", "other": "",
         });
         let wanted = json!({
-            "to": "a", "message": "x", "task_id": "7", "needs_plan": true, "files": ["a"],
+            "to": "a", "message": "x", "task_id": "7", "status": "failed", "needs_plan": true, "files": ["a"],
         });
         assert_eq!(read(given), Ok(wanted));
-    }
-
-    #[test]
-    fn what_is_empty_counts_as_absent_unless_it_is_required() {
-        let given =
-            json!({ "to": "a", "message": "x", "task_id": "", "priority": null, "files": "" });
-        assert_eq!(read(given), Ok(json!({ "to": "a", "message": "x" })));
     }
 
     #[test]

@@ -18,12 +18,12 @@ fn failure_without_a_reason_is_refused_and_nothing_changes() {
 fn invalid_reports_list_all_mistakes() {
     let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
     let error =
-        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "later", "artifacts": "x" }));
     for field in [
         "task_id: is missing",
         "1.5 is not a step",
         "agent: ",
-        "`done` is unknown",
+        "`later` is unknown",
         "artifacts: is a string",
     ] {
         assert!(error.contains(field), "{error}");
@@ -33,6 +33,8 @@ fn invalid_reports_list_all_mistakes() {
     assert!(parse(blocked).contains("needs a reason"));
     let failure = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "failure", "summary": " " });
     assert!(parse(failure).contains("summary: `failure` needs a reason: write in `summary`"));
+    let failed = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "Failed", "summary": "x" });
+    assert_eq!(Completion::from_json(&failed).unwrap().status, Status::Failure);
     let unknown = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "success",
         "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
     let error = parse(unknown);
