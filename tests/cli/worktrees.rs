@@ -1,6 +1,9 @@
 //! Claims, hand-ins, verdicts and merges on the command line, and their messages to an agent.
 
-use crate::bed::{Bed, git, ran, words};
+use std::process::Stdio;
+
+use crate::bed::{Bed, Running, git, ran, words};
+use crate::tmux_support::eventually;
 
 /// A repository with a queue, a board, a task, a coder and a reviewer.
 fn bed(config: &str) -> Bed {
@@ -96,6 +99,24 @@ fn a_merge_that_fails_says_why_and_moves_nothing() {
     assert_eq!(failed.code, 1, "{failed:?}");
     assert!(failed.stdout.contains("it is red") && failed.stdout.contains("INTEGRATION_FAILED"));
     assert_eq!(git(&bed.project(), "rev-parse next"), before);
+}
+
+#[test]
+fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirectory() {
+    let bed = Bed::new();
+    let repository = bed.project().parent().unwrap().canonicalize().unwrap();
+    git(&repository, "init --quiet -b main");
+    std::fs::write(bed.project().join(".gitignore"), "*\n").unwrap();
+    git(&repository, "add --force project/.gitignore");
+    git(&repository, "commit --quiet -m begin");
+    bed.ok("board init");
+    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    let line = "agent supervise --role coder --id coder-1 -- touch here";
+    let _supervisor = Running(bed.start(line, Stdio::null()));
+    let place = repository.join("project/.worktrees/t1/project");
+    eventually("the agent works in its project", || place.join("here").exists());
+    let prompt = bed.ok("board prompt --task t1");
+    assert!(prompt.contains(&format!("WORKTREE: {}\n", place.display())), "{prompt}");
 }
 
 #[test]

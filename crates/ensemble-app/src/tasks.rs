@@ -29,11 +29,13 @@ pub fn take_task(app: &App, id: Option<Name>, is_review: bool) -> Outcome<TakenT
     };
     Ok(match is_review {
         true => {
-            let claimed = worktrees.claim_review(&id, &agent)?;
+            let mut claimed = worktrees.claim_review(&id, &agent)?;
+            claimed.path = board.project_in(&claimed.path);
             TakenTask::Review(id, claimed)
         }
         false => {
-            let claimed = worktrees.claim_task(&id, &agent)?;
+            let mut claimed = worktrees.claim_task(&id, &agent)?;
+            claimed.path = board.project_in(&claimed.path);
             TakenTask::Work(id, claimed)
         }
     })

@@ -259,6 +259,12 @@ impl Board {
         self.home.as_deref().or(around).unwrap_or_else(|| Path::new("."))
     }
 
+    /// The project's own place in a worktree of its repository, of which it may be a subdirectory.
+    #[must_use]
+    pub fn project_in(&self, worktree: &Path) -> PathBuf {
+        project_in(self.project(), worktree)
+    }
+
     /// Directory of tasks' worktrees, relative to the project.
     #[must_use]
     pub fn worktrees(&self) -> &str {
@@ -360,6 +366,15 @@ config:
   lease_duration: 300  # seconds
   integration_branch: integration
 ";
+
+/// The project's own place in a worktree of its repository; the worktree itself if it has no such directory.
+fn project_in(project: &Path, worktree: &Path) -> PathBuf {
+    let project = project.canonicalize().unwrap_or_else(|_| project.to_owned());
+    let repository = project.ancestors().find(|above| above.join(".git").exists());
+    let inside = repository.and_then(|repository| project.strip_prefix(repository).ok());
+    let place = inside.filter(|it| !it.as_os_str().is_empty()).map(|it| worktree.join(it));
+    place.filter(|place| place.is_dir()).unwrap_or_else(|| worktree.to_owned())
+}
 
 fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or(FILE_NAME)

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 
 use super::state::{State, Status, Task};
 use super::wake::Call;
-use super::{Board, Control};
+use super::{Board, Control, project_in};
 use crate::template::Form;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::Name;
@@ -282,7 +282,10 @@ impl Prompts {
         Some(match name {
             "task_id" => task.id.to_string(),
             "worktree" => match &task.worktree {
-                Some(path) => line(&self.project.join(path).display().to_string()),
+                Some(path) => {
+                    let worktree = self.project.join(path);
+                    line(&project_in(&self.project, &worktree).display().to_string())
+                }
                 None => "-".to_owned(),
             },
             "description" => said(task.description.as_deref()),
@@ -337,7 +340,7 @@ impl Prompts {
         directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))
     }
 
-    /// A project's own template for a role, if it has one.
+    /// A project's own template for a role, if it has one; a shell makes an empty file before it writes one.
     ///
     /// # Errors
     /// The template cannot be read, or is not UTF-8.
@@ -352,7 +355,8 @@ impl Prompts {
             other => other?,
         };
         let bytes = dir.read(name, TEMPLATE_BYTES_MAX)?;
-        bytes.map(|bytes| super::utf8(bytes, &path)).transpose()
+        let text = bytes.map(|bytes| super::utf8(bytes, &path)).transpose()?;
+        Ok(text.filter(|text| !text.trim().is_empty()))
     }
 }
 

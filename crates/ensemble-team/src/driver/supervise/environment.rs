@@ -30,7 +30,7 @@ impl Run<'_> {
             set(TASK_EPOCH_VARIABLE, holder.epoch.to_string().into());
         }
         if let Some(path) = work.path() {
-            set(WORKTREE_VARIABLE, path.into());
+            set(WORKTREE_VARIABLE, self.board.project_in(path).into());
             // Otherwise git would work in the person's checkout wherever the worktree has lost its `.git`.
             set(CEILING_VARIABLE, path.parent().unwrap_or(path).into());
         }

@@ -253,7 +253,10 @@ impl Run<'_> {
             Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
         let env = self.environment(work);
-        let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
+        let directory = match work.path() {
+            Some(worktree) => self.board.project_in(worktree),
+            None => self.board.project().to_owned(),
+        };
         let mark = Mark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
         let plan_before = self.last_plan();
