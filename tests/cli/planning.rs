@@ -206,7 +206,11 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     let form = bed.ok("board prompt --role code-reviewer --template");
     assert!(form.contains("COMMIT TO REVIEW: {{commit}}\nAUTHOR: {{author}}"), "{form}");
     let own = bed.project().join(".ensemble/prompts");
-    std::fs::create_dir(&own).unwrap();
+    assert!(bed.ok("board prompt --role code-reviewer --write").contains("code-reviewer.md"));
+    assert!(bed.fails(1, "board prompt --role code-reviewer --write").contains("exists already"));
+    assert_eq!(bed.ok("board prompt --role code-reviewer --template"), form);
+    std::fs::write(own.join("coder.md"), "\n").unwrap();
+    assert_eq!(bed.object("board prompt --role coder --template")["is_own"], json!(false));
     std::fs::write(own.join("code-reviewer.md"), format!("Be kind.\n{form}")).unwrap();
     assert!(bed.ok("board prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
     assert_eq!(bed.object("board prompt --role code-reviewer --template")["is_own"], json!(true));

@@ -2,6 +2,8 @@
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
+use ensemble_core::Error;
+use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::message::Name;
 use ensemble_team::board::prompt::{PlanStanding, Prompts, Role};
 use ensemble_team::board::{State, Status, wake};
@@ -26,22 +28,38 @@ pub(crate) struct Arguments {
     /// Print the form instead, to be changed
     #[arg(long, requires = "role", conflicts_with = "task")]
     template: bool,
+    /// Write the form to prompts/ROLE.md beside the blackboard, to be changed there
+    #[arg(long, requires = "role", conflicts_with_all = ["task", "template"])]
+    write: bool,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let mut prompts = Prompts::of(&board);
-        if let (true, Some(role)) = (self.template, self.role) {
-            let own = prompts.template(role)?;
+        if let (true, Some(role)) = (self.template || self.write, self.role) {
+            let path = prompts.template_path(role);
+            let mut own = prompts.template(role)?;
+            if self.write {
+                if own.is_some() {
+                    return Err(Failure::refused(format!("{} exists already", path.display())));
+                }
+                let directory = path.parent().unwrap_or(&path);
+                std::fs::create_dir_all(directory)
+                    .map_err(|error| Error::io("create directory", directory, error))?;
+                write_document(&path, role.template().as_bytes(), Durability::Process)?;
+                own = Some(role.template().to_owned());
+            }
             let text = own.as_deref().unwrap_or_else(|| role.template());
             if context.out.is_json() {
-                let path = prompts.template_path(role);
                 return context.out.object(&json!({
                     "role": role, "path": path, "is_own": own.is_some(), "template": text,
                 }));
             }
-            return context.out.line(text.trim_end_matches('\n'));
+            return match self.write {
+                true => context.out.line(format!("wrote {}: change it", path.display())),
+                false => context.out.line(text.trim_end_matches('\n')),
+            };
         }
         let state = board.read()?;
         let calls = wake(&state);
