@@ -126,6 +126,7 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     let escalation =
         fs::read_to_string(bed.project().join("queue/reports/escalation-t-1.yaml")).unwrap();
     assert!(escalation.contains("review_loop"), "{escalation}");
+    assert!(escalation.contains("worker: worker-1\n"), "not the reviewer: {escalation}");
     bed.fails(1, "task review t-1 --lift --as worker-1");
     bed.ok("task review t-1 --lift --as conductor");
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);

@@ -7,8 +7,8 @@ use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
-use ensemble_team::driver::{ReviewCount, file_stem, report_files};
+use ensemble_team::contract::{self, Finding, Reading, Review, Severity, Verdict};
+use ensemble_team::driver::{ReviewCount, file_stem};
 use serde_json::json;
 
 use crate::args;
@@ -156,7 +156,7 @@ impl Arguments {
 
     /// Refuses a review of one's own work.
     fn is_not_by(&self, context: &Context, reviewer: &Name) -> Outcome {
-        let author = author(context, &self.task)?;
+        let author = context.project()?.reviews().author_of(&self.task)?;
         if author.as_deref() == Some(reviewer.as_str()) {
             let text = format!("{reviewer} has done {} and cannot review it", self.task);
             return Err(Failure::refused(text).with_hint("another agent reviews it"));
@@ -166,7 +166,7 @@ impl Arguments {
 
     fn lift(&self, context: &Context) -> Outcome {
         let agent = context.agent()?;
-        let author = author(context, &self.task)?;
+        let author = context.project()?.reviews().author_of(&self.task)?;
         if let Some(agent) = agent.filter(|agent| author.as_deref() == Some(agent.as_str())) {
             let text = format!("{agent} cannot lift the stop of a task that it works on");
             return Err(Failure::refused(text).with_hint("the conductor decides"));
@@ -208,19 +208,4 @@ impl Arguments {
             false => Ok(()),
         }
     }
-}
-
-/// The worker that has done a task, as its report says.
-fn author(context: &Context, task: &str) -> Outcome<Option<String>> {
-    let reports = Dir::open(&context.project()?.queue.join("reports"))?;
-    for file in report_files(task) {
-        let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { continue };
-        let text = String::from_utf8_lossy(&content);
-        if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
-            && report.task_id == task
-        {
-            return Ok(report.author().map(str::to_owned));
-        }
-    }
-    Ok(None)
 }

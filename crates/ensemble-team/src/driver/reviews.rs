@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::contract::{self, EscalationReport, Reading, Review, Verdict};
+use crate::contract::{self, EscalationReport, Reading, Report, Review, Verdict};
 use ensemble_core::durable::{Dir, Durability, FileLock, FileStat, Modes, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
@@ -36,6 +36,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_FILE: &str = ".lock";
 /// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
+/// The largest report that is looked at, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
 /// The actor of what follows when a review has closed the loop.
@@ -96,6 +98,24 @@ impl Reviews {
             return Ok(absent());
         };
         parse(&content, &self.dir.join(name))
+    }
+
+    /// The worker that has done a task, as its report says.
+    ///
+    /// # Errors
+    /// The reports cannot be read.
+    pub fn author_of(&self, task: &str) -> Result<Option<String>> {
+        let reports = Dir::open(&self.queue.join("reports"))?;
+        for file in report_files(task) {
+            let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { continue };
+            let text = String::from_utf8_lossy(&content);
+            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
+                && report.task_id == task
+            {
+                return Ok(report.author().map(str::to_owned));
+            }
+        }
+        Ok(None)
     }
 
     /// Counts a review by its file's content. What is no review that can be read counts nothing.
@@ -225,7 +245,7 @@ impl Reviews {
             "{} reviews in a row say needs_fix, the last one with {findings} findings",
             count.cycles
         ));
-        escalation.worker.clone_from(&review.reviewer);
+        escalation.worker = self.author_of(&count.task_id).unwrap_or_default();
         escalation.from = Some(ACTOR.to_owned());
         escalation.escalated_at = count.stopped_at.map(|at| at.to_string());
         escalation.action = Some("decide: change the task, or lift the stop".to_owned());
