@@ -252,6 +252,10 @@ pub struct Handshake {
     open_tried: bool,
     /// Why the ping of this attempt was not typed.
     unsent: Option<Deferral>,
+    /// When each ping was sent.
+    sent: Vec<Monotonic>,
+    /// The last pong that came too late: its attempt, and how long it took.
+    late: Option<(u8, Duration)>,
     effects: VecDeque<Effect>,
 }
 
@@ -267,6 +271,8 @@ impl Handshake {
             opened: false,
             open_tried: false,
             unsent: None,
+            sent: Vec::new(),
+            late: None,
             effects: VecDeque::new(),
         }
     }
@@ -293,17 +299,22 @@ impl Handshake {
     fn ping(&mut self, now: Monotonic) -> State {
         self.attempt = self.attempt.saturating_add(1);
         self.unsent = None;
+        self.sent.push(now);
         let ping = Ping { worker: self.worker.clone(), attempt: self.attempt };
         self.effects.push_back(Effect::SendPing(ping));
         State::Waiting { until: now + self.config.pong_wait }
     }
 
     /// The new state if this is the pong that is waited for.
-    fn pong(&mut self, pong: Pong) -> Option<State> {
+    fn pong(&mut self, now: Monotonic, pong: Pong) -> Option<State> {
         let Pong { worker, attempt } = pong;
         if worker == self.worker && attempt == self.attempt {
             self.effects.push_back(Effect::Ready { attempt });
             return Some(State::Ready);
+        }
+        let sent = self.sent.get(usize::from(attempt).wrapping_sub(1));
+        if let Some(sent) = sent.filter(|_| worker == self.worker) {
+            self.late = Some((attempt, now.since(*sent)));
         }
         self.effects.push_back(Effect::Record(Record::StrayPong { worker, attempt }));
         None
@@ -364,7 +375,11 @@ impl Handshake {
             Err(reason) => format!("window not inspected: {reason}"),
         };
         let unsent = self.unsent.as_ref().map(|why| format!("ping not typed: {why}; "));
-        failure::one_line(&(unsent.unwrap_or_default() + &seen))
+        let late = self.late.map(|(attempt, took)| {
+            let seconds = took.as_secs();
+            format!("answered ping {attempt} too late, after {seconds} s (set `readiness.wait`); ")
+        });
+        failure::one_line(&(late.or(unsent).unwrap_or_default() + &seen))
     }
 }
 
@@ -383,7 +398,7 @@ impl Machine for Handshake {
                 | State::Opening { .. }
                 | State::Pausing { .. }),
                 Event::Pong(pong),
-            ) => self.pong(pong).unwrap_or(state),
+            ) => self.pong(now, pong).unwrap_or(state),
             (state @ State::Waiting { .. }, Event::SendFailed { attempt, deferral }) => {
                 if attempt == current {
                     self.unsent = Some(deferral);

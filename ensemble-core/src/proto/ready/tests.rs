@@ -317,3 +317,20 @@ time     idle       inspect I  pausing R   failed F   pausing R  waiting P  read
 "
     );
 }
+
+#[test]
+fn a_pong_that_came_too_late_is_named_in_the_failure() {
+    let mut handshake = Handshake::new(worker(), Config::default().with_attempts_max(2));
+    handshake.handle(at(0), Event::Started);
+    let inspected =
+        |attempt| Event::Inspected { attempt, diagnosis: Ok(seen(Workspace::Open, "idle")) };
+    handshake.handle_timeout(at(5));
+    handshake.handle(at(5), inspected(1));
+    handshake.handle_timeout(at(10));
+    handshake.handle(at(11), pong(1));
+    handshake.handle_timeout(at(15));
+    handshake.handle(at(15), inspected(2));
+    let Some(Effect::Failed(failure)) = drain(&mut handshake).pop() else { panic!("it failed") };
+    let named = "answered ping 1 too late, after 11 s (set `readiness.wait`); idle";
+    assert_eq!(failure.observation, named);
+}
