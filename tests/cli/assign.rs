@@ -155,7 +155,8 @@ fn a_silent_worker_is_assigned_nothing() {
     team.tmux.human(&["-l", "AGENT_TEAM_PONG w1 1"]);
     team.tmux.human(&["Enter"]);
     eventually("the old pong stands there", || team.tmux.received().len() == 1);
-    let ran = team.bed.run("assign w1 -f task.md --task t1");
+    // A short wait for the ack cuts no ping short.
+    let ran = team.bed.run("assign w1 -f task.md --task t1 --wait 1ms");
     let block = "ensemble: w1 is not ready: pinged 3 times, and no answer\n\
                  hint: `ensemble agent attach w1` shows its screen\n\
                  [Assign Readiness Error]\n\
@@ -294,6 +295,8 @@ fn one_controller_at_a_time() {
     assert!(said.stderr.contains("AGENT_TEAM_PING w1 1"), "{said:?}");
     eventually("it was heard", || team.records("ready.stray_pong").len() == 1);
     assert_eq!(team.records("worker_assign").len(), 0);
+    let said = team.bed.fails(1, "agent pong w1 1 --as lead");
+    assert!(said.contains("the ping asks w1, and you are lead"), "{said}");
     team.bed.ok("agent pong w1 1");
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
     first.kill().unwrap();

@@ -1,6 +1,7 @@
 //! `ensemble assign`: asks, delivers, waits, escalates.
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Instant;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::content::fill;
@@ -15,7 +16,6 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::proto::ready;
 use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
@@ -32,7 +32,7 @@ use ensemble_project::overview::WatcherView;
 /// A worker whose hooks or server report that it is idle gets the task at once; any other is asked first (`ensemble agent
 /// ping`). A task that is not taken is followed by a nudge, by the keys of its profile that reset it, and by a file for
 /// the conductor. The watcher does this; where none runs, this command does. Another controller at the same worker is
-/// refused (exit code 75).
+/// refused (exit code 75). `--wait` counts from the delivery.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble assign worker-1 'make the tests green' --task task-001
@@ -88,8 +88,10 @@ impl Arguments {
             let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(&task, &context.actor()?)?;
         }
-        let deadline = self.waiting.deadline();
-        let assigned = self.deliver(context, &queue, &*recorder, (&mut worker, order))?;
+        let (assigned, delivered_at) =
+            self.deliver(context, &queue, &*recorder, (&mut worker, order))?;
+        let patience = self.waiting.patience();
+        let deadline = patience.and_then(|patience| delivered_at.checked_add(patience));
         let (message, attempt, phase, acked) = match assigned {
             Assigned::NotReady(failure) => return Err(describe_not_ready(context, &failure)?),
             Assigned::Delivered { ended, .. } => match ended {
@@ -130,29 +132,34 @@ impl Arguments {
         }
     }
 
+    /// Asks and delivers. Returns when the task was stored, too, from when a wait counts.
     fn deliver(
         &self,
         context: &Context,
         queue: &Queue,
         recorder: &dyn Recorder,
         (worker, order): (&mut Worker, Order),
-    ) -> Outcome<Assigned> {
+    ) -> Outcome<(Assigned, Instant)> {
         let (spool, project) = (context.spool()?, context.project()?);
         let (waiter, host) = (worker.waiter(context)?, queue.ladder_host(project)?);
         let (store, patience) = (queue.request_store(), self.waiting.patience());
         let (name, task) = (&self.worker, order.task.clone());
         let progress = AssignProgress { recorder, worker: name, task: &task, patience };
         let mut assigner = assigner(context, &spool, store, &progress, Some(&host as _))?;
-        let times = within(assigner.readiness, patience.unwrap_or(Duration::MAX));
-        assigner.readiness = times.with_needs_pong(self.ping);
+        assigner.readiness = assigner.readiness.with_needs_pong(self.ping);
         let elsewhere = worker.elsewhere(queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
-        // A running watcher has the ladder.
-        let is_watched = || WatcherView::of(project).runs();
+        // A running watcher has the ladder. This is asked once the task is stored.
+        let stored_at = Cell::new(None);
+        let is_watched = || {
+            stored_at.set(stored_at.get().or_else(|| Some(Instant::now())));
+            WatcherView::of(project).runs()
+        };
         let mut pane = worker.openable_pane(context)?;
         let rest = &mut resting(&waiter);
         let _line = WaitLine::new(format!("{name} to receive {task}"), patience);
-        assigner.assign(order, agent_pane(&mut pane), &is_watched, rest).map_err(gated)
+        let assigned = assigner.assign(order, agent_pane(&mut pane), &is_watched, rest);
+        Ok((assigned.map_err(gated)?, stored_at.get().unwrap_or_else(Instant::now)))
     }
 
     fn order(&self, context: &Context, queue: &Queue, worker: &mut Worker) -> Outcome<Order> {
@@ -236,14 +243,6 @@ impl Arguments {
             .out
             .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
     }
-}
-
-/// A handshake that does not take longer than this, with at least one ping.
-fn within(usual: ready::Config, limit: Duration) -> ready::Config {
-    let wait = usual.pong_wait.min(limit);
-    let round = (wait + usual.retry_delay).as_millis().max(1);
-    let rounds = u8::try_from(limit.as_millis() / round).unwrap_or(u8::MAX);
-    usual.with_pong_wait(wait).with_attempts_max(rounds.clamp(1, usual.attempts_max))
 }
 
 /// A task that may not be begun now may be assigned later.

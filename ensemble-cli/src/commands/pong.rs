@@ -2,7 +2,7 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::Outcome;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::worker::Worker;
 use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
@@ -14,7 +14,7 @@ use crate::context::Context;
 
 /// Answer `AGENT_TEAM_PING WORKER ATTEMPT`: report that a worker is ready
 ///
-/// The answer counts only for the ping that is being waited for. It is the file
+/// Only the agent itself can answer, and only the ping that is being waited for. The answer is the file
 /// `.ensemble/ready/<WORKER>@<ATTEMPT>.pong`, so `touch` does it as well.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent pong worker-1 2")]
@@ -31,6 +31,12 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self { worker, attempt } = self;
         Worker::find(context, &worker)?;
+        if let Some(other) = context.agent()?.filter(|agent| *agent != worker) {
+            let text = format!("the ping asks {worker}, and you are {other}");
+            return Err(Failure::refused(text).with_hint("only the agent that is asked can answer"));
+        }
+        // Whatever proves an agent's name also proves its pong.
+        context.check_name(&worker)?;
         let pongs = PongBox::open(context.project()?.ready())?;
         let pong = Pong { worker, attempt };
         match pongs.asked(&pong.worker)? {
