@@ -20,6 +20,10 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: Guard) -> boo
     {
         return false;
     }
+    // Within a sentence it is Rust's or another language's.
+    if word == "Some" && !begins_sentence(&text[..start]) {
+        return false;
+    }
     match guard {
         Guard::None => true,
         Guard::NumberAfter => number_follows(&text[end..]),
@@ -27,6 +31,11 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: Guard) -> boo
         Guard::NotAfter(those) => !before.is_some_and(|c| those.contains(c)),
         Guard::NotBefore(those) => !those.iter().any(|other| text[end..].starts_with(other)),
     }
+}
+
+fn begins_sentence(before: &str) -> bool {
+    let last = before.trim_end_matches(' ').chars().next_back();
+    last.is_none_or(|last| !last.is_alphanumeric() && last != ',') && !before.ends_with("::")
 }
 
 fn before_word(text: &str, start: usize) -> Option<char> {

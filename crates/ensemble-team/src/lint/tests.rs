@@ -29,6 +29,12 @@ fn words_match_at_boundaries_of_their_language() {
     assert_eq!(found("等了30秒左右，左右对齐"), ["1:6 左右"]);
     assert_eq!(found("many-to-many, --some, some_thing, a/some.rs, https://x.y/some"), [""; 0]);
     assert_eq!(found("and/some, (many) [few]"), ["1:5 some", "1:12 many", "1:19 few"]);
+    assert_eq!(found("The enum has None and Some: Option::Some, a partially ordered set"), [""; 0]);
+    assert_eq!(
+        found("おおむね完了、幾つかは既知の不具合"),
+        ["1:1 おおむね", "1:8 幾つか", "1:12 既知の不具合"]
+    );
+    assert_eq!(found("十一部を配布"), [""; 0]);
 }
 
 #[test]
