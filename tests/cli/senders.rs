@@ -102,3 +102,27 @@ fn what_is_sent_to_all_is_for_agents_and_who_has_left_is_said() {
     assert!(status.contains("w1 agreed to shut down"), "{status}");
     assert!(status.contains("cora does not shut down: \"busy\""), "{status}");
 }
+
+#[test]
+fn vague_words_of_messages_are_named_or_refused_where_a_team_asks_for_it() {
+    let bed = Bed::new();
+    let configure = |lint: &str| {
+        std::fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{lint}"))
+            .unwrap();
+    };
+    let text = json!({ "to": "w1", "message": "ほぼ完了" });
+    assert_eq!(bed.run("send --to w1 -m ほぼ完了").stderr, "", "reports alone are checked");
+    configure("lint: {messages: advise}\n");
+    for line in ["send --to w1 -m ほぼ完了", "task new t1 --to w1 ほぼ完了"] {
+        let ran = bed.run(line);
+        assert!(ran.code == 0 && ran.stderr.contains("`ほぼ` is vague"), "{line}: {ran:?}");
+    }
+    let sent = Mcp::of(&bed, "lead").object("send", &text);
+    assert!(sent["warning"].as_str().unwrap().contains("`ほぼ` is vague"), "{sent}");
+    configure("lint: {messages: refuse}\n");
+    let count = bed.mailbox("w1/new").read_dir().unwrap().count();
+    assert!(bed.fails(1, "send --to w1 -m ほぼ完了").contains("nothing is sent"));
+    let (is_refused, said) = Mcp::of(&bed, "lead").ask("send", &text);
+    assert!(is_refused && said.contains("`ほぼ` is vague"), "{said}");
+    assert_eq!(bed.mailbox("w1/new").read_dir().unwrap().count(), count);
+}

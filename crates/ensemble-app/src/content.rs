@@ -5,9 +5,14 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ensemble_core::Error;
 use ensemble_core::broker::Broker;
+use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::message::{Envelope, fill_body};
+use ensemble_team::lint::{Linter, Mode};
 
+use crate::App;
+use crate::diagnostics::say;
 use crate::error_line::Code;
 use crate::failure::{Failure, Outcome};
 
@@ -17,6 +22,8 @@ pub const STDIN: &str = "-";
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The longest text from stdin, in bytes.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
+/// How many vague words of a text are named.
+const FINDINGS_MAX: usize = 5;
 /// Whether stdin carries something else than content.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -75,6 +82,22 @@ fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Writes a complete file, which replaces an earlier one. What is no file, such as a pipe or a device, is written to and
+/// stays.
+pub fn write_output(path: &Path, content: &[u8], mode: u32) -> Outcome {
+    let is_file = std::fs::metadata(path).map_or(true, |it| it.is_file());
+    if !is_file {
+        return Ok(std::fs::write(path, content).map_err(|e| Error::io("write", path, e))?);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Failure::usage("the name of the file is not UTF-8"))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
+    let tmp = format!(".{}", temporary_name(name));
+    let modes = Modes { file: mode, ..Modes::default() };
+    Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
+}
+
 /// The text itself, or what stdin has for `-`.
 pub fn text_or_stdin(text: &str) -> Outcome<String> {
     if text != STDIN {
@@ -90,8 +113,33 @@ pub fn text_or_stdin(text: &str) -> Outcome<String> {
     }
 }
 
+/// What is vague in a text that is to be sent, if the team checks that; a failure if it refuses such texts.
+pub fn check_words(app: &App, content: &[u8]) -> Outcome<Option<String>> {
+    let lint = &app.project()?.config.lint;
+    let (mode, text) = (lint.messages.unwrap_or(Mode::Off), std::str::from_utf8(content));
+    let (Ok(text), Mode::Warn | Mode::Refuse) = (text, mode) else { return Ok(None) };
+    let findings = Linter::new(&lint.options(None)).text(text);
+    let lines: Vec<String> = findings.iter().take(FINDINGS_MAX).map(ToString::to_string).collect();
+    match (lines.join("\n  "), mode) {
+        (lines, _) if lines.is_empty() => Ok(None),
+        (lines, Mode::Refuse) => {
+            let text = format!("nothing is sent: it is vague\n  {lines}");
+            Err(Failure::refused(text).with_hint("say it exactly, or quote the word"))
+        }
+        (lines, Mode::Warn | Mode::Off) => Ok(Some(format!("it is vague: {lines}"))),
+    }
+}
+
 /// Puts the content into the body, or into an attachment if it does not fit.
-pub fn fill(queue: &dyn Broker, envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+pub fn fill(
+    app: &App,
+    queue: &dyn Broker,
+    envelope: Envelope,
+    content: Vec<u8>,
+) -> Outcome<Envelope> {
+    if let Some(warning) = check_words(app, &content)? {
+        say(&format!("warning: {warning}"));
+    }
     let (mut envelope, rest) = fill_body(envelope, content)?;
     let Some(content) = rest else { return Ok(envelope) };
     let attachment = queue.attach(&content)?;

@@ -169,7 +169,7 @@ impl Arguments {
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
         envelope = context.sign(envelope)?;
         envelope.traceparent = args::trace_around();
-        let envelope = fill(&**queue, envelope, content)?;
+        let envelope = fill(context, &**queue, envelope, content)?;
         let profile = worker.pane().map(|pane| pane.profile().clone());
         let config = context.project()?.config.ladder_for(profile.as_deref());
         let order = Order::new(task, self.worker.clone(), envelope).with_config(config);

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use ensemble_app::batches::{open_dispatch, read_instruction};
+use ensemble_app::content::check_words;
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::watch::Waiter;
-use ensemble_team::contract::EscalationReport;
+use ensemble_team::contract::{self, EscalationReport};
 use ensemble_team::driver::{Batch, Batches, Conductor};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
@@ -46,6 +48,10 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let instruction = read_instruction(self.instruction.path()?)?;
+        let words = contract::write(&instruction);
+        if let Some(warning) = check_words(context, words.as_bytes())? {
+            say(&format!("warning: {warning}"));
+        }
         let project = context.project()?;
         let spool = context.spool()?;
         let queue = open_dispatch(context, &spool)?;

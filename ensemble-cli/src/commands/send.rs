@@ -124,7 +124,7 @@ impl Arguments {
         let recipients = self.recipients(context, &spool, &sender)?;
         self.check_one_recipient(&recipients)?;
         let content = self.content.read()?;
-        let envelope = fill(&spool, self.envelope(context, &recipients[0])?, content)?;
+        let envelope = fill(context, &spool, self.envelope(context, &recipients[0])?, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
         let log = match self.waiting.until() {
             Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
@@ -243,7 +243,7 @@ impl Arguments {
         let other = OtherProject::open_to_send(context, project)?;
         let mut envelope = self.envelope(context, &other.recipient(name)?)?;
         envelope.project = Some(own_project(context)?);
-        let envelope = fill(&*other.queue, envelope, self.content.read()?)?;
+        let envelope = fill(context, &*other.queue, envelope, self.content.read()?)?;
         let published = other.queue.publish(&envelope)?;
         let mut object = json!({
             "id": envelope.id, "mailbox": envelope.to, "project": project, "state": "stored",

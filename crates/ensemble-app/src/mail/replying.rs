@@ -94,7 +94,7 @@ pub fn reply(
     let mut answer = app.sign(answer)?;
     answer.project = elsewhere.as_ref().map(|_| own_project(app)).transpose()?;
     let there = elsewhere.as_ref().map_or(queue, |other| &other.queue);
-    let answer = fill(&**there, answer, content)?;
+    let answer = fill(app, &**there, answer, content)?;
     there.publish(&answer)?;
     let is_plain = envelope.kind.as_str() == PLAIN_TYPE;
     let settled = match is_plain {

@@ -20,6 +20,7 @@ pub enum Mode {
     Off,
     /// Reports are delivered; the findings are recorded, and the author is notified.
     #[default]
+    #[serde(alias = "advise")]
     Warn,
     /// Reports are rejected; the author is notified.
     Refuse,
@@ -49,6 +50,8 @@ pub struct OwnWord {
 pub struct LintConfig {
     /// How an arriving report with findings is handled: `off`, `warn` (default) or `refuse`.
     pub mode: Option<Mode>,
+    /// The same for messages, tasks and instructions when they are sent: `off` (default), `warn` or `refuse`.
+    pub messages: Option<Mode>,
     /// Facts that a report must state (default: who, count, share, where).
     pub require: Option<Vec<Fact>>,
     /// Languages whose words are banned (default: all three).
@@ -109,6 +112,7 @@ impl LintConfig {
     pub fn or(self, fallback: Self) -> Self {
         Self {
             mode: self.mode.or(fallback.mode),
+            messages: self.messages.or(fallback.messages),
             require: self.require.or(fallback.require),
             languages: self.languages.or(fallback.languages),
             words: self.words.into_iter().chain(fallback.words).collect(),

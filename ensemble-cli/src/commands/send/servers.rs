@@ -58,7 +58,7 @@ impl Arguments {
             headers.expires_at = Some(servers.now().plus(time));
         }
         let outbox = context.project()?.open_outbox()?;
-        let envelope = fill(outbox.spool(), headers, self.content.read()?)?;
+        let envelope = fill(context, outbox.spool(), headers, self.content.read()?)?;
         if let (true, None) = (self.plan, &servers) {
             let text = "the servers do not answer, and a plan is demanded there";
             return Err(Failure::new(Exit::Busy, text));

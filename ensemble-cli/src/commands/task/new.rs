@@ -71,7 +71,7 @@ impl New {
         let task = Some(self.id.to_string());
         let kind = Some(Name::new(TASK_TYPE).map_err(ensemble_core::Error::from)?);
         let headers = MessageHeaders { kind, task, ..MessageHeaders::default() };
-        let envelope = fill(&*queue, headers.envelope(context, &to)?, text.into_bytes())?;
+        let envelope = fill(context, &*queue, headers.envelope(context, &to)?, text.into_bytes())?;
         queue.publish(&envelope)?;
         if let Some(warning) = absent_reader(context.project()?, &to) {
             say(&warning);

@@ -38,7 +38,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     let envelope = Envelope::new(worker.mailbox.clone(), String::new());
     let envelope = app.sign(envelope.with_kind(Name::new("task")?))?;
     let (queue, content) = (desk.queue()?, assign.instruction.into_bytes());
-    let envelope = fill(&**queue, envelope, content)?;
+    let envelope = fill(&app, &**queue, envelope, content)?;
     let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&app)?;
     let (store, recorder) = (queue.request_store(), &*desk.recorder);

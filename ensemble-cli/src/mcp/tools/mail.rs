@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ensemble_app::content::fill;
+use ensemble_app::content::{check_words, fill};
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::delivered::{
@@ -166,6 +166,7 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
     let content = send.message.clone().into_bytes();
+    let vague = check_words(&desk.app(), &content)?;
     let headers = headers_of(send)?;
     let name = match &other {
         Some(other) => other.recipient(&to.name)?,
@@ -180,7 +181,7 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     }
     let own = desk.queue()?;
     let queue = other.as_ref().map_or(own, |other| &other.queue);
-    let envelope = fill(&**queue, envelope, content)?;
+    let envelope = fill(&desk.app(), &**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;
     if other.is_none() {
         answers::sent(&desk.app(), queue.request_store(), &envelope);
@@ -193,7 +194,7 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
         Some(other) => other.app.project()?,
         None => &desk.project,
     };
-    if let Some(warning) = absent_reader(reader, &envelope.to) {
+    if let Some(warning) = absent_reader(reader, &envelope.to).or(vague) {
         sent["warning"] = warning.into();
     }
     if envelope.replaces.is_some() {
