@@ -48,6 +48,8 @@ fn a_sender_learns_at_every_door_that_the_reader_has_left() {
         let ran = bed.run(line);
         assert!(ran.stderr.contains(warning), "{line}: {ran:?}");
     }
+    let said = bed.fails(3, "send --to ghost,w1,spook -m x");
+    assert!(said.contains("`ghost`; there is no mailbox `spook`"), "{said}");
     let ran = bed.run("send --to cora,full,w1 -m x --json");
     let sent = objects(&ran.stdout);
     assert!(sent[0]["error"].as_str().unwrap().contains("`full` is full"), "{sent:?}");

@@ -83,6 +83,7 @@ pub fn known_recipients(
 ) -> Outcome<Vec<Name>> {
     let project = app.project()?;
     let mut recipients: Vec<Name> = Vec::with_capacity(to.len());
+    let mut unknown = Vec::new();
     for to in to {
         let to = &project.mailbox_of(to);
         if recipients.contains(to) {
@@ -100,18 +101,20 @@ pub fn known_recipients(
                     Err(error) => return Err(error.into()),
                 }
             }
-            Err(error @ Error::NoMailbox { .. }) => {
-                return Err(unknown_recipient(error, &queue.mailboxes()?));
-            }
+            Err(error @ Error::NoMailbox { .. }) => unknown.push(error),
             Err(error) => return Err(error.into()),
         }
         recipients.push(to.clone());
     }
-    Ok(recipients)
+    match unknown.is_empty() {
+        true => Ok(recipients),
+        false => Err(unknown_recipients(unknown, &queue.mailboxes()?)),
+    }
 }
 
-/// A recipient that does not exist. The names of those that exist help more than another mailbox without a reader.
-fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
+/// Recipients that do not exist, all at once. The names of those that exist help more than another mailbox without a
+/// reader.
+fn unknown_recipients(unknown: Vec<Error>, known: &[Name]) -> Failure {
     let mut names: Vec<&str> = known.iter().take(NAMES_SHOWN_MAX).map(Name::as_str).collect();
     if known.len() > names.len() {
         names.push("…");
@@ -120,7 +123,10 @@ fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
         true => "`--create` creates it".to_owned(),
         false => format!("there are {}", names.join(", ")),
     };
-    Failure::from(error).with_hint(hint)
+    let texts: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+    let several = Failure::nothing(texts.join("; "));
+    let only = <[Error; 1]>::try_from(unknown).map(|[error]| Failure::from(error));
+    only.unwrap_or(several).with_hint(hint)
 }
 
 /// The type of a message to all.
