@@ -54,7 +54,10 @@ fn session_with(
         before(at);
         let result = ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }));
         let text = result["content"][0]["text"].as_str().unwrap();
-        let value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        let value = match &result["structuredContent"] {
+            Value::Null => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
+            structured => structured.clone(),
+        };
         (result["isError"] == true, value)
     });
     answered.collect()
@@ -129,6 +132,22 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
     assert_eq!((said[0].0, &said[0].1["id"]), (false, &json!("t1.1")), "{said:?}");
     assert_eq!(said[0].1["watched"], false, "no watcher runs: {said:?}");
     assert!(bed.home.path().join("queue/mailbox/solo/new/t1.1.yaml").exists());
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
+    let bed = Bed::new();
+    let config = "durability: process\nreadiness: {wait: 1ms, retry: 0, attempts: 1}\n";
+    std::fs::write(bed.home.path().join("ensemble.yaml"), config).unwrap();
+    bed.ok("mailbox add solo");
+    let assign = json!({ "worker": "solo", "instruction": "count" });
+    let said = session(&bed, "Tara", &[("assign", assign)]);
+    let expected = json!({
+        "worker": "solo", "ready": false, "worker-id": "solo", "attempt": 1,
+        "error_type": "unknown_worker_state", "window_inspected": false, "open_command_sent": false,
+        "observation": "window not inspected: no pane is bound to solo", "action": "assign_stopped",
+    });
+    assert_eq!(said, [(true, expected)]);
 }
 
 /// No watcher runs that could begin its departure.

@@ -138,3 +138,14 @@ pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
 pub fn agent_pane<'a>(pane: &'a mut Option<MemberPane<'_>>) -> Option<&'a mut dyn AgentPane> {
     pane.as_mut().map(|pane| pane as _)
 }
+
+/// Why a worker is not ready, with the fields of the structured failure.
+pub fn not_ready_json(failure: &ready::ReadinessFailure) -> serde_json::Value {
+    let mut object = serde_json::json!({ "worker": failure.worker, "ready": false });
+    let fields = serde_json::to_value(failure).unwrap_or_default();
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    object["action"] = "assign_stopped".into();
+    object
+}

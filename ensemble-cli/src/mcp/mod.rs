@@ -155,7 +155,12 @@ impl Server {
         }
         Ok(match answer {
             Ok(value) => CallToolResult::structured(value),
-            Err(trouble) => CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]),
+            Err(trouble) => {
+                let text = vec![ContentBlock::text(trouble.to_string())];
+                let mut failed = CallToolResult::error(text);
+                failed.structured_content = trouble.details;
+                failed
+            }
         })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::wait_line::WaitLine;
+use ensemble_app::worker::not_ready_json;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
@@ -56,13 +57,7 @@ pub(crate) fn describe_not_ready(
         _ => format!("`ensemble team {worker}` shows what is known of it"),
     };
     if context.out.is_json() {
-        let mut object = json!({ "worker": failure.worker, "ready": false });
-        let fields = serde_json::to_value(failure).unwrap_or_default();
-        for (key, value) in fields.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
-        object["action"] = Value::from("assign_stopped");
-        context.out.object(&object)?;
+        context.out.object(&not_ready_json(failure))?;
         return Ok(Failure::refused(text).with_hint(hint));
     }
     let text = format!("ensemble: {text}\nhint: {hint}\n{failure}");

@@ -1,7 +1,7 @@
 //! `assign`: readiness and delivery; the watcher has the ladder.
 
 use ensemble_app::content::fill;
-use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
+use ensemble_app::worker::{Worker, agent_pane, assigner, not_ready_json, resting};
 use ensemble_core::driver::{HandedOver, Order};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::Act;
@@ -50,10 +50,9 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     let mut pane = worker.openable_pane(&app)?;
     let handed = assigner.hand_over(order, agent_pane(&mut pane), &mut resting(&waiter))?;
     match handed {
-        HandedOver::NotReady(failure) => Err(Trouble::new(format!(
-            "nothing was assigned: {} is not ready: {}",
-            assign.worker, failure.observation
-        ))),
+        HandedOver::NotReady(failure) => {
+            Err(Trouble::new(failure.to_string()).with_details(not_ready_json(&failure)))
+        }
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,

@@ -30,17 +30,25 @@ pub(super) type Answer = Result<Value, Trouble>;
 
 /// Why a tool did not do it, for the model to read.
 #[derive(Debug)]
-pub(super) struct Trouble(String);
+pub(super) struct Trouble {
+    text: String,
+    /// The same for programs, where it has fields.
+    pub(super) details: Option<Value>,
+}
 
 impl Trouble {
     pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), details: None }
+    }
+
+    pub(super) fn with_details(self, details: Value) -> Self {
+        Self { details: Some(details), ..self }
     }
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -48,23 +56,23 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error.area::<Undecided>() {
             Some(_) => Failure::from(error).into(),
-            None => Self(error.to_string()),
+            None => Self::new(error.to_string()),
         }
     }
 }
 
 impl From<message::NameError> for Trouble {
     fn from(error: message::NameError) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Told { text, hint: Some(hint), .. } => Self(format!("{text} ({hint})")),
-            Failure::Told { text, .. } | Failure::Block { text, .. } => Self(text),
-            Failure::ClosedPipe => Self("the output is closed".to_owned()),
+            Failure::Told { text, hint: Some(hint), .. } => Self::new(format!("{text} ({hint})")),
+            Failure::Told { text, .. } | Failure::Block { text, .. } => Self::new(text),
+            Failure::ClosedPipe => Self::new("the output is closed"),
         }
     }
 }
@@ -386,7 +394,7 @@ fn without_null(schema: &mut Value) {
 
 /// Reads a tool's arguments.
 fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
-    serde_json::from_value(value).map_err(|error| Trouble(format!("nothing was done: {error}")))
+    serde_json::from_value(value).map_err(|error| Trouble::new(format!("nothing was done: {error}")))
 }
 
 #[cfg(test)]
