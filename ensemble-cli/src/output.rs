@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::{CELL_WIDTH_MAX, printable, table};
+use ensemble_app::text::{CELL_WIDTH_MAX, printable, printable_json, table};
 use serde::Serialize;
 
 /// For ids and names.
@@ -96,9 +96,8 @@ impl Output {
 
     /// One object in one line.
     pub(crate) fn object(&self, object: &impl Serialize) -> Outcome {
-        let mut stdout = self.stdout.borrow_mut();
-        serde_json::to_writer(&mut *stdout, object).map_err(io::Error::from)?;
-        Ok(stdout.write_all(b"\n")?)
+        let json = serde_json::to_string(object).map_err(io::Error::from)?;
+        self.line(if self.is_terminal { printable_json(&json) } else { json.into() })
     }
 
     /// Bytes as they are, or made harmless if a terminal would act upon them.

@@ -26,6 +26,21 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The same for JSON: what a terminal could act upon becomes an escape in its string.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_deceiving) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match is_deceiving(character) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => out.push(character),
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// As [`printable`], in one line.
 pub fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
@@ -153,6 +168,7 @@ mod tests {
         assert_eq!(printable("\u{1b}[2J\r"), "\\u{1b}[2J\\u{d}");
         assert_eq!(printable("\u{9b}31m\u{202e}"), "\\u{9b}31m\\u{202e}");
         assert_eq!(one_line("a\nb"), "a b");
+        assert_eq!(printable_json("\"\u{9b}31m\u{202e}ü\""), "\"\\u009b31m\\u202eü\"");
     }
 
     #[test]
