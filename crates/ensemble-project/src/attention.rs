@@ -223,7 +223,8 @@ fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
         WatcherState::Runs => return None,
         WatcherState::Missing if !is_needed => return None,
         WatcherState::Missing => (
-            "no watcher runs: agents are not notified, and no lease expires".to_owned(),
+            "no watcher runs: agents are not notified of mail, and its leases do not expire"
+                .to_owned(),
             facts.watcher_remedy.to_owned(),
         ),
         WatcherState::Hangs(silent) => {

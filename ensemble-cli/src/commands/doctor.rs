@@ -49,8 +49,9 @@ impl Arguments {
             if !is_away {
                 checks.extend(board::merges(context));
             }
-            checks.extend(servers::checks(context)?);
             checks.extend(steps::check(context)?);
+            // Where the mail is on servers, whether they answer comes first.
+            checks.splice(..0, servers::checks(context)?);
         }
         for check in &checks {
             if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }

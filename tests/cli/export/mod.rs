@@ -186,6 +186,12 @@ fn a_file_of_metrics_is_replaced_whole_and_others_may_read_it() {
     let file = bed.project().join("ensemble.prom");
     fs::write(&file, "before").unwrap();
     assert_eq!(bed.ok("log export prometheus -o ensemble.prom"), "");
+    let device = bed.project().join("device");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    for line in ["log export prometheus -o device", "log report -o device"] {
+        bed.ok(line);
+        assert!(device.is_symlink(), "{line}: a device is written to, not replaced");
+    }
     let said = bed.object("log export prometheus -o ensemble.prom");
     assert_eq!(said["bytes"], fs::metadata(&file).unwrap().len());
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);

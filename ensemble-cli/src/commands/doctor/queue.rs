@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ensemble_app::failure::Failure;
+use ensemble_app::transport::uses_servers;
 use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_project::Project;
@@ -26,6 +27,10 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 /// Whether the queue can be opened at all.
 pub(super) fn opens(context: &Context) -> Check {
     match context.spool().and_then(|spool| Ok(spool.mailboxes()?)) {
+        Ok(_) if uses_servers(context) => Check::ok(
+            "queue",
+            "the directory of this host, with its drop boxes; mail is on servers",
+        ),
         Ok(mailboxes) => {
             Check::ok("queue", ensemble_app::text::plural(mailboxes.len() as u64, "mailbox"))
         }

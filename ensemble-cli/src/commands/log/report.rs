@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::content::write_output;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::plural;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
-use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::durable::Modes;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
 use ensemble_project::overview::Evidence;
@@ -64,7 +65,7 @@ impl Arguments {
         if self.output == Path::new("-") {
             return context.out.content(html.as_bytes());
         }
-        write_document(&self.output, html.as_bytes(), Durability::Process)?;
+        write_output(&self.output, html.as_bytes(), Modes::default().file)?;
         let file = self.output.display();
         match context.out.is_json() {
             true => context.out.object(&json!({ "file": self.output, "bytes": html.len() })),

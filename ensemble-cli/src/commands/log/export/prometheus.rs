@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::content::write_output;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
-use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
 use ensemble_project::attention::WatcherState;
@@ -58,7 +58,7 @@ impl Arguments {
         };
         samples.extend(gauges(&overview, spool));
         if context.project()?.is_shared()? {
-            samples.push(of_servers(overview.away.is_none()));
+            samples.insert(0, of_servers(overview.away.is_none()));
         }
         let (file, is_json) = (&self.output, context.out.is_json());
         match (file.as_os_str() == "-", is_json) {
@@ -66,7 +66,7 @@ impl Arguments {
             (true, false) => context.out.content(text(&samples).as_bytes()),
             (false, _) => {
                 let text = text(&samples);
-                write(file, text.as_bytes())?;
+                write_output(file, text.as_bytes(), FILE_MODE)?;
                 match is_json {
                     true => context.out.object(&json!({ "file": file, "bytes": text.len() })),
                     false => Ok(()),
@@ -74,17 +74,6 @@ impl Arguments {
             }
         }
     }
-}
-
-/// Replaces a file in one step.
-fn write(file: &Path, content: &[u8]) -> Outcome {
-    let name = file.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage("the name of the file is not UTF-8"))?;
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
-    let tmp = format!(".{}", temporary_name(name));
-    let modes = Modes { file: FILE_MODE, ..Modes::default() };
-    Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
 }
 
 /// While the servers are away, the gauges of mailboxes are missing: a missing number is not known, and 0 would be.
