@@ -160,7 +160,10 @@ fn connect_options(
         .reconnect_delay_callback(reconnect_delay)
         .event_callback(move |event| {
             match event {
-                async_nats::Event::Connected => made.send_modify(|count| *count += 1),
+                async_nats::Event::Connected => {
+                    denials.forget();
+                    made.send_modify(|count| *count += 1);
+                }
                 async_nats::Event::ServerError(error) => denials.note(&error.to_string()),
                 _ => {}
             }

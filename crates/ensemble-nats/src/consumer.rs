@@ -84,6 +84,9 @@ impl Consumer {
         deliver_policy: DeliverPolicy,
         headers_only: bool,
     ) -> Result<Self, async_nats::Error> {
+        if let Some(denied) = wire.denials.of_creation(wire.stream_state.stream(), pattern) {
+            return Err(denied.into());
+        }
         let inbox = wire.client.new_inbox();
         let name = inbox.rsplit('.').next().unwrap_or_default().to_owned();
         let named = format!("{CREATE_CONSUMER}{}.{name}.", wire.stream_state.stream());

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
 use tokio::sync::watch::Sender;
@@ -21,6 +22,8 @@ use super::api::{CREATE_CONSUMER, NEXT_MESSAGE};
 
 /// Number of recent denials that are kept.
 const KEPT_MAX: usize = 64;
+/// How long what was denied is not asked again.
+const REMEMBERED: Duration = Duration::from_secs(600);
 /// Phrase of the server's message, in lower case.
 const PHRASE: &str = "permissions violation";
 /// Beginning of the subjects to which answers come, also with a prefix of a connection's own.
@@ -39,6 +42,7 @@ struct Recent {
 #[derive(Debug)]
 struct Denial {
     number: u64,
+    at: Instant,
     /// The server's message.
     text: String,
     /// The same with the subject that was asked for.
@@ -54,11 +58,35 @@ impl Denials {
         self.0.send_modify(|recent| {
             recent.count += 1;
             let (number, as_asked) = (recent.count, as_asked(text));
-            recent.texts.push_back(Denial { number, text: text.to_owned(), as_asked });
+            let (text, at) = (text.to_owned(), Instant::now());
+            recent.texts.push_back(Denial { number, at, text, as_asked });
             if recent.texts.len() > KEPT_MAX {
                 recent.texts.pop_front();
             }
         });
+    }
+
+    /// Forgets all denials: a new connection may have other permissions.
+    pub(super) fn forget(&self) {
+        self.0.send_modify(|recent| recent.texts.clear());
+    }
+
+    /// The denial of exactly this subject on this connection, whose server would only log another violation.
+    fn of_same(&self, subject: &str) -> Option<String> {
+        self.recall(&format!("\"{subject}"), "")
+    }
+
+    /// The denial of a consumer of this pattern on this connection.
+    pub(super) fn of_creation(&self, stream: &str, pattern: &str) -> Option<String> {
+        self.recall(&format!("\"{CREATE_CONSUMER}{stream}."), &format!(".{pattern}\""))
+    }
+
+    fn recall(&self, begin: &str, end: &str) -> Option<String> {
+        let recent = self.0.borrow();
+        let is_it = |it: &&Denial| {
+            it.at.elapsed() < REMEMBERED && it.as_asked.contains(begin) && it.as_asked.contains(end)
+        };
+        recent.texts.iter().find(is_it).map(|it| denied(&it.text))
     }
 
     /// The number of denials so far; later ones are new to its owner.
@@ -88,12 +116,16 @@ impl Denials {
         found.map(|it| denied(&it.text))
     }
 
-    /// Runs a request for its result, or until its subject is denied.
+    /// Runs a request for its result, or until its subject is denied. A whole subject, up to its closing quotation mark,
+    /// is not asked again soon after its denial.
     pub(super) async fn or<T>(
         &self,
         subject: &str,
         request: impl Future<Output = T>,
     ) -> Result<T, String> {
+        if let Some(text) = self.of_same(subject).filter(|_| subject.ends_with('"')) {
+            return Err(text);
+        }
         let mark = self.mark();
         let denied = async {
             let mut changes = self.0.subscribe();
@@ -155,6 +187,21 @@ mod tests {
             denials.note(&format!("permissions violation for publish to \"{n}\""));
         }
         assert_eq!((denials.since(0, "1\""), denials.since(mark, "99\"").is_some()), (None, true));
+    }
+
+    #[tokio::test]
+    async fn what_was_denied_is_not_asked_again_on_the_same_connection() {
+        let denials = Denials::default();
+        denials.note("Permissions Violation for Publish to \"$JS.API.STREAM.MSG.GET.L\"");
+        denials.note("permissions violation for publish to \"$JS.API.CONSUMER.CREATE.S.n.in.>\"");
+        let asked = |subject: &'static str| denials.or(subject, std::future::ready(()));
+        assert!(asked("$JS.API.STREAM.MSG.GET.L\"").await.is_err());
+        assert!(asked("$JS.API.STREAM.MSG.GET.LL\"").await.is_ok(), "another stream");
+        assert!(asked("$JS.API.STREAM.MSG.GET.").await.is_ok(), "no whole subject");
+        assert!(denials.of_creation("S", "in.>").is_some());
+        assert_eq!(denials.of_creation("S", "q.>"), None);
+        denials.forget();
+        assert!(asked("$JS.API.STREAM.MSG.GET.L\"").await.is_ok(), "another connection");
     }
 
     #[test]
