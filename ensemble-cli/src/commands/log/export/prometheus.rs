@@ -1,7 +1,7 @@
 //! `ensemble log export prometheus`: counts, durations and states in Prometheus' text format.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ensemble_app::content::write_output;
 use ensemble_app::exit_code::Exit;
