@@ -82,8 +82,7 @@ fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Writes a complete file, which replaces an earlier one. What is no file, such as a pipe or a device, is written to and
-/// stays.
+/// Writes a complete file, which replaces an earlier one. A pipe or a device is written to in place.
 pub fn write_output(path: &Path, content: &[u8], mode: u32) -> Outcome {
     let is_file = std::fs::metadata(path).map_or(true, |it| it.is_file());
     if !is_file {

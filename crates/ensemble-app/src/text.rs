@@ -12,33 +12,20 @@ pub const CELL_WIDTH_MAX: usize = 64;
 /// A text in which nothing moves the cursor, changes colours or reverses the reading direction.
 /// Newlines and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_deceiving) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        if is_deceiving(character) {
-            out.extend(character.escape_unicode());
-        } else {
-            out.push(character);
-        }
-    }
-    Cow::Owned(out)
+    escape(text, |c| c.escape_unicode().to_string())
 }
 
 /// The same for JSON: what a terminal could act upon becomes an escape in its string.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    if !json.contains(is_deceiving) {
-        return Cow::Borrowed(json);
+    escape(json, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn escape(text: &str, escaped: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(is_deceiving) {
+        return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(json.len() + 16);
-    for character in json.chars() {
-        match is_deceiving(character) {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(character))),
-            false => out.push(character),
-        }
-    }
-    Cow::Owned(out)
+    let one = |c| if is_deceiving(c) { escaped(c) } else { c.to_string() };
+    Cow::Owned(text.chars().map(one).collect())
 }
 
 /// As [`printable`], in one line.

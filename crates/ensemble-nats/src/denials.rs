@@ -71,11 +71,6 @@ impl Denials {
         self.0.send_modify(|recent| recent.texts.clear());
     }
 
-    /// The denial of exactly this subject on this connection, whose server would only log another violation.
-    fn of_same(&self, subject: &str) -> Option<String> {
-        self.recall(&format!("\"{subject}"), "")
-    }
-
     /// The denial of a consumer of this pattern on this connection.
     pub(super) fn of_creation(&self, stream: &str, pattern: &str) -> Option<String> {
         self.recall(&format!("\"{CREATE_CONSUMER}{stream}."), &format!(".{pattern}\""))
@@ -123,7 +118,9 @@ impl Denials {
         subject: &str,
         request: impl Future<Output = T>,
     ) -> Result<T, String> {
-        if let Some(text) = self.of_same(subject).filter(|_| subject.ends_with('"')) {
+        // The server would only log another violation.
+        let before = self.recall(&format!("\"{subject}"), "");
+        if let Some(text) = before.filter(|_| subject.ends_with('"')) {
             return Err(text);
         }
         let mark = self.mark();

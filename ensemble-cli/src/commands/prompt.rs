@@ -1,4 +1,4 @@
-//! `ensemble board prompt`: what an agent is told when it starts.
+//! `ensemble board prompt`: the prompt with which an agent starts, and its form.
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
@@ -38,28 +38,7 @@ impl Arguments {
         let board = context.board()?;
         let mut prompts = Prompts::of(&board);
         if let (true, Some(role)) = (self.template || self.write, self.role) {
-            let path = prompts.template_path(role);
-            let mut own = prompts.template(role)?;
-            if self.write {
-                if own.is_some() {
-                    return Err(Failure::refused(format!("{} exists already", path.display())));
-                }
-                let directory = path.parent().unwrap_or(&path);
-                std::fs::create_dir_all(directory)
-                    .map_err(|error| Error::io("create directory", directory, error))?;
-                write_document(&path, role.template().as_bytes(), Durability::Process)?;
-                own = Some(role.template().to_owned());
-            }
-            let text = own.as_deref().unwrap_or_else(|| role.template());
-            if context.out.is_json() {
-                return context.out.object(&json!({
-                    "role": role, "path": path, "is_own": own.is_some(), "template": text,
-                }));
-            }
-            return match self.write {
-                true => context.out.line(format!("wrote {}: change it", path.display())),
-                false => context.out.line(text.trim_end_matches('\n')),
-            };
+            return self.show_form(context, &prompts, role);
         }
         let state = board.read()?;
         let calls = wake(&state);
@@ -107,6 +86,31 @@ impl Arguments {
             }));
         }
         context.out.line(brief.text.trim_end_matches('\n'))
+    }
+
+    /// Prints the form of a role's prompts, or writes it where the project's own form is.
+    fn show_form(&self, context: &Context, prompts: &Prompts, role: Role) -> Outcome {
+        let (path, own) = (prompts.template_path(role), prompts.template(role)?);
+        if self.write && own.is_some() {
+            return Err(Failure::refused(format!("{} exists already", path.display())));
+        }
+        let text = own.as_deref().unwrap_or_else(|| role.template());
+        if self.write {
+            let directory = path.parent().unwrap_or(&path);
+            std::fs::create_dir_all(directory)
+                .map_err(|error| Error::io("create directory", directory, error))?;
+            write_document(&path, text.as_bytes(), Durability::Process)?;
+        }
+        match (context.out.is_json(), self.write) {
+            (true, _) => {
+                let is_own = self.write || own.is_some();
+                let form =
+                    json!({ "role": role, "path": path, "is_own": is_own, "template": text });
+                context.out.object(&form)
+            }
+            (false, true) => context.out.line(format!("wrote {}: change it", path.display())),
+            (false, false) => context.out.line(text.trim_end_matches('\n')),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use ensemble_app::worker::not_ready_json;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::context::Context;
 

@@ -1,6 +1,6 @@
 //! Word boundaries in each language, and whether a match is a word there.
 
-use super::words::Guard;
+use super::words::{Guard, listed};
 
 /// How much text around a word is searched for its sentence or token, in characters.
 pub(super) const NEIGHBOURHOOD: usize = 300;
@@ -87,36 +87,17 @@ pub(super) fn token_end(text: &str, from: usize) -> usize {
 }
 
 /// Number words that may follow a hedge.
-const NUMBER_WORDS: [&str; 20] = [
-    "half",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "twenty",
-    "thirty",
-    "forty",
-    "fifty",
-    "a hundred",
-    "a thousand",
-    "a dozen",
-    "a third",
-];
+const NUMBER_WORDS: &str = "\
+    half, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, twenty, \
+    thirty, forty, fifty, a hundred, a thousand, a dozen, a third";
 
 fn number_follows(rest: &str) -> bool {
     let rest = rest.trim_start_matches([' ', '~', '$', '€', '\n']);
-    let is_number = |word: &&str| {
+    let is_number = |word: &str| {
         rest.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
             && !rest[word.len()..].starts_with(is_latin)
     };
-    rest.starts_with(|c: char| c.is_ascii_digit()) || NUMBER_WORDS.iter().any(is_number)
+    rest.starts_with(|c: char| c.is_ascii_digit()) || listed(NUMBER_WORDS).any(is_number)
 }
 
 fn is_number_or_unit(c: char) -> bool {

@@ -10,7 +10,7 @@ use super::boundary::{NEIGHBOURHOOD, SIMPLIFIED, is_kana, is_word, token_end};
 use super::config::OwnWord;
 use super::facts::Fact;
 use super::finding::{Finding, Rule};
-use super::words::{EXACT, Guard, Language, SENSES};
+use super::words::{EXACT, Guard, Language, SENSES, listed};
 
 /// Most findings that are reported for one text.
 const FINDINGS_MAX: usize = 10_000;
@@ -158,8 +158,8 @@ fn build(options: &Options) -> Built {
     let mut sorts = Vec::new();
     let allowed: Vec<String> = options.allow.iter().map(|word| word.to_lowercase()).collect();
     for sense in SENSES.iter().filter(|sense| options.languages.contains(&sense.language)) {
-        for word in sense.words.iter().filter(|word| !allowed.contains(&(**word).to_owned())) {
-            patterns.push((*word).to_owned());
+        for word in sense.words().filter(|word| !allowed.iter().any(|it| it == word)) {
+            patterns.push(word.to_owned());
             let (language, instead) = (Some(sense.language), sense.instead.to_owned());
             sorts.push(Sort::Word { language, guard: sense.guard, instead });
         }
@@ -172,8 +172,8 @@ fn build(options: &Options) -> Built {
             sorts.push(Sort::Word { language: *language, guard: Guard::None, instead });
         }
     }
-    for exact in EXACT {
-        patterns.push((*exact).to_owned());
+    for exact in listed(EXACT) {
+        patterns.push(exact.to_owned());
         sorts.push(Sort::Exact);
     }
     for (text, mark) in MARKS {
