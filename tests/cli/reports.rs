@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bed::{Bed, objects, ran};
+use crate::bed::{Bed, objects, ran, words};
 
 fn bed() -> Bed {
     let bed = Bed::new();
@@ -75,36 +75,13 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     let own = run(&bed, &["task", "review", "t-1", "--status", "approved", "--as", "worker-1"]);
     assert!(own.code == 1 && own.stderr.contains("cannot review it"), "{own:?}");
     let finding = "HIGH src/a.rs:1: the token is logged => log its length";
-    let fix = [
-        "task",
-        "review",
-        "t-1",
-        "--status",
-        "needs_fix",
-        "--as",
-        "worker-2",
-        "--json",
-        "--finding",
-        finding,
-    ];
-    assert_eq!(run(&bed, &fix[..8]).code, 2, "needs_fix needs a finding");
-    let heavy = run(
-        &bed,
-        &[
-            "task",
-            "review",
-            "t-1",
-            "--status",
-            "approved",
-            "--as",
-            "worker-2",
-            "--finding",
-            finding,
-        ],
-    );
+    let found = |line: &str| run(&bed, &[words(line), vec!["--finding", finding]].concat());
+    let fix = "task review t-1 --status needs_fix --as worker-2 --json";
+    assert_eq!(bed.run(fix).code, 2, "needs_fix needs a finding");
+    let heavy = found("task review t-1 --status approved --as worker-2");
     assert!(heavy.code == 1 && heavy.stderr.contains("too severe"), "{heavy:?}");
     for round in 1..=3 {
-        let ran = run(&bed, &fix);
+        let ran = found(fix);
         let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(
             (&said["cycles"], &said["stopped"]),

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, git, keys, ran};
+use crate::bed::{Bed, git, keys, ran, words};
 
 const PLAN: &str = "
 task_id: 0-4-1
@@ -92,21 +92,9 @@ fn a_queue_by_hand() {
     let bed = bed();
     assert!(bed.fails(3, "step next --as Devon").contains("Tara"));
     let next = bed.object("step next --as Tara");
-    let expected = [
-        "task_id",
-        "step_index",
-        "agent",
-        "attempt",
-        "attempts_max",
-        "epoch",
-        "lease_seconds",
-        "again",
-        "goal",
-        "prompt",
-        "prompt_sha256",
-        "files",
-    ];
-    assert_eq!(keys(&next), expected);
+    let expected = "task_id step_index agent attempt attempts_max epoch lease_seconds \
+        again goal prompt prompt_sha256 files";
+    assert_eq!(keys(&next), words(expected));
     assert!(submit(&bed, 1, "Tara", "\"status\": \"success\"").contains("the queue continues"));
     bed.ok("step next --as Devon");
     let failed = submit(&bed, 2, "Devon", "\"status\": \"failure\", \"summary\": \"401\"");
@@ -329,19 +317,8 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
 fn the_schemas_in_docs_are_what_the_program_prints() {
     let bed = Bed::new();
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
-    for what in [
-        "message",
-        "task",
-        "report",
-        "review",
-        "escalation",
-        "summary",
-        "instruction",
-        "plan",
-        "notice",
-        "error",
-        "api",
-    ] {
+    let all = "message task report review escalation summary instruction plan notice error api";
+    for what in words(all) {
         let printed = bed.ok(&format!("admin schema {what}"));
         let file = docs.join(format!("{what}.schema.json"));
         if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {

@@ -121,18 +121,8 @@ set -- "$ENSEMBLE" request plan ../../plan.md --task t2 --to lead --wait 60s
 echo x > done.txt; git add done.txt
 git -c user.name=c -c user.email=c@c commit --quiet -m work
 exec "$ENSEMBLE" task submit t2"#;
-    let mut command = bed.command(&[
-        "agent",
-        "supervise",
-        "--role",
-        "coder",
-        "--id",
-        "coder-1",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let line = "agent supervise --role coder --id coder-1 -- sh -c";
+    let mut command = bed.command(&[words(line), vec![script]].concat());
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut supervisor = command.spawn().unwrap();
     let reviewed = |answer: &str| bed.run(&format!("request answer {answer} --as lead")).code == 0;
@@ -151,24 +141,8 @@ exec "$ENSEMBLE" task submit t2"#;
 fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with_0() {
     let bed = bed();
     let script = "\"$ENSEMBLE\" agent handoff --summary a --next-action b >/dev/null; echo x >> ../../runs; exit 0";
-    let mut command = bed.command(&[
-        "agent",
-        "supervise",
-        "--role",
-        "coder",
-        "--id",
-        "coder-1",
-        "--hand-over-delay",
-        "10ms",
-        "--spins",
-        "3",
-        "--restart-delay",
-        "1h",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let line = "agent supervise --role coder --id coder-1 --hand-over-delay 10ms --spins 3 --restart-delay 1h -- sh -c";
+    let mut command = bed.command(&[words(line), vec![script]].concat());
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stderr(Stdio::null());
     let mut supervisor = command.spawn().unwrap();
     // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.

@@ -394,7 +394,8 @@ fn without_null(schema: &mut Value) {
 
 /// Reads a tool's arguments.
 fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
-    serde_json::from_value(value).map_err(|error| Trouble::new(format!("nothing was done: {error}")))
+    serde_json::from_value(value)
+        .map_err(|error| Trouble::new(format!("nothing was done: {error}")))
 }
 
 #[cfg(test)]

@@ -254,8 +254,8 @@ pub struct Handshake {
     unsent: Option<Deferral>,
     /// When each ping was sent.
     sent: Vec<Monotonic>,
-    /// The last pong that came too late: its attempt, and how long it took.
-    late: Option<(u8, Duration)>,
+    /// What the last pong was that came too late.
+    late: Option<String>,
     effects: VecDeque<Effect>,
 }
 
@@ -286,14 +286,7 @@ impl Handshake {
     /// Whether it has ended.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        match self.state {
-            State::Idle
-            | State::Waiting { .. }
-            | State::Inspecting { .. }
-            | State::Opening { .. }
-            | State::Pausing { .. } => false,
-            State::Ready | State::Failed => true,
-        }
+        matches!(self.state, State::Ready | State::Failed)
     }
 
     fn ping(&mut self, now: Monotonic) -> State {
@@ -314,7 +307,11 @@ impl Handshake {
         }
         let sent = self.sent.get(usize::from(attempt).wrapping_sub(1));
         if let Some(sent) = sent.filter(|_| worker == self.worker) {
-            self.late = Some((attempt, now.since(*sent)));
+            let took = now.since(*sent).as_secs();
+            let late = format!(
+                "answered ping {attempt} too late, after {took} s (set `readiness.wait`); "
+            );
+            self.late = Some(late);
         }
         self.effects.push_back(Effect::Record(Record::StrayPong { worker, attempt }));
         None
@@ -375,11 +372,7 @@ impl Handshake {
             Err(reason) => format!("window not inspected: {reason}"),
         };
         let unsent = self.unsent.as_ref().map(|why| format!("ping not typed: {why}; "));
-        let late = self.late.map(|(attempt, took)| {
-            let seconds = took.as_secs();
-            format!("answered ping {attempt} too late, after {seconds} s (set `readiness.wait`); ")
-        });
-        failure::one_line(&(late.or(unsent).unwrap_or_default() + &seen))
+        failure::one_line(&(self.late.clone().or(unsent).unwrap_or_default() + &seen))
     }
 }
 
