@@ -252,7 +252,6 @@ pub struct Handshake {
     open_tried: bool,
     /// Why the ping of this attempt was not typed.
     unsent: Option<Deferral>,
-    /// When each ping was sent.
     sent: Vec<Monotonic>,
     /// What the last pong was that came too late.
     late: Option<String>,
@@ -308,9 +307,7 @@ impl Handshake {
         let sent = self.sent.get(usize::from(attempt).wrapping_sub(1));
         if let Some(sent) = sent.filter(|_| worker == self.worker) {
             let took = now.since(*sent).as_secs();
-            let late = format!(
-                "answered ping {attempt} too late, after {took} s (set `readiness.wait`); "
-            );
+            let late = format!("answered ping {attempt} after {took} s (set `readiness.wait`); ");
             self.late = Some(late);
         }
         self.effects.push_back(Effect::Record(Record::StrayPong { worker, attempt }));

@@ -331,6 +331,6 @@ fn a_pong_that_came_too_late_is_named_in_the_failure() {
     handshake.handle_timeout(at(15));
     handshake.handle(at(15), inspected(2));
     let Some(Effect::Failed(failure)) = drain(&mut handshake).pop() else { panic!("it failed") };
-    let named = "answered ping 1 too late, after 11 s (set `readiness.wait`); idle";
+    let named = "answered ping 1 after 11 s (set `readiness.wait`); idle";
     assert_eq!(failure.observation, named);
 }
