@@ -44,7 +44,7 @@ const UNASKED: &[(&str, &str, &str)] = &[
     ("mailbox recall", "id mailbox", ""),
     ("inbox", "name limit", ""),
     ("mailbox extend", "id mailbox epoch duration", ""),
-    ("assign", "worker text message task until wait plan", "file"),
+    ("assign", "worker text message task until wait plan ping", "file"),
     (
         "report",
         "task status summary reason modified created errors test_results options lint allowed",
