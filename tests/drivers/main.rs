@@ -228,10 +228,11 @@ fn claude(screen: &str) -> SimPane {
 /// Which of the evidence of hooks, and which of the screens, make a worker ready without a ping.
 #[test]
 fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
+    type HookReader = fn(&Path, &Name) -> HookEvidence;
     let woken = |_: &Path, _: &Name| HookEvidence { wakes: true, is_idle: false };
     let idle = |_: &Path, _: &Name| HookEvidence { wakes: false, is_idle: true };
     let both = |_: &Path, _: &Name| HookEvidence { wakes: true, is_idle: true };
-    let all: [(fn(&Path, &Name) -> HookEvidence, [bool; 5]); 3] = [
+    let all: [(HookReader, [bool; 5]); 3] = [
         (both, [true, false, false, true, false]),
         (idle, [true, false, false, false, false]),
         (woken, [false; 5]),
