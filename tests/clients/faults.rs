@@ -39,7 +39,7 @@ const FAULTS: [Fault; 12] = [
         to: "",
         stage: "traces",
         found_by: "publish_syncs_the_file_before_its_rename",
-        rule: "the client syncs file and directory before it returns",
+        rule: "the client syncs the file and its name before it returns",
     },
     Fault {
         name: "a directory that is not synced",
@@ -47,7 +47,7 @@ const FAULTS: [Fault; 12] = [
         to: "",
         stage: "traces",
         found_by: "settle_syncs_the_directory",
-        rule: "the client syncs file and directory before it returns",
+        rule: "the client syncs the file and its name before it returns",
     },
     Fault {
         name: "a settle under a lease that is over",

@@ -29,7 +29,7 @@ const SETTLE: Rule = ("States and moves", "| settle | → `done/<id>.yaml` | hol
 const POWER: Rule = (
     "What survives",
     "With `durability: power`, the default, publish, redrive and settle also survive a power cut: \
-     the client syncs file and directory before it returns.",
+     the client syncs the file and its name before it returns.",
 );
 const BACKWARDS: Rule = (
     "States and moves",
@@ -190,7 +190,7 @@ fn synced_file(call: &[Event]) -> Result<(), String> {
         Event::Sync(path) => is_in(path, "tmp"),
         event => *event == Event::SyncAll,
     };
-    match call[..at].iter().any(is_sync) {
+    match is_synced_there(&call[at..], "new") || call[..at].iter().any(is_sync) {
         true => Ok(()),
         false => Err("the file was not synced before its rename".to_owned()),
     }
@@ -202,10 +202,15 @@ fn synced_directory(call: &[Event], state: &str) -> Result<(), String> {
         Event::Sync(path) => path.file_name().is_some_and(|name| name == state),
         event => *event == Event::SyncAll,
     };
-    match call[at..].iter().any(is_sync) {
+    match is_synced_there(&call[at..], state) || call[at..].iter().any(is_sync) {
         true => Ok(()),
         false => Err(format!("{state}/ was not synced between the rename and the answer")),
     }
+}
+
+/// Whether the file is synced under its new name, which makes both safe where names go with files.
+fn is_synced_there(call: &[Event], state: &str) -> bool {
+    call.iter().any(|event| matches!(event, Event::Sync(path) if is_in(path, state)))
 }
 
 fn locked(call: &[Event], state: &str, exclusively: bool) -> Result<(), String> {
