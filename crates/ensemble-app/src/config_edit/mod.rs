@@ -175,20 +175,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_of_an_older_version_is_read() {
-        let digest = Digest::of(b"x");
-        let text = |inserted: &str| {
-            format!(
-                r#"{{"file": "f", "before": null, "after_sha256": "{digest}", "inserted": {inserted}}}"#
-            )
-        };
-        for inserted in [r#""a""#, r#"["a"]"#] {
-            let note: Note = serde_json::from_str(&text(inserted)).unwrap();
-            assert_eq!(note.inserted, ["a"]);
-        }
-    }
-
-    #[test]
     fn only_what_is_there_as_it_was_put_in_is_taken_out() {
         let put_in = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert_eq!(

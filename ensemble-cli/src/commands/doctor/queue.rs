@@ -89,7 +89,7 @@ fn one_file_system(queue: &Path) -> Check {
         None => {
             let is_one = Dir::open(queue).is_ok_and(|queue| queue.names_go_with_files());
             let syncs = if is_one { "one sync" } else { "two syncs" };
-            let text = format!("one for everything; {syncs} a message at `durability: power`");
+            let text = format!("one for everything; a message takes {syncs} at `power`");
             Check::ok("file system", text)
         }
         Some(path) => Check::bad(
