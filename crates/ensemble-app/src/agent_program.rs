@@ -13,6 +13,9 @@ pub enum AgentProgram {
     Gemini,
     /// OpenCode, by plugins of ours
     Opencode,
+    /// Any program without a terminal that speaks the Agent Client Protocol
+    #[value(skip)]
+    Acp,
 }
 
 impl AgentProgram {
@@ -23,19 +26,20 @@ impl AgentProgram {
             Self::Codex => "codex",
             Self::Gemini => "gemini",
             Self::Opencode => "opencode",
+            Self::Acp => "acp",
         }
     }
 
     /// Whether a person sees at the screen what a waiter has said. Claude Code shows that something came, but not what.
     pub const fn shows_wakes(self) -> bool {
-        matches!(self, Self::Codex | Self::Opencode)
+        matches!(self, Self::Codex | Self::Opencode | Self::Acp)
     }
 
     /// Whether the program hears what is said when a session starts so. Gemini CLI 0.61 does not after `/clear`, and
     /// OpenCode never does: they are introduced at the next prompt.
     pub fn hears_start(self, source: Option<&str>) -> bool {
         match self {
-            Self::Claude | Self::Codex => true,
+            Self::Claude | Self::Codex | Self::Acp => true,
             Self::Gemini => source != Some("clear"),
             Self::Opencode => false,
         }

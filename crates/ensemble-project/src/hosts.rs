@@ -93,11 +93,12 @@ impl PingCall {
     /// The times of the handshake.
     #[must_use]
     pub fn times(&self) -> ready::Config {
-        ready::Config::default()
+        let mut times = ready::Config::default()
             .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
             .with_retry_delay(Duration::from_millis(self.retry_delay_ms))
-            .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT))
-            .with_needs_pong(self.needs_pong)
+            .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT));
+        times.needs_pong = self.needs_pong;
+        times
     }
 
     /// How long the whole handshake may take, with the looks and the way there and back.

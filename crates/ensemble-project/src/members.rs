@@ -23,7 +23,7 @@ use crate::project::Project;
 use crate::status::STATUS_BYTES_MAX;
 
 /// The providers whose screens say nothing about work.
-const SCRIPTS: [&str; 2] = ["shell", "generic"];
+const SCRIPTS: [&str; 3] = ["shell", "generic", "acp"];
 
 /// The last observation of a member, as it stands in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -69,8 +69,7 @@ pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
 }
 
-/// Whether a waiter of the agent's own session lives, which hands it mail and pings while it is idle, and whether
-/// it is. `state` is the project's state directory.
+/// Whether a waiter of the agent's session lives, and whether it is idle; `state` is the project's state directory.
 #[must_use]
 pub fn hook_evidence(state: &Path, agent: &Name) -> HookEvidence {
     let sessions = Sessions::open(state);

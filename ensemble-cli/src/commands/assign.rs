@@ -146,7 +146,7 @@ impl Arguments {
         let (name, task) = (&self.worker, order.task.clone());
         let progress = AssignProgress { recorder, worker: name, task: &task, patience };
         let mut assigner = assigner(context, &spool, store, &progress, Some(&host as _))?;
-        assigner.readiness = assigner.readiness.with_needs_pong(self.ping);
+        assigner.readiness.needs_pong = self.ping;
         let elsewhere = worker.elsewhere(queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         // A running watcher has the ladder. This is asked once the task is stored.

@@ -35,8 +35,14 @@ impl Arguments {
     /// Never fails: an agent takes any other exit code, and any text, for something to act upon.
     pub(crate) fn run(self, context: &Context) -> Outcome {
         // What a person starts says why it does not start.
+        if self.event == "host" {
+            return Err(hooks::host(&self.program));
+        }
         if self.event == "serve" {
             return Err(hooks::serve(context, &self.program));
+        }
+        if self.event == "converse" {
+            return hooks::converse(context, &self.program);
         }
         std::panic::set_hook(Box::new(|_| {}));
         let done = catch_unwind(AssertUnwindSafe(|| self.answer(context)));
@@ -55,7 +61,6 @@ impl Arguments {
             .map_err(|_| unknown("provider", &self.provider));
         match self.event.as_str() {
             "accompany" => hooks::accompany(context, program?, &self.program).map(|()| Exit::Done),
-            "host" => Err(hooks::host(&self.program)),
             event => {
                 let event = Event::from_str(event, false).map_err(|_| unknown("event", event));
                 hooks::run(context, event?, program?)

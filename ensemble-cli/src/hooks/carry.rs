@@ -18,6 +18,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::answers;
@@ -33,6 +34,7 @@ use ensemble_core::spool::{Found, Spool, State};
 use ensemble_team::session::{Carried, LockedSession, Session, Way};
 use serde_json::json;
 
+use super::conversation::permission::is_response;
 use super::{Hook, frames, reminder};
 
 /// Waiting messages are looked at up to here.
@@ -86,7 +88,11 @@ impl Carrying {
 /// The messages that the agent may receive now.
 pub(super) fn due(queue: &Queue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
     let Some(spool) = queue.directory() else { return Ok(Vec::new()) };
-    Ok(spool.due_ids_for(&hook.mailbox, &hook.agent, DUE_MAX)?)
+    let mut due = spool.due_ids_for(&hook.mailbox, &hook.agent, DUE_MAX)?;
+    if hook.program == AgentProgram::Acp {
+        due.retain(|id| !is_response(spool, &hook.mailbox, id));
+    }
+    Ok(due)
 }
 
 /// Receives what may be handed over, and writes what the agent is told. The session's file notes each message before
@@ -222,6 +228,13 @@ pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
         spool.release_all(&hook.agent, CLEARED)?;
     }
     Ok(())
+}
+
+/// Whether a message waits that interrupts the agent's turn.
+pub(super) fn is_interrupted(queue: &Queue, hook: &Hook<'_>) -> Outcome<bool> {
+    let Some(spool) = queue.directory() else { return Ok(false) };
+    let class = |id: &MessageId| spool.peek(&hook.mailbox, id).ok()?.when;
+    Ok(due(queue, hook)?.iter().any(|id| class(id) == Some(DeliveryClass::Interrupt)))
 }
 
 /// Whether a message is to be read when the turn has ended.

@@ -20,7 +20,8 @@
 //! The agent reads TEXT. The person at its screen reads SHOWN: sender and first words of each message.
 //!
 //! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`). A Codex
-//! without hooks has a [`companion`], which does here what its server says.
+//! without hooks has a [`companion`], which does here what its server says. An agent without a terminal has a
+//! [`conversation`].
 //!
 //! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
 //! must wait for other work, is announced once a session. A message is received before it is written, under the
@@ -39,6 +40,7 @@
 mod answer;
 mod carry;
 mod companion;
+mod conversation;
 mod event;
 mod frames;
 mod ping;
@@ -65,6 +67,7 @@ use reminder::Reminder;
 use voice::{HookAnswer, Voice};
 
 pub(crate) use companion::{accompany, host, serve};
+pub(crate) use conversation::converse;
 pub(crate) use event::{Event, EventInput};
 
 /// A hook of a known agent.
@@ -114,7 +117,12 @@ impl<'a> Hook<'a> {
         let member = project.roster().get(&agent)?;
         let mailbox = member.as_ref().map_or_else(|| agent.clone(), |it| it.mailbox.clone());
         let sessions = project.sessions();
-        let process = process::program_above(std::process::id());
+        let me = std::process::id();
+        let process = match program {
+            // The agent is below its client.
+            AgentProgram::Acp => Some(me).zip(process::start_time(me)),
+            _ => process::program_above(me),
+        };
         let hook = Self {
             context,
             voice,
@@ -254,6 +262,20 @@ impl<'a> Hook<'a> {
         let line = process::line_of(std::process::id());
         let is_below = line.contains(&(pid, started));
         Ok(is_below && self.process.is_some_and(|process| process != (pid, started)))
+    }
+}
+
+/// Acts by a hook of the agent that speaks by this voice. Without an agent, or with mailboxes on servers, nothing is done.
+fn with_hook(
+    context: &Context,
+    voice: &dyn Voice,
+    (program, event, input): (AgentProgram, Event, EventInput),
+    act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+) -> Outcome {
+    let Some(hook) = Hook::new(context, voice, program, event, input)? else { return Ok(()) };
+    match hook.queue()? {
+        Some(queue) => act(&hook, &queue),
+        None => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an agent has used, where its program keeps no record that could be read. The plugin says it with its hooks, and
+//! What an agent has used, where its program keeps no record that could be read. The plugin says it with its hooks, or the agent with the end of a turn, and
 //! this writes the record, `.ensemble/sessions/NAME.usage.ndjson`.
 
 use std::io::Write as _;
@@ -16,7 +16,7 @@ const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Whether this event adds to the record.
 pub(super) fn is_said(hook: &Hook<'_>) -> bool {
-    hook.program == AgentProgram::Opencode
+    matches!(hook.program, AgentProgram::Opencode | AgentProgram::Acp)
         && (hook.event == Event::Prompt || !hook.input.usage.is_empty())
 }
 

@@ -20,6 +20,7 @@ mod shutdown;
 mod starts;
 mod states;
 mod supervised;
+mod terminal_less;
 mod troubles;
 mod unasked;
 

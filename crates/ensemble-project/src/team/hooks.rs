@@ -5,6 +5,7 @@
 //! profile: hooks.arguments  ─▶ claude --settings=… REST            behind the program's name
 //! profile: hooks.tools      ─▶ codex -c mcp_servers… REST       also where the hooks are not given
 //! profile: hooks.before     ─▶ ensemble hook serve … -- codex     before the program's name, where the hooks are not given
+//! profile: hooks.around    ─▶ ensemble hook converse -- sh -c 'gemini --acp'     the whole command, of an agent without a terminal
 //! profile: hooks.env        ─▶ the agent's environment          
 //! ```
 //!
@@ -57,6 +58,13 @@ impl Team<'_> {
     pub(super) fn hooked_line(&self, plan: &Plan, said: &[String]) -> Result<HookedLine> {
         let command = plan.command.clone().unwrap_or_default();
         let profile = self.project.profiles()?.get(&plan.provider)?;
+        if let (Some(ensemble), false) = (&self.ensemble, profile.hooks().around.is_empty()) {
+            let fill = |text: &String| fill(text, profile.hooks(), Path::new(""), ensemble);
+            let said = said.iter().map(|it| format!(" {}", shell_word(it))).collect::<String>();
+            let words = profile.hooks().around.iter().map(fill).chain([command + &said]);
+            let command = words.map(|it| shell_word(&it)).collect::<Vec<_>>().join(" ");
+            return Ok(HookedLine { command, env: Vec::new() });
+        }
         let end = program_end(&command, &profile);
         let words = command.split_ascii_whitespace().map(str::to_owned).chain(said.iter().cloned());
         let words: Vec<String> = words.collect();

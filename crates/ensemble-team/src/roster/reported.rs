@@ -61,6 +61,8 @@ pub(super) fn by_hooks(evidence: &Evidence, shown: Shown) -> Option<Presence> {
     let reported = evidence.reported.as_ref()?;
     let found = |state, why: &str| Some(Presence { state, why: reported.why(why) });
     match (reported.activity, shown) {
+        // An agent without a terminal has no dialog: it waits for the decision on a request.
+        (Activity::Blocked, _) if evidence.is_script && evidence.waits_for.is_some() => None,
         (Activity::Blocked, Shown::Nothing | Shown::State(State::Blocked)) => {
             found(State::Blocked, "waits for a person")
         }

@@ -31,7 +31,7 @@ impl Program {
             "claude" => Some(Self::Claude),
             "codex" => Some(Self::Codex),
             "gemini" => Some(Self::Gemini),
-            "opencode" => Some(Self::Opencode),
+            "opencode" | "acp" => Some(Self::Opencode),
             _ => None,
         }
     }

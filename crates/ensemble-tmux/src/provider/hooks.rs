@@ -27,6 +27,8 @@ pub struct HookConfig {
     pub tools: Vec<String>,
     /// Words before the program's name: our own program, which starts it, where it gets our tools and no hooks.
     pub before: Vec<String>,
+    /// Words before the whole command, which becomes one word behind them: our own program, which runs it in a shell.
+    pub around: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
     /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that
@@ -65,6 +67,21 @@ impl HookConfig {
     pub fn events(&self) -> Option<&serde_json::Map<String, Value>> {
         self.files.values().find_map(|file| file.get("hooks")?.as_object())
     }
+}
+
+/// The verbs that every agent may run without a question: those of the rules of Claude Code.
+#[must_use]
+pub fn everyday_verbs() -> Vec<String> {
+    let profile = super::Profiles::embedded().and_then(|all| all.get("claude"));
+    let settings =
+        profile.map(|it| it.hooks().files.get("settings.json").cloned().unwrap_or_default());
+    let rules = settings.unwrap_or_default()["permissions"]["allow"].clone();
+    let rules = rules.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let verb =
+        |rule: &str| rule.strip_prefix("Bash(ensemble ")?.strip_suffix(":*)").map(str::to_owned);
+    let mut verbs: Vec<String> = rules.filter_map(verb).collect();
+    verbs.sort_unstable();
+    verbs
 }
 
 /// The line of a plugin that names our program, found on PATH.
@@ -124,13 +141,8 @@ mod tests {
     #[test]
     fn all_agents_are_allowed_what_claude_is() {
         let profiles = Profiles::embedded().unwrap();
-        let claude = profiles.get("claude").unwrap();
-        let rules = &claude.hooks().files["settings.json"]["permissions"]["allow"];
-        let rules = rules.as_array().unwrap().iter().filter_map(|rule| rule.as_str());
-        let mut verbs: Vec<&str> = rules
-            .filter_map(|rule| rule.strip_prefix("Bash(ensemble ")?.strip_suffix(":*)"))
-            .collect();
-        verbs.sort_unstable();
+        let verbs = super::everyday_verbs();
+        assert!(verbs.len() > 20, "{verbs:?}");
         let plugin = super::plugin("opencode-events.js").unwrap();
         assert_eq!(quoted_list(plugin, "const ALLOWED = ["), verbs);
         let gemini = profiles.get("gemini").unwrap();

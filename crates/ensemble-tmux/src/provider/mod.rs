@@ -35,7 +35,9 @@ mod widths;
 
 pub use composer::{UnsentLine, stands_alone};
 pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
-pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, file_text, filled, plugin};
+pub use hooks::{
+    COMMAND, HookConfig, InstallPlaces, PROGRAM, everyday_verbs, file_text, filled, plugin,
+};
 pub use observer::Observer;
 pub use profile::{MachineSource, PASTE_BEGINS, PASTE_ENDS, Profile};
 pub use profiles::Profiles;

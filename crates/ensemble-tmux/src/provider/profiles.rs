@@ -17,7 +17,8 @@ macro_rules! embedded {
 }
 
 /// Name and text of the built-in profiles, one for each file in `profiles/`, in alphabetical order.
-const EMBEDDED: &[(&str, &str)] = embedded!["claude" "codex" "gemini" "generic" "opencode" "shell"];
+const EMBEDDED: &[(&str, &str)] =
+    embedded!["acp" "claude" "codex" "gemini" "generic" "opencode" "shell"];
 
 /// Profiles by name. A built-in one is parsed when it is asked for, since a team has few of them.
 ///

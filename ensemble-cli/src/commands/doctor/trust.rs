@@ -24,7 +24,7 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
         AgentProgram::Codex => by_codex(&place("CODEX_HOME", home.join(".codex")), root),
         AgentProgram::Gemini => by_gemini(&home.join(".gemini"), root),
         // It has no such question.
-        AgentProgram::Opencode => return Vec::new(),
+        AgentProgram::Opencode | AgentProgram::Acp => return Vec::new(),
     };
     let mut checks = vec![match is_trusted {
         true => Check::ok(CHECK, format!("{word} trusts this directory")),

@@ -39,10 +39,11 @@ use ensemble_team::session::{Activity, Way};
 use serde_json::{Value, json};
 
 use super::voice::Voice;
-use super::{Event, EventInput, Hook, carry, ping, report, waiter};
+use super::{Event, EventInput, Hook, carry, ping, report, waiter, with_hook};
 use crate::context::Context;
 
 use server::AppServer;
+pub(super) use start::part;
 pub(crate) use start::{accompany, host, serve};
 
 /// How long an agent may take to end behind its server.
@@ -306,9 +307,6 @@ impl Companion<'_> {
             ..input
         };
         let voice = ThreadVoice { server: &self.server, thread: &thread.id };
-        let hook = Hook::new(self.context, &voice, self.program, event, input)?;
-        let Some(hook) = hook else { return Ok(()) };
-        let Some(queue) = hook.queue()? else { return Ok(()) };
-        act(&hook, &queue)
+        with_hook(self.context, &voice, (self.program, event, input), act)
     }
 }

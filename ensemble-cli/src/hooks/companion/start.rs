@@ -79,14 +79,17 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
     let socket = socket_at(project, &format!("{agent}.app-server"))?;
     // A server that was killed leaves it behind.
     let _ = std::fs::remove_file(&socket);
-    let mut host = part("host")?
+    let mut host = part("host", AgentProgram::Codex.word())?
         .arg(&words[0])
         .args(["app-server", "--listen"])
         .arg(address(&socket))
         .args(shared(&words[1..]))
         .stdout(Stdio::null())
         .spawn()?;
-    let mut companion = part("accompany")?.arg(&socket).stdout(Stdio::piped()).spawn()?;
+    let mut companion = part("accompany", AgentProgram::Codex.word())?
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .spawn()?;
     let lines = companion.stdout.take().map(BufReader::new);
     let (sender, said) = mpsc::channel();
     thread::spawn(move || {
@@ -110,9 +113,9 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
 }
 
 /// A process that ends with the agent, and gets none of the signals of its terminal.
-fn part(event: &str) -> Outcome<Command> {
+pub(in crate::hooks) fn part(event: &str, provider: &str) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["hook", event, "--provider", AgentProgram::Codex.word(), "--"]);
+    command.args(["hook", event, "--provider", provider, "--"]);
     command.stdin(Stdio::null()).stderr(Stdio::null()).process_group(0);
     Ok(command)
 }

@@ -138,13 +138,6 @@ impl Config {
         self.attempts_max = attempts_max;
         self
     }
-
-    /// With a pong that is needed whatever else proves that the worker is idle.
-    #[must_use]
-    pub const fn with_needs_pong(mut self, needs_pong: bool) -> Self {
-        self.needs_pong = needs_pong;
-        self
-    }
 }
 
 /// What happens during the handshake.

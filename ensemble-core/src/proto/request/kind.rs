@@ -11,6 +11,8 @@ use super::{Decision, Outcome};
 pub const SHUTDOWN: &str = "shutdown";
 /// The kind that asks for the approval of a plan.
 pub const PLAN_APPROVAL: &str = "plan_approval";
+/// The kind that asks a person whether an agent may use a tool.
+pub const PERMISSION: &str = "permission";
 /// How long a worker has to answer a request for its shutdown.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2 * 60);
 /// Interval of reminders during that time.
@@ -88,7 +90,7 @@ impl Kind {
     /// The kinds that are known without a configuration. docs/protocol/requests.md has a row for each.
     #[must_use]
     pub fn built_in() -> Vec<Self> {
-        vec![Self::shutdown(), Self::plan_approval()]
+        vec![Self::shutdown(), Self::plan_approval(), Self::permission()]
     }
 
     /// Whether this decision requires an action in addition to notifications: the end of a worker
@@ -122,6 +124,13 @@ impl Kind {
             at_expiry: AtExpiry::Force,
             ..Self::new(SHUTDOWN)
         }
+    }
+
+    /// May the agent use this tool once?
+    #[must_use]
+    pub fn permission() -> Self {
+        let (deadline, remind_every) = (Duration::from_secs(24 * 60 * 60), Duration::ZERO);
+        Self { deadline, remind_every, ..Self::new(PERMISSION) }
     }
 
     /// Seed 004: approve or reject this plan.

@@ -63,8 +63,8 @@ mod tests;
 mod tracker;
 
 pub use kind::{
-    AtExpiry, Kind, PLAN_APPROVAL, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN, SHUTDOWN_DEADLINE,
-    SHUTDOWN_REMIND_EVERY,
+    AtExpiry, Kind, PERMISSION, PLAN_APPROVAL, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN,
+    SHUTDOWN_DEADLINE, SHUTDOWN_REMIND_EVERY,
 };
 pub use refusal::Refusal;
 pub use tracker::{Correlated, Tracker};

@@ -1,0 +1,201 @@
+//! A client of an agent that speaks the Agent Client Protocol: JSON-RPC over its pipes, one message a line.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::driver::nap;
+use ensemble_core::watch::sleep_until_any;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use serde_json::{Value, json};
+
+use crate::hooks::companion::part;
+
+/// How long the agent may take to start, or to read what is written.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+/// How often to try again to write to an agent that does not read.
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest message, in bytes. It may hold a whole file.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How much is read at once, in bytes.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How long an agent that has closed its output may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// The error code for a method that is not known.
+const NO_METHOD: i64 = -32601;
+
+/// An agent that was started, and the conversation's end of its pipes.
+pub(super) struct AcpClient {
+    child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    /// What was read of a line that has not ended.
+    unread: Vec<u8>,
+    news: VecDeque<Value>,
+    last_id: u64,
+    has_ended: bool,
+}
+
+impl AsFd for AcpClient {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+}
+
+impl AcpClient {
+    /// Starts the agent, which ends with this process, and introduces this client.
+    ///
+    /// # Errors
+    /// The program cannot be started, or does not speak the protocol.
+    pub(super) fn start(words: &[OsString]) -> Outcome<Self> {
+        let mut command = part("host", AgentProgram::Acp.word())?;
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or_else(|| Failure::refused("the agent has no pipes"))?;
+        for pipe in [input.as_fd(), output.as_fd()] {
+            let flags = fcntl_getfl(pipe).map_err(std::io::Error::from)?;
+            fcntl_setfl(pipe, flags | OFlags::NONBLOCK).map_err(std::io::Error::from)?;
+        }
+        let (unread, news) = (Vec::new(), VecDeque::new());
+        let mut client = Self { child, input, output, unread, news, last_id: 0, has_ended: false };
+        let files = json!({ "readTextFile": false, "writeTextFile": false });
+        let about = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
+        let can = json!({ "fs": files, "terminal": false });
+        let words = json!({ "protocolVersion": 1, "clientCapabilities": can, "clientInfo": about });
+        client.call("initialize", words)?;
+        Ok(client)
+    }
+
+    /// Whether the agent has closed its output.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// How the agent has ended, once it has closed its output.
+    pub(super) fn ended(&mut self) -> Outcome {
+        let until = Instant::now() + END_PATIENCE;
+        while Instant::now() < until {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(Failure::refused(format!("the agent ended: {status}"))),
+                None => nap(WRITE_INTERVAL),
+            }
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Err(Failure::refused("the agent has closed its output, and was ended"))
+    }
+
+    /// Calls a method, and returns its result.
+    ///
+    /// # Errors
+    /// The agent refuses, has ended, or has not answered within [`ANSWER_PATIENCE`].
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Outcome<Value> {
+        let id = self.request(method, params)?;
+        let until = Instant::now() + ANSWER_PATIENCE;
+        loop {
+            while let Some(mut said) = self.read()? {
+                if said.get("method").is_some() || said["id"] != id {
+                    self.news.push_back(said);
+                } else {
+                    return match said.get("error") {
+                        Some(error) => Err(Failure::refused(format!("{method}: {error}"))),
+                        None => Ok(said["result"].take()),
+                    };
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::refused(format!("{method}: no answer")));
+            }
+            sleep_until_any(&[self.as_fd()], Some(left))
+                .map_err(|error| Failure::refused(error.to_string()))?;
+        }
+    }
+
+    /// Calls a method whose answer comes later, among the news, under this id.
+    pub(super) fn request(&mut self, method: &str, params: Value) -> Outcome<u64> {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.send(json!({ "id": id, "method": method, "params": params }))?;
+        Ok(id)
+    }
+
+    /// Says something that is not answered.
+    pub(super) fn notify(&mut self, method: &str, params: Value) -> Outcome {
+        self.send(json!({ "method": method, "params": params }))
+    }
+
+    /// Answers a call of the agent.
+    pub(super) fn respond(&mut self, id: &Value, result: Value) -> Outcome {
+        self.send(json!({ "id": id, "result": result }))
+    }
+
+    /// Refuses a call of the agent that this client does not know.
+    pub(super) fn refuse(&mut self, id: &Value) -> Outcome {
+        let error = json!({ "code": NO_METHOD, "message": "this client has no such method" });
+        self.send(json!({ "id": id, "error": error }))
+    }
+
+    /// The next thing that the agent has said; `None` if there is nothing new.
+    ///
+    /// # Errors
+    /// The agent has ended.
+    pub(super) fn news(&mut self) -> Outcome<Option<Value>> {
+        match self.news.pop_front() {
+            Some(news) => Ok(Some(news)),
+            None => self.read(),
+        }
+    }
+
+    /// One message, if one has come. Lines that are not JSON got there by mistake.
+    fn read(&mut self) -> Outcome<Option<Value>> {
+        loop {
+            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                if let Ok(said @ Value::Object(_)) = serde_json::from_slice(&line) {
+                    return Ok(Some(said));
+                }
+            }
+            let mut chunk = vec![0; CHUNK_BYTES];
+            match self.output.read(&mut chunk) {
+                Ok(0) => return Err(self.end("its output is closed")),
+                Ok(_) if self.unread.len() > MESSAGE_BYTES_MAX => {
+                    return Err(self.end("it says more than a message may have"));
+                }
+                Ok(count) => self.unread.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.end(&error.to_string())),
+            }
+        }
+    }
+
+    fn send(&mut self, mut said: Value) -> Outcome {
+        said["jsonrpc"] = "2.0".into();
+        let line = format!("{said}\n");
+        let (mut left, until) = (line.as_bytes(), Instant::now() + ANSWER_PATIENCE);
+        while !left.is_empty() {
+            match self.input.write(left) {
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                    nap(WRITE_INTERVAL);
+                }
+                Err(error) => return Err(self.end(&error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, why: &str) -> Failure {
+        self.has_ended = true;
+        Failure::refused(format!("the agent has ended: {why}"))
+    }
+}

@@ -1,0 +1,406 @@
+//! An agent without a terminal: it is spoken to by the Agent Client Protocol, and its pane shows what is said.
+//!
+//! ```text
+//! pane ── ensemble hook converse     the pane's process: the client, and the session's waiter
+//!           └─ gemini --acp          was `ensemble hook host`, and ends with the client
+//! ```
+//!
+//! | the agent | the session is | what is done |
+//! |---|---|---|
+//! | has a new session | idle | what was held waits again; its introduction waits for its first prompt: every prompt begins a turn |
+//! | is idle | idle | mail and pings are given to it: `session/prompt` |
+//! | works | working | nothing; a message that interrupts ends the turn: `session/cancel` |
+//! | calls `session/request_permission` | blocked | a request to the person ([`permission`]); its decision is the answer |
+//! | answers the prompt | idle | what the turn has used is counted; mail, and once what is still held, begin the next turn |
+//! | answers with an error | failed | the same after a pause |
+//!
+//! The end of a turn settles nothing: the agent does that by its verbs. The protocol takes no second prompt while a turn
+//! runs, so mail waits until it has ended. *A crash* of either process ends the other one: the client sees the agent's output
+//! close, and the agent is ended with its parent (`PR_SET_PDEATHSIG`) and reads the end of its input. At the
+//! next start, what was held waits again, and a question that was asked is taken back.
+//!
+//! Seen with `gemini --acp` 0.61.0 and `opencode acp` 1.18.33 (version 1 of the protocol).
+
+mod client;
+pub(super) mod permission;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::printable;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::watch::{FsWatcher, sleep_until_any};
+use ensemble_team::session::{Activity, Way};
+use serde_json::{Value, json};
+
+use super::voice::Voice;
+use super::{Event, EventInput, Hook, carry, report, waiter, with_hook};
+use crate::context::Context;
+
+use client::AcpClient;
+use permission::AskedPermission;
+
+/// How long nothing is said after a turn has failed.
+const FAILED_PAUSE: Duration = Duration::from_secs(30);
+/// How often to look for a decision while the agent waits for one.
+const DECISION_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A conversation with an agent.
+struct Conversation<'a> {
+    context: &'a Context,
+    agent: Name,
+    mailbox: Name,
+    client: RefCell<AcpClient>,
+    session: String,
+    model: String,
+    /// Who the agent is, until that is said with its first prompt.
+    introduction: RefCell<String>,
+    /// The prompt that was not answered yet.
+    prompt: Cell<Option<u64>>,
+    activity: Activity,
+    asked: Vec<AskedPermission>,
+    is_cancelled: bool,
+    /// Until when nothing is said.
+    quiet_until: Option<Instant>,
+}
+
+/// Starts the agent of these words, and speaks with it until it ends.
+pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
+    let project = context.project()?;
+    let agent = context.agent()?.ok_or_else(|| Failure::usage("no agent of a team runs here"))?;
+    if project.is_shared()? {
+        return Err(Failure::refused("an agent without a terminal needs mailboxes in a directory"));
+    }
+    let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
+    let _lock = project.sessions().become_waiter(&agent, waiter::TAKE_OVER)?;
+    let queue = Queue::open(context)?;
+    permission::withdraw_earlier(context, &queue, &agent)?;
+    let mut client = AcpClient::start(words)?;
+    let place = std::env::current_dir()?;
+    let begun = client.call("session/new", json!({ "cwd": place, "mcpServers": [] }))?;
+    let session = begun["sessionId"].as_str().unwrap_or_default().to_owned();
+    let conversation = Conversation {
+        context,
+        agent,
+        mailbox,
+        client: client.into(),
+        session,
+        model: model_of(&begun),
+        introduction: RefCell::default(),
+        prompt: Cell::default(),
+        activity: Activity::Idle,
+        asked: Vec::new(),
+        is_cancelled: false,
+        quiet_until: None,
+    };
+    conversation.run(&queue)
+}
+
+impl Voice for Conversation<'_> {
+    fn say(&self, hook: &Hook<'_>, said: &str, _: &str) -> Outcome {
+        if hook.event == Event::Start {
+            self.introduction.replace(said.to_owned());
+            return Ok(());
+        }
+        let text = self.introduction.borrow().clone() + said;
+        let words = json!([{ "type": "text", "text": text }]);
+        let words = json!({ "sessionId": self.session, "prompt": words });
+        self.prompt.set(Some(self.client.borrow_mut().request("session/prompt", words)?));
+        self.introduction.borrow_mut().clear();
+        show(&format!("\n{}\n", printable(said)));
+        Ok(())
+    }
+
+    fn hands_over(&self, way: Way) -> bool {
+        way != Way::Tool
+    }
+}
+
+impl Conversation<'_> {
+    fn run(mut self, queue: &Queue) -> Outcome {
+        let project = self.context.project()?;
+        let mut watcher = FsWatcher::new().ok();
+        for dir in waiter::places(project, &self.mailbox)? {
+            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&dir).is_err()) {
+                watcher = None;
+            }
+        }
+        // A new session knows nothing of what was said in the last one.
+        let input = EventInput { source: Some("clear".to_owned()), ..EventInput::default() };
+        self.report(Event::Start, input)?;
+        loop {
+            let done = self.work(queue);
+            if self.client.get_mut().has_ended() {
+                let withdrawn = self.withdraw(queue);
+                self.report(Event::End, EventInput::default())?;
+                let ended = self.client.get_mut().ended();
+                return withdrawn.and(ended);
+            }
+            if let Err(failure) = done {
+                super::record_failure(self.context, "converse", AgentProgram::Acp.word(), &failure);
+                self.quiet_until = Some(Instant::now() + FAILED_PAUSE);
+            }
+            let longest = match self.asked.is_empty() {
+                true => waiter::LOOK_INTERVAL,
+                false => DECISION_INTERVAL,
+            };
+            let client = self.client.borrow();
+            let watched = watcher.as_ref().map(|it| it.as_fd());
+            let sources: Vec<_> = [client.as_fd()].into_iter().chain(watched).collect();
+            sleep_until_any(&sources, Some(longest))
+                .map_err(|error| Failure::refused(error.to_string()))?;
+            drop(client);
+            watcher.as_mut().map(FsWatcher::take);
+        }
+    }
+
+    /// Does all that can be done now.
+    fn work(&mut self, queue: &Queue) -> Outcome {
+        loop {
+            // The agent may not be spoken to while its words are taken.
+            let news = self.client.borrow_mut().news()?;
+            let Some(news) = news else { break };
+            self.follow(queue, &news)?;
+        }
+        self.answer_permissions(queue)?;
+        permission::settle_responses(queue, &self.agent, &self.mailbox)?;
+        if self.quiet_until.take_if(|until| Instant::now() >= *until).is_some()
+            && self.activity == Activity::Failed
+        {
+            self.end_turn(Event::Stop, EventInput::default())?;
+        }
+        match self.activity {
+            _ if self.quiet_until.is_some() => Ok(()),
+            Activity::Idle => self.say_what_waits(),
+            Activity::Working | Activity::Blocked => self.interrupt(queue),
+            Activity::Limited | Activity::Failed | Activity::Ended => Ok(()),
+        }
+    }
+
+    fn follow(&mut self, queue: &Queue, news: &Value) -> Outcome {
+        let params = &news["params"];
+        match (news["method"].as_str(), news.get("id")) {
+            (Some("session/update"), None) => show(&update_text(&params["update"])),
+            (Some("session/request_permission"), Some(call)) => {
+                return self.ask_permission(queue, (call, params));
+            }
+            (Some(_), Some(call)) => return self.client.get_mut().refuse(call),
+            (None, Some(id)) if self.prompt.get().is_some_and(|prompt| *id == json!(prompt)) => {
+                return self.take_answer(queue, news);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The agent has answered the prompt: its turn has ended.
+    fn take_answer(&mut self, queue: &Queue, answer: &Value) -> Outcome {
+        let prompt = self.prompt.take().unwrap_or_default();
+        self.is_cancelled = false;
+        show("\n");
+        self.withdraw(queue)?;
+        let Some(error) = answer.get("error") else {
+            let usage = self.usage_of(&answer["result"], prompt);
+            return self.end_turn(Event::Stop, EventInput { usage, ..EventInput::default() });
+        };
+        let said = error["message"].as_str().unwrap_or("unknown error").to_owned();
+        show(&format!("{}\n", printable(&said)));
+        self.quiet_until = Some(Instant::now() + FAILED_PAUSE);
+        self.end_turn(Event::Failure, EventInput { error: Some(said), ..EventInput::default() })
+    }
+
+    /// Notes the end of a turn. What is said at it begins the next one.
+    fn end_turn(&mut self, event: Event, input: EventInput) -> Outcome {
+        let reported = self.report(event, input);
+        self.activity = match event {
+            _ if self.prompt.get().is_some() => Activity::Working,
+            Event::Failure => Activity::Failed,
+            _ => Activity::Idle,
+        };
+        if self.activity == Activity::Working {
+            self.report(Event::Prompt, EventInput::default())?;
+        }
+        reported
+    }
+
+    fn say_what_waits(&mut self) -> Outcome {
+        let said = self.with_hook(Event::Wait, EventInput::default(), |hook, queue| {
+            let has_pinged = waiter::pass_ping(hook)?;
+            if !has_pinged {
+                waiter::wake(hook, queue)?;
+            }
+            Ok(())
+        });
+        if self.prompt.get().is_some() {
+            self.activity = Activity::Working;
+            self.report(Event::Prompt, EventInput::default())?;
+        }
+        said
+    }
+
+    /// Ends the turn if a message waits that interrupts it.
+    fn interrupt(&mut self, queue: &Queue) -> Outcome {
+        let mut is_called = false;
+        if self.is_cancelled || self.prompt.get().is_none() {
+            return Ok(());
+        }
+        self.with_hook(Event::Wait, EventInput::default(), |hook, queue| {
+            is_called = carry::is_interrupted(queue, hook)?;
+            Ok(())
+        })?;
+        if is_called {
+            self.is_cancelled = true;
+            self.client.get_mut().notify("session/cancel", json!({ "sessionId": self.session }))?;
+            self.withdraw(queue)?;
+        }
+        Ok(())
+    }
+
+    fn ask_permission(&mut self, queue: &Queue, (call, params): (&Value, &Value)) -> Outcome {
+        let (tool, options) = (&params["toolCall"], &params["options"]);
+        if self.is_cancelled || permission::is_everyday(tool) {
+            let outcome = permission::outcome(options, !self.is_cancelled);
+            return self.client.get_mut().respond(call, outcome);
+        }
+        match AskedPermission::ask(self.context, queue, &self.agent, (call, params)) {
+            Ok(asked) => self.asked.push(asked),
+            Err(failure) => {
+                self.client.get_mut().respond(call, permission::outcome(options, false))?;
+                return Err(failure);
+            }
+        }
+        let title = permission::title_of(tool);
+        show(&format!("\n? {}: a person is asked for permission\n", printable(title)));
+        self.activity = Activity::Blocked;
+        let message = Some(format!("permission: {title}"));
+        let notification_type = Some("permission".to_owned());
+        let input = EventInput { notification_type, message, ..EventInput::default() };
+        self.report(Event::Notification, input)
+    }
+
+    /// Gives the agent what was decided.
+    fn answer_permissions(&mut self, queue: &Queue) -> Outcome {
+        if self.asked.is_empty() {
+            return Ok(());
+        }
+        for asked in std::mem::take(&mut self.asked) {
+            match asked.answer(self.context, queue) {
+                Ok(Some(is_allowed)) => {
+                    let outcome = permission::outcome(&asked.options, is_allowed);
+                    self.client.get_mut().respond(&asked.call, outcome)?;
+                }
+                Ok(None) => self.asked.push(asked),
+                Err(failure) => {
+                    self.asked.push(asked);
+                    return Err(failure);
+                }
+            }
+        }
+        if self.asked.is_empty() && self.activity == Activity::Blocked {
+            self.activity = Activity::Working;
+            let notification_type = Some("working".to_owned());
+            let input = EventInput { notification_type, ..EventInput::default() };
+            self.report(Event::Notification, input)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what the agent does not wait for any more.
+    fn withdraw(&mut self, queue: &Queue) -> Outcome {
+        for asked in std::mem::take(&mut self.asked) {
+            let outcome = json!({ "outcome": { "outcome": "cancelled" } });
+            if !self.client.get_mut().has_ended() {
+                self.client.get_mut().respond(&asked.call, outcome)?;
+            }
+            asked.withdraw(self.context, queue, &self.agent)?;
+        }
+        Ok(())
+    }
+
+    /// Notes an event, and says what is to be said of it.
+    fn report(&self, event: Event, input: EventInput) -> Outcome {
+        self.with_hook(event, input, |hook, _| match event {
+            Event::Start | Event::Stop => hook.answer(),
+            _ => {
+                let mut locked = hook.sessions.lock(&hook.agent)?;
+                report::note(hook, &mut locked.session);
+                Ok(locked.write()?)
+            }
+        })
+    }
+
+    fn with_hook(
+        &self,
+        event: Event,
+        input: EventInput,
+        act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+    ) -> Outcome {
+        let input = EventInput { session_id: Some(self.session.clone()), ..input };
+        with_hook(self.context, self, (AgentProgram::Acp, event, input), act)
+    }
+
+    /// What a turn has used, as the records of usage have it.
+    fn usage_of(&self, result: &Value, prompt: u64) -> Vec<Value> {
+        let (at, id) = (SystemClock.wall(), format!("{}.{prompt}", self.session));
+        let models = result["_meta"]["quota"]["model_usage"].as_array();
+        let by_model = models.into_iter().flatten().map(|used| {
+            let (model, tokens) =
+                (used["model"].as_str().unwrap_or_default(), &used["token_count"]);
+            json!({
+                "at": at, "id": format!("{id}.{model}"), "model": model,
+                "input": count_of(&tokens["input_tokens"]),
+                "output": count_of(&tokens["output_tokens"]),
+            })
+        });
+        let used = &result["usage"];
+        let of_turn = used.is_object().then(|| {
+            json!({
+                "at": at, "id": id, "model": self.model, "input": count_of(&used["inputTokens"]),
+                "output": count_of(&used["outputTokens"]),
+                "reasoning": count_of(&used["thoughtTokens"]),
+                "cache_read": count_of(&used["cachedReadTokens"]),
+                "cache_write": count_of(&used["cachedWriteTokens"]),
+            })
+        });
+        by_model.chain(of_turn).collect()
+    }
+}
+
+fn count_of(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+/// The model that a new session has.
+fn model_of(begun: &Value) -> String {
+    let options = begun["configOptions"].as_array().into_iter().flatten();
+    let option = options.filter(|it| it["id"] == "model").map(|it| &it["currentValue"]);
+    let said = option.chain([&begun["models"]["currentModelId"]]).find_map(Value::as_str);
+    said.unwrap_or_default().to_owned()
+}
+
+/// What the pane shows of an update.
+fn update_text(update: &Value) -> String {
+    let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
+    match update["sessionUpdate"].as_str() {
+        Some("agent_message_chunk") => {
+            printable(update["content"]["text"].as_str().unwrap_or_default()).into_owned()
+        }
+        Some("tool_call_update") if is_over => {
+            format!("\n* {}\n", printable(permission::title_of(update)))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Shows something in the pane, which may be gone.
+fn show(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}

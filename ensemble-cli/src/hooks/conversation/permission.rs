@@ -1,0 +1,215 @@
+//! What an agent without a terminal asks before it does something: our everyday verbs are allowed, and everything else is a
+//! request to the person who runs the team.
+//!
+//! A request that its agent does not wait for any more is cancelled: the turn has ended, or the agent was started again.
+
+use ensemble_app::asking;
+use ensemble_app::failure::Outcome;
+use ensemble_app::queue::Queue;
+use ensemble_app::text::printable;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::proto::request::{Kind, Outcome as Answer, PERMISSION};
+use ensemble_core::requests::Ask;
+use ensemble_core::spool::Spool;
+use ensemble_tmux::provider::everyday_verbs;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+
+/// Characters that a shell reads outside of quotes, and that none of our plain commands needs.
+const SHELL_CHARACTERS: &str = "|<>()$`{}\n\\*?[]#~!&";
+
+/// How the id of a message that answers a request ends.
+const RESPONSE_END: &str = ".response";
+/// Waiting messages are looked at up to here.
+const RESPONSES_MAX: usize = 100;
+
+/// A question of an agent that a person has not answered yet.
+pub(super) struct AskedPermission {
+    /// The id of the agent's call.
+    pub(super) call: Value,
+    /// The answers that the agent offers.
+    pub(super) options: Value,
+    request: Name,
+}
+
+impl AskedPermission {
+    /// Asks the person for what the agent wants to do.
+    pub(super) fn ask(
+        context: &Context,
+        queue: &Queue,
+        agent: &Name,
+        (call, params): (&Value, &Value),
+    ) -> Outcome<Self> {
+        let tool = &params["toolCall"];
+        let mut text = printable(title_of(tool)).into_owned();
+        let content = tool["content"].as_array().into_iter().flatten();
+        for said in content.filter_map(|it| it["content"]["text"].as_str()) {
+            text.push_str(&format!("\n{}", printable(said)));
+        }
+        let ask = Ask::new(PERMISSION, agent.clone(), Name::operator(), text);
+        let entry = asking::requests(context, queue)?.ask(ask)?;
+        let (call, options) = (call.clone(), params["options"].clone());
+        Ok(Self { call, options, request: entry.request.request_id })
+    }
+
+    /// Whether the person allows it; `None` before there is an answer.
+    pub(super) fn answer(&self, context: &Context, queue: &Queue) -> Outcome<Option<bool>> {
+        let entry = asking::requests(context, queue)?.expire(&self.request)?;
+        let decision = entry.and_then(|entry| entry.decision);
+        Ok(decision.map(|decision| decision.outcome == Answer::Approved))
+    }
+
+    /// Takes the question back.
+    pub(super) fn withdraw(&self, context: &Context, queue: &Queue, agent: &Name) -> Outcome {
+        let requests = asking::requests(context, queue)?;
+        requests.cancel(self.request.as_str(), agent, "its turn has ended")?;
+        Ok(())
+    }
+}
+
+/// Takes back what the agent asked before it was started again.
+pub(super) fn withdraw_earlier(context: &Context, queue: &Queue, agent: &Name) -> Outcome {
+    let requests = asking::requests(context, queue)?;
+    for entry in requests.list()?.0 {
+        let asked = &entry.request;
+        let is_its = asked.from == *agent && asked.kind.as_str() == PERMISSION;
+        if is_its && entry.decision.is_none() {
+            requests.cancel(asked.request_id.as_str(), agent, "it was started again")?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a message brings the answer to such a question. The agent learns it from its call.
+pub(in crate::hooks) fn is_response(spool: &Spool, mailbox: &Name, id: &MessageId) -> bool {
+    let kind = |envelope: Envelope| envelope.kind.as_str() == Kind::permission().response_type;
+    id.as_str().ends_with(RESPONSE_END) && spool.peek(mailbox, id).is_ok_and(kind)
+}
+
+/// Settles the messages that bring such answers.
+pub(super) fn settle_responses(queue: &Queue, agent: &Name, mailbox: &Name) -> Outcome {
+    let Some(spool) = queue.directory() else { return Ok(()) };
+    for id in spool.due_ids_for(mailbox, agent, RESPONSES_MAX)? {
+        if is_response(spool, mailbox, &id)
+            && let Some(delivery) = spool.receive_id(mailbox, &id, agent)?
+        {
+            spool.settle(&delivery.lease)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the agent is answered: the option that allows or refuses this once.
+pub(super) fn outcome(options: &Value, is_allowed: bool) -> Value {
+    let kinds = match is_allowed {
+        true => ["allow_once", "allow_always"],
+        false => ["reject_once", "reject_always"],
+    };
+    let options = options.as_array().map_or(&[][..], Vec::as_slice);
+    let of_kind = |kind: &str| options.iter().find(|option| option["kind"] == kind);
+    match kinds.into_iter().find_map(of_kind) {
+        Some(option) => {
+            json!({ "outcome": { "outcome": "selected", "optionId": option["optionId"] } })
+        }
+        None => json!({ "outcome": { "outcome": "cancelled" } }),
+    }
+}
+
+/// What the tool does, in the agent's words.
+pub(super) fn title_of(tool: &Value) -> &str {
+    tool["title"].as_str().unwrap_or("a tool")
+}
+
+/// Whether a tool runs nothing but our everyday verbs.
+pub(super) fn is_everyday(tool: &Value) -> bool {
+    // Gemini CLI says the command as the title.
+    let command = tool["rawInput"]["command"].as_str().unwrap_or_else(|| title_of(tool));
+    tool["kind"] == "execute" && are_everyday(command)
+}
+
+/// Whether a line of a shell has nothing but commands that begin with one of our everyday verbs.
+fn are_everyday(line: &str) -> bool {
+    let verbs = everyday_verbs();
+    let is_one = |command: &str| {
+        let said = command.trim().strip_prefix("ensemble ");
+        said.is_some_and(|said| {
+            let mut ends = verbs.iter().filter_map(|verb| said.trim().strip_prefix(verb.as_str()));
+            ends.any(|rest| rest.is_empty() || rest.starts_with(' '))
+        })
+    };
+    commands_of(line).is_some_and(|commands| commands.iter().all(|command| is_one(command)))
+}
+
+/// The commands of a line, one after another; `None` if a shell would do more with it than run them.
+fn commands_of(line: &str) -> Option<Vec<String>> {
+    let (mut commands, mut quote) = (vec![String::new()], None);
+    let mut rest = line.trim().chars().peekable();
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None, ';') => {
+                commands.push(String::new());
+                continue;
+            }
+            (None, '&') if rest.next_if_eq(&'&').is_some() => {
+                commands.push(String::new());
+                continue;
+            }
+            (None, c) if SHELL_CHARACTERS.contains(c) => return None,
+            (Some('"'), '$' | '`' | '\\' | '!') => return None,
+            _ => {}
+        }
+        commands.last_mut()?.push(c);
+    }
+    quote.is_none().then_some(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_of_everyday_verbs_are_allowed() {
+        for line in [
+            "ensemble recv",
+            "ensemble settle 01a",
+            "ensemble reply 01a 'costs $5; (really) & more'",
+            "ensemble send --to w2 \"it's done\"; ensemble settle 01a",
+            "ensemble recv && ensemble request answer r1 --approve",
+        ] {
+            assert!(are_everyday(line), "{line}");
+        }
+        for line in [
+            "ensemble down",
+            "ensemble settled",
+            "ensemble recv; rm -rf .",
+            "ensemble recv | sh",
+            "ensemble recv & rm x",
+            "ensemble recv\nrm x",
+            "ensemble send --to w2 \"$(cat key)\"",
+            "ensemble send --to w2 'half",
+            "ensemble recv > file",
+            "rm x # ensemble recv",
+            "/tmp/ensemble recv",
+            "",
+        ] {
+            assert!(!are_everyday(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_answer_chooses_what_holds_for_this_once() {
+        let option = |id: &str, kind: &str| json!({ "optionId": id, "kind": kind });
+        let all = json!([
+            option("a", "allow_always"),
+            option("o", "allow_once"),
+            option("r", "reject_once")
+        ]);
+        let chosen = |options: &Value, is_allowed| outcome(options, is_allowed)["outcome"].clone();
+        assert_eq!(chosen(&all, true)["optionId"], "o");
+        assert_eq!(chosen(&all, false)["optionId"], "r");
+        assert_eq!(chosen(&json!([]), true)["outcome"], "cancelled");
+    }
+}

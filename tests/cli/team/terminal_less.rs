@@ -1,0 +1,219 @@
+//! Agents without a terminal: a program that speaks the Agent Client Protocol. The one here speaks as much of it as
+//! `gemini --acp` 0.61.0 and `opencode acp` 1.18.33 were seen to.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Team, kill};
+use crate::bed::{Bed, is_running, objects};
+use crate::tmux_support::eventually;
+
+/// Notes what it is asked, in `asked`. A prompt with the line `HANG` has no answer before the turn is cancelled. For one
+/// with a line `RUN:rm,it` it asks for leave to run that, and notes in `answers` what it got.
+const AGENT: &str = r#"
+import json, os, re, sys
+asked, answers = open("asked", "a"), open("answers", "a")
+open("pids", "a").write(f"{os.getpid()}\n")
+
+def note(file, value):
+    file.write(json.dumps(value) + "\n")
+    file.flush()
+
+def say(value):
+    print(json.dumps({"jsonrpc": "2.0", **value}), flush=True)
+
+def end(prompt, reason):
+    say({"id": prompt, "result": {"stopReason": reason, "usage": {"inputTokens": 7, "outputTokens": 2}}})
+
+waiting = None
+print("a line that is no message", flush=True)
+for line in sys.stdin:
+    call = json.loads(line)
+    method, id = call.get("method"), call.get("id")
+    if method is None:
+        note(answers, call["result"]["outcome"])
+        if waiting is not None:
+            end(waiting, "end_turn")
+            waiting = None
+        continue
+    note(asked, call)
+    if method == "initialize":
+        say({"id": id, "result": {"protocolVersion": 1}})
+    elif method == "session/new":
+        say({"id": id, "result": {"sessionId": f"s{os.getpid()}", "models": {"currentModelId": "m"}}})
+    elif method == "session/cancel":
+        prompt, waiting = waiting, None
+        end(prompt, "cancelled")
+    elif method == "session/prompt":
+        text = call["params"]["prompt"][0]["text"]
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "I read it."}}
+        say({"method": "session/update", "params": {"update": update}})
+        runs = re.search(r"^RUN:(.*)$", text, re.M)
+        if runs:
+            waiting = id
+            options = [{"optionId": kind, "kind": kind} for kind in ("allow_always", "allow_once", "reject_once")]
+            tool = {"title": runs[1].replace(",", " "), "kind": "execute", "toolCallId": "t"}
+            say({"id": 0, "method": "session/request_permission", "params": {"toolCall": tool, "options": options}})
+        elif re.search(r"^HANG$", text, re.M):
+            waiting = id
+        else:
+            end(id, "end_turn")
+"#;
+
+struct Spoken(Team);
+
+impl Spoken {
+    fn new() -> Self {
+        let bed = Bed::empty();
+        bed.ok("init");
+        let config = "durability: process\nteam: {name: crew}\nidentity: {outsiders: allow}\nagents:\n  \
+                      w1: {provider: acp, command: python3 agent.py}\n";
+        fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+        fs::write(bed.project().join("agent.py"), AGENT).unwrap();
+        let spoken = Self(Team { bed });
+        spoken.0.bed.ok("up");
+        spoken.0.wait_for_evidence("w1", "idle", "no turn runs");
+        spoken
+    }
+
+    fn notes(&self, file: &str) -> Vec<Value> {
+        objects(&fs::read_to_string(self.0.bed.project().join(file)).unwrap_or_default())
+    }
+
+    /// The texts of all prompts.
+    fn prompts(&self) -> Vec<String> {
+        let prompts = self.notes("asked").into_iter().filter(|it| it["method"] == "session/prompt");
+        let text = |it: Value| it["params"]["prompt"][0]["text"].as_str().unwrap().to_owned();
+        prompts.map(text).collect()
+    }
+
+    #[track_caller]
+    fn is_told(&self, words: &str) {
+        let is_said = || self.prompts().iter().any(|text| text.contains(words));
+        eventually(&format!("it is told `{words}`"), is_said);
+    }
+
+    #[track_caller]
+    fn settle(&self, id: &str) {
+        self.0.bed.ok(&format!("settle --as w1 {id}"));
+    }
+
+    /// The id of its open question to the person, once there is one.
+    fn question(&self) -> String {
+        let mut id = None;
+        eventually("it asks for permission", || {
+            let all = self.0.bed.json("request list");
+            let open = all.iter().find(|it| it["kind"] == "permission" && it["state"] == "pending");
+            id = open.and_then(|it| it["request_id"].as_str().map(str::to_owned));
+            id.is_some()
+        });
+        id.unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        let pids = fs::read_to_string(self.0.bed.project().join("pids")).unwrap();
+        pids.lines().last().unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn mail_is_a_prompt_and_what_is_held_is_reminded_of() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    assert_eq!(agent.0.member("w1")["way_in"], "waiter");
+    bed.ok("send --to w1 --id first -m hello");
+    agent.is_told("hello");
+    assert!(agent.prompts()[0].starts_with("[ensemble] You are w1"), "{:?}", agent.prompts());
+    // The end of the turn settles nothing, and is not the end of it.
+    agent.is_told("Reminder: you still hold first");
+    assert!(bed.mailbox("w1/cur/first@w1@1.yaml").exists());
+    agent.settle("first");
+    agent.0.wait_for_evidence("w1", "idle", "no turn runs");
+    let usage = bed.object("agent usage w1");
+    assert_eq!((&usage["requests"], &usage["turns"]), (&2.into(), &2.into()), "{usage}");
+    // A message that comes into a turn waits until it has ended, and one that interrupts ends it.
+    bed.ok("send --to w1 --id second -m HANG");
+    agent.0.wait_for_state("w1", "working");
+    bed.ok("send --to w1 --id third -m more");
+    bed.ok("send --to w1 --id fourth --when interrupt -m stop");
+    agent.is_told("stop");
+    agent.is_told("more");
+    let asked = agent.notes("asked");
+    assert_eq!(asked.iter().filter(|it| it["method"] == "session/cancel").count(), 1, "{asked:?}");
+    for id in ["second", "third", "fourth"] {
+        agent.settle(id);
+    }
+    let told = agent.prompts().concat();
+    for words in ["\nhello\n", "\nHANG\n", "\nmore\n", "\nstop\n"] {
+        assert_eq!(told.matches(words).count(), 1, "{words}: {told}");
+    }
+    // Idle by its own word: it is not pinged.
+    agent.0.wait_for_evidence("w1", "idle", "no turn runs");
+    assert_eq!(bed.object("assign w1 count --task t1")["state"], "acked");
+    for kind in ["nudge.sent", "ready.ping", "hook.failed"] {
+        assert_eq!(agent.0.records(kind), [] as [Value; 0], "{kind}");
+    }
+}
+
+#[test]
+fn what_it_asks_is_decided_by_the_person() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id first -m RUN:ensemble,settle,first");
+    eventually("our verbs are allowed", || agent.notes("answers").len() == 1);
+    assert_eq!(agent.notes("answers")[0]["optionId"], "allow_once");
+    agent.settle("first");
+    for (number, (answer, option)) in
+        [("--approve", "allow_once"), ("--reject", "reject_once")].into_iter().enumerate()
+    {
+        bed.ok(&format!("send --to w1 --id ask{number} -m RUN:rm,{number}"));
+        let question = agent.question();
+        agent.0.wait_for_evidence("w1", "waiting", "operator");
+        let status = bed.ok("status");
+        assert!(status.contains("NEEDS YOU: 1"), "{status}");
+        bed.ok(&format!("request answer {question} {answer}"));
+        eventually("it is answered", || agent.notes("answers").len() == number + 2);
+        assert_eq!(agent.notes("answers")[number + 1]["optionId"], option);
+        agent.settle(&format!("ask{number}"));
+        agent.0.wait_for_evidence("w1", "idle", "no turn runs");
+    }
+    // A question is taken back once its agent does not wait for the answer any more.
+    bed.ok("send --to w1 --id last -m RUN:rm,it");
+    let question = agent.question();
+    bed.ok("send --to w1 --id stop --when interrupt -m stop");
+    eventually("it is taken back", || {
+        bed.object(&format!("request list {question}"))["state"] == "cancelled"
+    });
+    assert_eq!(agent.notes("answers").last().unwrap()["outcome"], "cancelled");
+    assert!(agent.prompts().iter().all(|text| !text.contains("permission_response")));
+}
+
+#[test]
+fn a_killed_part_loses_nothing_and_leaves_nothing() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id held -m HANG");
+    agent.is_told("\nHANG\n");
+    for part in ["agent", "client"] {
+        let pane = agent.0.member("w1")["pid"].as_u64().unwrap();
+        match part {
+            "agent" => kill(agent.pid()),
+            _ => kill(u32::try_from(pane).unwrap()),
+        }
+        let was = agent.pid();
+        agent.0.wait_for_state("w1", "gone");
+        let is_there = || fs::exists(format!("/proc/{was}")).unwrap();
+        eventually("the agent has ended", || !is_there() || !is_running("agent.py"));
+        bed.ok("up");
+        let told = |count: usize| {
+            agent.prompts().iter().filter(|text| text.contains("\nHANG\n")).count() >= count
+        };
+        let count = if part == "agent" { 2 } else { 3 };
+        eventually("the message comes again", || told(count));
+    }
+    agent.settle("held");
+    bed.ok("down --force");
+    let project = bed.project().display().to_string();
+    eventually("nothing is left", || !is_running(&project) && !is_running("agent.py"));
+}
