@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ensemble_core::message::Name;
 use ensemble_core::requests::PlanGates;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::{Durability, Mailbox, Queue};
 use support::table::{self, Goal};
 use support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
@@ -35,7 +35,7 @@ fn measure(bytes: usize, rounds: usize) -> Outcome<[Pairs; 2]> {
     let handle = Queue::options().durability(Durability::Process);
     let inbox = handle.open_or_create(home.path().join("handle"))?.mailbox(&name)?;
     // What a handle has by default.
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     let options = options.with_admission(Arc::new(PlanGates));
     let spool = Spool::create(&home.path().join("spool"), options)?;
     spool.add_mailbox(&name, &Default::default())?;

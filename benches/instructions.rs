@@ -18,9 +18,9 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::PaneState;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_tmux::nudge::{Event, NudgeSchedule};
-use ensemble_tmux::provider::{self, Context, Profiles, Purpose};
+use ensemble_tmux::provider::{self, DiagnosisContext, Profiles, TypingPurpose};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -139,7 +139,7 @@ fn run(subject: &str, times: u64) -> Outcome<()> {
 /// receives are published by both.
 fn store(subject: &str, times: u64, to: &Name) -> Outcome<()> {
     let home = tempfile::tempdir_in(place())?;
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     let spool = Spool::create(&home.path().join("queue"), options)?;
     spool.add_mailbox(to, &Default::default())?;
     let [published, received, settled] = match subject {
@@ -186,7 +186,7 @@ fn nudge(times: u64) -> Outcome<()> {
         schedule.handle(Monotonic::ZERO, Event::Mail { waiting: 1, taken: 0 });
         black_box(schedule.poll_effect().ok_or("no agent is to be nudged")?);
         if let Some(deferral) =
-            provider::objection(&profile, &pane, &Context::default(), Purpose::Nudge)
+            provider::objection(&profile, &pane, &DiagnosisContext::default(), TypingPurpose::Nudge)
         {
             return Err(format!("the pane is not ready: {deferral:?}").into());
         }

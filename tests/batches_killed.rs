@@ -14,11 +14,11 @@ use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{EventLog, NullRecorder};
-use ensemble_core::spool::{Options, Spool};
-use ensemble_team::collect::Limits;
+use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_team::collect::BatchLimits;
 use ensemble_team::contract::{Summary, SummaryStatus};
 use ensemble_team::driver::{
-    Batch, BatchError, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds,
+    BatchError, Batches, Dispatcher, ReviewCounts, SUMMARY_PATH, TaskBatch, TaskEnds,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use support::traced::{
@@ -45,8 +45,8 @@ fn batches(bed: &Bed) -> Batches {
     Batches::new(&bed.queue(), &bed.state(), Durability::Power)
 }
 
-fn batch(id: &str) -> Batch {
-    Batch { id: name(id), tasks: TASKS.map(str::to_owned).to_vec() }
+fn batch(id: &str) -> TaskBatch {
+    TaskBatch { id: name(id), tasks: TASKS.map(str::to_owned).to_vec() }
 }
 
 #[test]
@@ -56,24 +56,25 @@ fn a_child_process_plays_its_role() {
     }
     let queue = PathBuf::from(given("QUEUE"));
     let state = queue.with_file_name(".ensemble");
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Power;
     let spool = Spool::open(&queue, options).unwrap();
     let log = EventLog::open(&state.join("logs")).unwrap();
     let dispatcher = Dispatcher {
         spool: &spool,
         batches: Batches::new(&queue, &state, Durability::Power),
-        reviews: Reviews::new(&queue, &state, None),
-        ends: TaskEnds::new(&queue, &state, Reviews::new(&queue, &state, None)),
+        reviews: ReviewCounts::new(&queue, &state, None),
+        ends: TaskEnds::new(&queue, &state, ReviewCounts::new(&queue, &state, None)),
         clock: &SystemClock,
         recorder: &log,
         actor: name("dispatch"),
         review_dirs: Vec::new(),
     };
     let one = batch("one");
-    let told = between_marks(|| dispatcher.collect(&one, Limits::default(), &mut nap)).unwrap();
+    let told =
+        between_marks(|| dispatcher.collect(&one, BatchLimits::default(), &mut nap)).unwrap();
     // Every Dispatcher received the same text.
-    let counts = dispatcher.batches.told(&one.id).unwrap().expect("it was told of");
+    let counts = dispatcher.batches.published_summary(&one.id).unwrap().expect("it was told of");
     assert_eq!(told.summary(), &counts);
     std::process::exit(0);
 }
@@ -118,7 +119,7 @@ impl Watcher {
     /// Lets a Dispatcher report a batch, and delivers messages that block it.
     fn tell(&mut self, bed: &Bed, id: &str, summary: &Summary) -> Summary {
         loop {
-            match batches(bed).tell(&name(id), summary, &name("other"), &NullRecorder) {
+            match batches(bed).announce(&name(id), summary, &name("other"), &NullRecorder) {
                 Ok(told) => return told.summary().clone(),
                 Err(error) if matches!(error.area(), Some(BatchError::Undelivered { .. })) => {
                     let before = self.delivered.len();
@@ -278,7 +279,7 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
         watcher.look(&bed);
         let said = std::thread::scope(|scope| {
             let second = scope.spawn(|| {
-                batches(&bed).tell(&name("one"), &other_words(), &name("other"), &NullRecorder)
+                batches(&bed).announce(&name("one"), &other_words(), &name("other"), &NullRecorder)
             });
             // The other one overtakes it, or waits for it.
             if is_locked {
@@ -295,7 +296,7 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
         let said = said.unwrap_or_else(|error| panic!("{what}: {error}"));
         watcher.look(&bed);
         assert_eq!(watcher.delivered.len(), 1, "{what}: {:#?}", watcher.delivered);
-        let counts = batches(&bed).told(&name("one")).unwrap().unwrap();
+        let counts = batches(&bed).published_summary(&name("one")).unwrap().unwrap();
         assert_eq!(&counts, said.summary(), "{what}");
         assert!(bed.records("batch.told").len() <= 1, "{what}");
     }

@@ -10,10 +10,11 @@ use ensemble_core::message::Name;
 use ensemble_core::sim::SimRecorder;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{
-    Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
+    Board, BoardOptions, ClaimPlan, GrantedClaim, LockedBoard, NewAgent, NewTask, State,
+    TaskStatus, check,
 };
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use serde_json::Value;
 
 #[path = "board/alarms.rs"]
@@ -86,11 +87,11 @@ impl Bed {
         self.board.read().unwrap()
     }
 
-    fn status(&self, id: &str) -> Status {
+    fn status(&self, id: &str) -> TaskStatus {
         self.state().task(&name(id)).unwrap().status
     }
 
-    fn agent(&self, id: &str, role: &str) -> Holder {
+    fn agent(&self, id: &str, role: &str) -> TaskHolder {
         self.change(|board| {
             let holder = board.register(&NewAgent::new(name(id), role))?;
             board.agent_event(&holder, agent::Event::Ready)?;
@@ -104,18 +105,18 @@ impl Bed {
         self.change(|board| board.add_task(&task));
     }
 
-    fn plan(&self, id: &str, agent: &Holder) -> Result<ClaimPlan, Error> {
+    fn plan(&self, id: &str, agent: &TaskHolder) -> Result<ClaimPlan, Error> {
         self.board.lock().unwrap().plan_claim(&name(id), agent)
     }
 
-    fn claim(&self, id: &str, agent: &Holder) -> Granted {
+    fn claim(&self, id: &str, agent: &TaskHolder) -> GrantedClaim {
         let plan = self.plan(id, agent).unwrap();
         let base = (!plan.keeps_worktree).then_some("0a1b2c3");
         self.change(|board| board.commit_claim(&plan, base))
     }
 
     /// From claim to merge.
-    fn finish(&self, id: &str, coder: &Holder, reviewer: &Holder) {
+    fn finish(&self, id: &str, coder: &TaskHolder, reviewer: &TaskHolder) {
         let claim = self.claim(id, coder);
         self.change(|board| board.submit(&name(id), &claim.holder, "c1"));
         let review = self.change(|board| board.claim_review(&name(id), reviewer));

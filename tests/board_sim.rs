@@ -17,7 +17,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Name, Timestamp};
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{Board, BoardOptions, ClaimPlan, LockedBoard, State, leases};
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use serde_json::Value;
 
 #[path = "board_sim/acts.rs"]
@@ -112,12 +112,12 @@ const KEPT: [&str; 6] = [
 /// An actor remembers what it was given, also after it was taken for dead.
 #[derive(Default)]
 struct Actor {
-    registration: Option<Holder>,
+    registration: Option<TaskHolder>,
     plan: Option<ClaimPlan>,
     /// It does not beat before then: stopped, starved, or busy for too long.
     silent_until: Monotonic,
     /// All that it ever held, the newest last.
-    held: Vec<(Name, Holder, bool)>,
+    held: Vec<(Name, TaskHolder, bool)>,
 }
 
 struct Sim {

@@ -14,9 +14,9 @@ use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
 use ensemble_project::panes::{self, PaneEntry};
-use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
-use ensemble_team::proto::shutdown::Consent;
-use ensemble_team::roster::{How, Member, MemberState, Roster};
+use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
+use ensemble_team::proto::shutdown::ShutdownConsent;
+use ensemble_team::roster::{EndCause, Member, MemberState, Roster};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use tmux_support::{TestServer, bash_command, eventually};
 
@@ -95,14 +95,14 @@ impl Bed {
         read()
     }
 
-    fn leave(&self, consent: Consent, grace: Duration) -> Departed {
+    fn leave(&self, consent: ShutdownConsent, grace: Duration) -> DepartureOutcome {
         let mut departure = Departure::of(&self.member(), consent, name("lead"));
         departure.grace = grace;
         departure.request_id = Some(name("abcd1234"));
         self.carry_out(&departure)
     }
 
-    fn carry_out(&self, departure: &Departure) -> Departed {
+    fn carry_out(&self, departure: &Departure) -> DepartureOutcome {
         let mut agent_host = PaneHost::of(&self.project, &self.member()).expect("agent_host");
         let shutdown = ShutdownDriver {
             queue: &self.spool,
@@ -141,14 +141,14 @@ fn a_silent_worker_is_removed_completely() {
     envelope.from = name("lead");
     bed.spool.publish(&envelope).expect("stored");
     bed.spool.receive(&name("worker"), &name("worker")).expect("received").expect("a message");
-    assert_eq!(bed.leave(Consent::Forced, LONG), Departed::Gone { survivors: 0 });
+    assert_eq!(bed.leave(ShutdownConsent::Forced, LONG), DepartureOutcome::Gone { survivors: 0 });
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
     assert_eq!(bed.panes(), 1, "its pane is closed");
     assert!(panes::find(&bed.project.panes(), &name("worker")).expect("a look").is_none());
     let member = bed.member();
     assert_eq!((member.state, &member.binding), (MemberState::Shutdown, &None));
     let ended = member.ended.expect("how it ended");
-    assert_eq!((ended.how, ended.by), (How::Forced, Some(name("lead"))));
+    assert_eq!((ended.how, ended.by), (EndCause::Forced, Some(name("lead"))));
     let released = bed.log.of("worker_release");
     assert_eq!(released.len(), 1);
     assert_eq!(released[0]["worker_id"], "worker");
@@ -160,8 +160,8 @@ fn a_silent_worker_is_removed_completely() {
     let told = bed.spool.receive(&name("lead"), &name("lead")).expect("received");
     assert_eq!(told.expect("a notice").envelope.kind.as_str(), "mail.returned");
     // Once more, as a process that finds the decision again.
-    let departure = Departure::of(&bed.member(), Consent::Forced, name("lead"));
-    assert_eq!(bed.carry_out(&departure), Departed::Before);
+    let departure = Departure::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
+    assert_eq!(bed.carry_out(&departure), DepartureOutcome::Before);
     assert_eq!(bed.log.of("worker_release").len(), 1);
 }
 
@@ -177,11 +177,14 @@ fn a_worker_that_agreed_finishes_first() {
             eventually("it is leaving", || bed.member().state == MemberState::Leaving);
             fs::write(bed.path("go"), "").expect("a file");
         });
-        assert_eq!(bed.leave(Consent::Approved, LONG), Departed::Gone { survivors: 0 });
+        assert_eq!(
+            bed.leave(ShutdownConsent::Approved, LONG),
+            DepartureOutcome::Gone { survivors: 0 }
+        );
     });
     assert_eq!(fs::read_to_string(result).expect("what it finished"), "done\n");
     let ended = bed.member().ended.expect("how it ended");
-    assert_eq!((ended.how, ended.exit_code), (How::Approved, Some(0)));
+    assert_eq!((ended.how, ended.exit_code), (EndCause::Approved, Some(0)));
     assert_eq!(bed.panes(), 1);
 }
 
@@ -190,9 +193,12 @@ fn a_worker_that_agreed_and_continues_is_ended_after_its_grace() {
     let bed = Bed::new("echo $$ >> pids\nwhile :; do sleep 0.05; done");
     let pids = bed.pids(1);
     let grace = Duration::from_millis(300);
-    assert_eq!(bed.leave(Consent::Approved, grace), Departed::Gone { survivors: 0 });
+    assert_eq!(
+        bed.leave(ShutdownConsent::Approved, grace),
+        DepartureOutcome::Gone { survivors: 0 }
+    );
     assert!(!lives(pids[0]));
-    assert_eq!(bed.member().ended.expect("how it ended").how, How::Approved);
+    assert_eq!(bed.member().ended.expect("how it ended").how, EndCause::Approved);
 }
 
 #[test]
@@ -208,7 +214,7 @@ fn a_shell_that_was_there_before_stays() {
     type_in(&format!("sleep 1000 & echo $! >> {0}", pids.display()));
     type_in(&format!("sh -c 'echo $$ >> {0}; sleep 1000 & echo $! >> {0}; wait'", pids.display()));
     let [background, agent, child] = bed.pids(3)[..] else { panic!("three of them") };
-    assert_eq!(bed.leave(Consent::Forced, LONG), Departed::Gone { survivors: 0 });
+    assert_eq!(bed.leave(ShutdownConsent::Forced, LONG), DepartureOutcome::Gone { survivors: 0 });
     assert!(lives(shell) && lives(background), "processes outside of the agent survive");
     assert!(!lives(agent) && !lives(child));
     assert!(bed.tmux.server.panes().expect("panes").iter().any(|p| p.id == pane));
@@ -218,10 +224,10 @@ fn a_shell_that_was_there_before_stays() {
 fn a_new_generation_is_not_the_one_that_was_to_leave() {
     let bed = Bed::new("echo $$ >> pids; exec sleep 1000");
     let first = bed.pids(1)[0];
-    let old = Departure::of(&bed.member(), Consent::Forced, name("lead"));
+    let old = Departure::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
     let pane = bed.member().binding.expect("a pane").id;
     bed.join(&pane, Some("sh"));
-    assert_eq!(bed.carry_out(&old), Departed::Superseded);
+    assert_eq!(bed.carry_out(&old), DepartureOutcome::Superseded);
     assert!(lives(first));
     assert_eq!(bed.member().state, MemberState::Up);
 }
@@ -233,11 +239,11 @@ fn a_process_that_is_already_gone_is_no_obstacle() {
     eventually("it has ended", || {
         bed.tmux.server.panes().expect("panes").iter().any(|p| p.id == pane && p.dead)
     });
-    assert_eq!(bed.leave(Consent::Approved, LONG), Departed::Gone { survivors: 0 });
+    assert_eq!(bed.leave(ShutdownConsent::Approved, LONG), DepartureOutcome::Gone { survivors: 0 });
     assert_eq!(bed.member().ended.expect("how it ended").exit_code, Some(3));
     // A server that is gone, too.
     let bed = Bed::new("exec sleep 1000");
     bed.tmux.server.kill_server().expect("it ends");
-    assert_eq!(bed.leave(Consent::Approved, LONG), Departed::Gone { survivors: 0 });
+    assert_eq!(bed.leave(ShutdownConsent::Approved, LONG), DepartureOutcome::Gone { survivors: 0 });
     assert_eq!(bed.member().state, MemberState::Shutdown);
 }

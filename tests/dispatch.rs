@@ -12,10 +12,11 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
-    Batch, Batches, DispatchRun, Handout, Hands, Progress, SUMMARY_PATH, Told,
+    AvailableWorker, BatchProgress, Batches, DispatchRun, SUMMARY_PATH, SummaryOutcome, TaskBatch,
+    WorkerPool,
 };
 use proptest::prelude::*;
 
@@ -88,10 +89,10 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-impl Hands for Team {
-    fn workers(&self) -> Result<Vec<Handout>> {
+impl WorkerPool for Team {
+    fn workers(&self) -> Result<Vec<AvailableWorker>> {
         self.fuse.burn();
-        Ok(["w1", "w2"].map(|it| Handout::new(name(it), name(it))).into())
+        Ok(["w1", "w2"].map(|it| AvailableWorker::new(name(it), name(it))).into())
     }
     fn mailbox_of(&self, worker: &Name) -> Result<Name> {
         self.fuse.burn();
@@ -127,7 +128,7 @@ struct Bed {
     clock: Hand,
     log: Log,
     instruction: Instruction,
-    batch: Batch,
+    batch: TaskBatch,
     /// Reports of the other host that are not settled.
     mails: RefCell<VecDeque<Envelope>>,
 }
@@ -135,14 +136,14 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let options = Options::default().with_durability(Durability::Process);
+        let options = SpoolOptions::default().with_durability(Durability::Process);
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         for worker in ["w1", "w2"] {
             spool.add_mailbox(&name(worker), &Default::default()).unwrap();
         }
         let read = contract::read_as::<Instruction>(TEXT, "i.yaml".as_ref()).unwrap();
         let Reading::Whole(instruction) = read else { panic!("an instruction") };
-        let batch = Batch::of(&instruction).unwrap();
+        let batch = TaskBatch::of(&instruction).unwrap();
         let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
         Self {
             home,
@@ -170,7 +171,7 @@ impl Bed {
     }
 
     /// One process, until it has nothing to do or is killed at effect `kill` of the team or of the log.
-    fn process(&self, kill: Option<(bool, usize)>) -> std::result::Result<Progress, ()> {
+    fn process(&self, kill: Option<(bool, usize)>) -> std::result::Result<BatchProgress, ()> {
         let (of_team, of_log) = match kill {
             Some((true, effect)) => (effect, None),
             Some((false, effect)) => (usize::MAX, Some(effect)),
@@ -282,7 +283,7 @@ proptest! {
         let (mut begun, mut told, mut texts) = (Vec::new(), None, BTreeSet::new());
         for round in 0..400 {
             let kill = kills.get(round).copied().flatten();
-            if let Ok(Progress::Told(outcome)) = bed.process(kill) {
+            if let Ok(BatchProgress::Told(outcome)) = bed.process(kill) {
                 told = Some(*outcome);
                 break;
             }
@@ -301,7 +302,7 @@ proptest! {
         prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1", "f 1", "f 2"]);
         // A start now changes nothing.
         let again = bed.process(None).unwrap();
-        let is_before = matches!(&again, Progress::Told(told) if matches!(**told, Told::Before(_)));
+        let is_before = matches!(&again, BatchProgress::Told(told) if matches!(**told, SummaryOutcome::Before(_)));
         prop_assert!(is_before, "{:?}", again);
     }
 }

@@ -14,12 +14,12 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ensemble_core::driver::{AckDriver, Order};
+use ensemble_core::driver::{AckDriver, DeliveryOrder};
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::proto::ack::Phase;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::Value;
 use tmux_support::{TestServer, eventually};
 
@@ -61,12 +61,12 @@ fn keys_of_phase_2(command: impl Fn(&Path) -> String) -> Vec<String> {
     let dir = tmux.dir.path();
     eventually("the program reads keys", || dir.join("ready").exists());
 
-    let spool = Spool::create(&dir.join("queue"), Options::default()).expect("a queue");
+    let spool = Spool::create(&dir.join("queue"), SpoolOptions::default()).expect("a queue");
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, pressed) = (Ahead::default(), Pressed::default());
     let mut manager = AckDriver::borrowing(&spool, &clock, &pressed, worker.clone());
-    let order = Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n"));
+    let order = DeliveryOrder::new("task-1", worker.clone(), Envelope::new(worker, "count\n"));
     let pane = tmux.pane("%0", "generic");
     let id = manager.deliver(order, Some(Box::new(pane))).expect("a delivery");
     // Up to the first key time is left out; from there on it is real.

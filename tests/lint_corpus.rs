@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_team::lint::{Linter, Options};
+use ensemble_team::lint::{LintOptions, Linter};
 
 const CORPUS: &str = include_str!("lint/corpus.txt");
 /// Written without a look at the rules, which were mended by what they had missed.
@@ -67,7 +67,7 @@ struct Told {
 
 /// Lints each sentence by itself, and prints the figures.
 fn tell_apart(sentences: Vec<Sentence<'static>>) -> Told {
-    let linter = Linter::new(&Options::default());
+    let linter = Linter::new(&LintOptions::default());
     let (mut alarms, mut missed) = (Vec::new(), Vec::new());
     let mut figures: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for Sentence { is_vague, language, text } in sentences {
@@ -95,7 +95,7 @@ fn tell_apart(sentences: Vec<Sentence<'static>>) -> Told {
 #[test]
 fn all_clean_sentences_together_are_clean_too() {
     // Each a paragraph of its own: what one leaves open must not reach the next.
-    let linter = Linter::new(&Options::default());
+    let linter = Linter::new(&LintOptions::default());
     for language in ["ja", "en", "zh"] {
         let clean: Vec<&str> = sentences()
             .iter()

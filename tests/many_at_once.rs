@@ -6,7 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Counts, Delivery};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
 struct Bed {
     _home: tempfile::TempDir,
@@ -19,7 +19,7 @@ fn name(name: &str) -> Name {
 
 fn bed() -> Bed {
     let home = tempfile::tempdir().unwrap();
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     let spool = Spool::create(&home.path().join("queue"), options).unwrap();
     spool.add_mailbox(&name("dispatch"), &Settings::default()).unwrap();
     Bed { _home: home, spool }

@@ -11,10 +11,10 @@ use std::process::Command;
 use conformance::bed::{MAILBOX, message, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{DeadLetter, Quota, Settings};
-use ensemble_core::transfer::Carried;
+use ensemble_core::transfer::BridgeReport;
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{PATIENCE, Server, free_port};
 
@@ -203,7 +203,7 @@ fn report(id: &str, body: &str) -> Envelope {
 }
 
 /// Stores what was handed in, once it is heard of.
-fn carry(all: &NatsTransport) -> Carried {
+fn carry(all: &NatsTransport) -> BridgeReport {
     let mut seen = 0;
     while all.handed_in_mailboxes().is_empty() {
         seen = all.wait_for_news(seen, PATIENCE);
@@ -248,8 +248,8 @@ fn limited_credentials_have_their_own_mailbox_and_nothing_of_another() {
 #[test]
 fn a_message_that_was_handed_in_is_stored_once_and_changes_nothing_else() {
     let (_home, _server, all, few) = with_limits();
-    assert_eq!(few.publish(&report("r1", "done")).unwrap(), Published::Stored);
-    assert_eq!(few.publish(&report("r1", "done")).unwrap(), Published::AlreadyStored);
+    assert_eq!(few.publish(&report("r1", "done")).unwrap(), PublishOutcome::Stored);
+    assert_eq!(few.publish(&report("r1", "done")).unwrap(), PublishOutcome::AlreadyStored);
     assert!(matches!(few.publish(&report("r1", "other")), Err(Error::Conflict { .. })));
     // As if a watcher had died before it removed what it had stored.
     all.publish(&report("r1", "done")).unwrap();

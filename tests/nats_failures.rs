@@ -18,12 +18,12 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::document::SharedFiles as _;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Counts, Published, Transport as _};
+use ensemble_core::env::{Counts, PublishOutcome, Transport as _};
 use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_core::transfer::migrate;
-use ensemble_core::transfer::{Bridge, Unknown};
-use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_core::transfer::{Bridge, UnknownMailbox};
+use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use rustix::process::Signal;
@@ -36,7 +36,7 @@ fn queue_on(server: &Server) -> (NatsOptions, NatsTransport) {
 }
 
 fn spool_at(home: &Path) -> Spool {
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     let spool = Spool::create(&home.join("queue"), options).unwrap();
     spool.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     spool
@@ -126,16 +126,22 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     let (patient, queue) = queue_on(&server);
     let quick = connect_impatient(&patient.clone().with_patience(Duration::from_millis(300)));
     let home = tempfile::tempdir().unwrap();
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     let outbox = Outbox::open(&home.path().join("outbox"), 4, options).unwrap();
     let sent = message("0");
-    assert_eq!(outbox.post(Some(&queue), &sent).unwrap(), Posted::Sent(Published::Stored));
+    assert_eq!(
+        outbox.post(Some(&queue), &sent).unwrap(),
+        PostOutcome::Sent(PublishOutcome::Stored)
+    );
     drop(queue);
     server.kill();
     // This one is sent once more, as by a sender that got no answer.
-    assert!(matches!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept(_)));
+    assert!(matches!(outbox.post(Some(&quick), &sent).unwrap(), PostOutcome::Kept(_)));
     for n in 1..4 {
-        assert!(matches!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept(_)));
+        assert!(matches!(
+            outbox.post(None, &message(&format!("{n}"))).unwrap(),
+            PostOutcome::Kept(_)
+        ));
     }
     let full = outbox.post(None, &message("4"));
     assert!(matches!(full, Err(Error::Full { capacity: 4, .. })), "{full:?}");
@@ -146,7 +152,10 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     server.run();
     server.answers();
     let back = NatsTransport::connect(&patient).unwrap();
-    assert_eq!(outbox.post(Some(&back), &message("5")).unwrap(), Posted::Sent(Published::Stored));
+    assert_eq!(
+        outbox.post(Some(&back), &message("5")).unwrap(),
+        PostOutcome::Sent(PublishOutcome::Stored)
+    );
     assert_eq!(outbox.waiting().unwrap(), 0);
     assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
     let letters = outbox.spool().dead_letters(&name("no-such-box")).unwrap();
@@ -298,7 +307,7 @@ fn what_a_power_cut_takes_is_missed_and_not_mixed_up() {
     server.run();
     server.answers();
     assert!(matches!(queue.settle(&lease), Err(Error::LeaseLost { .. })));
-    assert_eq!(queue.publish(&late).unwrap(), Published::Stored, "its sender sends it again");
+    assert_eq!(queue.publish(&late).unwrap(), PublishOutcome::Stored, "its sender sends it again");
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -321,8 +330,9 @@ fn a_bridge_carries_once_whatever_happened_before() {
     spool.receive(&name(MAILBOX), &bridge).unwrap().unwrap();
     let second = spool.receive(&name(MAILBOX), &bridge).unwrap().unwrap();
     queue.publish(&second.envelope).unwrap();
-    let carried =
-        Bridge::new(&spool, &queue, bridge.clone(), Unknown::Create).carry(&name(MAILBOX)).unwrap();
+    let carried = Bridge::new(&spool, &queue, bridge.clone(), UnknownMailbox::Create)
+        .carry(&name(MAILBOX))
+        .unwrap();
     assert_eq!((carried.carried, carried.buried), (5, 0));
     let mut bodies = settle_all(&queue);
     bodies.sort_unstable();
@@ -333,7 +343,7 @@ fn a_bridge_carries_once_whatever_happened_before() {
     let other = name("other");
     queue.add_mailbox(&other, &Settings::default().with_attempts_max(9)).unwrap();
     queue.publish(&Envelope::new(other.clone(), "back").with_priority(3)).unwrap();
-    let back = Bridge::new(&queue, &spool, bridge, Unknown::Create);
+    let back = Bridge::new(&queue, &spool, bridge, UnknownMailbox::Create);
     assert_eq!(back.carry(&other).unwrap().carried, 1);
     assert_eq!(spool.settings(&other).unwrap().attempts_max, 9);
     assert_eq!(spool.receive(&other, &other).unwrap().unwrap().envelope.priority, 3);
@@ -347,7 +357,7 @@ fn a_bridge_holds_on_while_the_server_is_away() {
     let home = tempfile::tempdir().unwrap();
     let spool = spool_at(home.path());
     spool.publish(&message("patient")).unwrap();
-    let bridge = Bridge::new(&spool, &queue, name("bridge"), Unknown::Create);
+    let bridge = Bridge::new(&spool, &queue, name("bridge"), UnknownMailbox::Create);
     server.kill();
     for _ in 0..8 {
         let error = bridge.carry(&name(MAILBOX)).unwrap_err();

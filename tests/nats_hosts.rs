@@ -15,7 +15,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
 use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{NewRequest, Requests};
 use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsTransport, SILENCE_MAX};
 use nats_support::{Server, free_port, fresh_team, monitored};
@@ -182,7 +182,8 @@ fn requests_are_listed_by_as_few_questions_whether_many_or_few() {
     let bed = Counted::start();
     let ours = Requests::new(&bed.queue);
     for number in 1..MANY {
-        ours.ask(Ask::new("shutdown", worker(0), worker(number), "the work is done")).unwrap();
+        ours.ask(NewRequest::new("shutdown", worker(0), worker(number), "the work is done"))
+            .unwrap();
     }
     let other = bed.connect();
     let (listed, unreadable) = bed.few(|| Requests::new(&other).list()).unwrap();

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use conformance::bed::{HandClock, MAILBOX, id, message, name, observe_for};
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::Published;
-use ensemble_core::spool::{Options, Settings};
-use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_core::env::PublishOutcome;
+use ensemble_core::spool::{Settings, SpoolOptions};
+use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
@@ -41,7 +41,7 @@ fn settle_all(queue: &NatsTransport, holder: &str) -> Vec<String> {
 }
 
 fn outbox_at(home: &std::path::Path) -> Outbox {
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     Outbox::open(&home.join("outbox"), 100, options).unwrap()
 }
 
@@ -84,7 +84,7 @@ fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
     let start = Instant::now();
     let home = tempfile::tempdir().unwrap();
     let outbox = outbox_at(home.path());
-    assert!(matches!(outbox.post(Some(&far), &message("waits")).unwrap(), Posted::Kept(_)));
+    assert!(matches!(outbox.post(Some(&far), &message("waits")).unwrap(), PostOutcome::Kept(_)));
     for result in [far.settle(&lease), far.receive(&name(MAILBOX), &name("far")).map(drop)] {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
@@ -175,7 +175,7 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
     for n in 0..MESSAGES {
         assert!(matches!(
             outbox.post(Some(&few), &message(&format!("few {n}"))).unwrap(),
-            Posted::Kept(_)
+            PostOutcome::Kept(_)
         ));
         most.publish(&message(&format!("most {n}"))).unwrap();
     }
@@ -210,7 +210,7 @@ fn clocks_that_differ_shift_dates_and_no_leases() {
     let (slow, fast) = (host(&behind), host(&ahead));
     slow.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     // A lease of the host that is behind would long be over by the other's clock.
-    assert_eq!(slow.publish(&message("held")).unwrap(), Published::Stored);
+    assert_eq!(slow.publish(&message("held")).unwrap(), PublishOutcome::Stored);
     let lease = slow.receive(&name(MAILBOX), &name("slow")).unwrap().unwrap().lease;
     assert_eq!(observe_for(&fast, Duration::from_secs(299)), 0);
     slow.settle(&lease).unwrap();

@@ -17,7 +17,7 @@ use conformance::bed::{HandClock, MAILBOX, message, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::document::SharedFiles as _;
-use ensemble_core::env::{Clock, Monotonic, Published, SystemClock};
+use ensemble_core::env::{Clock, Monotonic, PublishOutcome, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::{Quota, Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
@@ -116,7 +116,7 @@ fn a_reader_reads_what_waits_and_not_the_history() {
         server.options(&fresh_team()).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = with_history(&options, &clock, MESSAGES);
     let again = message("0").with_id(ensemble_core::message::MessageId::new("m-0").unwrap());
-    assert_eq!(queue.publish(&again).unwrap(), Published::AlreadyStored, "its id stays taken");
+    assert_eq!(queue.publish(&again).unwrap(), PublishOutcome::AlreadyStored, "its id stays taken");
     let other = message("other").with_id(again.id.clone());
     assert!(matches!(queue.publish(&other), Err(Error::Conflict { .. })));
     assert_eq!(queue.state(&name(MAILBOX), &again.id).unwrap(), Some(State::Settled));
@@ -132,7 +132,7 @@ fn a_reader_reads_what_waits_and_not_the_history() {
     clock.advance(8 * DAY);
     assert_eq!(queue.sweep().unwrap(), MESSAGES as u64);
     assert_eq!(queue.state(&name(MAILBOX), &again.id).unwrap(), None);
-    assert_eq!(queue.publish(&other).unwrap(), Published::Stored);
+    assert_eq!(queue.publish(&other).unwrap(), PublishOutcome::Stored);
 }
 
 /// The machine's clock, with so much added.

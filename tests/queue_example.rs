@@ -12,9 +12,10 @@ use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
 use ensemble_team::contract::{
-    self, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
+    self, Contract, ContractKind, EscalationReport, Instruction, Reading, Review, Summary,
+    TaskReport, WorkerTask,
 };
-use ensemble_team::lint::{Linter, Options as LintOptions, Shape};
+use ensemble_team::lint::{LintOptions, Linter, TextShape};
 
 #[path = "queue_example/generate.rs"]
 mod generate;
@@ -168,22 +169,28 @@ fn what_agents_report_keeps_its_contract_and_the_lint() {
     for (below, content) in files(&committed()) {
         let path = below.to_string_lossy().into_owned();
         let is_ours = path.starts_with("reports/") || path.starts_with("tasks/");
-        let Some(kind) = Kind::of(&path).filter(|_| is_ours) else { continue };
+        let Some(kind) = ContractKind::of(&path).filter(|_| is_ours) else { continue };
         let text = String::from_utf8(content.clone()).unwrap();
         let read = match kind {
-            Kind::Task => written_back::<Task>(&text, &below),
-            Kind::Report => written_back::<Report>(&text, &below),
-            Kind::Review => written_back::<Review>(&text, &below),
-            Kind::Escalation => written_back::<EscalationReport>(&text, &below),
-            Kind::Summary => written_back::<Summary>(&text, &below),
-            Kind::Instruction => written_back::<Instruction>(&text, &below),
+            ContractKind::Task => written_back::<WorkerTask>(&text, &below),
+            ContractKind::Report => written_back::<TaskReport>(&text, &below),
+            ContractKind::Review => written_back::<Review>(&text, &below),
+            ContractKind::Escalation => written_back::<EscalationReport>(&text, &below),
+            ContractKind::Summary => written_back::<Summary>(&text, &below),
+            ContractKind::Instruction => written_back::<Instruction>(&text, &below),
         };
         assert_eq!(read, text, "{path} differs from the output under its contract");
-        let findings = linter.file(&below, &content, Shape::of(&below)).findings;
+        let findings = linter.file(&below, &content, TextShape::of(&below)).findings;
         assert!(findings.is_empty(), "{path}: {findings:?}");
         kinds.push(kind);
     }
-    let expected = [Kind::Summary, Kind::Escalation, Kind::Report, Kind::Review, Kind::Task];
+    let expected = [
+        ContractKind::Summary,
+        ContractKind::Escalation,
+        ContractKind::Report,
+        ContractKind::Review,
+        ContractKind::Task,
+    ];
     assert_eq!(kinds, expected);
 }
 

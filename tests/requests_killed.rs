@@ -9,8 +9,8 @@ use std::time::Instant;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Delivery;
 use ensemble_core::message::Envelope;
-use ensemble_core::requests::{Ask, Entry, PlanGates, Requests};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::requests::{NewRequest, PlanGates, RequestEntry, Requests};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use support::traced::{self, between_marks, calls, has_strace, run_traced, survives_kill};
 use support::{Bed, given, name};
 
@@ -19,23 +19,23 @@ const EXIT_REFUSED: i32 = 3;
 const ID: &str = "the-plan";
 const TASK: &str = "task-1";
 
-fn power() -> Options {
-    let mut options = Options::default().with_admission(Arc::new(PlanGates));
+fn power() -> SpoolOptions {
+    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }
 
-fn ask(operation: &str) -> Ask {
+fn ask(operation: &str) -> NewRequest {
     let (worker, lead) = (name("worker"), name("lead"));
     if operation == "shut-down" {
-        Ask::new("shutdown", lead, worker, "enough").with_id(ID)
+        NewRequest::new("shutdown", lead, worker, "enough").with_id(ID)
     } else {
-        Ask::new("plan_approval", worker, lead, "1. think\n").with_id(ID).with_task(TASK)
+        NewRequest::new("plan_approval", worker, lead, "1. think\n").with_id(ID).with_task(TASK)
     }
 }
 
 /// `by-hand` finishes what a script has decided with `ln`; `shut-down` agrees to go.
-fn operate(spool: &Spool, operation: &str) -> ensemble_core::Result<Entry> {
+fn operate(spool: &Spool, operation: &str) -> ensemble_core::Result<RequestEntry> {
     let requests = Requests::new(spool);
     match operation {
         "ask" => requests.ask(ask(operation)),

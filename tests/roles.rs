@@ -12,10 +12,11 @@ use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Timestamp};
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_team::collect::Limits;
-use ensemble_team::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
+use ensemble_team::collect::BatchLimits;
+use ensemble_team::contract::{self, Instruction, Reading, Summary, SummaryStatus, WorkerTask};
 use ensemble_team::driver::{
-    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, TaskEnds, Told,
+    Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, ReviewCounts, SUMMARY_PATH, SummaryOutcome,
+    TaskBatch, TaskEnds,
 };
 use support::{Bed, name};
 
@@ -75,8 +76,8 @@ impl Stage {
         }
     }
 
-    fn reviews(&self) -> Reviews {
-        Reviews::new(&self.bed.queue(), &self.bed.state(), None)
+    fn reviews(&self) -> ReviewCounts {
+        ReviewCounts::new(&self.bed.queue(), &self.bed.state(), None)
     }
 
     fn dispatcher(&self) -> Dispatcher<'_> {
@@ -104,14 +105,14 @@ impl Stage {
 }
 
 fn instruction(created_at: &str) -> Instruction {
-    let tasks = vec![Task::new("t-1", "Count the lines"), Task::new("t-2", "Sum them")];
+    let tasks = vec![WorkerTask::new("t-1", "Count the lines"), WorkerTask::new("t-2", "Sum them")];
     let mut instruction = Instruction::new(tasks);
     instruction.created_at = Some(created_at.to_owned());
     instruction
 }
 
-fn batch(tasks: &[&str]) -> Batch {
-    Batch { id: name("batch"), tasks: tasks.iter().map(|task| (*task).to_owned()).collect() }
+fn batch(tasks: &[&str]) -> TaskBatch {
+    TaskBatch { id: name("batch"), tasks: tasks.iter().map(|task| (*task).to_owned()).collect() }
 }
 
 #[test]
@@ -128,16 +129,16 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     assert_eq!(stage.bed.total("dispatch"), 1, "sent once");
     let read = contract::read_as::<Instruction>(&delivery.envelope.body, "body".as_ref());
     let Ok(Reading::Whole(read)) = read else { panic!("{read:?}") };
-    assert_eq!(Batch::of(&read).unwrap(), sent, "the collector sees the same batch");
-    assert_ne!(Batch::of(&instruction("tuesday")).unwrap().id, sent.id);
+    assert_eq!(TaskBatch::of(&read).unwrap(), sent, "the collector sees the same batch");
+    assert_ne!(TaskBatch::of(&instruction("tuesday")).unwrap().id, sent.id);
     // From here on to the summary that Conductor reads.
     let mut rests = 0;
-    let told = stage.dispatcher().collect(&sent, Limits::default(), &mut |longest| {
+    let told = stage.dispatcher().collect(&sent, BatchLimits::default(), &mut |longest| {
         rests += 1;
         stage.clock.advance(longest.min(Duration::from_secs(1)));
         stage.report(&format!("t-{rests}"), "status: success\nsummary: 3 of 3 (100%)");
     });
-    let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+    let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     assert_eq!((rests, summary.completed_tasks), (2, 2));
     let mut no_rest = |_| panic!("it has been told of");
     let heard = conductor.await_summary(&sent, None, &mut |_| (), &mut no_rest).unwrap();
@@ -172,8 +173,8 @@ fn a_summary_is_the_same_in_every_order_of_its_tasks_and_a_stopped_one_is_no_suc
         stage.report("t-3", "status: success\nsummary: 3 of 3 (100%)");
         stage.report("t-4", "status: blocked\nreason: 0 of 3 keys (0%) are there");
         let mut no_rest = |_| panic!("all reports are there");
-        let told = stage.dispatcher().collect(&batch(&tasks), Limits::default(), &mut no_rest);
-        let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+        let told = stage.dispatcher().collect(&batch(&tasks), BatchLimits::default(), &mut no_rest);
+        let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
         assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 3), "{tasks:?}");
         let results: Vec<_> =
             summary.task_results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();
@@ -230,7 +231,7 @@ fn conductor_hears_each_escalation_of_its_batch_once() {
                     summary.status = SummaryStatus::Failed;
                     stage
                         .batches()
-                        .tell(&batch.id, &summary, &name("dispatch"), &stage.log)
+                        .announce(&batch.id, &summary, &name("dispatch"), &stage.log)
                         .unwrap();
                 }
                 _ => panic!("it was told: {rests}"),
@@ -260,7 +261,7 @@ fn conductor_hears_of_what_is_given_up_while_it_looks_and_told_of_before_it_look
                 // `t-1` was looked at already, and nothing follows but the summary.
                 escalate("t-1", "crashed");
                 let (batches, dispatch) = (stage.batches(), name("dispatch"));
-                batches.tell(&batch.id, &Summary::new(2), &dispatch, &stage.log).unwrap();
+                batches.announce(&batch.id, &Summary::new(2), &dispatch, &stage.log).unwrap();
             }
             heard.push(format!("{} {}", escalation.task_id, escalation.reason));
         },
@@ -276,7 +277,7 @@ fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let batch = batch(&["t-1"]);
     let mut summary = Summary::new(1);
     summary.errors = vec!["t-1 is missing: it waits in the mailbox of worker-1".to_owned()];
-    stage.batches().tell(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
+    stage.batches().announce(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
     // The state between the decision and the rename.
     std::fs::remove_file(stage.bed.state().join("batches/batch.told")).unwrap();
     std::fs::remove_file(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
@@ -297,7 +298,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
     stage.spool.publish(&task("waits")).unwrap();
     let mut rests = Vec::new();
     let batch = batch(&["good", "bad", "held", "waits", "nowhere"]);
-    let told = stage.dispatcher().collect(&batch, Limits::default(), &mut |longest| {
+    let told = stage.dispatcher().collect(&batch, BatchLimits::default(), &mut |longest| {
         rests.push(longest.as_secs());
         stage.clock.advance(longest);
         // No event comes: polling finds it.
@@ -307,7 +308,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
             _ => {}
         }
     });
-    let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+    let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     // Whenever a report came, patience begins anew.
     assert_eq!(rests[..6], [180, 30, 180, 30, 180, 30], "{rests:?}");
     assert!(rests[6..rests.len() - 1].iter().all(|rest| *rest == 30), "{rests:?}");
@@ -330,7 +331,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
 fn a_task_counts_when_all_its_reviewers_approve_and_is_awaited_again_after_needs_fix() {
     let stage = Stage::new();
     let accept = Some("all(\"approved\")".parse().unwrap());
-    let limits = Limits { accept, reviewers: 2, ..Limits::default() };
+    let limits = BatchLimits { accept, reviewers: 2, ..BatchLimits::default() };
     let mut rests = 0;
     let told = stage.dispatcher().collect(&batch(&["t-1"]), limits, &mut |longest| {
         rests += 1;
@@ -345,9 +346,9 @@ fn a_task_counts_when_all_its_reviewers_approve_and_is_awaited_again_after_needs
             _ => panic!("all have approved"),
         }
     });
-    let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+    let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     assert_eq!((rests, summary.status), (6, SummaryStatus::Success));
-    let count = Reviews::new(&stage.bed.queue(), &stage.bed.state(), None).get("t-1").unwrap();
+    let count = ReviewCounts::new(&stage.bed.queue(), &stage.bed.state(), None).get("t-1").unwrap();
     assert_eq!(count.cycles, 1);
 }
 
@@ -376,7 +377,7 @@ fn reports_of_the_original_shapes_are_collected() {
     }
     let all = batch(&["a", "b", "c", "d", "e", "f"]);
     let mut no_rest = |_| panic!("all reports are there");
-    let told = stage.dispatcher().collect(&all, Limits::default(), &mut no_rest).unwrap();
+    let told = stage.dispatcher().collect(&all, BatchLimits::default(), &mut no_rest).unwrap();
     let results = &told.summary().task_results;
     let read: Vec<_> = results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();
     let expected = ["a", "b", "c", "d", "e", "f"].into_iter().zip(shapes.map(|shape| shape.2));

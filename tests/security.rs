@@ -12,9 +12,9 @@ use ensemble_core::dropbox::{BoxSpec, DropBox};
 use ensemble_core::env::Pane;
 use ensemble_core::message::{Envelope, Name, yaml};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_team::board;
-use ensemble_team::contract::Node;
+use ensemble_team::contract::DocumentNode;
 use tmux_support::{TestServer, eventually};
 
 /// Texts that have run, submitted, split or swallowed something in one multiplexer, shell or terminal.
@@ -111,12 +111,12 @@ fn no_directory_of_a_queue_may_be_writable_by_other_users() {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
     let worker = Name::new("w").unwrap();
-    Spool::create(&queue, Options::default())
+    Spool::create(&queue, SpoolOptions::default())
         .unwrap()
         .add_mailbox(&worker, &Settings::default())
         .unwrap();
     let publish = || {
-        let spool = Spool::open(&queue, Options::default())?;
+        let spool = Spool::open(&queue, SpoolOptions::default())?;
         spool.publish(&Envelope::new(worker.clone(), "x")).map(drop)
     };
     publish().unwrap();
@@ -173,7 +173,7 @@ fn honest() -> String {
 fn read(text: &str) {
     let path = Path::new("bomb.yaml");
     let _ = yaml::parse::<serde_json::Value>(text, path);
-    let _ = Node::parse(text, path);
+    let _ = DocumentNode::parse(text, path);
     let _ = board::check(text, path);
     let _ = Envelope::decode(text.as_bytes(), path);
 }

@@ -21,11 +21,11 @@ use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::proto::lease::Event;
 use ensemble_nats::{NatsOptions, NatsTransport};
 use ensemble_team::board::{
-    Board, BoardError, BoardOptions, Control, ControlFile, NewAgent, NewTask, Say, Status,
-    TAKE_OVER, put_shared,
+    ActiveControl, Board, BoardError, BoardOptions, ControlFile, NewAgent, NewTask, SignContent,
+    TAKE_OVER, TaskStatus, put_shared,
 };
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use nats_support::{Server, fresh_team};
 use serde_json::Value;
 
@@ -134,7 +134,7 @@ fn add(board: &Board, id: &str) -> Result<(), Error> {
     locked.commit().map(drop)
 }
 
-fn register(board: &Board, id: &str) -> Holder {
+fn register(board: &Board, id: &str) -> TaskHolder {
     let mut locked = board.lock().unwrap();
     let holder = locked.register(&NewAgent::new(name(id), "coder")).unwrap();
     locked.agent_event(&holder, agent::Event::Ready).unwrap();
@@ -142,7 +142,7 @@ fn register(board: &Board, id: &str) -> Holder {
     holder
 }
 
-fn claim(board: &Board, task: &str, agent: &Holder) -> Result<Holder, Error> {
+fn claim(board: &Board, task: &str, agent: &TaskHolder) -> Result<TaskHolder, Error> {
     let mut locked = board.lock()?;
     let plan = locked.plan_claim(&name(task), agent)?;
     let granted = locked.commit_claim(&plan, Some("c0ffee"))?;
@@ -215,7 +215,7 @@ fn of_two_hosts_that_claim_a_task_one_has_it() {
                 .collect();
             claims.into_iter().map(|claim| claim.join().unwrap()).collect()
         });
-        let won: Vec<&Holder> = claims.iter().flatten().collect();
+        let won: Vec<&TaskHolder> = claims.iter().flatten().collect();
         assert_eq!(won.len(), 1, "{claims:?}");
         let task = board.read().unwrap().tasks.remove(0);
         assert_eq!(task.assigned_to.as_ref(), Some(&won[0].by));
@@ -258,7 +258,7 @@ fn a_beat_of_one_host_is_seen_on_another_and_swept_with_its_registration() {
     assert_eq!(sequence(&far), Some(0));
     near.beat(&agent, 5, Duration::from_secs(300)).unwrap();
     assert_eq!(sequence(&far), Some(5));
-    let sign = near.give_sign(&agent, &Say::Alive, Duration::from_secs(300)).unwrap();
+    let sign = near.give_sign(&agent, &SignContent::Alive, Duration::from_secs(300)).unwrap();
     assert_eq!((sign.sequence, sequence(&far)), (1, Some(6)));
     let mut locked = near.lock().unwrap();
     locked.unregister(&agent, "it goes").unwrap();
@@ -276,15 +276,15 @@ fn what_stops_the_team_stops_the_sprint_on_every_host() {
     let files = NatsTransport::connect(&bed.nats()).unwrap();
     files.follow_requests().unwrap();
     let now = ensemble_core::message::Timestamp::from_unix_millis(1_000);
-    assert_eq!(Control::read_shared(&files).unwrap(), []);
-    assert!(Control::put_shared(&files, ControlFile::Pause, now, "lunch").unwrap());
-    assert!(!Control::put_shared(&files, ControlFile::Pause, now, "dinner").unwrap());
+    assert_eq!(ActiveControl::read_shared(&files).unwrap(), []);
+    assert!(ActiveControl::put_shared(&files, ControlFile::Pause, now, "lunch").unwrap());
+    assert!(!ActiveControl::put_shared(&files, ControlFile::Pause, now, "dinner").unwrap());
     for board in [&near, &far] {
         let found = board.controls().unwrap();
         assert_eq!((found.len(), found[0].reason.as_str()), (1, "lunch"));
     }
-    Control::remove_shared(&files, ControlFile::Pause).unwrap();
-    assert_eq!(Control::read_shared(&files).unwrap(), [], "one that follows hears its own");
+    ActiveControl::remove_shared(&files, ControlFile::Pause).unwrap();
+    assert_eq!(ActiveControl::read_shared(&files).unwrap(), [], "one that follows hears its own");
     assert_eq!(far.controls().unwrap(), []);
 }
 
@@ -375,7 +375,7 @@ fn the_lock_of_a_killed_process_is_taken_over_by_another_host() {
     add(&board, "task-1").unwrap();
     assert!(begin.elapsed() >= TAKE_OVER, "it has seen the lock unchanged for so long");
     let state = board.read().unwrap();
-    assert_eq!((state.tasks.len(), state.tasks[0].status), (1, Status::Unclaimed));
+    assert_eq!((state.tasks.len(), state.tasks[0].status), (1, TaskStatus::Unclaimed));
 }
 
 #[test]

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::{Dir, Durability, FileLock};
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use support::traced::{between_marks, has_strace, run_traced_with_paths};
 use support::{Bed, given, name, role_command};
 
@@ -83,8 +83,8 @@ fn message(number: usize) -> Envelope {
     Envelope::new(name("dispatch"), "the body\n").with_priority(u8::from(number.is_multiple_of(4)))
 }
 
-fn power() -> Options {
-    Options::default().with_durability(Durability::Power)
+fn power() -> SpoolOptions {
+    SpoolOptions::default().with_durability(Durability::Power)
 }
 
 /// A system call of any process: from which line to which line of the trace it ran.
@@ -207,7 +207,7 @@ fn a_batch_that_fails_in_the_middle_stores_what_stands_before_and_leaves_nothing
     assert!(matches!(stored, Err(Error::NoMailbox { .. })), "{stored:?}");
     assert_eq!((bed.total("dispatch"), support::files(&tmp)), (1, vec![]));
     let outcomes = spool.publish_batch(&batch[..2]).unwrap();
-    assert_eq!(outcomes, [Published::AlreadyStored; 2]);
+    assert_eq!(outcomes, [PublishOutcome::AlreadyStored; 2]);
     assert_eq!((bed.total("dispatch"), support::files(&tmp)), (1, vec![]));
 }
 

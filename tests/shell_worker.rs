@@ -11,7 +11,7 @@ use ensemble_core::dropbox::{BoxSpec, DropBox};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
 const MESSAGES: usize = 200;
 const WORKERS: usize = 3;
@@ -36,7 +36,7 @@ fn with_every_shell(test: impl Fn(&Bed)) {
     }
     for shell in shells {
         let home = tempfile::tempdir().unwrap();
-        let mut options = Options::default();
+        let mut options = SpoolOptions::default();
         options.durability = Durability::Process;
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         spool.add_mailbox(&team(), &Settings::default()).unwrap();

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, Published};
+use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, PublishOutcome};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
 /// Clocks that are moved by hand, together.
 #[derive(Clone, Default)]
@@ -42,8 +42,8 @@ fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
-fn options(clock: &HandClock) -> Options {
-    let mut options = Options::default();
+fn options(clock: &HandClock) -> SpoolOptions {
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     options.clock = Arc::new(clock.clone());
     options
@@ -64,7 +64,7 @@ fn bed() -> Bed {
 impl Bed {
     fn publish(&self, body: &str) -> MessageId {
         let envelope = Envelope::new(name("dispatch"), body);
-        assert_eq!(self.spool.publish(&envelope).unwrap(), Published::Stored);
+        assert_eq!(self.spool.publish(&envelope).unwrap(), PublishOutcome::Stored);
         envelope.id
     }
     fn receive(&self) -> Option<Delivery> {
@@ -128,15 +128,15 @@ fn the_same_id_is_stored_once_in_whatever_state_it_is() {
     let envelope =
         Envelope::new(name("dispatch"), "once").with_id(MessageId::new("task-1").unwrap());
     let again = || bed.spool.publish(&envelope).unwrap();
-    assert_eq!(again(), Published::Stored);
-    assert_eq!(again(), Published::AlreadyStored);
+    assert_eq!(again(), PublishOutcome::Stored);
+    assert_eq!(again(), PublishOutcome::AlreadyStored);
     let delivery = bed.receive().unwrap();
-    assert_eq!(again(), Published::AlreadyStored);
+    assert_eq!(again(), PublishOutcome::AlreadyStored);
     bed.spool.release(&delivery.lease, Duration::ZERO).unwrap();
-    assert_eq!(again(), Published::AlreadyStored);
+    assert_eq!(again(), PublishOutcome::AlreadyStored);
     let delivery = bed.receive().unwrap();
     bed.spool.settle(&delivery.lease).unwrap();
-    assert_eq!(again(), Published::AlreadyStored);
+    assert_eq!(again(), PublishOutcome::AlreadyStored);
     assert_eq!(bed.counts().settled, 1);
     let other = Envelope::new(name("dispatch"), "other").with_id(envelope.id.clone());
     assert!(matches!(bed.spool.publish(&other), Err(Error::Conflict { .. })));
@@ -152,7 +152,7 @@ fn an_id_that_was_written_into_the_field_is_looked_for_too() {
     };
     bed.spool.publish(&make()).unwrap();
     bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
-    assert_eq!(bed.spool.publish(&make()).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.spool.publish(&make()).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bed.counts().queued, 0);
 }
 
@@ -162,7 +162,7 @@ fn a_retried_publish_of_a_generated_id_is_stored_once_too() {
     let envelope = Envelope::new(name("dispatch"), "once");
     bed.spool.publish(&envelope).unwrap();
     bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
-    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_full_mailbox_refuses_and_its_reader_can_see_it() {
     let overflow = bed.spool.overflow(&name("dispatch")).unwrap().unwrap();
     assert_eq!((overflow.refused, overflow.last_from.as_str()), (1, "worker-1"));
     bed.receive().unwrap();
-    assert_eq!(bed.spool.publish(&third).unwrap(), Published::Stored);
+    assert_eq!(bed.spool.publish(&third).unwrap(), PublishOutcome::Stored);
 }
 
 #[test]
@@ -331,10 +331,10 @@ fn what_a_power_cut_has_left_of_a_message_is_set_aside_and_no_dead_letter() {
     assert!(bed.spool.dead_letters(&name("dispatch")).unwrap().is_empty());
     std::fs::write(bed.path("new/another.yaml"), "").unwrap();
     bed.spool.fsck(true).unwrap();
-    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::Stored);
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), PublishOutcome::Stored);
     bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
     std::fs::write(bed.path("done/again.yaml"), "").unwrap();
-    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     assert!(bed.spool.fsck(false).unwrap().is_empty());
 }
 
@@ -364,7 +364,9 @@ fn a_queue_writable_by_other_users_is_refused() {
     let bed = bed();
     let root = bed.home.path().join("queue");
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o777)).unwrap();
-    assert!(Spool::open(&root, Options::default()).unwrap_err().to_string().contains("chmod o-w"));
+    assert!(
+        Spool::open(&root, SpoolOptions::default()).unwrap_err().to_string().contains("chmod o-w")
+    );
 }
 
 #[test]

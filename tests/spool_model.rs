@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Lease, Published};
+use ensemble_core::env::{Lease, PublishOutcome};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::spool::{Options, Settings, Spool, State};
-use ensemble_team::replay::{Disk, Replay};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+use ensemble_team::replay::{DiskState, Replay};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -95,7 +95,7 @@ fn message_id(id: usize) -> MessageId {
 
 fn open(home: &std::path::Path) -> Spool {
     let log = Arc::new(EventLog::open(&home.join("logs")).unwrap());
-    let options = Options::default().with_durability(Durability::Process).with_recorder(log);
+    let options = SpoolOptions::default().with_durability(Durability::Process).with_recorder(log);
     Spool::create(&home.join("queue"), options).unwrap()
 }
 
@@ -139,8 +139,8 @@ impl Bed {
             .with_priority(priority);
         let published = self.spool.publish(&envelope).unwrap();
         let expected = match self.models.contains_key(&id) {
-            true => Published::AlreadyStored,
-            false => Published::Stored,
+            true => PublishOutcome::AlreadyStored,
+            false => PublishOutcome::Stored,
         };
         assert_eq!(published, expected, "m-{id}");
         let place = Place::Waits { in_front: priority > 0 };
@@ -256,7 +256,7 @@ impl Bed {
 
     /// The log tells all of it.
     fn replay(&self) {
-        let mut disk = Disk::default();
+        let mut disk = DiskState::default();
         disk.add_mailboxes(&self.spool, self.home.path()).unwrap();
         let replay = Replay::read(&self.home.path().join("logs")).unwrap();
         assert_eq!(replay.gaps(), []);

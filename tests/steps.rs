@@ -13,8 +13,8 @@ use children::{Child, Dice, cast, say, wait_until};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
-    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, PostgresOptions, SCHEMA_VERSION,
-    Status, StepKey, StepOptions, StepStore,
+    ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
+    PostgresOptions, SCHEMA_VERSION, StepKey, StepOptions, StepPlan, StepStore,
 };
 use postgres_support::{Cluster, team_of};
 use rustix::process::{Signal, getpid, kill_process};
@@ -103,8 +103,8 @@ fn play_role() {
         "take" => {
             let store = open(home, Some(die_in_time));
             STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
-            let next = store.take(&Ask::of(name("Tara"))).unwrap();
-            assert!(matches!(next, Next::Handed(_)));
+            let next = store.claim_step(&ClaimRequest::of(name("Tara"))).unwrap();
+            assert!(matches!(next, ClaimOutcome::Handed(_)));
         }
         "submit" => {
             let store = open(home, Some(die_in_time));
@@ -129,13 +129,15 @@ fn play_role() {
 }
 
 fn done(index: u32, agent: &str) -> Completion {
-    let mut report = Completion::new(StepKey::new(TASK, index), name(agent), Status::Success);
+    let mut report =
+        Completion::new(StepKey::new(TASK, index), name(agent), CompletionStatus::Success);
     report.context_for_next_step = Some("go on".to_owned());
     report
 }
 
 fn failed(index: u32) -> Completion {
-    let mut report = Completion::new(StepKey::new(TASK, index), name("Tara"), Status::Failure);
+    let mut report =
+        Completion::new(StepKey::new(TASK, index), name("Tara"), CompletionStatus::Failure);
     report.summary = Some("src/a.rs:1 is wrong".to_owned());
     report
 }
@@ -146,15 +148,15 @@ fn fixed_step() -> (tempfile::TempDir, StepStore) {
     let store = open(home.path(), None);
     let mut first = PlannedStep::new(name("Tara"), "do it");
     first.fix_by = Some(name("Devon"));
-    store.add(&Plan::new(TASK, vec![first, PlannedStep::new(name("Tara"), "go on")])).unwrap();
+    store.add(&StepPlan::new(TASK, vec![first, PlannedStep::new(name("Tara"), "go on")])).unwrap();
     take(&store, "Tara");
     (home, store)
 }
 
-fn take(store: &StepStore, agent: &str) -> Handed {
-    match store.take(&Ask::of(name(agent))).unwrap() {
-        Next::Handed(handed) => *handed,
-        Next::Nothing(nothing) => panic!("{nothing}"),
+fn take(store: &StepStore, agent: &str) -> ClaimedStep {
+    match store.claim_step(&ClaimRequest::of(name(agent))).unwrap() {
+        ClaimOutcome::Handed(handed) => *handed,
+        ClaimOutcome::Nothing(nothing) => panic!("{nothing}"),
     }
 }
 
@@ -163,7 +165,7 @@ fn one_step() -> (tempfile::TempDir, StepStore) {
     let store = open(home.path(), None);
     let file = FilePath::new("src/a.rs").unwrap();
     let mut plan =
-        Plan::new(TASK, vec![PlannedStep::new(name("Tara"), "do it").with_files([file])]);
+        StepPlan::new(TASK, vec![PlannedStep::new(name("Tara"), "do it").with_files([file])]);
     plan.orchestrator = Some(name("orion"));
     store.add(&plan).unwrap();
     (home, store)
@@ -206,7 +208,9 @@ fn a_worker_killed_at_any_statement_of_taking_leaves_a_step_that_is_taken_once()
         let held = count(home, "SELECT count(*) FROM task_steps WHERE holder IS NOT NULL");
         let files = count(home, "SELECT count(*) FROM file_locks");
         assert!([(0, 0, 0), (1, 1, 1)].contains(&(runs, held, files)), "{runs} {held} {files}");
-        let Next::Handed(handed) = store.take(&Ask::of(name("Tara"))).unwrap() else {
+        let ClaimOutcome::Handed(handed) =
+            store.claim_step(&ClaimRequest::of(name("Tara"))).unwrap()
+        else {
             panic!("the step is lost");
         };
         assert_eq!(handed.epoch, 1, "it was handed out twice");
@@ -218,8 +222,8 @@ fn a_worker_killed_at_any_statement_of_taking_leaves_a_step_that_is_taken_once()
 fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
     let prepare = || {
         let (home, store) = one_step();
-        let next = store.take(&Ask::of(name("Tara"))).unwrap();
-        assert!(matches!(next, Next::Handed(_)));
+        let next = store.claim_step(&ClaimRequest::of(name("Tara"))).unwrap();
+        assert!(matches!(next, ClaimOutcome::Handed(_)));
         (home, store)
     };
     let killed = kill_at_every_statement("submit", prepare, |home, store| {
@@ -298,7 +302,8 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
             let (home, start) = (home.path(), &start);
             scope.spawn(move || {
                 start.wait();
-                let plan = Plan::new(format!("t{number}"), vec![PlannedStep::new(name("A"), "g")]);
+                let plan =
+                    StepPlan::new(format!("t{number}"), vec![PlannedStep::new(name("A"), "g")]);
                 open(home, None).add(&plan).unwrap();
             });
         }
@@ -328,10 +333,14 @@ fn the_log_of_the_database_stays_small_while_many_write() {
             scope.spawn(move || {
                 let (store, task) = (open(path, None), format!("t{number}"));
                 let me = name(&format!("w{number}"));
-                store.add(&Plan::new(&task, vec![PlannedStep::new(me.clone(), "g"); 400])).unwrap();
+                store
+                    .add(&StepPlan::new(&task, vec![PlannedStep::new(me.clone(), "g"); 400]))
+                    .unwrap();
                 start.wait();
-                while let Next::Handed(step) = store.take(&Ask::of(me.clone())).unwrap() {
-                    let report = Completion::new(step.key, me.clone(), Status::Success);
+                while let ClaimOutcome::Handed(step) =
+                    store.claim_step(&ClaimRequest::of(me.clone())).unwrap()
+                {
+                    let report = Completion::new(step.key, me.clone(), CompletionStatus::Success);
                     store.submit(&report, &me, Some(step.epoch)).unwrap();
                 }
             });
@@ -346,13 +355,13 @@ fn work(store: &StepStore, worker: &str) {
     let me = name(worker);
     loop {
         let version = store.data_version().unwrap();
-        let next = match store.take(&Ask::of(me.clone())) {
+        let next = match store.claim_step(&ClaimRequest::of(me.clone())) {
             Err(error) if error.is_transient() => continue,
             next => next.unwrap(),
         };
         match next {
-            Next::Handed(handed) => {
-                let Handed { key, epoch, .. } = *handed;
+            ClaimOutcome::Handed(handed) => {
+                let ClaimedStep { key, epoch, .. } = *handed;
                 say(format!("has {} {epoch}", key.step_index));
                 let report = done(key.step_index, worker);
                 let submitted = loop {
@@ -365,9 +374,9 @@ fn work(store: &StepStore, worker: &str) {
                 let how = if submitted.already_submitted { "again" } else { "did" };
                 say(format!("{how} {} {epoch}", key.step_index));
             }
-            Next::Nothing(_) if store.queue(TASK).unwrap().is_done() => return,
+            ClaimOutcome::Nothing(_) if store.queue(TASK).unwrap().is_done() => return,
             // A file is held, or another one works on the last steps.
-            Next::Nothing(_) => {
+            ClaimOutcome::Nothing(_) => {
                 wait_until("something has changed", || store.data_version().unwrap() != version);
             }
         }
@@ -383,7 +392,7 @@ fn workers_that_are_killed_lose_double_and_repeat_nothing() {
         PlannedStep::new(agent, "do it").with_files([file])
     };
     let steps = if IS_ON_SERVER.get() { STEPS_ON_SERVER } else { STEPS };
-    let mut plan = Plan::new(TASK, (0..steps).map(step).collect());
+    let mut plan = StepPlan::new(TASK, (0..steps).map(step).collect());
     plan.parallel = u32::try_from(WORKERS).unwrap();
     plan.attempts_max = 99;
     store.add(&plan).unwrap();

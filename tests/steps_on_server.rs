@@ -11,8 +11,8 @@ use std::time::Duration;
 use children::{Child, cast, say, wait_until};
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
-    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, PostgresOptions, Status, StepKey,
-    StepOptions, StepStore,
+    ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
+    PostgresOptions, StepKey, StepOptions, StepPlan, StepStore,
 };
 use postgres_support::{Cluster, asked, team_of};
 
@@ -45,15 +45,15 @@ fn patiently<T>(mut call: impl FnMut() -> ensemble_core::Result<T>) -> T {
     }
 }
 
-fn take(store: &StepStore, agent: &str) -> Option<Handed> {
-    match patiently(|| store.take(&Ask::of(name(agent)))) {
-        Next::Handed(handed) => Some(*handed),
-        Next::Nothing(_) => None,
+fn take(store: &StepStore, agent: &str) -> Option<ClaimedStep> {
+    match patiently(|| store.claim_step(&ClaimRequest::of(name(agent)))) {
+        ClaimOutcome::Handed(handed) => Some(*handed),
+        ClaimOutcome::Nothing(_) => None,
     }
 }
 
-fn done(handed: &Handed) -> Completion {
-    Completion::new(handed.key.clone(), handed.agent.clone(), Status::Success)
+fn done(handed: &ClaimedStep) -> Completion {
+    Completion::new(handed.key.clone(), handed.agent.clone(), CompletionStatus::Success)
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn play_role() {
     }
 }
 
-fn plan(task: &str) -> Plan {
+fn plan(task: &str) -> StepPlan {
     let step = |number: u32| {
         let file = FilePath::new(&format!("src/f{}", number % FILES)).unwrap();
         PlannedStep::new(name(&format!("w{}", number % WORKERS)), "g").with_files([file])
     };
-    let mut plan = Plan::new(task, (0..STEPS).map(step).collect());
+    let mut plan = StepPlan::new(task, (0..STEPS).map(step).collect());
     plan.parallel = WORKERS;
     plan
 }
@@ -165,7 +165,7 @@ fn one_agent_that_asks_on_two_hosts_at_once_gets_one_step() {
         let task = |queue: &str| format!("{queue}-{round}");
         for queue in ["one", "two"] {
             stores[0]
-                .add(&Plan::new(task(queue), vec![PlannedStep::new(name("Tara"), "g")]))
+                .add(&StepPlan::new(task(queue), vec![PlannedStep::new(name("Tara"), "g")]))
                 .unwrap();
         }
         let start = std::sync::Barrier::new(2);
@@ -195,7 +195,7 @@ fn a_file_has_one_holder_although_the_hosts_have_other_directories() {
     for (task, agent, file) in [("t-1", "A", "src/a.rs"), ("t-2", "B", "src")] {
         let file = FilePath::new(file).unwrap();
         let step = PlannedStep::new(name(agent), "g").with_files([file]);
-        stores[0].add(&Plan::new(task, vec![step])).unwrap();
+        stores[0].add(&StepPlan::new(task, vec![step])).unwrap();
     }
     let held = take(&stores[0], "A").unwrap();
     assert!(take(&stores[1], "B").is_none());

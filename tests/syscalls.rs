@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{Options, Repair, Spool};
+use ensemble_core::spool::{RepairAction, Spool, SpoolOptions};
 use support::traced::{self, between_marks, calls, has_strace, run_traced, survives_kill};
 use support::{Bed, given, name};
 
@@ -30,8 +30,8 @@ const ERRORS: [(&str, &str); 9] = [
     ("unlinkat", "EIO"),
 ];
 
-fn power() -> Options {
-    let mut options = Options::default();
+fn power() -> SpoolOptions {
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Power;
     options
 }
@@ -106,7 +106,7 @@ fn judge(bed: &Bed, operation: &str, what: &str, refused: bool) {
     let spool = bed.spool();
     spool.sweep().unwrap();
     let findings = spool.fsck(true).unwrap();
-    let side = |repair| matches!(repair, Repair::Remove | Repair::WriteReason);
+    let side = |repair| matches!(repair, RepairAction::Remove | RepairAction::WriteReason);
     assert!(findings.iter().all(|f| f.repaired && side(f.repair)), "{what}: {findings:#?}");
     if refused {
         let left = support::files(&bed.in_queue("tmp"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_tmux::tmux::{EXCHANGE_LIMIT, Server};
+use ensemble_tmux::tmux::{EXCHANGE_LIMIT, TmuxServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tmux_support::{TestServer, eventually, refusal, text_for};
 
@@ -26,7 +26,7 @@ const _: () = {
 #[test]
 fn no_server_is_an_error_that_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Server::new(dir.path().join("socket"));
+    let server = TmuxServer::new(dir.path().join("socket"));
     let error = server.panes().expect_err("no server").to_string();
     assert!(error.contains("no server is running"), "{error}");
     assert!(!dir.path().join("socket").exists(), "asking must not start a server");
@@ -38,11 +38,11 @@ fn a_restarted_server_is_found_again() {
     let mut tmux = TestServer::reader();
     assert_eq!(tmux.server.panes().expect("panes").len(), 1);
     // Another handle ends it, so that the client learns of it by itself.
-    Server::new(tmux.server.socket()).kill_server().expect("ended");
+    TmuxServer::new(tmux.server.socket()).kill_server().expect("ended");
     let error = tmux.server.panes().expect_err("no server").to_string();
     assert!(error.contains("no server is running"), "{error}");
     let command = tmux.reader_command();
-    Server::new(tmux.server.socket()).new_session("main", &command, 80, 24).expect("a session");
+    TmuxServer::new(tmux.server.socket()).new_session("main", &command, 80, 24).expect("a session");
     tmux.adopt();
     let mut pane = tmux.pane("%0", "shell");
     eventually("sent", || {
@@ -59,7 +59,7 @@ fn every_first_question_attaches_a_client_whatever_else_the_machine_does() {
             scope.spawn(|| {
                 let tmux = TestServer::start("exec cat");
                 for round in 0..ROUNDS {
-                    let server = Server::new(tmux.server.socket());
+                    let server = TmuxServer::new(tmux.server.socket());
                     server.panes().expect("panes");
                     // A client that asked before it was attached was taken for refused and ended.
                     let listed = tmux.server.run(&["list-clients", "-F", "#{client_pid}"]);
@@ -163,7 +163,7 @@ fn a_hung_server_costs_many_callers_one_limit() {
 #[test]
 fn clients_do_not_outlive_their_server_handle() {
     let tmux = TestServer::start("exec cat");
-    let other = Server::new(tmux.server.socket());
+    let other = TmuxServer::new(tmux.server.socket());
     let clients = || tmux.server.run(&["list-clients"]).expect("clients").len();
     // On a busy machine the first exchanges may be made without a client.
     eventually("both have a client", || {
@@ -179,7 +179,7 @@ fn clients_do_not_outlive_their_server_handle() {
 #[ignore = "run by another test in an environment without tmux"]
 fn subprocess_without_tmux() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Server::new(dir.path().join("socket"));
+    let server = TmuxServer::new(dir.path().join("socket"));
     for error in [
         server.panes().expect_err("no tmux"),
         server.new_session("main", "cat", 80, 24).expect_err("no tmux"),
@@ -249,17 +249,17 @@ fn subprocess_with_slow_clients() {
     let tmux = TestServer::start("exec cat");
     let pid = tmux.server.pid().expect("a server");
     let client = || {
-        let server = Server::new(tmux.server.socket());
+        let server = TmuxServer::new(tmux.server.socket());
         assert_eq!(server.panes().expect("panes").len(), 1);
         server
     };
-    let clients: Vec<Server> = std::iter::repeat_with(client).take(CLIENTS).collect();
+    let clients: Vec<TmuxServer> = std::iter::repeat_with(client).take(CLIENTS).collect();
     make_clients(COMES_SLOWLY);
     std::thread::scope(|scope| {
         let coming = scope.spawn(client);
         for going in clients {
             drop(going);
-            let left = Server::brief(tmux.server.socket()).panes();
+            let left = TmuxServer::brief(tmux.server.socket()).panes();
             assert_eq!(left.expect("the server lives").len(), 1);
         }
         coming.join().expect("attached");
@@ -276,7 +276,7 @@ fn clients_that_come_and_go_at_once_leave_the_server_alone() {
 #[test]
 #[ignore = "run by another test, which kills it"]
 fn subprocess_that_owns_a_client() {
-    let server = Server::new(std::env::var("SOCKET").expect("a path"));
+    let server = TmuxServer::new(std::env::var("SOCKET").expect("a path"));
     server.panes().expect("panes");
     println!("attached");
     std::io::stdin().read_line(&mut String::new()).expect("killed before");
@@ -299,7 +299,7 @@ fn subprocess_with_a_killed_owner() {
     make_clients(COMES_SLOWLY);
     owner.kill().expect("killed");
     owner.wait().expect("gone");
-    let next = Server::new(tmux.server.socket());
+    let next = TmuxServer::new(tmux.server.socket());
     assert_eq!(next.panes().expect("the server lives").len(), 1);
     assert_eq!(next.pid().expect("a server"), pid);
 }

@@ -13,7 +13,7 @@ use conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Transport;
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
 struct SpoolBed {
     home: Arc<tempfile::TempDir>,
@@ -23,7 +23,7 @@ struct SpoolBed {
 
 impl SpoolBed {
     fn open(home: Arc<tempfile::TempDir>, clock: HandClock) -> Self {
-        let mut options = Options::default().with_durability(Durability::Process);
+        let mut options = SpoolOptions::default().with_durability(Durability::Process);
         options.clock = Arc::new(clock.clone());
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         Self { home, clock, spool }
@@ -101,7 +101,7 @@ conformance!(nats, nats_support::bed::fresh);
 /// Settled messages are kept for their days and forgotten then.
 mod keeping {
     use ensemble_core::broker::Broker;
-    use ensemble_core::env::{Clock, Monotonic, Published, SystemClock};
+    use ensemble_core::env::{Clock, Monotonic, PublishOutcome, SystemClock};
     use ensemble_core::message::Timestamp;
 
     use super::*;
@@ -154,7 +154,7 @@ mod keeping {
         assert_eq!((counts.queued, counts.acked), (1, 1));
         // An id that was forgotten is a new one.
         let again = message("anew").with_id(id("a"));
-        assert_eq!(queue.publish(&again).unwrap(), Published::Stored);
+        assert_eq!(queue.publish(&again).unwrap(), PublishOutcome::Stored);
         assert_eq!(sweep(3 * DAY), 0);
         assert_eq!(queue.peek(&mailbox, &id("a")).unwrap().body, "anew");
     }
@@ -163,7 +163,7 @@ mod keeping {
     fn a_directory_forgets_what_was_settled_long_ago() {
         let home = tempfile::tempdir().unwrap();
         let open = |clock: Arc<dyn Clock + Send + Sync>| {
-            let mut options = Options::default().with_durability(Durability::Process);
+            let mut options = SpoolOptions::default().with_durability(Durability::Process);
             options.clock = clock;
             Spool::create(&home.path().join("queue"), options).unwrap()
         };

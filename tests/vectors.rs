@@ -10,19 +10,19 @@ mod own;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cases::{Case, Verdict};
+use cases::{CaseVerdict, VectorCase};
 use ensemble_core::durable::Durability;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Settings, Spool};
-use own::Own;
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use own::OwnClient;
 
 /// Races between a release and a send; some of them meet.
 const RACES: u32 = 3000;
 
-fn judged(case: &Case) -> Verdict {
+fn judged(case: &VectorCase) -> CaseVerdict {
     let home = tempfile::tempdir().unwrap();
-    cases::judge(case, home.path(), Own::open)
+    cases::judge(case, home.path(), OwnClient::open)
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn our_library_passes_every_vector_and_refuses_none() {
     let wrong: Vec<String> = cases::all()
         .iter()
         .map(|(file, case)| (format!("{file}/{}", case.name), judged(case)))
-        .filter(|(_, verdict)| *verdict != Verdict::Passed)
+        .filter(|(_, verdict)| *verdict != CaseVerdict::Passed)
         .map(|(name, verdict)| format!("{name}: {verdict:?}"))
         .collect();
     assert!(wrong.is_empty(), "{} vectors:\n{}", wrong.len(), wrong.join("\n"));
@@ -63,7 +63,7 @@ fn each_vector_quotes_the_protocol() {
 #[test]
 fn a_release_without_a_lock_hides_no_chosen_id() {
     let home = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::create(&home.path().join("queue"), options).unwrap();
     let worker = Name::new("w").unwrap();
@@ -72,7 +72,7 @@ fn a_release_without_a_lock_hides_no_chosen_id() {
     for race in 0..RACES {
         let id = MessageId::new(format!("race-{race}")).unwrap();
         let envelope = || Envelope::new(worker.clone(), "x\n").with_id(id.clone());
-        assert_eq!(spool.publish(&envelope()).unwrap(), Published::Stored);
+        assert_eq!(spool.publish(&envelope()).unwrap(), PublishOutcome::Stored);
         let delivery = spool.receive_id(&worker, &id, &worker).unwrap().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(2);
         let (held, front) = (
@@ -88,7 +88,7 @@ fn a_release_without_a_lock_hides_no_chosen_id() {
             });
             start.wait();
             let again = spool.publish(&envelope()).unwrap();
-            assert_eq!(again, Published::AlreadyStored, "race {race}");
+            assert_eq!(again, PublishOutcome::AlreadyStored, "race {race}");
         });
         std::fs::remove_file(&front).unwrap();
     }

@@ -8,7 +8,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Settings;
 use ensemble_team::board::{
-    Board, BoardOptions, Control, ControlFile, LockedBoard, NewAnomaly, NewSprint, NewTask,
+    ActiveControl, Board, BoardOptions, ControlFile, LockedBoard, NewAnomaly, NewSprint, NewTask,
 };
 use ensemble_team::proto::goal::SprintState;
 use serde_json::Value;
@@ -150,7 +150,7 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));
     wait_for(&bed, &["stale_draft later"]);
     let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    Control::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
+    ActiveControl::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
     wait_for(&bed, &["stale_draft later", "pause_stale PAUSE"]);
     assert_eq!(told(&bed, "planner-1").len(), 2, "the planner is notified");
     assert_eq!(told(&bed, "conductor").len(), 0);
@@ -176,7 +176,8 @@ fn alarms_of_a_planner_without_a_mailbox_go_to_the_conductor() {
         block(&board, "task-1", "stuck");
         change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));
         let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        Control::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
+        ActiveControl::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch")
+            .unwrap();
         let watcher = Watcher::start(&bed);
         let mut expected =
             vec!["blocked task-1", "pause_stale PAUSE", "stale_draft later", "untaken task-2"];

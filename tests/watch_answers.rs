@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::message::{Envelope, MessageId, Purpose};
-use ensemble_core::proto::request::Kind;
-use ensemble_core::requests::{Ask, Kinds, PlanGates, Requests};
+use ensemble_core::message::{Envelope, MessageId, MessagePurpose};
+use ensemble_core::proto::request::RequestKind;
+use ensemble_core::requests::{Kinds, NewRequest, PlanGates, Requests};
 use ensemble_core::spool::{Settings, Spool, State};
 use support::{Bed, PATIENCE, eventually, eventually_true, messages, name};
 use watcher::Watcher;
@@ -180,7 +180,8 @@ fn after_five_rejections_in_a_row_those_who_wait_for_the_report_are_told_once() 
 fn the_shell_worker_leaves_requests_and_types_that_it_does_not_know() {
     let bed = bed("");
     let spool = bed.spool();
-    let ask = Ask::new("shutdown", name("dispatch"), name("worker-1"), "enough").with_id("s1");
+    let ask =
+        NewRequest::new("shutdown", name("dispatch"), name("worker-1"), "enough").with_id("s1");
     Requests::new(&spool).ask(ask).unwrap();
     send(&bed, "weather-1", "weather");
     send(&bed, "t-1", "task");
@@ -192,7 +193,8 @@ fn the_shell_worker_leaves_requests_and_types_that_it_does_not_know() {
         .map(|(_, envelope)| (envelope.kind.to_string(), envelope.purpose()))
         .collect();
     left.sort_by(|a, b| a.0.cmp(&b.0));
-    let expected = [("shutdown_request", Purpose::Request), ("weather", Purpose::Other)];
+    let expected =
+        [("shutdown_request", MessagePurpose::Request), ("weather", MessagePurpose::Other)];
     assert_eq!(left, expected.map(|(kind, purpose)| (kind.to_owned(), purpose)));
     assert_eq!(Requests::new(&spool).get("s1").unwrap().state(), "pending");
 }
@@ -205,9 +207,10 @@ fn a_question_that_is_moved_to_done_by_hand_stays_open_and_its_addressee_is_remi
     let asks_plan_gates = support::options().with_admission(Arc::new(PlanGates));
     let spool = Spool::open(&bed.queue(), asks_plan_gates).unwrap();
     let watcher = Watcher::start(&bed);
-    let mut ask = Ask::new("tea", name("dispatch"), name("worker-1"), "green?").with_id("q1");
+    let mut ask =
+        NewRequest::new("tea", name("dispatch"), name("worker-1"), "green?").with_id("q1");
     ask = ask.with_deadline_seconds(600);
-    let tea = Kind { remind_every: Duration::from_secs(1), ..Kind::new("tea") };
+    let tea = RequestKind { remind_every: Duration::from_secs(1), ..RequestKind::new("tea") };
     Requests::new(&spool).with_kinds(Kinds::default().with(tea)).ask(ask).unwrap();
     let (me, id) = (name("worker-1"), MessageId::new("q1.request").unwrap());
     spool.receive_id(&me, &id, &me).unwrap().unwrap();

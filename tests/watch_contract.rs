@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Envelope, Timestamp};
-use ensemble_core::proto::calendar::{Calendar, Reading};
+use ensemble_core::proto::calendar::{Calendar, ClockReading};
 use ensemble_core::spool::Settings;
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
@@ -221,9 +221,9 @@ fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
 /// The queue's calendar has seen the time pass since 2019, on a machine that has been started anew since.
 fn saw_2019(bed: &Bed) {
     let (then, now) = (Timestamp::from_unix_millis(1_546_300_800_000), Timestamp::now());
-    let at = |passed, wall| Reading::new("an earlier start", Monotonic::ZERO + passed, wall);
+    let at = |passed, wall| ClockReading::new("an earlier start", Monotonic::ZERO + passed, wall);
     let mut calendar = Calendar::begin(&at(Duration::ZERO, then));
-    calendar.look(&at(now.since(then), now));
+    calendar.read_clocks(&at(now.since(then), now));
     fs::write(bed.queue().join("calendar.json"), serde_json::to_string(&calendar).unwrap())
         .unwrap();
 }

@@ -7,7 +7,7 @@ mod watcher;
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_tmux::tmux::Binding;
@@ -24,8 +24,8 @@ fn bed() -> Bed {
     bed
 }
 
-fn ask(spool: &Spool, id: &str, seconds: u64) -> Entry {
-    let ask = Ask::new("plan_approval", name("w1"), name("lead"), "a plan").with_id(id);
+fn ask(spool: &Spool, id: &str, seconds: u64) -> RequestEntry {
+    let ask = NewRequest::new("plan_approval", name("w1"), name("lead"), "a plan").with_id(id);
     Requests::new(spool).ask(ask.with_deadline_seconds(seconds).with_task("task-1")).unwrap()
 }
 
@@ -138,7 +138,9 @@ fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
     let bed = bed();
     let spool = bed.spool();
     let requests = Requests::new(&spool);
-    requests.ask(Ask::new("shutdown", name("lead"), name("w1"), "enough").with_id("s1")).unwrap();
+    requests
+        .ask(NewRequest::new("shutdown", name("lead"), name("w1"), "enough").with_id("s1"))
+        .unwrap();
     let handed_over = |times: usize| {
         eventually_true(PATIENCE, "it is handed over", || {
             bed.records("request.handed_over").len() >= times

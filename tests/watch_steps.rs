@@ -12,7 +12,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::spool::Settings;
 use ensemble_team::steps::{
-    Ask, Completion, Handed, Next, Plan, STEPS_FILE, Status, StepOptions, StepStore,
+    ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, STEPS_FILE, StepOptions,
+    StepPlan, StepStore,
 };
 use support::{Bed, PATIENCE, eventually, eventually_true, name, pause};
 use watcher::Watcher;
@@ -62,7 +63,7 @@ fn filled(bed: &Bed) -> StepStore {
 
 fn filled_with(bed: &Bed, plan: &str) -> StepStore {
     let store = open(bed);
-    store.add(&Plan::parse(plan, "plan.yaml".as_ref()).unwrap()).unwrap();
+    store.add(&StepPlan::parse(plan, "plan.yaml".as_ref()).unwrap()).unwrap();
     store
 }
 
@@ -74,15 +75,16 @@ fn watched(bed: &Bed, plan: &str) -> (StepStore, Watcher) {
     (store, watcher)
 }
 
-fn take(store: &StepStore) -> Handed {
-    match store.take(&Ask::of(name("Tara"))).unwrap() {
-        Next::Handed(step) => *step,
-        Next::Nothing(nothing) => panic!("{nothing}"),
+fn take(store: &StepStore) -> ClaimedStep {
+    match store.claim_step(&ClaimRequest::of(name("Tara"))).unwrap() {
+        ClaimOutcome::Handed(step) => *step,
+        ClaimOutcome::Nothing(nothing) => panic!("{nothing}"),
     }
 }
 
-fn blocked(step: &Handed) -> Completion {
-    let mut report = Completion::new(step.key.clone(), step.agent.clone(), Status::Blocked);
+fn blocked(step: &ClaimedStep) -> Completion {
+    let mut report =
+        Completion::new(step.key.clone(), step.agent.clone(), CompletionStatus::Blocked);
     report.blockers = vec!["no file".to_owned()];
     report
 }

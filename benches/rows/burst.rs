@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::support::process::watcher;
 use crate::support::table::{self, Goal};
@@ -23,7 +23,7 @@ pub fn run() -> Outcome<()> {
     let files = size("ENSEMBLE_BENCH_BURST", 50_000);
     let (home, place) = place::in_memory_or_on_disk()?;
     let dispatch = Name::new("dispatch")?;
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     std::fs::write(home.path().join("ensemble.yaml"), "durability: process\n")?;
     let spool = Spool::create(&home.path().join("queue"), options)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
@@ -50,7 +50,7 @@ pub fn run() -> Outcome<()> {
 }
 
 fn open(home: &Path, mailboxes: &[&Name]) -> Outcome<Spool> {
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::create(&home.join("queue"), options)?;
     for mailbox in mailboxes {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::support::peak::{Usage, forget_touched, touched_kib};
 use crate::support::process::watcher;
@@ -17,7 +17,7 @@ const SETTLING: Duration = Duration::from_secs(4);
 pub fn run() -> Outcome<()> {
     let seconds = size("ENSEMBLE_BENCH_IDLE_SECONDS", 20);
     let home = place::on_disk()?;
-    let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+    let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
     for number in 0..MAILBOXES {
         spool.add_mailbox(&Name::new(format!("worker-{number}"))?, &Default::default())?;
     }

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use ensemble_team::lint::{Linter, Options};
+use ensemble_team::lint::{LintOptions, Linter};
 
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns};
@@ -22,7 +22,7 @@ const VAGUE: &str = "Some tests fail, 一部のテストが失敗, 部分测试�
 
 pub fn run() -> Outcome<()> {
     let text = text();
-    let linter = Linter::new(&Options::default());
+    let linter = Linter::new(&LintOptions::default());
     let regex = regex_lite::Regex::new(&alternation())?;
     let full = regex::Regex::new(&alternation())?;
     let found = linter.text(&text).len();

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_project::panes::{self, PaneEntry};
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use notify::Watcher as _;
 
 use super::detect::each_rename;
@@ -36,7 +36,8 @@ const LINE: &str = ": ensemble - 1 message for mail - run ensemble recv --as mai
 
 pub fn run() -> Outcome<()> {
     let home = place::on_disk()?;
-    let tmux = Tmux { server: Server::new(home.path().join("tmux")), home: home.path().to_owned() };
+    let tmux =
+        Tmux { server: TmuxServer::new(home.path().join("tmux")), home: home.path().to_owned() };
     let queue = Queue::new(&tmux)?;
     let _watcher = watcher(&queue.home)?;
     let mut subjects =
@@ -119,7 +120,7 @@ fn latencies(samples: &[f64]) -> Latency {
 
 /// A private server; dropping it ends the server and its panes.
 struct Tmux {
-    server: Server,
+    server: TmuxServer,
     home: PathBuf,
 }
 
@@ -161,7 +162,7 @@ impl Queue {
     fn new(tmux: &Tmux) -> Outcome<Self> {
         let home = place::child(&tmux.home, "project")?;
         place::child(&home, ".ensemble/panes")?;
-        let mut options = Options::default();
+        let mut options = SpoolOptions::default();
         // Applies only to messages the bench itself receives; the watcher runs with its defaults.
         options.durability = Durability::Process;
         let spool = Spool::create(&home.join("queue"), options)?;

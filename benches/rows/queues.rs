@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use super::peers::{self, Alone, Peer, body};
 use super::store;
@@ -129,7 +129,7 @@ struct Ours {
 
 impl Ours {
     fn new(queue: &Path, durability: Durability) -> Outcome<Self> {
-        let spool = Spool::create(queue, Options::default().with_durability(durability))?;
+        let spool = Spool::create(queue, SpoolOptions::default().with_durability(durability))?;
         let mailbox = Name::new("work")?;
         spool.add_mailbox(&mailbox, &Default::default())?;
         Ok(Self { spool, mailbox })

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use super::peers::{self, Peer, body};
 use super::subjects::{Appender, Batches, Files, Ours};
@@ -40,7 +40,7 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
     let window = Duration::from_millis(size("ENSEMBLE_BENCH_SHARED_MILLIS", 1_500) as u64);
     let home = place::on_disk()?;
     let queue = home.path().join("queue");
-    let spool = Spool::create(&queue, Options::default().with_durability(durability))?;
+    let spool = Spool::create(&queue, SpoolOptions::default().with_durability(durability))?;
     spool.add_mailbox(&Name::new("work")?, &Default::default())?;
     table::heading(&format!(
         "4 + 4 processes, durability {durability:?}, {what} (messages a second, end to end)"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
@@ -82,7 +82,7 @@ fn loaded_bytes(program: &[u8]) -> Option<u64> {
 /// A project for each verb.
 fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
     let project = place::child(home, &what.replace([' ', ','], "-"))?;
-    let spool = Spool::create(&project.join("queue"), Options::default())?;
+    let spool = Spool::create(&project.join("queue"), SpoolOptions::default())?;
     for mailbox in ["worker-1", "worker-2"] {
         spool.add_mailbox(&Name::new(mailbox)?, &Default::default())?;
     }

@@ -7,7 +7,8 @@ use std::sync::Barrier;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Digest, Name};
 use ensemble_team::steps::{
-    Ask, Completion, Next, Plan, PlannedStep, Status, StepOptions, StepStore,
+    ClaimOutcome, ClaimRequest, Completion, CompletionStatus, PlannedStep, StepOptions, StepPlan,
+    StepStore,
 };
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -94,7 +95,7 @@ fn measure(
     let store = open(&path, Durability::Process)?;
     for number in 0..workers {
         let step = PlannedStep::new(agent(number)?, "Write a failing test for login");
-        store.add(&Plan::new(task(number), vec![step; steps / workers]))?;
+        store.add(&StepPlan::new(task(number), vec![step; steps / workers]))?;
     }
     drop(store);
     let start = Barrier::new(workers + 1);
@@ -125,17 +126,17 @@ fn ours(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, 
     let fail = |error: ensemble_core::Error| error.to_string();
     let store = open(path, durability).map_err(fail)?;
     let me = Name::new(format!("w{number}")).map_err(|error| error.to_string())?;
-    let ask = Ask::of(me.clone()).in_task(task(number));
+    let ask = ClaimRequest::of(me.clone()).in_task(task(number));
     let mut latencies = Vec::new();
     loop {
         let began = now_ns();
-        let step = match store.take(&ask) {
-            Ok(Next::Handed(step)) => step,
-            Ok(Next::Nothing(_)) => return Ok(latencies),
+        let step = match store.claim_step(&ask) {
+            Ok(ClaimOutcome::Handed(step)) => step,
+            Ok(ClaimOutcome::Nothing(_)) => return Ok(latencies),
             Err(error) if error.is_transient() => continue,
             Err(error) => return Err(fail(error)),
         };
-        let mut report = Completion::new(step.key.clone(), me.clone(), Status::Success);
+        let mut report = Completion::new(step.key.clone(), me.clone(), CompletionStatus::Success);
         report.summary = Some("one test, and it fails".to_owned());
         while let Err(error) = store.submit(&report, &me, Some(step.epoch)) {
             if !error.is_transient() {

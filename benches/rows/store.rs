@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 
 use crate::support::table::{self, Goal};
@@ -75,7 +75,7 @@ fn measure(
 ) -> Outcome<[Measured; 2]> {
     let home = place::on_disk()?;
     let (to, batched) = (Name::new("dispatch")?, Name::new("batched")?);
-    let mut plain = Options::default();
+    let mut plain = SpoolOptions::default();
     plain.durability = durability;
     let mut logged = plain.clone();
     logged.recorder = Arc::new(EventLog::open(&home.path().join("logs"))?);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -22,7 +22,7 @@ pub struct Ours {
 
 impl Ours {
     pub fn open(queue: &Path, durability: Durability) -> Outcome<Self> {
-        let options = Options::default().with_durability(durability);
+        let options = SpoolOptions::default().with_durability(durability);
         Ok(Self { spool: Spool::open(queue, options)?, mailbox: Name::new("work")? })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::watch::Waiter;
 
 use super::detect::each_rename;
@@ -68,7 +68,7 @@ enum Sender {
 
 impl Sender {
     fn ours(queue: &Path, durability: Durability) -> Outcome<Self> {
-        let spool = Spool::create(queue, Options::default().with_durability(durability))?;
+        let spool = Spool::create(queue, SpoolOptions::default().with_durability(durability))?;
         let mailbox = Name::new("worker-1")?;
         spool.add_mailbox(&mailbox, &Default::default())?;
         Ok(Self::Ours(spool, mailbox))
@@ -216,7 +216,7 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
 pub fn consumer(queue: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();
-    let spool = Spool::open(Path::new(queue), Options::default())?;
+    let spool = Spool::open(Path::new(queue), SpoolOptions::default())?;
     let mailbox = Name::new("worker-1")?;
     let home = spool.root().join("mailbox").join(mailbox.as_str());
     let waiter = Waiter::new(&[home.join("new"), home.join("front")]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use super::watching::{self, Arrivals};
 use crate::support::latency::{self, Latency};
@@ -162,7 +162,7 @@ fn role_ears(
 /// mailbox.
 fn routed(home: &Path) -> Outcome<(PathBuf, (Arrivals, Option<Guard>))> {
     let project = place::child(home, "project")?;
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = ensemble_core::durable::Durability::Process;
     std::fs::write(project.join("ensemble.yaml"), "durability: process\n")?;
     let spool = Spool::create(&project.join("queue"), options)?;

@@ -12,7 +12,7 @@ use crate::completion;
 
 /// Flags of every verb.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Globals {
+pub(crate) struct GlobalFlags {
     /// The queue's directory [default: $ENSEMBLE_QUEUE, else that of the project around this directory]
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,

@@ -12,7 +12,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_project::Project;
@@ -85,9 +85,9 @@ pub(crate) fn stories() -> Vec<CompletionCandidate> {
 
 /// Words that the queue knows. A shell that asks for words is no place for error texts.
 fn of_queue(
-    words: impl FnOnce(&Queue) -> ensemble_core::Result<Vec<String>>,
+    words: impl FnOnce(&ProjectQueue) -> ensemble_core::Result<Vec<String>>,
 ) -> Vec<CompletionCandidate> {
-    let queue = Queue::glimpse(queue_flag(std::env::args_os()).as_deref(), PATIENCE);
+    let queue = ProjectQueue::glimpse(queue_flag(std::env::args_os()).as_deref(), PATIENCE);
     candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
 }
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use ensemble_app::App;
 use ensemble_app::failure::Failure;
 
-use crate::args::Globals;
+use crate::args::GlobalFlags;
 use crate::output::Output;
 use crate::shell_job::is_typed_at_shell;
 
@@ -29,7 +29,7 @@ impl Deref for Context {
 
 impl Context {
     /// For one run of `verb`.
-    pub(crate) fn new(globals: Globals, verb: &'static str) -> Self {
+    pub(crate) fn new(globals: GlobalFlags, verb: &'static str) -> Self {
         let (out, called) = (Output::new(globals.json), Self::called(globals, verb));
         Self { out, app: called.app.typed(is_typed_at_shell()) }
     }
@@ -43,7 +43,7 @@ impl Context {
     }
 
     /// For one call of `verb` in a process that answers many: what it prints is kept.
-    pub(crate) fn called(globals: Globals, verb: &'static str) -> Self {
+    pub(crate) fn called(globals: GlobalFlags, verb: &'static str) -> Self {
         let app = App::new(globals.queue, globals.agent, verb);
         let app = if LASTING_VERBS.contains(&verb) { app.lasting() } else { app };
         Self { out: Output::kept(), app }
@@ -68,7 +68,7 @@ mod tests {
         std::fs::write(home.path().join("ensemble.yaml"), config).unwrap();
         let shares = |verb| {
             let queue = Some(home.path().join("queue"));
-            let globals = Globals { queue, agent: None, json: false };
+            let globals = GlobalFlags { queue, agent: None, json: false };
             let options = Context::new(globals, verb).nats_options().unwrap();
             options.expect("it is on servers").shares_patience
         };

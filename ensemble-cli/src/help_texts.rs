@@ -1,18 +1,18 @@
 //! The texts of help: the first page, the groups of commands, and the topics. Each text fits one screen.
 
 /// A text about what several commands share.
-pub(crate) struct Topic {
+pub(crate) struct HelpTopic {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
 }
 
-pub(crate) const TOPICS: [Topic; 6] = [
-    Topic { name: "delivery", text: DELIVERY },
-    Topic { name: "leases", text: LEASES },
-    Topic { name: "identity", text: IDENTITY },
-    Topic { name: "exit-codes", text: EXIT_CODES },
-    Topic { name: "for-agents", text: FOR_AGENTS },
-    Topic { name: "options", text: OPTIONS },
+pub(crate) const TOPICS: [HelpTopic; 6] = [
+    HelpTopic { name: "delivery", text: DELIVERY },
+    HelpTopic { name: "leases", text: LEASES },
+    HelpTopic { name: "identity", text: IDENTITY },
+    HelpTopic { name: "exit-codes", text: EXIT_CODES },
+    HelpTopic { name: "for-agents", text: FOR_AGENTS },
+    HelpTopic { name: "options", text: OPTIONS },
 ];
 
 const DELIVERY: &str = "\
@@ -95,25 +95,25 @@ Colours appear on terminals only, and not if NO_COLOR is set.
 ";
 
 /// A group of help: its name, its summary, and its words in the order of the list of verbs.
-pub(crate) struct Group {
+pub(crate) struct HelpGroup {
     pub(crate) name: &'static str,
     pub(crate) words: &'static [&'static str],
 }
 
-pub(crate) const GROUPS: [Group; 7] = [
-    Group {
+pub(crate) const GROUPS: [HelpGroup; 7] = [
+    HelpGroup {
         name: "agents",
         words: &["claude", "codex", "opencode", "gemini", "up", "down", "team", "agent"],
     },
-    Group { name: "overview", words: &["status", "top", "why", "log"] },
-    Group {
+    HelpGroup { name: "overview", words: &["status", "top", "why", "log"] },
+    HelpGroup {
         name: "messages",
         words: &["send", "recv", "reply", "settle", "inbox", "dead", "mailbox"],
     },
-    Group { name: "tasks", words: &["task", "assign", "report"] },
-    Group { name: "decisions", words: &["request", "pause", "resume"] },
-    Group { name: "blackboard", words: &["board", "step"] },
-    Group { name: "setup", words: &["init", "doctor", "demo", "admin", "help"] },
+    HelpGroup { name: "tasks", words: &["task", "assign", "report"] },
+    HelpGroup { name: "decisions", words: &["request", "pause", "resume"] },
+    HelpGroup { name: "blackboard", words: &["board", "step"] },
+    HelpGroup { name: "setup", words: &["init", "doctor", "demo", "admin", "help"] },
 ];
 
 /// The group of the commands that agents, hooks and scripts run. Help for people leaves them out.

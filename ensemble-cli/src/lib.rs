@@ -54,26 +54,26 @@ use std::process::ExitCode;
 pub use mcp::fuzzing;
 
 use ensemble_app::diagnostics::{answer_in_json, report_bug};
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Failure;
 
 /// The whole program: reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn program() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
-    std::panic::catch_unwind(run).unwrap_or(Exit::Corrupt).into()
+    std::panic::catch_unwind(run).unwrap_or(VerbExit::Corrupt).into()
 }
 
-fn run() -> Exit {
+fn run() -> VerbExit {
     match completion::answer(commands::program) {
-        Ok(true) => return Exit::Done,
+        Ok(true) => return VerbExit::Done,
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
     answer_in_json(args::is_json());
     let line = match commands::parse() {
         Ok(line) => line,
-        Err(error) if commands::is_hook() && error.use_stderr() => return Exit::Done,
+        Err(error) if commands::is_hook() && error.use_stderr() => return VerbExit::Done,
         Err(error) => return mistake::report(&error, &commands::program()),
     };
     // What a hook prints is read by the agent that runs it.
@@ -86,5 +86,5 @@ fn run() -> Exit {
     if !is_quiet {
         context.warn_about_log();
     }
-    result.map_or_else(Failure::report, |()| Exit::Done)
+    result.map_or_else(Failure::report, |()| VerbExit::Done)
 }

@@ -3,8 +3,8 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 use ensemble_app::diagnostics::{is_json, tell_program, write_line};
-use ensemble_app::error_line::Code;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::error_line::FailureCode;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Failure;
 use ensemble_app::text::one_line;
 use ensemble_core::message::nearest;
@@ -12,17 +12,17 @@ use ensemble_core::message::nearest;
 use crate::spellings::meant_by;
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.
-pub(crate) fn report(error: &clap::Error, program: &Command) -> Exit {
+pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
     if !error.use_stderr() {
         return match error.print() {
-            Ok(()) => Exit::Done,
+            Ok(()) => VerbExit::Done,
             Err(error) => Failure::from(error).report(),
         };
     }
     let text = error.render().to_string();
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         write_line(text.trim_end());
-        return Exit::Usage;
+        return VerbExit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let hint = match error.get(ContextKind::InvalidSubcommand) {
@@ -45,12 +45,12 @@ pub(crate) fn report(error: &clap::Error, program: &Command) -> Exit {
     let text = hint.as_ref().and_then(|_| text.split("\n\n").next()).unwrap_or(text);
     if is_json() {
         let message = text.split("\n\n").next().unwrap_or(text);
-        tell_program(Code::Usage, one_line(message), hint, Exit::Usage);
-        return Exit::Usage;
+        tell_program(FailureCode::Usage, one_line(message), hint, VerbExit::Usage);
+        return VerbExit::Usage;
     }
     write_line(&format!("ensemble: {text}"));
     if let Some(hint) = hint {
         write_line(&format!("hint: {hint}"));
     }
-    Exit::Usage
+    VerbExit::Usage
 }

@@ -26,18 +26,18 @@ pub(crate) struct Output {
     is_json: bool,
     is_terminal: bool,
     is_coloured: bool,
-    stdout: RefCell<Sink>,
+    stdout: RefCell<OutputSink>,
 }
 
 /// Destination of the output.
 #[derive(Debug)]
-enum Sink {
+enum OutputSink {
     Stdout(BufWriter<Stdout>),
     /// Kept for the caller of the verb.
     Kept(Vec<u8>),
 }
 
-impl Write for Sink {
+impl Write for OutputSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes),
@@ -60,21 +60,21 @@ impl Output {
             is_json,
             is_terminal: stdout.is_terminal(),
             is_coloured: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
-            stdout: RefCell::new(Sink::Stdout(BufWriter::new(stdout))),
+            stdout: RefCell::new(OutputSink::Stdout(BufWriter::new(stdout))),
         }
     }
 
     /// Keeps what is printed, as JSON.
     pub(crate) const fn kept() -> Self {
-        let stdout = RefCell::new(Sink::Kept(Vec::new()));
+        let stdout = RefCell::new(OutputSink::Kept(Vec::new()));
         Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
     }
 
     /// The kept output, which is taken.
     pub(crate) fn take_output(&self) -> Vec<u8> {
         match &mut *self.stdout.borrow_mut() {
-            Sink::Stdout(_) => Vec::new(),
-            Sink::Kept(kept) => std::mem::take(kept),
+            OutputSink::Stdout(_) => Vec::new(),
+            OutputSink::Kept(kept) => std::mem::take(kept),
         }
     }
 

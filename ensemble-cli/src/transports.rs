@@ -17,7 +17,7 @@ use crate::context::Context;
 
 /// What a verb does for a team on servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnServers {
+pub(crate) enum ServerSupport {
     /// It works on the servers, for all hosts.
     Servers,
     /// By its nature it concerns this host, or no team at all.
@@ -28,10 +28,10 @@ pub(crate) enum OnServers {
     Database(&'static str),
 }
 
-use OnServers::{Database, Here, Servers, ThisHost};
+use ServerSupport::{Database, Here, Servers, ThisHost};
 
 /// All verbs by their places, in the order of the list of verbs.
-pub(crate) const TABLE: &[(&str, OnServers)] = &[
+pub(crate) const TABLE: &[(&str, ServerSupport)] = &[
     ("claude", Here),
     ("codex", Here),
     ("opencode", Here),

@@ -28,7 +28,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::durable::{Dir, Durability, FileLock, Modes, sync_file, temporary_name};
+use crate::durable::{Dir, Durability, FileLock, FileModes, sync_file, temporary_name};
 use crate::{Error, Result};
 
 mod shared;
@@ -47,7 +47,7 @@ pub struct DocumentOptions {
     /// Durability of a replaced document.
     pub durability: Durability,
     /// The permissions of a new document; a replaced one keeps its own.
-    pub modes: Modes,
+    pub modes: FileModes,
     /// Directory where the new content is written before the rename, in the same file system.
     /// `None` is beside the document, under a hidden name.
     pub tmp: Option<PathBuf>,
@@ -58,7 +58,7 @@ impl Default for DocumentOptions {
         Self {
             bytes_max: DOCUMENT_BYTES_DEFAULT,
             durability: Durability::default(),
-            modes: Modes::default(),
+            modes: FileModes::default(),
             tmp: None,
         }
     }
@@ -224,11 +224,11 @@ impl LockedDocument {
     }
 
     /// A new document gets the configured permissions; a replaced one keeps its own.
-    fn modes(&self) -> Result<Modes> {
+    fn modes(&self) -> Result<FileModes> {
         match self.dir.stat(&self.name)? {
             None => Ok(self.options.modes),
             Some(stat) if stat.is_file => {
-                Ok(Modes { file: stat.mode & PERMISSION_BITS, ..self.options.modes })
+                Ok(FileModes { file: stat.mode & PERMISSION_BITS, ..self.options.modes })
             }
             Some(_) => Err(Error::malformed(self.path(), "file", "is not a regular file")),
         }

@@ -159,7 +159,7 @@ impl Delivery {
 
 /// What became of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub enum PublishOutcome {
     /// The message was stored by this call.
     Stored,
     /// The same id with the same content had been stored before; nothing changed.
@@ -192,7 +192,7 @@ pub trait Transport {
     /// # Errors
     /// The recipient is unknown, the mailbox is full, the id is taken by different content, or
     /// the medium failed. On an error nothing is stored unless the id says otherwise on a retry.
-    fn publish(&self, envelope: &Envelope) -> Result<Published>;
+    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome>;
 
     /// Takes the next due message of `mailbox` for `holder`: this is its ack.
     ///

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::dropbox::REJECTED;
-use crate::durable::{Dir, FileStat, Modes, Moved, remove_where, temporary_name};
+use crate::durable::{Dir, FileModes, FileStat, MoveOutcome, remove_where, temporary_name};
 use crate::message::ENVELOPE_BYTES_MAX;
 use crate::proto::calendar::Calendar;
 use crate::requests::{REQUESTS, Requests};
@@ -33,7 +33,7 @@ const SEARCHED: [&str; 7] = ["new", "front", "cur", "done", "dead", "new", "fron
 const DIGEST_DIGITS: usize = 64;
 
 /// Attachments that nothing is known to name: when each was changed last, in nanoseconds since the Unix epoch.
-type Unnamed = BTreeMap<String, i128>;
+type UnnamedAttachments = BTreeMap<String, i128>;
 
 /// Whether a file has neither been changed nor moved for longer than `age`, by a queue's calendar.
 pub fn is_older(calendar: &mut Calendar, stat: &FileStat, age: Duration) -> bool {
@@ -59,7 +59,7 @@ pub fn sweep_rejected(spool: &Spool, calendar: &mut Calendar, keep: Duration) ->
 pub fn sweep_attachments(spool: &Spool, calendar: &mut Calendar, keep: Duration) -> Result<usize> {
     let queue = Dir::open(spool.root())?;
     let Some(attachments) = child(&queue, ATTACHMENTS)? else { return Ok(0) };
-    let mut unnamed = Unnamed::new();
+    let mut unnamed = UnnamedAttachments::new();
     attachments.for_each(|name| {
         if name.len() == DIGEST_DIGITS
             && let Ok(Some(stat)) = attachments.stat(name)
@@ -73,7 +73,7 @@ pub fn sweep_attachments(spool: &Spool, calendar: &mut Calendar, keep: Duration)
     for _ in 0..SEARCHES {
         search_queue(&queue, &mut unnamed)?;
     }
-    let tmp = queue.ensure_child("tmp", Modes::default())?;
+    let tmp = queue.ensure_child("tmp", FileModes::default())?;
     let mut removed = 0;
     for (name, modified_ns) in unnamed {
         removed += usize::from(remove_unchanged(&attachments, &tmp, &name, modified_ns)?);
@@ -106,7 +106,7 @@ pub fn open_work(spool: &Spool) -> Result<BTreeSet<String>> {
 }
 
 /// Takes out what a file of a mailbox or of a request names.
-fn search_queue(queue: &Dir, unnamed: &mut Unnamed) -> Result<()> {
+fn search_queue(queue: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     for (parent, below) in [("mailbox", &SEARCHED[..]), (REQUESTS, &["."])] {
         let Some(parent) = child(queue, parent)? else { continue };
         for name in parent.directories()? {
@@ -140,7 +140,7 @@ fn child(dir: &Dir, name: &str) -> Result<Option<Dir>> {
 }
 
 /// Takes out what the files of a directory name.
-fn search(dir: &Dir, unnamed: &mut Unnamed) -> Result<()> {
+fn search(dir: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     let mut failed = None;
     dir.for_each(|file| {
         match dir.read(file, SEARCHED_BYTES_MAX) {
@@ -158,7 +158,7 @@ fn search(dir: &Dir, unnamed: &mut Unnamed) -> Result<()> {
 }
 
 /// Takes out each digest that stands in a text.
-fn take_out(content: &[u8], unnamed: &mut Unnamed) {
+fn take_out(content: &[u8], unnamed: &mut UnnamedAttachments) {
     for digits in content.split(|byte| !byte.is_ascii_hexdigit()) {
         for digest in digits.windows(DIGEST_DIGITS) {
             if let Ok(digest) = std::str::from_utf8(digest) {
@@ -171,11 +171,11 @@ fn take_out(content: &[u8], unnamed: &mut Unnamed) {
 /// Removes an attachment that is as it was judged. Says whether it did.
 fn remove_unchanged(attachments: &Dir, tmp: &Dir, name: &str, modified_ns: i128) -> Result<bool> {
     let aside = temporary_name(&name[..16]);
-    if attachments.move_new(name, tmp, &aside)? != Moved::Done {
+    if attachments.move_new(name, tmp, &aside)? != MoveOutcome::Done {
         return Ok(false);
     }
     let is_same = tmp.stat(&aside)?.is_some_and(|stat| stat.modified_ns == modified_ns);
-    if !is_same && tmp.move_new(&aside, attachments, name)? == Moved::Done {
+    if !is_same && tmp.move_new(&aside, attachments, name)? == MoveOutcome::Done {
         return Ok(false);
     }
     tmp.remove(&aside)?;
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_digest_is_found_wherever_it_stands_and_a_part_of_one_is_not() {
         let [named, upper, long, other] = ['a', 'b', 'c', 'd'].map(|c| c.to_string().repeat(64));
-        let mut unnamed: Unnamed =
+        let mut unnamed: UnnamedAttachments =
             [&named, &upper, &long, &other].map(|digest| (digest.clone(), 0)).into();
         let upper = upper.to_uppercase();
         let text =

@@ -34,7 +34,7 @@ use ensemble_project::Project;
 use ensemble_project::alarm_list::{AlarmList, UnsentAlarm};
 use ensemble_project::status::ACTOR;
 use ensemble_project::troubles;
-use ensemble_team::board::{AlarmKey, Board, Condition, FILE_NAME, State, conditions, stale};
+use ensemble_team::board::{AlarmCondition, AlarmKey, Board, FILE_NAME, State, conditions, stale};
 use ensemble_team::board::{BoardError, is_missing};
 use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
@@ -56,26 +56,26 @@ const TEXT_CHARS_MAX: usize = 1_000;
 pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
 
 /// The board as last read, or the error.
-struct Read {
+struct ReadBoard {
     stat: FileStat,
     state: Result<State, String>,
 }
 
 /// Watches the blackboard for alarms.
-pub(crate) struct Alarms {
+pub(crate) struct AlarmReporter {
     watch: AlarmWatch<AlarmKey>,
     /// The state directory, with the list of what was raised.
     state: PathBuf,
     interval: Duration,
     next_look: Monotonic,
-    read: Option<Read>,
+    read: Option<ReadBoard>,
     /// The present conditions, in words.
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet, with their texts.
     unsent: BTreeMap<AlarmKey, String>,
 }
 
-impl Alarms {
+impl AlarmReporter {
     /// Continues from the state of the previous watcher.
     pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
         let (mut watch, mut unsent) = (AlarmWatch::new(), BTreeMap::new());
@@ -127,7 +127,7 @@ impl Alarms {
         }
         self.watch.handle_timeout(now);
         self.next_look = now + self.interval;
-        if let Err(error) = self.look(now, project, spool, recorder) {
+        if let Err(error) = self.check_conditions(now, project, spool, recorder) {
             tracing::warn!(%error, "cannot read the blackboard");
             self.watch.handle(now, Event::Blind);
         }
@@ -153,7 +153,7 @@ impl Alarms {
             self.send(&key, &text, project, spool);
         }
         if changed || self.unsent.len() < before {
-            self.keep();
+            self.save_unsent();
         }
         changed
     }
@@ -161,14 +161,14 @@ impl Alarms {
     /// Reports a condition that no look sees: it has happened, and is over.
     pub(crate) fn happened(
         &mut self,
-        condition: &Condition,
+        condition: &AlarmCondition,
         project: &Project,
         spool: &Spool,
         recorder: &Arc<dyn Recorder>,
     ) {
         self.report(&condition.key, &condition.text, project, spool, recorder);
         if self.unsent.contains_key(&condition.key) {
-            self.keep();
+            self.save_unsent();
         }
     }
 
@@ -190,7 +190,7 @@ impl Alarms {
     }
 
     /// Passes all present conditions to the machine.
-    fn look(
+    fn check_conditions(
         &mut self,
         now: Monotonic,
         project: &Project,
@@ -213,9 +213,9 @@ impl Alarms {
         let stat = stat.ok_or_else(missing)?;
         if self.read.as_ref().is_none_or(|read| read.stat != stat) {
             let state = board.read().map_err(|error| error.to_string());
-            self.read = Some(Read { stat, state });
+            self.read = Some(ReadBoard { stat, state });
         }
-        if let Some(Read { state: Ok(state), .. }) = &self.read
+        if let Some(ReadBoard { state: Ok(state), .. }) = &self.read
             && !board.is_shared()
         {
             look_after(&board, state);
@@ -228,7 +228,7 @@ impl Alarms {
                 true
             }
             Some(Err(error)) => {
-                found.push(Condition::invalid(stat.modified_ns, error));
+                found.push(AlarmCondition::invalid(stat.modified_ns, error));
                 false
             }
             None => false,
@@ -236,7 +236,7 @@ impl Alarms {
         if is_whole {
             self.texts.clear();
         }
-        for Condition { key, grace, text } in found {
+        for AlarmCondition { key, grace, text } in found {
             self.texts.insert(key.clone(), text);
             self.watch.handle(now, Event::Seen { key, grace });
         }
@@ -267,7 +267,7 @@ impl Alarms {
         })
     }
 
-    fn keep(&self) {
+    fn save_unsent(&self) {
         let unsent = self.unsent.iter();
         let unsent = unsent.map(|(key, text)| UnsentAlarm { key: key.clone(), text: text.clone() });
         let list = AlarmList::new(self.watch.raised().cloned().collect(), unsent.collect());
@@ -279,7 +279,7 @@ impl Alarms {
 
 /// Does what is due on the board. What is written triggers another look.
 fn look_after(board: &Board, state: &State) {
-    match BoardUpkeep::new(board.clone()).look(state) {
+    match BoardUpkeep::new(board.clone()).do_due_work(state) {
         // Another process writes, and its write triggers another look.
         Ok(_) | Err(Error::Locked { .. }) => {}
         Err(error) => tracing::warn!(%error, "cannot watch the blackboard"),
@@ -291,7 +291,7 @@ fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {
         let is_planner =
-            |agent: &ensemble_team::board::Agent| agent.role.as_deref() == Some("planner");
+            |agent: &ensemble_team::board::BoardAgent| agent.role.as_deref() == Some("planner");
         state
             .agents
             .iter()
@@ -332,8 +332,8 @@ mod tests {
     use ensemble_core::event_log::NullRecorder;
     use ensemble_core::message::Timestamp;
     use ensemble_core::sim::SimClock;
-    use ensemble_core::spool::Options;
-    use ensemble_team::board::{Alarm, BoardOptions, Control, ControlFile};
+    use ensemble_core::spool::SpoolOptions;
+    use ensemble_team::board::{ActiveControl, Alarm, BoardOptions, ControlFile};
 
     use super::*;
 
@@ -343,7 +343,7 @@ mod tests {
     fn a_pause_does_not_look_old_because_the_wall_clock_was_set() {
         let home = tempfile::tempdir().unwrap();
         let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
-        let mut options = Options::default();
+        let mut options = SpoolOptions::default();
         options.clock = Arc::new(clock.clone());
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
@@ -351,9 +351,9 @@ mod tests {
         Board::create(project.root(), BoardOptions::new("test")).unwrap();
         assert_eq!(spool.now(), clock.wall(), "its calendar begins");
         let put_at = clock.wall();
-        Control::put(&project.state, ControlFile::Pause, put_at, "lunch").unwrap();
+        ActiveControl::put(&project.state, ControlFile::Pause, put_at, "lunch").unwrap();
         let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
-        let mut alarms = Alarms::open(clock.monotonic(), &project);
+        let mut alarms = AlarmReporter::open(clock.monotonic(), &project);
         let mut raised = || {
             alarms.changed(clock.monotonic());
             alarms.drive(clock.monotonic(), &project, &spool, &recorder);

@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 
-use ensemble_core::message::{MessageId, Name, Purpose};
+use ensemble_core::message::{MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a file is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Permit {
+pub(crate) enum AnswerPermit {
     /// The author of the file is notified.
     Author,
     /// The author was notified often enough; the recipients of the file's route are notified.
@@ -48,7 +48,7 @@ pub(crate) enum Permit {
 
 /// Why no more is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loop {
+pub(crate) struct AnswerLoop {
     /// How many answers the author got in a row.
     pub(crate) answers: u32,
     /// `notice`: the file is about an automatic message; `row`: the row is too long.
@@ -56,16 +56,16 @@ pub(crate) struct Loop {
 }
 
 #[derive(Debug, Default)]
-struct Row {
+struct AnswerStreak {
     answers: u32,
     is_recorded: bool,
 }
 
 /// How often each author was answered in a row.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(HashMap<Name, Row>);
+pub(crate) struct AnswerCounts(HashMap<Name, AnswerStreak>);
 
-impl Answers {
+impl AnswerCounts {
     /// The author has written something about which there is nothing to say.
     pub(crate) fn is_fine(&mut self, author: &Name) {
         self.0.remove(author);
@@ -76,7 +76,7 @@ impl Answers {
         &mut self,
         author: &Name,
         is_about_notice: bool,
-    ) -> (Permit, Option<Loop>) {
+    ) -> (AnswerPermit, Option<AnswerLoop>) {
         let row = self.0.entry(author.clone()).or_default();
         let why = if is_about_notice {
             "notice"
@@ -84,11 +84,12 @@ impl Answers {
             "row"
         } else {
             row.answers += 1;
-            return (Permit::Author, None);
+            return (AnswerPermit::Author, None);
         };
         let is_new = !std::mem::replace(&mut row.is_recorded, true);
-        let found = is_new.then_some(Loop { answers: row.answers, why });
-        let permit = if is_new && !is_about_notice { Permit::Recipients } else { Permit::None };
+        let found = is_new.then_some(AnswerLoop { answers: row.answers, why });
+        let permit =
+            if is_new && !is_about_notice { AnswerPermit::Recipients } else { AnswerPermit::None };
         (permit, found)
     }
 }
@@ -119,7 +120,7 @@ fn stem(file: &str) -> Option<&str> {
 fn is_notice(id: &str, author: &Name, spool: &Spool) -> bool {
     let Ok(id) = MessageId::new(id) else { return false };
     match spool.peek(author, &id) {
-        Ok(envelope) => envelope.purpose() == Purpose::Notice,
+        Ok(envelope) => envelope.purpose() == MessagePurpose::Notice,
         // It is not there any more, or on servers.
         Err(_) => NOTICE_PREFIXES.iter().any(|prefix| {
             let digits = id.as_str().strip_prefix(prefix);
@@ -136,24 +137,24 @@ mod tests {
 
     #[test]
     fn a_row_ends_with_one_record_and_begins_anew_after_something_fine() {
-        let (mut answers, author) = (Answers::default(), Name::new("worker-1").unwrap());
+        let (mut answers, author) = (AnswerCounts::default(), Name::new("worker-1").unwrap());
         for _ in 0..2 {
             for _ in 0..ANSWERS_MAX {
-                assert_eq!(answers.permit(&author, false), (Permit::Author, None));
+                assert_eq!(answers.permit(&author, false), (AnswerPermit::Author, None));
             }
-            let found = Loop { answers: ANSWERS_MAX, why: "row" };
-            assert_eq!(answers.permit(&author, false), (Permit::Recipients, Some(found)));
-            assert_eq!(answers.permit(&author, false), (Permit::None, None));
+            let found = AnswerLoop { answers: ANSWERS_MAX, why: "row" };
+            assert_eq!(answers.permit(&author, false), (AnswerPermit::Recipients, Some(found)));
+            assert_eq!(answers.permit(&author, false), (AnswerPermit::None, None));
             answers.is_fine(&author);
         }
     }
 
     #[test]
     fn what_is_about_a_notice_is_never_answered_and_recorded_once() {
-        let (mut answers, author) = (Answers::default(), Name::new("worker-1").unwrap());
-        let found = Loop { answers: 0, why: "notice" };
-        assert_eq!(answers.permit(&author, true), (Permit::None, Some(found)));
-        assert_eq!(answers.permit(&author, true), (Permit::None, None));
-        assert_eq!(answers.permit(&author, false), (Permit::Author, None));
+        let (mut answers, author) = (AnswerCounts::default(), Name::new("worker-1").unwrap());
+        let found = AnswerLoop { answers: 0, why: "notice" };
+        assert_eq!(answers.permit(&author, true), (AnswerPermit::None, Some(found)));
+        assert_eq!(answers.permit(&author, true), (AnswerPermit::None, None));
+        assert_eq!(answers.permit(&author, false), (AnswerPermit::Author, None));
     }
 }

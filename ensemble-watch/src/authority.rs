@@ -2,24 +2,24 @@
 
 use ensemble_core::message::{Envelope, Name, SenderProof};
 use ensemble_core::proto::request::SHUTDOWN;
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 use ensemble_project::Project;
-use ensemble_project::workload::Books;
-use ensemble_team::authority::{Act, NotAuthorized, Standing};
+use ensemble_project::workload::TaskBooks;
+use ensemble_team::authority::{ActorStanding, AuthorityAct, NotAuthorized};
 
 /// The rules of a project, with the agents that they are about.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct AuthorityGuard {
     project: Project,
 }
 
-impl Guard {
+impl AuthorityGuard {
     pub(crate) fn new(project: &Project) -> Self {
         Self { project: project.clone() }
     }
 
     /// Why this request must not be carried out; `None` if it may be, or is decided.
-    pub(crate) fn refuses(&self, entry: &Entry) -> Option<NotAuthorized> {
+    pub(crate) fn refuses(&self, entry: &RequestEntry) -> Option<NotAuthorized> {
         let asked = &entry.request;
         if entry.decision.is_some() || asked.kind.as_str() != SHUTDOWN {
             return None;
@@ -36,16 +36,16 @@ impl Guard {
             Some(_) if envelope.project.is_none() => {
                 let standing = self.standing(&envelope.from);
                 let authority = &self.project.config.authority;
-                standing.is_some_and(|it| authority.check(Act::Shutdown, &it).is_ok())
+                standing.is_some_and(|it| authority.check(AuthorityAct::Shutdown, &it).is_ok())
             }
             _ => false,
         }
     }
 
-    fn standing(&self, name: &Name) -> Option<Standing> {
+    fn standing(&self, name: &Name) -> Option<ActorStanding> {
         let (members, _) = self.project.roster().entries().ok()?;
-        let books = Books::open(&self.project);
-        Some(Standing::of(name, &members, books.board()))
+        let books = TaskBooks::open(&self.project);
+        Some(ActorStanding::of(name, &members, books.board()))
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
             let member = Member::new(name(agent), name(role), "claude", SystemClock.wall());
             project.roster().change(&name(agent), |_| Ok(Some(member.clone()))).unwrap();
         }
-        let guard = Guard::new(&project);
+        let guard = AuthorityGuard::new(&project);
         let may = |from: &str, proof| {
             let mut envelope = Envelope::new(name("w1"), String::new()).with_proof(proof);
             envelope.from = name(from);

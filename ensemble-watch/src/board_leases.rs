@@ -10,11 +10,11 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-use ensemble_team::board::{Board, Leased, is_missing};
-use ensemble_team::driver::{BoardLeases, Seat};
+use ensemble_team::board::{Board, BoardLease, is_missing};
+use ensemble_team::driver::{BoardLeases, SupervisorSeat};
 use serde_json::{Value, json};
 
-use crate::held_work::{Hands, KeptLeases, Working};
+use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents};
 
 /// The project's board, for writing in the name of the watcher.
 ///
@@ -35,7 +35,7 @@ pub(crate) struct BoardWatch {
 
 impl BoardWatch {
     /// Looks, and takes away what ran out. A project without a board has nothing to look at.
-    pub(crate) fn look(
+    pub(crate) fn expire_leases(
         &mut self,
         project: &Project,
         clock: &dyn Clock,
@@ -61,7 +61,7 @@ impl BoardWatch {
     /// Looks at the leases of the board that was found.
     pub(crate) fn look_at(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) {
         let Some(leases) = &mut self.leases else { return };
-        match leases.look(clock, recorder) {
+        match leases.expire_leases(clock, recorder) {
             Ok(_) => self.last_failure.clear(),
             Err(error) if is_missing(&error) => self.leases = None,
             Err(error) => {
@@ -76,10 +76,10 @@ impl BoardWatch {
     }
 
     /// Gives signs of life for agents that are seen working and have no supervisor.
-    pub(crate) fn keep(
+    pub(crate) fn extend_leases(
         &self,
         now: Monotonic,
-        working: &Working,
+        working: &WorkingAgents,
         kept: &mut KeptLeases,
         recorder: &dyn Recorder,
     ) {
@@ -97,9 +97,9 @@ impl BoardWatch {
     }
 
     /// The supervisor of an agent.
-    pub(crate) fn seat(&self, agent: &Name) -> Seat {
+    pub(crate) fn seat(&self, agent: &Name) -> SupervisorSeat {
         let seat = self.leases.as_ref().map(|leases| leases.seat(agent));
-        seat.and_then(Result::ok).unwrap_or(Seat::None)
+        seat.and_then(Result::ok).unwrap_or(SupervisorSeat::None)
     }
 
     /// The registered agents.
@@ -120,17 +120,17 @@ pub(crate) struct BoardHands<'a> {
     recorder: &'a dyn Recorder,
 }
 
-impl Hands for BoardHands<'_> {
+impl HoldingSource for BoardHands<'_> {
     fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
         let Some(leases) = &mut self.leases else { return Vec::new() };
         let taken = leases.take_from(agent, self.recorder).unwrap_or_else(|error| {
             tracing::warn!(%error, %agent, "cannot release what an ended agent holds on the board");
             Vec::new()
         });
-        let row = |lease: Leased| match lease {
-            Leased::Agent { by, epoch } => json!({ "registration": by, "epoch": epoch }),
-            Leased::Claim { task, epoch, .. } => json!({ "claim": task, "epoch": epoch }),
-            Leased::Review { task, epoch, .. } => json!({ "review": task, "epoch": epoch }),
+        let row = |lease: BoardLease| match lease {
+            BoardLease::Agent { by, epoch } => json!({ "registration": by, "epoch": epoch }),
+            BoardLease::Claim { task, epoch, .. } => json!({ "claim": task, "epoch": epoch }),
+            BoardLease::Review { task, epoch, .. } => json!({ "review": task, "epoch": epoch }),
         };
         taken.into_iter().map(row).collect()
     }

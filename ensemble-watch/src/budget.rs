@@ -20,9 +20,9 @@ use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::consumption::UsageReader;
 use ensemble_project::status::ACTOR;
-use ensemble_team::board::Condition;
-use ensemble_team::budget::{BudgetFile, Parked};
-use ensemble_team::usage::{Prices, ReadingLimit, Spent, by_task};
+use ensemble_team::board::AlarmCondition;
+use ensemble_team::budget::{BudgetFile, ParkedScope};
+use ensemble_team::usage::{Prices, ReadingLimit, UsageTotals, by_task};
 use serde_json::json;
 
 /// How often agents' records are read.
@@ -64,23 +64,23 @@ impl BudgetWatch {
         now: Monotonic,
         project: &Project,
         recorder: &dyn Recorder,
-    ) -> Vec<Condition> {
+    ) -> Vec<AlarmCondition> {
         if !self.is_limited || now < self.next {
             return Vec::new();
         }
         self.next = now + BUDGET_INTERVAL;
-        self.look(now, project, recorder).unwrap_or_else(|error| {
+        self.check_usage(now, project, recorder).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot compare what was used with the budgets");
             Vec::new()
         })
     }
 
-    fn look(
+    fn check_usage(
         &mut self,
         now: Monotonic,
         project: &Project,
         recorder: &dyn Recorder,
-    ) -> Result<Vec<Condition>> {
+    ) -> Result<Vec<AlarmCondition>> {
         let mut limit = ReadingLimit::of(BYTES_A_LOOK);
         let usage = self.usage.update_within(&mut limit)?;
         if limit.is_reached() {
@@ -89,7 +89,7 @@ impl BudgetWatch {
             return Ok(Vec::new());
         }
         let tasks = by_task(&usage);
-        let agents: BTreeMap<Name, Spent> =
+        let agents: BTreeMap<Name, UsageTotals> =
             usage.into_iter().map(|(name, usage)| (name, usage.spent)).collect();
 
         let file = BudgetFile::open(&project.state);
@@ -103,7 +103,7 @@ impl BudgetWatch {
             return Ok(Vec::new());
         }
         locked.write()?;
-        let is_gone = |parked: &&Parked| after.iter().all(|now| now.scope != parked.scope);
+        let is_gone = |parked: &&ParkedScope| after.iter().all(|now| now.scope != parked.scope);
         for lifted in before.iter().filter(is_gone) {
             recorder.record(
                 types::BUDGET_LIFTED,
@@ -121,10 +121,10 @@ impl BudgetWatch {
     }
 }
 
-fn alarm(parked: &Parked) -> Condition {
+fn alarm(parked: &ParkedScope) -> AlarmCondition {
     let text = format!(
         "the budget of {} is used up: {} of {}; no work of it begins",
         parked.scope, parked.used, parked.limit
     );
-    Condition::over_budget(&parked.scope.arguments(), &parked.since.to_string(), text)
+    AlarmCondition::over_budget(&parked.scope.arguments(), &parked.since.to_string(), text)
 }

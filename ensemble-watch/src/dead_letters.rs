@@ -88,7 +88,7 @@ fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
         if envelope.handed_over_task().is_none() {
             continue;
         }
-        if tell(queue, &letter, &envelope)? {
+        if notify_sender(queue, &letter, &envelope)? {
             queue.note_told(&letter)?;
         } else {
             is_all = false;
@@ -98,7 +98,7 @@ fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
 }
 
 /// Whether there was a mailbox to tell.
-fn tell(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
+fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
     let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
     for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {
         let mut addressed = notice.clone();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Entry, RequestStore, Requests};
+use ensemble_core::requests::{RequestEntry, RequestStore, Requests};
 use ensemble_project::Project;
-use ensemble_project::departure::{Carried, carry_out};
+use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_project::status::ACTOR;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// The shutdowns under way in a watcher. Dropping it interrupts them. The next watcher finds them
 /// decided and not closed, and continues.
-pub(crate) struct Departures {
+pub(crate) struct DepartureThreads {
     project: Project,
     store: Arc<dyn RequestStore + Send + Sync>,
     recorder: Arc<dyn Recorder>,
@@ -30,7 +30,7 @@ pub(crate) struct Departures {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Departures {
+impl DepartureThreads {
     pub(crate) fn new(
         project: &Project,
         store: Arc<dyn RequestStore + Send + Sync>,
@@ -48,8 +48,8 @@ impl Departures {
     }
 }
 
-impl DecisionHandler for Departures {
-    fn decided(&mut self, entry: &Entry) {
+impl DecisionHandler for DepartureThreads {
+    fn decided(&mut self, entry: &RequestEntry) {
         self.threads.retain(|thread| !thread.is_finished());
         let (project, entry) = (self.project.clone(), entry.clone());
         let (store, recorder) = (Arc::clone(&self.store), Arc::clone(&self.recorder));
@@ -62,7 +62,7 @@ impl DecisionHandler for Departures {
     }
 }
 
-impl Drop for Departures {
+impl Drop for DepartureThreads {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in self.threads.drain(..) {
@@ -77,15 +77,15 @@ fn see_through(
     project: &Project,
     store: &dyn RequestStore,
     recorder: &dyn Recorder,
-    entry: &Entry,
+    entry: &RequestEntry,
     rest: &mut dyn FnMut(Duration) -> bool,
 ) {
     let id: &Name = &entry.request.request_id;
     let mut last_failure = String::new();
     loop {
         match carry_out(project, store, recorder, entry, rest) {
-            Ok(Carried::Done { .. } | Carried::Interrupted) => return,
-            Ok(Carried::Elsewhere) => {}
+            Ok(DepartureResult::Done { .. } | DepartureResult::Interrupted) => return,
+            Ok(DepartureResult::Elsewhere) => {}
             Err(error) => {
                 let error = error.to_string();
                 if error != last_failure {

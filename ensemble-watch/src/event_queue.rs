@@ -14,18 +14,18 @@ const BLOCK_EVENTS: usize = 1_024;
 /// A queue of events.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<EventBlock>,
     len: usize,
 }
 
 /// Up to [`BLOCK_EVENTS`] events.
 #[derive(Debug, Default)]
-struct Block {
+struct EventBlock {
     /// The directories of its events.
     dirs: Vec<PathBuf>,
     /// The names of its files, one behind the other.
     names: String,
-    events: Vec<Waiting>,
+    events: Vec<QueuedEvent>,
     /// How many events were taken.
     taken: usize,
     /// Where the name of the next event begins.
@@ -34,13 +34,13 @@ struct Block {
 
 /// An event, as a block keeps it. `dir` is the directory's place in `dirs`, `bytes` the length of the name.
 #[derive(Debug)]
-enum Waiting {
+enum QueuedEvent {
     Landed { dir: u16, bytes: u16, how: Landing },
     Left { dir: u16 },
     Other(Box<FsEvent>),
 }
 
-impl Block {
+impl EventBlock {
     fn dir(&mut self, dir: &Path) -> u16 {
         let known = self.dirs.iter().rposition(|known| known == dir);
         let place = known.unwrap_or_else(|| {
@@ -56,19 +56,19 @@ impl Block {
             FsEvent::Landed { dir, name, how } if name.len() <= usize::from(u16::MAX) => {
                 self.names.push_str(&name);
                 let bytes = u16::try_from(name.len()).unwrap_or(u16::MAX);
-                Waiting::Landed { dir: self.dir(&dir), bytes, how }
+                QueuedEvent::Landed { dir: self.dir(&dir), bytes, how }
             }
             FsEvent::Left { dir } => {
                 let place = self.dir(&dir);
                 // Only one of several in a row says something new.
                 if self.taken < self.events.len()
-                    && matches!(self.events.last(), Some(Waiting::Left { dir }) if *dir == place)
+                    && matches!(self.events.last(), Some(QueuedEvent::Left { dir }) if *dir == place)
                 {
                     return false;
                 }
-                Waiting::Left { dir: place }
+                QueuedEvent::Left { dir: place }
             }
-            other => Waiting::Other(Box::new(other)),
+            other => QueuedEvent::Other(Box::new(other)),
         };
         self.events.push(waiting);
         true
@@ -78,14 +78,16 @@ impl Block {
         let event = self.events.get_mut(self.taken)?;
         self.taken += 1;
         Some(match event {
-            Waiting::Landed { dir, bytes, how } => {
+            QueuedEvent::Landed { dir, bytes, how } => {
                 let begin = self.name_at;
                 self.name_at += usize::from(*bytes);
                 let name = self.names[begin..self.name_at].to_owned();
                 FsEvent::Landed { dir: self.dirs[usize::from(*dir)].clone(), name, how: *how }
             }
-            Waiting::Left { dir } => FsEvent::Left { dir: self.dirs[usize::from(*dir)].clone() },
-            Waiting::Other(event) => std::mem::replace(event, FsEvent::Overflow),
+            QueuedEvent::Left { dir } => {
+                FsEvent::Left { dir: self.dirs[usize::from(*dir)].clone() }
+            }
+            QueuedEvent::Other(event) => std::mem::replace(event, FsEvent::Overflow),
         })
     }
 }
@@ -99,7 +101,7 @@ impl EventQueue {
     /// Adds an event.
     pub(crate) fn push(&mut self, event: FsEvent) {
         if self.blocks.back().is_none_or(|block| block.events.len() >= BLOCK_EVENTS) {
-            self.blocks.push_back(Block::default());
+            self.blocks.push_back(EventBlock::default());
         }
         if let Some(block) = self.blocks.back_mut()
             && block.push(event)

@@ -78,17 +78,18 @@ impl HistorySweep {
         let (project, spool, recorder) = (project.clone(), Arc::clone(spool), Arc::clone(recorder));
         let ends = Arc::clone(&self.ends);
         let sweep = move || {
-            Sweep { project: &project, spool: &spool, recorder: &recorder, open: None }.run(&ends)
+            SweepRun { project: &project, spool: &spool, recorder: &recorder, open: None }
+                .run(&ends)
         };
         self.running = thread::Builder::new().name("history".to_owned()).spawn(sweep).ok();
     }
 }
 
 /// A part of a sweep: it says how much it removed.
-type Part<'p> = fn(&mut Sweep<'p>, &mut Calendar) -> Result<usize>;
+type SweepPart<'p> = fn(&mut SweepRun<'p>, &mut Calendar) -> Result<usize>;
 
 /// One sweep.
-struct Sweep<'p> {
+struct SweepRun<'p> {
     project: &'p Project,
     spool: &'p Spool,
     recorder: &'p Arc<dyn Recorder>,
@@ -96,13 +97,14 @@ struct Sweep<'p> {
     open: Option<BTreeSet<String>>,
 }
 
-impl<'p> Sweep<'p> {
+impl<'p> SweepRun<'p> {
     fn run(mut self, ends: &AtomicBool) {
         let mut calendar = self.spool.calendar();
         let is_open_elsewhere = self.project.shared_copy().is_some();
-        let by_open_work =
-            |part: Part<'p>| if is_open_elsewhere { |_: &mut Self, _: &mut _| Ok(0) } else { part };
-        let parts: [(&str, Part<'p>); 6] = [
+        let by_open_work = |part: SweepPart<'p>| {
+            if is_open_elsewhere { |_: &mut Self, _: &mut _| Ok(0) } else { part }
+        };
+        let parts: [(&str, SweepPart<'p>); 6] = [
             ("rejected", Self::rejected),
             ("attachments", Self::attachments),
             ("batches", Self::batches),
@@ -128,12 +130,12 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    fn keep(&self) -> Duration {
+    fn kept_duration(&self) -> Duration {
         self.project.config.history_kept()
     }
 
     fn rejected(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        history::sweep_rejected(self.spool, calendar, self.keep())
+        history::sweep_rejected(self.spool, calendar, self.kept_duration())
     }
 
     /// An attachment is kept as long as a settled message is.
@@ -142,13 +144,13 @@ impl<'p> Sweep<'p> {
     }
 
     fn reviews(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        let keep = self.keep();
+        let keep = self.kept_duration();
         let is_old = &mut |stat: &FileStat| history::is_older(calendar, stat, keep);
         self.project.reviews().sweep(is_old, &mut || self.open())
     }
 
     fn batches(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        let (project, keep) = (self.project, self.keep());
+        let (project, keep) = (self.project, self.kept_duration());
         let batches = Batches::new(&project.queue, &project.state, self.spool.durability());
         batches.sweep(&mut |stat| history::is_older(calendar, stat, keep))
     }
@@ -156,7 +158,7 @@ impl<'p> Sweep<'p> {
     fn merges(&mut self, calendar: &mut Calendar) -> Result<usize> {
         let Some(board) = self.board() else { return Ok(0) };
         let place = board.path().parent().unwrap_or_else(|| Path::new(".")).join(MERGES.0);
-        let keep = self.keep();
+        let keep = self.kept_duration();
         if !place.is_dir() {
             return Ok(0);
         }
@@ -168,7 +170,7 @@ impl<'p> Sweep<'p> {
     }
 
     fn logs(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        let (logs, keep) = (self.project.logs(), self.keep());
+        let (logs, keep) = (self.project.logs(), self.kept_duration());
         let is_old = &mut |stat: &FileStat| history::is_older(calendar, stat, keep);
         event_log::sweep(&logs, is_old, &mut || self.open())
     }

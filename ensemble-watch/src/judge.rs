@@ -10,14 +10,14 @@
 //! another shape         any         delivered as it is
 //! ```
 
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-use ensemble_team::contract::{self, Kind, Node};
-use ensemble_team::lint::{Finding, Linter, Mode, Shape};
+use ensemble_team::contract::{self, ContractKind, DocumentNode};
+use ensemble_team::lint::{LintFinding, LintMode, Linter, TextShape};
 
 use crate::work_file::{WorkFile as _, contract_of};
 use ensemble_core::dropbox::{CompleteFile, message_source};
@@ -30,12 +30,12 @@ const FINDINGS_SHOWN_MAX: usize = 20;
 const ID_DIGITS: usize = 40;
 
 /// Judges files.
-pub(crate) struct Judge {
+pub(crate) struct ReportJudge {
     linter: Linter,
-    mode: Mode,
+    mode: LintMode,
 }
 
-impl Judge {
+impl ReportJudge {
     pub(crate) fn new(project: &Project) -> Self {
         let config = &project.config.lint;
         let root = project.queue.parent().map(std::path::Path::to_owned);
@@ -52,7 +52,7 @@ impl Judge {
             return Some(broken);
         }
         // Elsewhere they are for the author, who is told once the message is on its way.
-        if self.mode != Mode::Refuse {
+        if self.mode != LintMode::Refuse {
             return None;
         }
         let findings = self.findings(file, contract);
@@ -60,8 +60,8 @@ impl Judge {
     }
 
     /// What is vague or missing in a file that was delivered, for its author.
-    pub(crate) fn advice(&self, file: &CompleteFile) -> Option<Advice> {
-        if self.mode != Mode::Warn || !file.is_report() {
+    pub(crate) fn advice(&self, file: &CompleteFile) -> Option<AuthorAdvice> {
+        if self.mode != LintMode::Warn || !file.is_report() {
             return None;
         }
         let contract = file.contract()?;
@@ -69,38 +69,38 @@ impl Judge {
             return None;
         }
         let findings = self.findings(file, contract);
-        (!findings.is_empty()).then(|| Advice { author: file.author(), findings })
+        (!findings.is_empty()).then(|| AuthorAdvice { author: file.author(), findings })
     }
 
-    fn findings(&self, file: &CompleteFile, contract: Kind) -> Vec<Finding> {
-        let is_judged = matches!(contract, Kind::Report | Kind::Review);
-        if self.mode == Mode::Off || !is_judged {
+    fn findings(&self, file: &CompleteFile, contract: ContractKind) -> Vec<LintFinding> {
+        let is_judged = matches!(contract, ContractKind::Report | ContractKind::Review);
+        if self.mode == LintMode::Off || !is_judged {
             return Vec::new();
         }
         let path = file.path();
-        self.linter.file(path.as_ref(), &file.content, Shape::Fields(Some(contract))).findings
+        self.linter.file(path.as_ref(), &file.content, TextShape::Fields(Some(contract))).findings
     }
 }
 
 /// How a file breaks its contract. Its fields were read when it was found, which is enough to see that it keeps the
 /// contract. Only a file that does not is read again, for the lines that its author is told.
-fn broken(file: &CompleteFile, contract: Kind) -> Option<String> {
+fn broken(file: &CompleteFile, contract: ContractKind) -> Option<String> {
     let path = file.path();
-    let check = |node: &Node| contract::check(contract, node, path.as_ref());
-    check(&Node::without_places(&file.fields)).err()?;
+    let check = |node: &DocumentNode| contract::check(contract, node, path.as_ref());
+    check(&DocumentNode::without_places(&file.fields)).err()?;
     let text = std::str::from_utf8(&file.content).ok()?;
     // What is not YAML never gets here.
-    let node = Node::parse(text, path.as_ref()).ok()?;
+    let node = DocumentNode::parse(text, path.as_ref()).ok()?;
     check(&node).err().map(|broken| broken.to_string())
 }
 
 /// The advice to the author of a report that was delivered all the same.
-pub(crate) struct Advice {
+pub(crate) struct AuthorAdvice {
     pub(crate) author: Option<Name>,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<LintFinding>,
 }
 
-impl Advice {
+impl AuthorAdvice {
     /// The rules by which something was found.
     pub(crate) fn rules(&self) -> Vec<&'static str> {
         let mut rules: Vec<_> = self.findings.iter().map(|f| f.rule.as_str()).collect();
@@ -133,14 +133,14 @@ impl Advice {
             .with_kind(kind)
             .from(Name::new(ACTOR)?);
         match spool.publish(&envelope) {
-            Ok(published) => Ok((published == Published::Stored).then_some(author)),
+            Ok(published) => Ok((published == PublishOutcome::Stored).then_some(author)),
             Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-fn lines(findings: &[Finding]) -> Vec<String> {
+fn lines(findings: &[LintFinding]) -> Vec<String> {
     let shown = findings.iter().take(FINDINGS_SHOWN_MAX);
     shown.map(|f| format!("line {}: {f} [{}]", f.line, f.rule)).collect()
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
-use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Reader};
+use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, MailboxReader};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
@@ -36,7 +36,7 @@ use ensemble_project::{LadderClaim, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
-use crate::wakes::{LadderNews, Wake, Waker};
+use crate::wakes::{LadderNews, LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
 pub(crate) type TeamMailboxes = (Arc<dyn Broker>, Arc<dyn LadderClaim>);
 
 /// A reason to look.
-enum Reason {
+enum LookReason {
     /// Something landed in a mailbox, or left it.
     Changed(Name),
     /// Events may have been lost.
@@ -60,7 +60,7 @@ enum Reason {
 
 /// The thread. Dropping it lets the current step finish.
 pub(crate) struct LadderThread {
-    reasons: Option<Sender<Reason>>,
+    reasons: Option<Sender<LookReason>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,10 +82,10 @@ impl LadderThread {
         project: &Project,
         spool: Arc<Spool>,
         team: Option<TeamMailboxes>,
-        waker: Waker,
+        waker: LoopWaker,
     ) -> Result<Self> {
         let (queue, claims) = team.unzip();
-        let host = Host {
+        let host = ProjectLadderHost {
             claims: claims.clone(),
             project: project.clone(),
             profiles: project.profiles()?,
@@ -99,7 +99,7 @@ impl LadderThread {
             ladders = ladders.with_queue(queue);
         }
         let (sender, receiver) = unbounded();
-        let runner = Runner {
+        let runner = LadderWorker {
             ladders,
             spool,
             claims,
@@ -115,15 +115,15 @@ impl LadderThread {
 
     /// Something landed in a mailbox, or left it.
     pub(crate) fn changed(&self, mailbox: &Name) {
-        self.send(Reason::Changed(mailbox.clone()));
+        self.send(LookReason::Changed(mailbox.clone()));
     }
 
     /// Any mailbox may have changed.
     pub(crate) fn all_changed(&self) {
-        self.send(Reason::All);
+        self.send(LookReason::All);
     }
 
-    fn send(&self, reason: Reason) {
+    fn send(&self, reason: LookReason) {
         if let Some(reasons) = &self.reasons {
             // The thread ends only when this sender is dropped.
             let _ = reasons.send(reason);
@@ -132,7 +132,7 @@ impl LadderThread {
 }
 
 /// What the thread works with.
-struct Runner {
+struct LadderWorker {
     ladders: Ladders<'static>,
     spool: Arc<Spool>,
     claims: Option<Arc<dyn LadderClaim>>,
@@ -143,8 +143,8 @@ struct Runner {
     not_before: BTreeMap<Name, Instant>,
 }
 
-impl Runner {
-    fn run(mut self, reasons: &Receiver<Reason>) {
+impl LadderWorker {
+    fn run(mut self, reasons: &Receiver<LookReason>) {
         let mut pending = BTreeSet::new();
         loop {
             let wait = self.wait(&pending);
@@ -154,16 +154,16 @@ impl Runner {
             };
             match first {
                 Ok(reason) => {
-                    self.take(reason, &mut pending);
+                    self.add_reason(reason, &mut pending);
                     // A burst is one look.
                     while let Ok(reason) = reasons.try_recv() {
-                        self.take(reason, &mut pending);
+                        self.add_reason(reason, &mut pending);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let looked = self.look(&mut pending);
+            let looked = self.observe_mailboxes(&mut pending);
             let ran = self.ladders.handle_timeout();
             if let Err(error) = looked.and(ran) {
                 tracing::warn!(%error, "cannot run a ladder");
@@ -183,12 +183,12 @@ impl Runner {
         timeout.into_iter().chain(look).min()
     }
 
-    fn take(&mut self, reason: Reason, pending: &mut BTreeSet<Name>) {
+    fn add_reason(&mut self, reason: LookReason, pending: &mut BTreeSet<Name>) {
         match reason {
-            Reason::Changed(mailbox) => {
+            LookReason::Changed(mailbox) => {
                 pending.insert(mailbox);
             }
-            Reason::All => match self.mailboxes() {
+            LookReason::All => match self.mailboxes() {
                 Ok(mailboxes) => {
                     let is_other = |name: &Name| self.seen.get(name) != Some(&self.stamps(name));
                     pending.extend(mailboxes.into_iter().filter(is_other));
@@ -208,7 +208,7 @@ impl Runner {
     }
 
     /// Looks at the mailboxes whose time has come. Returns what failed first.
-    fn look(&mut self, pending: &mut BTreeSet<Name>) -> Result<()> {
+    fn observe_mailboxes(&mut self, pending: &mut BTreeSet<Name>) -> Result<()> {
         let mut failed = None;
         let began = Instant::now();
         self.not_before.retain(|_, at| *at > began);
@@ -221,7 +221,7 @@ impl Runner {
                 continue;
             }
             let (stamps, began) = (self.stamps(&mailbox), Instant::now());
-            match self.ladders.look(&mailbox) {
+            match self.ladders.observe_mailbox(&mailbox) {
                 Ok(()) => {
                     self.seen.insert(mailbox.clone(), stamps);
                 }
@@ -246,15 +246,15 @@ impl Runner {
 type LadderTeam = (Instant, Vec<PaneEntry>, Vec<Member>);
 
 /// The agents of this project, as ladders need them.
-struct Host {
+struct ProjectLadderHost {
     project: Project,
     claims: Option<Arc<dyn LadderClaim>>,
     profiles: Profiles,
     known: Mutex<Option<LadderTeam>>,
-    waker: Waker,
+    waker: LoopWaker,
 }
 
-impl Host {
+impl ProjectLadderHost {
     /// Looks at the agents of this project, as of a moment ago.
     fn with_team<T>(&self, look: impl FnOnce(&[PaneEntry], &[Member]) -> Result<T>) -> Result<T> {
         let mut team = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,8 +270,8 @@ impl Host {
     }
 }
 
-impl LadderHost for Host {
-    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+impl LadderHost for ProjectLadderHost {
+    fn reader(&self, mailbox: &Name) -> Result<MailboxReader> {
         self.with_team(|entries, members| {
             reader_of(&self.project, &self.profiles, mailbox, entries, members)
         })
@@ -285,12 +285,12 @@ impl LadderHost for Host {
     }
 
     fn prompt(&self, prompt: LadderPrompt) -> bool {
-        self.waker.wake(Wake::Ladder(LadderNews::Prompt(prompt)));
+        self.waker.wake(LoopWake::Ladder(LadderNews::Prompt(prompt)));
         true
     }
 
     fn set_pace(&self, mailbox: &Name, is_laddered: bool) {
         let mailbox = mailbox.clone();
-        self.waker.wake(Wake::Ladder(LadderNews::Pace { mailbox, is_laddered }));
+        self.waker.wake(LoopWake::Ladder(LadderNews::Pace { mailbox, is_laddered }));
     }
 }

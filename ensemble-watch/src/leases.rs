@@ -10,7 +10,7 @@ use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::{Name, Purpose};
+use ensemble_core::message::{MessagePurpose, Name};
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
@@ -30,12 +30,12 @@ pub(crate) fn open(state: &Path) -> MailboxLeases {
 
 /// Looks at the leases of all mailboxes and takes back what is due. Returns the mailboxes that got mail
 /// back.
-pub(crate) fn look(
+pub(crate) fn expire_leases(
     leases: &mut MailboxLeases,
     broker: &dyn Broker,
     recorder: &dyn Recorder,
 ) -> Result<Vec<Name>> {
-    let returned = leases.look(&SystemClock, broker, &broker.mailboxes()?, recorder)?;
+    let returned = leases.scan_mailboxes(&SystemClock, broker, &broker.mailboxes()?, recorder)?;
     if let Some(error) = leases.take_trouble() {
         tracing::warn!(%error, "cannot remember what was observed of leases");
     }
@@ -58,7 +58,7 @@ fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
             continue;
         }
         let Ok(envelope) = broker.peek(mailbox, &found.id) else { continue };
-        if envelope.purpose() == Purpose::Notice || envelope.from == *mailbox {
+        if envelope.purpose() == MessagePurpose::Notice || envelope.from == *mailbox {
             continue;
         }
         let reason = format!(
@@ -79,14 +79,14 @@ mod tests {
     use std::time::Duration;
 
     use ensemble_core::message::{Envelope, MessageId};
-    use ensemble_core::spool::{Options, Spool};
+    use ensemble_core::spool::{Spool, SpoolOptions};
 
     use super::*;
 
     #[test]
     fn a_sender_learns_of_the_last_attempt_once_and_before_it() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let [worker, lead] = ["worker", "lead"].map(|name| Name::new(name).unwrap());
         for mailbox in [&worker, &lead] {
             spool.add_mailbox(mailbox, &Default::default()).unwrap();

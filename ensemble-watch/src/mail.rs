@@ -24,7 +24,7 @@ pub(crate) struct RemoteMail(BTreeMap<Name, Vec<MessageId>>);
 
 impl RemoteMail {
     /// Takes the messages that wait in a mailbox now. Returns the new ones.
-    pub(crate) fn take(&mut self, mailbox: Name, ids: Vec<MessageId>) -> Vec<MessageId> {
+    pub(crate) fn update_mailbox(&mut self, mailbox: Name, ids: Vec<MessageId>) -> Vec<MessageId> {
         let before = self.0.insert(mailbox.clone(), ids).unwrap_or_default();
         let now = self.0.get(&mailbox).into_iter().flatten();
         now.filter(|id| !before.contains(id)).cloned().collect()

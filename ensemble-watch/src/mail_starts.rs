@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::mail_starts::{count_start, is_absent, last_start, starts_left};
@@ -99,7 +99,9 @@ impl MailStarts {
         };
         // On servers, only its reader opens a message.
         let needs_reader = |id: &MessageId| {
-            spool.peek(mailbox, id).map_or(true, |envelope| envelope.purpose() != Purpose::Notice)
+            spool
+                .peek(mailbox, id)
+                .map_or(true, |envelope| envelope.purpose() != MessagePurpose::Notice)
         };
         if !waiting.iter().any(needs_reader) || !is_absent(project, name)? {
             return Ok(());

@@ -11,19 +11,19 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::members::{
-    Observed, by_supervisor, is_script, judge, last_observed, without_pane,
+    ObservedMember, by_supervisor, is_script, judge, last_observed, without_pane,
 };
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
 use ensemble_project::status::ACTOR;
-use ensemble_project::workload::{self, Books, Workload};
+use ensemble_project::workload::{self, TaskBooks, Workload};
 use ensemble_team::holdings::Holding;
 use ensemble_team::roster::{Member, PaneObservation, Presence, State};
 use ensemble_team::session::Sessions;
 use serde_json::json;
 
-use crate::notifier::Notifier;
-use crate::processes::Process;
+use crate::notifier::MailNotifier;
+use crate::processes::WatchedProcess;
 
 /// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ impl WorkloadSource<'_> {
         }
     }
 
-    fn held_by(self, agent: &Name, books: &Books) -> Result<Vec<Holding>> {
+    fn held_by(self, agent: &Name, books: &TaskBooks) -> Result<Vec<Holding>> {
         if let Some(workload) = self.reported {
             return Ok(workload.held_by(agent));
         }
@@ -58,7 +58,7 @@ impl WorkloadSource<'_> {
 /// The watcher's eye on the team.
 pub(crate) struct MemberWatch {
     members: BTreeMap<Name, Member>,
-    seen: BTreeMap<Name, Observed>,
+    seen: BTreeMap<Name, ObservedMember>,
     next_look: Monotonic,
     /// The last look at all members.
     last_look: Option<Monotonic>,
@@ -69,11 +69,11 @@ pub(crate) struct MemberWatch {
     stirred: BTreeSet<Name>,
     /// The members that waited for a decision at the last look.
     waiting: BTreeMap<Name, String>,
-    books: Books,
+    books: TaskBooks,
     /// Programs that were seen in the foreground of agents' panes.
     programs: BTreeMap<Name, u32>,
     /// The process of each agent whose end was seen.
-    ended: BTreeMap<Name, Process>,
+    ended: BTreeMap<Name, WatchedProcess>,
     /// Since when each is a member, by its own word, and until when it may be starting.
     starts: BTreeMap<Name, (Timestamp, Monotonic)>,
     sessions: Sessions,
@@ -91,7 +91,7 @@ impl MemberWatch {
             interval: project.config.poll_interval(),
             stirred: BTreeSet::new(),
             waiting: BTreeMap::new(),
-            books: Books::default(),
+            books: TaskBooks::default(),
             programs: BTreeMap::new(),
             ended: BTreeMap::new(),
             starts: BTreeMap::new(),
@@ -133,9 +133,10 @@ impl MemberWatch {
     }
 
     /// The processes whose end says something about an agent.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = Process> {
+    pub(crate) fn processes(&self) -> impl Iterator<Item = WatchedProcess> {
         self.members.values().filter(|member| member.is_present()).flat_map(|member| {
-            let process = |pid, started| Process { agent: member.name.clone(), pid, started };
+            let process =
+                |pid, started| WatchedProcess { agent: member.name.clone(), pid, started };
             let roots = [
                 member.binding.as_ref().map(|binding| process(binding.pid, binding.started)),
                 member.supervisor.map(|it| process(it.pid, it.started)),
@@ -152,7 +153,7 @@ impl MemberWatch {
     }
 
     /// Whether the end of this process is the end of its agent.
-    pub(crate) fn is_root(&self, process: &Process) -> bool {
+    pub(crate) fn is_root(&self, process: &WatchedProcess) -> bool {
         let Some(member) = self.members.get(&process.agent) else { return false };
         let is_it = |pid: u32, started| pid == process.pid && started == process.started;
         match (&member.binding, member.supervisor) {
@@ -175,7 +176,7 @@ impl MemberWatch {
         now: Monotonic,
         project: &Project,
         source: WorkloadSource<'_>,
-        notifier: &mut Notifier,
+        notifier: &mut MailNotifier,
         recorder: &dyn Recorder,
     ) -> bool {
         if now < self.next_look {
@@ -195,7 +196,7 @@ impl MemberWatch {
             Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
         }
         if source.reported.is_none() {
-            self.books.look(project);
+            self.books.refresh_books(project);
         }
         let mut changed = false;
         for member in self.members.clone().values() {
@@ -223,7 +224,7 @@ impl MemberWatch {
     /// The process without which there is no agent has ended.
     pub(crate) fn process_ended(
         &mut self,
-        process: &Process,
+        process: &WatchedProcess,
         source: WorkloadSource<'_>,
         recorder: &dyn Recorder,
     ) -> bool {
@@ -284,7 +285,7 @@ impl MemberWatch {
             Some(observed) if observed.state == state => observed.since,
             Some(_) | None => SystemClock.wall(),
         };
-        let observed = Observed { agent: agent.clone(), state, since, why };
+        let observed = ObservedMember { agent: agent.clone(), state, since, why };
         let is_new = last != Some(&observed);
         self.seen.insert(agent.clone(), observed);
         is_new
@@ -324,7 +325,7 @@ impl MemberWatch {
 
     /// The members that should be there and are gone, with the evidence.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
-        let gone = |observed: &&Observed| observed.state == State::Gone;
+        let gone = |observed: &&ObservedMember| observed.state == State::Gone;
         let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);
         self.seen
             .values()
@@ -334,7 +335,7 @@ impl MemberWatch {
     }
 
     /// For `watch.json`.
-    pub(crate) fn summary(&self) -> Vec<&Observed> {
+    pub(crate) fn summary(&self) -> Vec<&ObservedMember> {
         self.seen.values().collect()
     }
 }
@@ -343,7 +344,7 @@ impl MemberWatch {
 mod tests {
     use ensemble_core::pane::PaneState;
     use ensemble_core::sim::SimRecorder;
-    use ensemble_core::spool::Options;
+    use ensemble_core::spool::SpoolOptions;
     use ensemble_team::roster::SupervisorProcess;
     use ensemble_tmux::provider::{Profiles, diagnose};
 
@@ -362,10 +363,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let queue = home.path().join("queue");
         std::fs::write(home.path().join("ensemble.yaml"), "durability: process\n").unwrap();
-        let spool = Spool::create(&queue, Options::default()).unwrap();
+        let spool = Spool::create(&queue, SpoolOptions::default()).unwrap();
         let project = Project::discover(Some(&queue)).unwrap();
         let agent = Name::new("w1").unwrap();
-        let process = |pid| Process { agent: agent.clone(), pid, started: Some(7) };
+        let process = |pid| WatchedProcess { agent: agent.clone(), pid, started: Some(7) };
         let supervisor: SupervisorProcess =
             serde_json::from_value(json!({ "pid": 40, "started": 7 })).unwrap();
         let mut member =

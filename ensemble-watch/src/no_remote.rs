@@ -9,18 +9,20 @@ use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 
 use crate::servers::SharedSight;
-use crate::wakes::Waker;
+use crate::wakes::LoopWaker;
+
+pub(crate) use self::NoFollower as ServerFollower;
 
 /// The thread that would follow servers.
-pub(crate) struct Follower;
+pub(crate) struct NoFollower;
 
-impl Follower {
+impl NoFollower {
     /// Refuses a project with mailboxes on servers; `None` for others.
     pub(crate) fn new(
         project: &Project,
         _spool: Arc<Spool>,
         _recorder: Arc<dyn Recorder>,
-        _waker: Waker,
+        _waker: LoopWaker,
         _stop: Receiver<()>,
     ) -> Result<Option<Self>> {
         // Opening the queue says what is missing.

@@ -18,7 +18,7 @@ use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
 use ensemble_project::status::ACTOR;
 use ensemble_team::session::{Activity, Sessions};
-use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
+use ensemble_tmux::nudge::{Effect, Event, NudgeOccasion, NudgeRecord, NudgeSchedule, WantedLine};
 use ensemble_tmux::provider::{Judgement, Profile, Profiles, UnsentLine};
 use serde_json::json;
 
@@ -43,7 +43,7 @@ pub(crate) const WAITER_PATIENCE: Duration = Duration::from_secs(5);
 const UNASKED: u64 = 0;
 
 /// An agent that is notified.
-struct Target {
+struct NotifyTarget {
     entry: PaneEntry,
     profile: Arc<Profile>,
     schedule: NudgeSchedule,
@@ -59,21 +59,21 @@ struct Target {
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
     /// The attempt that is left to the session's own waiter, and until when.
-    awaited: Option<Awaited>,
+    awaited: Option<AwaitedAttempt>,
     /// How many lines were submitted.
     keystrokes: u64,
 }
 
 /// An attempt that the waiter of the agent's session makes.
-struct Awaited {
+struct AwaitedAttempt {
     attempt: u64,
-    occasion: Occasion,
+    occasion: NudgeOccasion,
     until: Monotonic,
 }
 
 /// Notifies all agents.
-pub(crate) struct Notifier {
-    targets: BTreeMap<Name, Target>,
+pub(crate) struct MailNotifier {
+    targets: BTreeMap<Name, NotifyTarget>,
     /// Messages that were seen to land and are not in the log yet.
     noticed: BTreeMap<Name, Vec<MessageId>>,
     profiles: Profiles,
@@ -84,7 +84,7 @@ pub(crate) struct Notifier {
     sessions: Sessions,
 }
 
-impl Notifier {
+impl MailNotifier {
     pub(crate) const fn new(
         profiles: Profiles,
         pane_workers: PaneWorkers,
@@ -117,7 +117,7 @@ impl Notifier {
             };
             self.bindings_made += 1;
             let binding = self.bindings_made;
-            let target = self.targets.entry(entry.agent.clone()).or_insert_with(|| Target {
+            let target = self.targets.entry(entry.agent.clone()).or_insert_with(|| NotifyTarget {
                 entry: entry.clone(),
                 profile: Arc::clone(&profile),
                 schedule: NudgeSchedule::new(),
@@ -238,7 +238,7 @@ impl Notifier {
             profile: Arc::clone(&target.profile),
             attempt: UNASKED,
             text: Some(text),
-            kind: PaneTaskKind::Type(Occasion::Probe),
+            kind: PaneTaskKind::Type(NudgeOccasion::Probe),
         });
     }
 
@@ -247,9 +247,9 @@ impl Notifier {
     pub(crate) fn prompt(&mut self, now: Monotonic, prompt: &LadderPrompt) {
         let wanted = match prompt.phase {
             Phase::Deliver | Phase::LeaveInputMode | Phase::ResetContext => {
-                Prompt::new(LADDER_PACE_MIN, true)
+                WantedLine::new(LADDER_PACE_MIN, true)
             }
-            Phase::Nudge => Prompt::new(prompt.phase_timeout / 2, false),
+            Phase::Nudge => WantedLine::new(prompt.phase_timeout / 2, false),
         };
         for target in self.targets.values_mut().filter(|t| t.entry.mailbox == prompt.mailbox) {
             if prompt.phase != Phase::Deliver || !target.announced.contains(&prompt.message) {
@@ -266,7 +266,7 @@ impl Notifier {
             let is_told = target.weighty.iter().any(|known| target.announced.contains(known));
             target.weighty.insert(id.clone());
             if !is_told && !target.announced.contains(id) {
-                target.schedule.handle(now, Event::Prompt(Prompt::new(LADDER_PACE_MIN, true)));
+                target.schedule.handle(now, Event::Prompt(WantedLine::new(LADDER_PACE_MIN, true)));
             }
         }
     }
@@ -335,7 +335,7 @@ impl Notifier {
             }
             // The waiter has done nothing.
             if let Some(late) = target.awaited.take_if(|awaited| now >= awaited.until) {
-                let Awaited { attempt, occasion, .. } = late;
+                let AwaitedAttempt { attempt, occasion, .. } = late;
                 let waiting = target.known.len() as u64;
                 let effect = Effect::Nudge { attempt, waiting, occasion };
                 perform(target, Some(effect), &mut self.pane_workers, mail, recorder);
@@ -353,14 +353,14 @@ impl Notifier {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        let awaited = |target: &Target| target.awaited.as_ref().map(|awaited| awaited.until);
-        let deadlines = |target: &Target| [target.schedule.poll_timeout(), awaited(target)];
+        let awaited = |target: &NotifyTarget| target.awaited.as_ref().map(|awaited| awaited.until);
+        let deadlines = |target: &NotifyTarget| [target.schedule.poll_timeout(), awaited(target)];
         self.targets.values().flat_map(deadlines).flatten().min()
     }
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |(agent, target): (&Name, &Target)| {
+        let row = |(agent, target): (&Name, &NotifyTarget)| {
             let status = target.schedule.status();
             json!({
                 "agent": agent,
@@ -383,7 +383,7 @@ impl Notifier {
     }
 }
 
-impl Target {
+impl NotifyTarget {
     /// The way by which lines are typed.
     fn typing(&self) -> &'static str {
         if self.entry.binding.is_terminal() { "terminal" } else { "keystrokes" }
@@ -401,13 +401,13 @@ impl Target {
             return Some(effect);
         }
         self.announced.clone_from(&self.known);
-        self.awaited = Some(Awaited { attempt, occasion, until: now + WAITER_PATIENCE });
+        self.awaited = Some(AwaitedAttempt { attempt, occasion, until: now + WAITER_PATIENCE });
         None
     }
 
     /// A message was taken: the attempt that was left to the waiter has reached the agent.
     fn arrived_by_waiter(&mut self, now: Monotonic) {
-        if let Some(Awaited { attempt, .. }) = self.awaited.take() {
+        if let Some(AwaitedAttempt { attempt, .. }) = self.awaited.take() {
             let outcome = NudgeOutcome::Sent;
             self.schedule.handle(now, Event::Outcome { attempt, outcome });
         }
@@ -415,13 +415,13 @@ impl Target {
 }
 
 fn perform(
-    target: &mut Target,
+    target: &mut NotifyTarget,
     effect: Option<Effect>,
     pane_workers: &mut PaneWorkers,
     mail: &dyn MailSource,
     recorder: &dyn Recorder,
 ) {
-    let pane_task = |target: &Target, attempt, text, kind| PaneTask {
+    let pane_task = |target: &NotifyTarget, attempt, text, kind| PaneTask {
         entry: target.entry.clone(),
         profile: Arc::clone(&target.profile),
         attempt,
@@ -454,11 +454,11 @@ fn perform(
         Effect::Withdraw { attempt } => {
             pane_workers.send(pane_task(target, attempt, None, PaneTaskKind::Withdraw));
         }
-        Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
+        Effect::Record(NudgeRecord::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id,
             "reason": deferral.word(), "detail": deferral.to_string(), "waiting": waiting,
         })),
-        Effect::Record(Record::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
+        Effect::Record(NudgeRecord::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "waiting": waiting, "nudges": nudges,
         })),
         Effect::Record(other) => recorder.record(types::NUDGE_NOTED, ACTOR, json!({ "agent": target.entry.agent, "what": other })),

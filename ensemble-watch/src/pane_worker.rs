@@ -13,21 +13,21 @@ use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::{Error, Result};
 use ensemble_project::panes::{PaneEntry, observe};
-use ensemble_project::sources::Sources;
+use ensemble_project::sources::AgentSources;
 use ensemble_team::roster::PaneObservation;
-use ensemble_tmux::nudge::Occasion;
-use ensemble_tmux::provider::{Limit, Profile};
+use ensemble_tmux::nudge::NudgeOccasion;
+use ensemble_tmux::provider::{Profile, UsageLimit};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::{Server, TextOutcome, TypedNudge};
+use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 
-use crate::screens::Screens;
-use crate::wakes::{PaneResult, TypeReport, Wake, Waker};
+use crate::screens::ServerScreens;
+use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
 
 /// The purpose of a pane task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaneTaskKind {
     /// Type the text and submit it.
-    Type(Occasion),
+    Type(NudgeOccasion),
     /// Interrupt an agent that is at work, as its profile allows it.
     Interrupt,
     /// The text stands in the composer: press Enter if it still does, and type nothing.
@@ -52,7 +52,7 @@ pub(crate) struct PaneTask {
 /// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct PaneWorkers {
-    means: Means,
+    means: WorkerContext,
     queues: HashMap<PathBuf, Sender<PaneTask>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -70,16 +70,16 @@ impl Drop for PaneWorkers {
 
 /// Shared state of the worker threads.
 #[derive(Clone, Debug)]
-struct Means {
-    sources: Sources,
+struct WorkerContext {
+    sources: AgentSources,
     locks: PathBuf,
-    waker: Waker,
+    waker: LoopWaker,
 }
 
 impl PaneWorkers {
     /// `locks` is shared by all that may type into a pane; the loop receives the results.
-    pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
-        let means = Means { sources, locks, waker };
+    pub(crate) fn new(sources: AgentSources, locks: PathBuf, waker: LoopWaker) -> Self {
+        let means = WorkerContext { sources, locks, waker };
         Self { means, queues: HashMap::new(), threads: Vec::new() }
     }
 
@@ -89,7 +89,7 @@ impl PaneWorkers {
         let queue = self.queues.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
-            let work = move || PaneWorker::new(Server::new(socket), means).run(&receiver);
+            let work = move || PaneWorker::new(TmuxServer::new(socket), means).run(&receiver);
             self.threads.push(thread::spawn(work));
             sender
         });
@@ -100,16 +100,16 @@ impl PaneWorkers {
 
 /// One such thread.
 struct PaneWorker {
-    server: Server,
-    means: Means,
+    server: TmuxServer,
+    means: WorkerContext,
     /// The limits that were seen at the last look, by agent: their messages may not say the day.
-    limits: HashMap<Name, Limit>,
-    screens: Screens,
+    limits: HashMap<Name, UsageLimit>,
+    screens: ServerScreens,
 }
 
 impl PaneWorker {
-    fn new(server: Server, means: Means) -> Self {
-        let screens = Screens::new(Instant::now());
+    fn new(server: TmuxServer, means: WorkerContext) -> Self {
+        let screens = ServerScreens::new(Instant::now());
         Self { server, means, limits: HashMap::new(), screens }
     }
 
@@ -209,7 +209,7 @@ impl PaneWorker {
     }
 
     fn open(&self, pane_task: &PaneTask) -> Result<BoundPane> {
-        let Means { sources, locks, .. } = &self.means;
+        let WorkerContext { sources, locks, .. } = &self.means;
         let profile = Arc::clone(&pane_task.profile);
         let pane = pane_task.entry.open(self.server.clone(), profile, sources, locks)?;
         Ok(pane.with_limit(self.limits.get(&pane_task.entry.agent).cloned()))
@@ -241,7 +241,7 @@ impl PaneWorker {
     }
 
     fn send(&self, result: PaneResult) {
-        self.means.waker.wake(Wake::PaneResult(result));
+        self.means.waker.wake(LoopWake::PaneResult(result));
     }
 }
 
@@ -253,8 +253,8 @@ fn sleep_until(at: Instant) {
 fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<TextOutcome> {
     match kind {
         PaneTaskKind::Interrupt => pane.interrupt(text),
-        PaneTaskKind::Type(Occasion::Again) => pane.nudge_again(text),
-        PaneTaskKind::Type(Occasion::Probe) => pane.probe_text(text),
+        PaneTaskKind::Type(NudgeOccasion::Again) => pane.nudge_again(text),
+        PaneTaskKind::Type(NudgeOccasion::Probe) => pane.probe_text(text),
         _ => pane.nudge_text(text),
     }
 }
@@ -299,7 +299,7 @@ mod tests {
         let profile = Profiles::embedded().unwrap().get("shell").unwrap();
         let text = Some(NudgeText::new(": mail").unwrap());
         let sessions = Sessions::open(locks);
-        let sources = Sources::new(locks.to_owned(), Default::default(), sessions);
+        let sources = AgentSources::new(locks.to_owned(), Default::default(), sessions);
         let (waker, mut wakes) = wakes::wakes().unwrap();
         let mut pane_workers = PaneWorkers::new(sources, locks.to_owned(), waker);
         pane_workers.send(PaneTask {
@@ -307,10 +307,10 @@ mod tests {
             profile,
             attempt: 1,
             text,
-            kind: PaneTaskKind::Type(Occasion::News),
+            kind: PaneTaskKind::Type(NudgeOccasion::News),
         });
         match wakes.next(&mut WatchSet::default(), &mut Default::default(), None).pop() {
-            Some(Wake::PaneResult(PaneResult::Typed(TypeReport {
+            Some(LoopWake::PaneResult(PaneResult::Typed(TypeReport {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..
             }))) => deferral,

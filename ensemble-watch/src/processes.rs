@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process to watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Process {
+pub(crate) struct WatchedProcess {
     pub(crate) agent: Name,
     pub(crate) pid: u32,
     /// Its start, in clock ticks since boot, where that is known.
@@ -28,14 +28,14 @@ pub(crate) struct Process {
 
 /// The watched processes.
 #[derive(Debug, Default)]
-pub(crate) struct Processes {
+pub(crate) struct WatchedProcesses {
     /// Missing for one that had ended before it could be watched, and was reported.
-    watched: BTreeMap<Process, Option<OwnedFd>>,
+    watched: BTreeMap<WatchedProcess, Option<OwnedFd>>,
 }
 
-impl Processes {
+impl WatchedProcesses {
     /// Watches these and no others.
-    pub(crate) fn watch(&mut self, wanted: impl IntoIterator<Item = Process>) {
+    pub(crate) fn watch(&mut self, wanted: impl IntoIterator<Item = WatchedProcess>) {
         let mut before = std::mem::take(&mut self.watched);
         for process in wanted {
             let fd = match before.remove(&process) {
@@ -52,8 +52,8 @@ impl Processes {
     }
 
     /// The processes that have ended since the last call.
-    pub(crate) fn take_ended(&mut self) -> Vec<Process> {
-        let mut open: Vec<(&Process, PollFd<'_>)> = self
+    pub(crate) fn take_ended(&mut self) -> Vec<WatchedProcess> {
+        let mut open: Vec<(&WatchedProcess, PollFd<'_>)> = self
             .watched
             .iter()
             .filter_map(|(process, fd)| Some((process, fd.as_ref()?)))
@@ -66,7 +66,7 @@ impl Processes {
         if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
             return Vec::new();
         }
-        let ended: Vec<Process> = open
+        let ended: Vec<WatchedProcess> = open
             .drain(..)
             .zip(&polled)
             .filter(|(_, polled)| !polled.revents().is_empty())
@@ -80,7 +80,7 @@ impl Processes {
 }
 
 /// `None` for a process that has ended, or that is another one by now: the look finds that.
-fn open(process: &Process) -> Option<OwnedFd> {
+fn open(process: &WatchedProcess) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let is_it = process.started.is_none_or(|at| process::start_time(process.pid) == Some(at));
@@ -101,8 +101,8 @@ mod tests {
         let mut child =
             Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()).spawn().unwrap();
         let (pid, agent) = (child.id(), Name::new("w1").unwrap());
-        let process = Process { agent, pid, started: process::start_time(pid) };
-        let mut processes = Processes::default();
+        let process = WatchedProcess { agent, pid, started: process::start_time(pid) };
+        let mut processes = WatchedProcesses::default();
         processes.watch([process.clone()]);
         assert!(processes.take_ended().is_empty());
         drop(child.stdin.take());
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn a_pid_that_is_used_again_is_not_watched() {
         let (pid, agent) = (std::process::id(), Name::new("w1").unwrap());
-        let mut processes = Processes::default();
-        processes.watch([Process { agent, pid, started: Some(1) }]);
+        let mut processes = WatchedProcesses::default();
+        processes.watch([WatchedProcess { agent, pid, started: Some(1) }]);
         assert!(processes.sources().next().is_none());
     }
 }

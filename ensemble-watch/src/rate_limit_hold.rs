@@ -21,33 +21,33 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_project::status::ACTOR;
-use ensemble_tmux::nudge::Probe;
+use ensemble_tmux::nudge::LimitProbe;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockMoment {
     pub(crate) now: Monotonic,
     pub(crate) wall: Timestamp,
 }
 
 /// The hold of one agent.
-struct Hold {
+struct LimitHold {
     since: Monotonic,
     /// In the agent's own words.
     resets_at: Option<String>,
     /// When that is, if it can be told.
     until: Option<Timestamp>,
     /// When it is tried, if the limit does not say when it ends.
-    probe: Probe,
+    probe: LimitProbe,
     /// It was limited for so long that its leases run out now.
     given_up: bool,
 }
 
 /// What a look at an agent's pane means.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct PaneLook {
     /// Its leases are extended now.
     pub(crate) is_kept: bool,
     /// It is to be tried now.
@@ -57,34 +57,34 @@ pub(crate) struct Look {
 /// The agents that are limited and hold something.
 #[derive(Default)]
 pub(crate) struct RateLimitHold {
-    holds: BTreeMap<Name, Hold>,
+    holds: BTreeMap<Name, LimitHold>,
 }
 
 impl RateLimitHold {
     /// The pane of an agent that holds so many messages was looked at.
     pub(crate) fn looked(
         &mut self,
-        Moment { now, wall }: Moment,
+        ClockMoment { now, wall }: ClockMoment,
         agent: &Name,
         diagnosis: Option<&Judgement>,
         held: usize,
         recorder: &dyn Recorder,
-    ) -> Look {
+    ) -> PaneLook {
         // An agent that holds nothing has nothing to keep.
         if held == 0 {
-            return Look::default();
+            return PaneLook::default();
         }
         let until = self.holds.get(agent).and_then(|hold| hold.until);
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
             Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
             // The pane could not be observed, or does not show the limit: the hold stays.
-            None if !is_before_reset => return Look::default(),
+            None if !is_before_reset => return PaneLook::default(),
             None => None,
             Some(diagnosis) if is_before_reset && may_hide_a_limit(diagnosis.state) => None,
             Some(_) => {
                 self.resume(now, agent, recorder);
-                return Look::default();
+                return PaneLook::default();
             }
         };
         let (resets_at, until) = match seen {
@@ -96,8 +96,8 @@ impl RateLimitHold {
                 "agent": agent, "resets_at": resets_at, "until": until, "held": held,
             });
             recorder.record(types::WORKER_PARKED, ACTOR, data);
-            let probe = Probe::first(now);
-            Hold { since: now, resets_at: None, until: None, probe, given_up: false }
+            let probe = LimitProbe::first(now);
+            LimitHold { since: now, resets_at: None, until: None, probe, given_up: false }
         });
         (hold.resets_at, hold.until) = (resets_at, until);
         let is_kept = now.since(hold.since) < PARK_MAX;
@@ -108,7 +108,7 @@ impl RateLimitHold {
         if is_tried {
             hold.probe = hold.probe.submitted(now);
         }
-        Look { is_kept, is_tried }
+        PaneLook { is_kept, is_tried }
     }
 
     fn resume(&mut self, now: Monotonic, agent: &Name, recorder: &dyn Recorder) {
@@ -120,13 +120,13 @@ impl RateLimitHold {
     }
 
     /// An agent that holds nothing any more is of no interest, limited or not.
-    pub(crate) fn keep(&mut self, holders: &BTreeSet<Name>) {
+    pub(crate) fn retain_holders(&mut self, holders: &BTreeSet<Name>) {
         self.holds.retain(|agent, _| holders.contains(agent));
     }
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |(agent, hold): (&Name, &Hold)| {
+        let row = |(agent, hold): (&Name, &LimitHold)| {
             json!({
                 "agent": agent,
                 "why": AgentState::RateLimited.word(),
@@ -167,8 +167,8 @@ mod tests {
     use ensemble_core::message::Envelope;
     use ensemble_core::pane::PaneState;
     use ensemble_core::sim::SimRecorder;
-    use ensemble_core::spool::{Options, Spool};
-    use ensemble_tmux::provider::{Context, Profiles, Zones, diagnose_with};
+    use ensemble_core::spool::{Spool, SpoolOptions};
+    use ensemble_tmux::provider::{DiagnosisContext, Profiles, Zones, diagnose_with};
     use serde_json::Value;
 
     use super::*;
@@ -178,14 +178,14 @@ mod tests {
         (pane.bound, pane.command) = (true, "claude".to_owned());
         pane.screen = screen.lines().map(str::to_owned).collect();
         let claude = Profiles::embedded().unwrap().get("claude").unwrap();
-        let context = Context { time: Some((now, zones)), ..Context::default() };
+        let context = DiagnosisContext { time: Some((now, zones)), ..DiagnosisContext::default() };
         diagnose_with(&claude, &pane, &context)
     }
 
     #[test]
     fn a_limit_without_an_end_is_tried_and_one_with_an_end_is_waited_for() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let agent = Name::new("w1").unwrap();
         spool.add_mailbox(&agent, &Default::default()).unwrap();
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
@@ -197,7 +197,7 @@ mod tests {
             let looks = (0..40_u64).map(|look| look * 30).filter(|seconds| {
                 let since = Duration::from_secs(*seconds);
                 let moment =
-                    Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
+                    ClockMoment { now: Monotonic::from_duration(since), wall: start.plus(since) };
                 let seen = seen(screen, moment.wall, &zones);
                 let look = rate_limit_hold.looked(moment, &agent, Some(&seen), 1, &log);
                 extend(held.iter().filter(|_| look.is_kept), &spool);
@@ -220,7 +220,7 @@ mod tests {
     fn a_limited_agent_keeps_what_it_holds_until_the_reset_or_for_six_hours() {
         let home = tempfile::tempdir().unwrap();
         let root: &Path = &home.path().join("queue");
-        let spool = Spool::create(root, Options::default()).unwrap();
+        let spool = Spool::create(root, SpoolOptions::default()).unwrap();
         let agent = Name::new("w1").unwrap();
         spool.add_mailbox(&agent, &Default::default()).unwrap();
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
@@ -230,7 +230,8 @@ mod tests {
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let mut look = |seconds, screen: Option<&str>| {
             let since = Duration::from_secs(seconds);
-            let moment = Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
+            let moment =
+                ClockMoment { now: Monotonic::from_duration(since), wall: start.plus(since) };
             let seen = screen.map(|screen| seen(screen, moment.wall, &zones));
             let look = rate_limit_hold.looked(moment, &agent, seen.as_ref(), 1, &log);
             extend(held.iter().filter(|_| look.is_kept), &spool);

@@ -48,30 +48,30 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_core::transfer::Outbox;
-use ensemble_core::transfer::{Bridge, Carried, Unknown};
+use ensemble_core::transfer::{Bridge, BridgeReport, UnknownMailbox};
 use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use ensemble_project::panes;
 use ensemble_project::status::ACTOR;
-use ensemble_project::workload::{Books, Workload};
+use ensemble_project::workload::{TaskBooks, Workload};
 use ensemble_project::{Project, TeamLink as _};
 use ensemble_team::driver::retention;
 use serde_json::json;
 
 use self::board::SharedBoard;
-use self::calls::Calls;
-use self::carrying::{Carrier, Troubles};
+use self::calls::HostCalls;
+use self::carrying::{CurrentTroubles, MailCarrier};
 use self::ends::AckedTasks;
-use self::hosts::Hosts;
-use self::log::TeamLog;
+use self::hosts::HostExchange;
+use self::log::LogExchange;
 use crate::dead_letters::tell_senders;
-use crate::departures::Departures;
+use crate::departures::DepartureThreads;
 use crate::held_work::KeptLeases;
 use crate::ladders::LadderThread;
 use crate::notifier::COUNT_MAX;
 use crate::requests::RequestWatch;
-use crate::servers::{ServerNews, SharedSight, Sighted};
-use crate::wakes::{Wake, Waker};
+use crate::servers::{ServerNews, SharedObservation, SharedSight};
+use crate::wakes::{LoopWake, LoopWaker};
 
 /// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);
@@ -95,15 +95,15 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 const HOLDER: &str = "bridge";
 
 /// State of the thread.
-pub(crate) struct Follower {
+pub(crate) struct ServerFollower {
     project: Project,
     options: NatsOptions,
     spool: Arc<Spool>,
     outbox: Outbox,
-    carrier: Carrier,
-    troubles: Troubles,
+    carrier: MailCarrier,
+    troubles: CurrentTroubles,
     recorder: Arc<dyn Recorder>,
-    waker: Waker,
+    waker: LoopWaker,
     /// Ends when its other side is dropped.
     stop: Receiver<()>,
     leases: MailboxLeases,
@@ -120,7 +120,7 @@ pub(crate) struct Follower {
     waiting: BTreeMap<Name, Vec<MessageId>>,
     /// The last report to the loop, and the earliest time of the next.
     workload: Workload,
-    books: Books,
+    books: TaskBooks,
     next_workload: Monotonic,
     /// A notice arrived since the last report.
     has_news: bool,
@@ -128,32 +128,32 @@ pub(crate) struct Follower {
     /// Since when the servers cannot be used.
     gone_since: Option<Timestamp>,
     sight: SharedSight,
-    log: TeamLog,
+    log: LogExchange,
     next_log: Monotonic,
-    hosts: Hosts,
-    calls: Calls,
+    hosts: HostExchange,
+    calls: HostCalls,
     /// What `ack/` files have received.
     acked: AckedTasks,
 }
 
-impl Follower {
+impl ServerFollower {
     /// Starts the thread for a project with mailboxes on servers; `None` for others.
     pub(crate) fn new(
         project: &Project,
         spool: Arc<Spool>,
         recorder: Arc<dyn Recorder>,
-        waker: Waker,
+        waker: LoopWaker,
         stop: Receiver<()>,
     ) -> Result<Option<Self>> {
         let Some(mut options) = project.nats_options()? else { return Ok(None) };
         options.recorder = Arc::clone(&recorder);
         options.creates = true;
         let now = SystemClock.monotonic();
-        let calls = Calls::open(project, &spool, &recorder, now)?;
+        let calls = HostCalls::open(project, &spool, &recorder, now)?;
         Ok(Some(Self {
             outbox: project.open_outbox()?,
-            carrier: Carrier::default(),
-            troubles: Troubles::default(),
+            carrier: MailCarrier::default(),
+            troubles: CurrentTroubles::default(),
             leases: crate::leases::open(&project.state.join("servers")),
             kept: KeptLeases::open(
                 now,
@@ -178,14 +178,14 @@ impl Follower {
                 .with_project(project),
             waiting: BTreeMap::new(),
             workload: Workload::default(),
-            books: Books::default(),
+            books: TaskBooks::default(),
             next_workload: now,
             has_news: true,
             condition: serde_json::Value::Null,
             gone_since: None,
             sight: SharedSight::default(),
-            log: TeamLog::open(project.host()?, &project.logs(), &project.state)?,
-            hosts: Hosts::open(project, now)?,
+            log: LogExchange::open(project.host()?, &project.logs(), &project.state)?,
+            hosts: HostExchange::open(project, now)?,
             calls,
             next_log: now,
             acked: AckedTasks::open(&project.state.join("servers/acked.json")),
@@ -233,7 +233,7 @@ impl Follower {
     fn follow(&mut self, queue: &Arc<NatsTransport>) -> bool {
         let (mut seen, mut is_well) = (0, true);
         let (store, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
-        let departures = Departures::new(&self.project, store, recorder);
+        let departures = DepartureThreads::new(&self.project, store, recorder);
         self.requests.set_decision_handler(Box::new(departures));
         self.board.forget();
         queue.follow_handed_in();
@@ -299,53 +299,53 @@ impl Follower {
     fn round(&mut self, queue: &Arc<NatsTransport>) -> Result<()> {
         let now = SystemClock.monotonic();
         let sent = self.send_outbox(now, queue);
-        self.troubles.note("outbox", sent)?;
+        self.troubles.record_result("outbox", sent)?;
         if now >= self.next_names {
             self.next_names = now + NAMES_INTERVAL;
             let compared = self.compare_names(queue);
-            self.troubles.note("mailboxes", compared)?;
+            self.troubles.record_result("mailboxes", compared)?;
         }
         let carried = self.carry(now, queue);
-        self.troubles.note("directory", carried)?;
+        self.troubles.record_result("directory", carried)?;
         let stored = self.store_handed_in(now, queue);
-        self.troubles.note("handed in", stored)?;
+        self.troubles.record_result("handed in", stored)?;
         let told = self.tell_of_mail(queue);
-        self.troubles.note("panes", told)?;
+        self.troubles.record_result("panes", told)?;
         let ended = self.end_what_was_seen(queue);
-        self.troubles.note("ends", ended)?;
+        self.troubles.record_result("ends", ended)?;
         let kept = self.look_at_leases(now, queue);
-        self.troubles.note("leases", kept)?;
+        self.troubles.record_result("leases", kept)?;
         if now >= self.next_letters && !queue.is_limited() {
             self.next_letters = now + SCAN_INTERVAL;
-            self.troubles.note("dead letters", tell_senders(&**queue))?;
+            self.troubles.record_result("dead letters", tell_senders(&**queue))?;
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
             let swept = self.sweep(queue);
-            self.troubles.note("sweep", swept)?;
+            self.troubles.record_result("sweep", swept)?;
         }
         // Limited credentials leave the upkeep of the servers to other hosts.
         if now >= self.next_apart && !queue.is_limited() {
             self.next_apart = now + APART_INTERVAL;
             let apart = queue.set_settled_apart().and_then(|_| queue.keep_reserve());
-            self.troubles.note("settled messages", apart)?;
+            self.troubles.record_result("settled messages", apart)?;
         }
         if now >= self.next_log {
             self.next_log = now + LOG_INTERVAL;
             let exchanged = self.log.exchange(queue);
-            self.troubles.note("event log", exchanged)?;
+            self.troubles.record_result("event log", exchanged)?;
             let told = self.hosts.exchange(now, &self.project, queue);
-            self.troubles.tell("agents", self.hosts.conflict());
-            self.troubles.note("hosts", told)?;
+            self.troubles.record_trouble("agents", self.hosts.conflict());
+            self.troubles.record_result("hosts", told)?;
         }
         let copied = self.look_at_board(now, queue);
-        self.troubles.note("blackboard", copied)?;
+        self.troubles.record_result("blackboard", copied)?;
         let seen = self.see_to_requests(queue);
-        self.troubles.note("requests", seen)?;
+        self.troubles.record_result("requests", seen)?;
         let answered = self.calls.answer(now, queue);
-        self.troubles.note("calls", answered)?;
+        self.troubles.record_result("calls", answered)?;
         let reported = self.report_workload(queue);
-        self.troubles.note("workload", reported)
+        self.troubles.record_result("workload", reported)
     }
 
     /// Tells the loop which messages wait for the agents of this host.
@@ -362,15 +362,15 @@ impl Follower {
                 Ok(ids) => ids,
                 Err(error) => {
                     let place = format!("mailbox {}", entry.mailbox);
-                    self.troubles.note(&place, Err(error))?;
+                    self.troubles.record_result(&place, Err(error))?;
                     continue;
                 }
             };
-            self.troubles.note(&format!("mailbox {}", entry.mailbox), Ok(()))?;
+            self.troubles.record_result(&format!("mailbox {}", entry.mailbox), Ok(()))?;
             if self.waiting.get(&entry.mailbox) != Some(&ids) {
                 self.waiting.insert(entry.mailbox.clone(), ids.clone());
                 // The loop receives no more while the watcher stops.
-                self.waker.wake(Wake::Team(ServerNews::Mail { mailbox: entry.mailbox, ids }));
+                self.waker.wake(LoopWake::Team(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
         Ok(())
@@ -384,7 +384,7 @@ impl Follower {
         }
         self.next_workload = now + WORKLOAD_INTERVAL;
         let (members, _) = self.project.roster().entries()?;
-        self.books.look(&self.project);
+        self.books.refresh_books(&self.project);
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let workload = Workload {
             waits_for: self.requests.waits_for(),
@@ -394,12 +394,12 @@ impl Follower {
         self.has_news = false;
         if workload != self.workload {
             self.workload = workload.clone();
-            self.waker.wake(Wake::Team(ServerNews::Workload(workload)));
+            self.waker.wake(LoopWake::Team(ServerNews::Workload(workload)));
         }
         Ok(())
     }
 
-    fn sighted<T>(&self, look: impl FnOnce(&mut Sighted) -> T) -> T {
+    fn sighted<T>(&self, look: impl FnOnce(&mut SharedObservation) -> T) -> T {
         look(&mut self.sight.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -407,7 +407,7 @@ impl Follower {
         queue.follow_requests()?;
         let now = SystemClock.monotonic();
         for id in queue.changed_requests() {
-            self.requests.look(now, &id, queue, None);
+            self.requests.observe_request(now, &id, queue, None);
         }
         if now >= self.next_scan {
             self.next_scan = now + SCAN_INTERVAL;
@@ -439,7 +439,7 @@ impl Follower {
                 waiting.push(mailbox);
             }
         }
-        let bridge = Bridge::new(&*self.spool, queue, Name::new(HOLDER)?, Unknown::Create);
+        let bridge = Bridge::new(&*self.spool, queue, Name::new(HOLDER)?, UnknownMailbox::Create);
         let carry = |mailbox: &Name| bridge.carry(mailbox);
         let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
         self.note_carried("directory", &carried);
@@ -465,8 +465,8 @@ impl Follower {
         if queue.is_limited() { Ok(()) } else { queue.sweep_files(keep).map(drop) }
     }
 
-    fn note_carried(&self, from: &str, carried: &Carried) {
-        let Carried { carried, buried, .. } = carried;
+    fn note_carried(&self, from: &str, carried: &BridgeReport) {
+        let BridgeReport { carried, buried, .. } = carried;
         if carried + buried > 0 {
             let data = json!({ "from": from, "carried": carried, "buried": buried });
             self.recorder.record(types::BRIDGE_CARRIED, ACTOR, data);
@@ -494,7 +494,7 @@ impl Follower {
         });
         if condition != self.condition {
             self.condition = condition.clone();
-            self.waker.wake(Wake::Team(ServerNews::Condition(condition)));
+            self.waker.wake(LoopWake::Team(ServerNews::Condition(condition)));
         }
     }
 }

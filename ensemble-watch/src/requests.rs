@@ -23,10 +23,10 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
-    Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
+    Correlated, Decision, Effect, Event, Outcome, Request, RequestTracker,
 };
 use ensemble_core::requests::{
-    DecisionNote, Entry, GateState, Kinds, REQUESTS, RequestStore, Requests,
+    DecisionNote, GateState, Kinds, REQUESTS, RequestEntry, RequestStore, Requests,
 };
 use ensemble_core::watch::WatchError;
 use ensemble_core::{Error, Result};
@@ -38,8 +38,8 @@ use ensemble_team::driver::departure_note;
 use ensemble_team::roster::Roster;
 use serde_json::json;
 
-use crate::authority::Guard;
-use crate::watch_set::{Place, WatchSet};
+use crate::authority::AuthorityGuard;
+use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
@@ -54,14 +54,14 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) trait DecisionHandler: Send {
     /// This request is decided. Called once in a run of the watcher, and again in the next run
     /// while the request is not closed.
-    fn decided(&mut self, entry: &Entry);
+    fn decided(&mut self, entry: &RequestEntry);
 }
 
 /// The requests that are not closed.
 pub(crate) struct RequestWatch {
     dir: PathBuf,
     kinds: Kinds,
-    tracker: Tracker,
+    tracker: RequestTracker,
     /// Requests to continue, and when.
     due: BTreeMap<Name, Monotonic>,
     /// Handed over in this run.
@@ -72,7 +72,7 @@ pub(crate) struct RequestWatch {
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
     /// Which agents may ask for a shutdown.
-    authority: Option<Guard>,
+    authority: Option<AuthorityGuard>,
     /// What is noted of a decision as soon as it is seen.
     note: Option<DecisionNote<'static>>,
 }
@@ -82,7 +82,7 @@ impl RequestWatch {
         Self {
             dir: queue.join(REQUESTS),
             kinds,
-            tracker: Tracker::default(),
+            tracker: RequestTracker::default(),
             due: BTreeMap::new(),
             handed_over: BTreeSet::new(),
             closed: HashSet::new(),
@@ -98,7 +98,7 @@ impl RequestWatch {
     /// `leaving` in the roster.
     pub(crate) fn with_project(self, project: &Project) -> Self {
         let note = departure_note(project.roster());
-        Self { authority: Some(Guard::new(project)), note: Some(note), ..self }
+        Self { authority: Some(AuthorityGuard::new(project)), note: Some(note), ..self }
     }
 
     /// Leaves agents that are not in this roster to their own hosts.
@@ -114,7 +114,7 @@ impl RequestWatch {
     pub(crate) fn rewatch(&mut self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
         // A handmade queue may lack the directory, and asking makes it.
         let _ = std::fs::create_dir(&self.dir);
-        watch_set.rewatch(&self.dir, Place::Requests)?;
+        watch_set.rewatch(&self.dir, WatchedPlace::Requests)?;
         let ids = self.tracker.iter().filter_map(|request| Name::new(request.id()).ok());
         ids.for_each(|id| watch(&self.dir, watch_set, &id));
         Ok(())
@@ -143,12 +143,12 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, store, watch_set.as_deref_mut());
+            self.observe_request(now, &id, store, watch_set.as_deref_mut());
         }
     }
 
     /// Looks at one request; a closed one is not looked at again.
-    pub(crate) fn look(
+    pub(crate) fn observe_request(
         &mut self,
         now: Monotonic,
         id: &Name,
@@ -169,7 +169,7 @@ impl RequestWatch {
             Ok(Some(entry)) => {
                 let refused = self.authority.as_ref().and_then(|guard| guard.refuses(&entry));
                 match refused.map(|refused| self.withdraw(&entry, &refused, store)) {
-                    None => self.take(now, &entry, store),
+                    None => self.update_machine(now, &entry, store),
                     Some(Ok(())) => self.forget(id),
                     Some(Err(error)) => tracing::warn!(%error, "cannot withdraw a request"),
                 }
@@ -192,7 +192,7 @@ impl RequestWatch {
     /// Withdraws a request of an agent without authority.
     fn withdraw(
         &self,
-        entry: &Entry,
+        entry: &RequestEntry,
         refused: &NotAuthorized,
         store: &dyn RequestStore,
     ) -> Result<()> {
@@ -205,7 +205,7 @@ impl RequestWatch {
     }
 
     /// Passes the state on disk to the machines.
-    fn take(&mut self, now: Monotonic, entry: &Entry, store: &dyn RequestStore) {
+    fn update_machine(&mut self, now: Monotonic, entry: &RequestEntry, store: &dyn RequestStore) {
         let asked = &entry.request;
         let id = asked.request_id.as_str();
         self.tracker.insert(asked.machine());
@@ -349,7 +349,7 @@ impl RequestWatch {
 
 /// The next scan finds an answer that raises no event.
 fn watch(dir: &Path, watch_set: &mut WatchSet, id: &Name) {
-    let _ = watch_set.watch(&dir.join(id.as_str()), Place::Request(id.clone()));
+    let _ = watch_set.watch(&dir.join(id.as_str()), WatchedPlace::Request(id.clone()));
 }
 
 /// Extends the leases of agents that wait for the review of a plan.
@@ -372,8 +372,8 @@ pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
 #[cfg(test)]
 mod tests {
     use ensemble_core::proto::request::SHUTDOWN;
-    use ensemble_core::requests::Ask;
-    use ensemble_core::spool::{Options, Settings, Spool};
+    use ensemble_core::requests::NewRequest;
+    use ensemble_core::spool::{Settings, Spool, SpoolOptions};
     use ensemble_team::roster::{Member, MemberState};
 
     use super::*;
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn an_agent_that_agrees_by_a_script_is_leaving_as_soon_as_the_decision_is_seen() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
         project.ensure_state().unwrap();
         let name = |text: &str| Name::new(text).unwrap();
@@ -392,12 +392,12 @@ mod tests {
         let member = Member::new(bob.clone(), name("worker"), "shell", SystemClock.wall());
         let roster = project.roster();
         roster.change(&bob, |_| Ok(Some(member))).unwrap();
-        let ask = Ask::new(SHUTDOWN, lead, bob.clone(), "go").with_id("r1");
+        let ask = NewRequest::new(SHUTDOWN, lead, bob.clone(), "go").with_id("r1");
         Requests::new(&spool).ask(ask).unwrap();
         let decision = spool.root().join("requests/r1/decision.yaml");
         std::fs::write(decision, "approve: true\nby: bob\n").unwrap();
         let mut watch = RequestWatch::new(&project.queue, Kinds::default()).with_project(&project);
-        watch.look(SystemClock.monotonic(), &name("r1"), &spool, None);
+        watch.observe_request(SystemClock.monotonic(), &name("r1"), &spool, None);
         assert_eq!(roster.get(&bob).unwrap().unwrap().state, MemberState::Leaving);
     }
 }

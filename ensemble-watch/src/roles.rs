@@ -8,9 +8,9 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
 use ensemble_project::status::ACTOR;
-use ensemble_project::{Config, ConfigDuration};
+use ensemble_project::{ConfigDuration, ProjectConfig};
 use ensemble_team::proto::patience::{
-    CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, Limits, Patience,
+    CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, RolePatience, WaitLimits,
 };
 use serde_json::json;
 
@@ -20,14 +20,14 @@ const READS_A_STEP: u32 = 32;
 const ROUTED_PREFIX: &str = "r-";
 
 /// A waiting role.
-struct Role {
+struct WaitingRole {
     name: &'static str,
-    patience: Patience,
+    patience: RolePatience,
 }
 
 /// An action that is due now.
 #[derive(Default)]
-pub(crate) struct Due {
+pub(crate) struct DueAction {
     /// Dispatch must look for reports itself.
     pub(crate) poll: bool,
     /// A role was not notified in time.
@@ -35,29 +35,29 @@ pub(crate) struct Due {
 }
 
 /// Dispatch and Conductor.
-pub(crate) struct Roles {
-    dispatch: Role,
-    conductor: Role,
+pub(crate) struct WaitingRoles {
+    dispatch: WaitingRole,
+    conductor: WaitingRole,
     /// Number of messages that this step may still read.
     reads: u32,
 }
 
-impl Roles {
-    pub(crate) fn new(config: &Config) -> Self {
+impl WaitingRoles {
+    pub(crate) fn new(config: &ProjectConfig) -> Self {
         let period = |configured: Option<ConfigDuration>, usual: Duration| {
             configured.map_or(usual, Duration::from)
         };
-        let dispatch = Limits {
+        let dispatch = WaitLimits {
             patience: period(config.dispatch_patience, DISPATCH_PATIENCE),
-            ..Limits::dispatch()
+            ..WaitLimits::dispatch()
         };
-        let conductor = Limits {
+        let conductor = WaitLimits {
             patience: period(config.conductor_patience, CONDUCTOR_PATIENCE),
-            ..Limits::conductor()
+            ..WaitLimits::conductor()
         };
         Self {
-            dispatch: Role { name: "dispatch", patience: Patience::new(dispatch) },
-            conductor: Role { name: "conductor", patience: Patience::new(conductor) },
+            dispatch: WaitingRole { name: "dispatch", patience: RolePatience::new(dispatch) },
+            conductor: WaitingRole { name: "conductor", patience: RolePatience::new(conductor) },
             reads: READS_A_STEP,
         }
     }
@@ -97,9 +97,9 @@ impl Roles {
     }
 
     /// Lets time pass.
-    pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) -> Due {
+    pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) -> DueAction {
         self.reads = READS_A_STEP;
-        let mut due = Due::default();
+        let mut due = DueAction::default();
         for role in [&mut self.dispatch, &mut self.conductor] {
             role.patience.handle_timeout(now);
             while let Some(effect) = role.patience.poll_effect() {
@@ -128,7 +128,7 @@ impl Roles {
 
     /// The waiting roles and their remaining time, for `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |role: &Role| {
+        let row = |role: &WaitingRole| {
             let left = role.patience.poll_timeout().map(|at| at.since(now).as_secs());
             json!({
                 "role": role.name, "waits": left.is_some(), "deadline_in_seconds": left,

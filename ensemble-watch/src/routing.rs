@@ -8,13 +8,13 @@
 
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::ack_signer;
-use ensemble_core::dropbox::{AckedLease, CompleteFile, Entry, Ledger, Routes, UnfitFile};
+use ensemble_core::dropbox::{AckedLease, CompleteFile, Ledger, LedgerEntry, Routes, UnfitFile};
 use ensemble_core::env::Lease;
-use ensemble_core::message::{Envelope, Name, Purpose};
-use ensemble_core::spool::{Found, Spool, State, Unsynced};
+use ensemble_core::message::{Envelope, MessagePurpose, Name};
+use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
 
-use crate::judge::Judge;
+use crate::judge::ReportJudge;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
@@ -23,11 +23,11 @@ const ACK_BOX: &str = "ack";
 
 /// What is to be done with one file.
 #[derive(Debug)]
-pub(crate) enum Plan {
+pub(crate) enum RoutingPlan {
     /// Publish its messages, then enter the version into the ledger.
-    Publish(Routed),
+    Publish(RoutedFile),
     /// It says that its writer has read a task.
-    Ack { file: CompleteFile, entry: Entry, task: String },
+    Ack { file: CompleteFile, entry: LedgerEntry, task: String },
     /// No route matches it: no message is sent.
     Unmatched { file: CompleteFile },
     /// Its route leads to an impossible name.
@@ -41,9 +41,9 @@ pub(crate) enum Plan {
 
 /// A file and the messages that it becomes.
 #[derive(Debug)]
-pub(crate) struct Routed {
+pub(crate) struct RoutedFile {
     file: CompleteFile,
-    entry: Entry,
+    entry: LedgerEntry,
     envelopes: Vec<Envelope>,
 }
 
@@ -51,25 +51,25 @@ pub(crate) struct Routed {
 /// routed before.
 pub(crate) fn plan(
     mut file: CompleteFile,
-    again: Option<Entry>,
+    again: Option<LedgerEntry>,
     routes: &Routes,
     ledger: &Ledger,
     spool: &Spool,
-    judge: &Judge,
-) -> Plan {
+    judge: &ReportJudge,
+) -> RoutingPlan {
     let path = file.path();
     let entry = again.or_else(|| ledger.next_version(&path, &file.stat, &file.content));
-    let Some(entry) = entry else { return Plan::Known };
+    let Some(entry) = entry else { return RoutingPlan::Known };
     if &*file.box_name == ACK_BOX {
         return match file.file.strip_suffix(".ack").map(str::to_owned) {
-            Some(task) => Plan::Ack { file, entry, task },
-            None => Plan::Unmatched { file },
+            Some(task) => RoutingPlan::Ack { file, entry, task },
+            None => RoutingPlan::Unmatched { file },
         };
     }
     let destination = match routes.destination(&path) {
         Ok(Some(destination)) => destination,
-        Ok(None) => return Plan::Unmatched { file },
-        Err(error) => return Plan::Impossible { file, error },
+        Ok(None) => return RoutingPlan::Unmatched { file },
+        Err(error) => return RoutingPlan::Impossible { file, error },
     };
     file.kind = Some(destination.kind.clone());
     if let Some(error) = judge.unfit(&file, &destination.kind) {
@@ -77,52 +77,56 @@ pub(crate) fn plan(
         return broken(file, error, may_grow);
     }
     if let Err(error) = file.find_signer(spool) {
-        return Plan::Impossible { file, error };
+        return RoutingPlan::Impossible { file, error };
     }
     let author = file.author();
     match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
         Ok(None | Some(None)) => {}
         Ok(Some(Some(error))) => return broken(file, error, false),
-        Err(error) => return Plan::Impossible { file, error },
+        Err(error) => return RoutingPlan::Impossible { file, error },
     }
     let mut envelopes = Vec::with_capacity(destination.to.len());
     let (kind, stem) = (Some(&destination.kind), destination.stem.as_deref());
     for to in &destination.to {
         match file.to_envelope(&entry, to.clone(), kind, stem, spool) {
             Ok(envelope) => envelopes.push(envelope),
-            Err(error) => return Plan::Impossible { file, error },
+            Err(error) => return RoutingPlan::Impossible { file, error },
         }
     }
-    Plan::Publish(Routed { file, entry, envelopes })
+    RoutingPlan::Publish(RoutedFile { file, entry, envelopes })
 }
 
-fn broken(file: CompleteFile, error: String, may_grow: bool) -> Plan {
-    Plan::Broken { unfit: file.into_unfit(error), may_grow }
+fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {
+    RoutingPlan::Broken { unfit: file.into_unfit(error), may_grow }
 }
 
 /// Files whose messages are stored but not yet in the ledger.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Batch {
-    pub(crate) unsynced: Vec<Unsynced>,
+pub(crate) struct RoutedBatch {
+    pub(crate) unsynced: Vec<UnsyncedMessages>,
     /// What was stored: mailbox, id, source, task.
     pub(crate) stored: Vec<Envelope>,
     /// What could not be published, with its error, to be tried again.
     pub(crate) failed: Vec<(CompleteFile, Error)>,
     /// The files that were routed, with their fields and their lines for the ledger.
-    pub(crate) routed: Vec<(CompleteFile, Entry)>,
+    pub(crate) routed: Vec<(CompleteFile, LedgerEntry)>,
 }
 
 /// Publishes what was planned. A file of which any recipient fails is tried again as a whole.
-pub(crate) fn publish(plans: Vec<Routed>, spool: &Spool) -> Batch {
-    let mut batch =
-        Batch { unsynced: Vec::new(), stored: Vec::new(), failed: Vec::new(), routed: Vec::new() };
-    for Routed { file, entry, envelopes } in plans {
+pub(crate) fn publish(plans: Vec<RoutedFile>, spool: &Spool) -> RoutedBatch {
+    let mut batch = RoutedBatch {
+        unsynced: Vec::new(),
+        stored: Vec::new(),
+        failed: Vec::new(),
+        routed: Vec::new(),
+    };
+    for RoutedFile { file, entry, envelopes } in plans {
         let (unsynced, failed) = spool.publish_unsynced(&envelopes);
         let stored = envelopes.iter().zip(unsynced.outcomes());
         batch.stored.extend(
             stored
-                .filter(|(_, o)| **o == ensemble_core::env::Published::Stored)
+                .filter(|(_, o)| **o == ensemble_core::env::PublishOutcome::Stored)
                 .map(|(e, _)| e.clone()),
         );
         batch.unsynced.push(unsynced);
@@ -136,8 +140,8 @@ pub(crate) fn publish(plans: Vec<Routed>, spool: &Spool) -> Batch {
 
 /// Makes a batch safe and enters into the ledger what has had its effects.
 pub(crate) fn commit(
-    unsynced: Vec<Unsynced>,
-    entries: Vec<Entry>,
+    unsynced: Vec<UnsyncedMessages>,
+    entries: Vec<LedgerEntry>,
     ledger: &mut Ledger,
 ) -> Result<()> {
     for unsynced in unsynced {
@@ -209,7 +213,7 @@ fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Fo
     let mut held = None;
     for found in queue.unfinished(mailbox, ACK_SEARCH_MAX)? {
         let is_it = queue.peek(mailbox, &found.id).is_ok_and(|envelope| {
-            envelope.task_id.as_deref() == Some(task) && envelope.purpose() == Purpose::Work
+            envelope.task_id.as_deref() == Some(task) && envelope.purpose() == MessagePurpose::Work
         });
         match found.state {
             State::Queued { .. } if is_it => return Ok(Some(found)),

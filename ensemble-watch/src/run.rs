@@ -18,13 +18,13 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::AlertThread;
-use crate::departures::Departures;
+use crate::departures::DepartureThreads;
 use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
-use crate::remote::Follower;
+use crate::remote::ServerFollower;
 use crate::servers::SharedSight;
 use crate::status_file::note_start;
-use crate::wakes::{Wake, Waker, Wakes, wakes};
+use crate::wakes::{LoopWake, LoopWaker, LoopWakes, wakes};
 
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub const USED_EVERY: Duration = Duration::from_secs(1);
 /// Ends a running watcher from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
-    waker: Waker,
+    waker: LoopWaker,
     stopped: Arc<AtomicBool>,
 }
 
@@ -47,7 +47,7 @@ impl Stopper {
     /// Lets the watcher finish its step and stop, however many wake-ups stand in line.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        self.waker.wake(Wake::Stop);
+        self.waker.wake(LoopWake::Stop);
     }
 }
 
@@ -75,7 +75,7 @@ pub enum WatcherEnd {
 /// ```
 pub struct Watcher {
     engine: Engine,
-    wakes: Wakes,
+    wakes: LoopWakes,
     stopper: Stopper,
     log: Arc<EventLog>,
     alerts: Option<AlertThread>,
@@ -93,7 +93,7 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
+        let lock = acquire_lock(&project.watch_lock(), LOCK_PATIENCE)?;
         note_start(&project.watch_status(), SystemClock.monotonic());
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
@@ -103,13 +103,13 @@ impl Watcher {
         let (follower, servers) = {
             let (end, ended) = unbounded();
             let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
-            let follower = Follower::new(project, spool, recorder, waker.clone(), ended)?;
+            let follower = ServerFollower::new(project, spool, recorder, waker.clone(), ended)?;
             (follower.map(|follower| follower.with_sight(SharedSight::clone(&sight))), end)
         };
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
         let alerts = AlertThread::start(project, Arc::clone(&spool), Arc::clone(&recorder));
         let store: Arc<_> = Arc::clone(&spool);
-        let departures = Departures::new(project, store, Arc::clone(&recorder));
+        let departures = DepartureThreads::new(project, store, Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, waker.clone())?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
@@ -171,7 +171,7 @@ impl Watcher {
     }
 
     /// Waits for the first wake-up or the next deadline, and takes what else has come by then.
-    fn next_wakes(&mut self) -> Vec<Wake> {
+    fn next_wakes(&mut self) -> Vec<LoopWake> {
         let now = SystemClock.monotonic();
         let longest = self.engine.next_deadline().map(|at| at.since(now));
         let (watch_set, processes) = self.engine.sources();
@@ -180,7 +180,7 @@ impl Watcher {
 }
 
 /// Takes the project's lock, which only another watcher keeps.
-fn take(path: &Path, patience: Duration) -> Result<FileLock> {
+fn acquire_lock(path: &Path, patience: Duration) -> Result<FileLock> {
     let start = Instant::now();
     loop {
         match FileLock::acquire(path, patience) {
@@ -327,7 +327,7 @@ mod tests {
         let path = home.path().join("watch.lock");
         let looks = FileLock::acquire_shared(&path, Duration::ZERO).unwrap();
         std::thread::scope(|scope| {
-            let start = scope.spawn(|| take(&path, SHORT));
+            let start = scope.spawn(|| acquire_lock(&path, SHORT));
             std::thread::sleep(4 * SHORT);
             drop(looks);
             start.join().unwrap().unwrap();
@@ -338,7 +338,7 @@ mod tests {
     fn where_a_watcher_runs_no_other_starts() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("watch.lock");
-        let _watcher = take(&path, SHORT).unwrap();
-        assert!(matches!(take(&path, SHORT), Err(Error::Locked { .. })));
+        let _watcher = acquire_lock(&path, SHORT).unwrap();
+        assert!(matches!(acquire_lock(&path, SHORT), Err(Error::Locked { .. })));
     }
 }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
-use ensemble_tmux::tmux::{PaneCursor, Server};
+use ensemble_tmux::tmux::{PaneCursor, TmuxServer};
 
 /// How often a server is asked. A person is to know of a prompt within 2 s.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -23,20 +23,20 @@ const QUIET_ANSWERS: u32 = 3;
 
 /// The screens of the agents on one server.
 #[derive(Debug)]
-pub(crate) struct Screens {
+pub(crate) struct ServerScreens {
     /// By pane.
-    agents: HashMap<String, Seen>,
+    agents: HashMap<String, SeenScreen>,
     next: Instant,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenScreen {
     agent: Name,
     /// The last answer, and how many before it told of no output since.
     last: Option<(PaneCursor, u32)>,
 }
 
-impl Screens {
+impl ServerScreens {
     pub(crate) fn new(now: Instant) -> Self {
         Self { agents: HashMap::new(), next: now }
     }
@@ -46,7 +46,7 @@ impl Screens {
         self.agents
             .entry(pane.to_owned())
             .and_modify(|seen| seen.agent.clone_from(agent))
-            .or_insert_with(|| Seen { agent: agent.clone(), last: None });
+            .or_insert_with(|| SeenScreen { agent: agent.clone(), last: None });
     }
 
     /// When the next question is due; `None` while there is no agent.
@@ -55,7 +55,7 @@ impl Screens {
     }
 
     /// Asks, if it is time. Returns the agents whose screens have changed.
-    pub(crate) fn ask(&mut self, now: Instant, server: &Server) -> Vec<Name> {
+    pub(crate) fn ask(&mut self, now: Instant, server: &TmuxServer) -> Vec<Name> {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
@@ -79,7 +79,7 @@ impl Screens {
         self.agents.retain(|pane, _| now.contains_key(pane));
         let mut changed = Vec::new();
         for (pane, seen) in &mut self.agents {
-            if now.remove(pane).is_some_and(|cursor| seen.take(cursor)) {
+            if now.remove(pane).is_some_and(|cursor| seen.update_cursor(cursor)) {
                 changed.push(seen.agent.clone());
             }
         }
@@ -87,9 +87,9 @@ impl Screens {
     }
 }
 
-impl Seen {
+impl SeenScreen {
     /// Whether the screen is another one, as far as this answer tells. The first tells nothing.
-    fn take(&mut self, cursor: PaneCursor) -> bool {
+    fn update_cursor(&mut self, cursor: PaneCursor) -> bool {
         let Some((last, quiet)) = self.last.take() else {
             self.last = Some((cursor, 0));
             return false;
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_moved_cursor_and_the_ends_of_output_are_changes_and_a_spinner_is_none() {
         let agent = Name::new("w1").unwrap();
-        let mut screens = Screens::new(Instant::now());
+        let mut screens = ServerScreens::new(Instant::now());
         screens.follow("%1", &agent);
         let mut tells = |activity, at: &str| {
             let changed = screens.changed(vec![cursor("%1", activity, at), cursor("%2", 0, at)]);
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_pane_that_is_gone_is_forgotten() {
         let now = Instant::now();
-        let mut screens = Screens::new(now);
+        let mut screens = ServerScreens::new(now);
         assert_eq!(screens.due(), None);
         screens.follow("%1", &Name::new("w1").unwrap());
         assert_eq!(screens.due(), Some(now));

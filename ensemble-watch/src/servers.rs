@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_project::workload::Workload;
-use ensemble_team::board::Condition;
+use ensemble_team::board::AlarmCondition;
 use serde_json::Value;
 
-use crate::held_work::{Ended, Working};
+use crate::held_work::{GoneAgent, WorkingAgents};
 
 /// News of the servers, for the loop.
 #[derive(Debug)]
@@ -24,27 +24,27 @@ pub(crate) enum ServerNews {
     /// The state of the connection, for `status`.
     Condition(Value),
     /// An agent has ended with messages in its hands, which are taken back.
-    Gone(Condition),
+    Gone(AlarmCondition),
 }
 
 /// What the loop has seen, for the thread that follows the servers.
 #[derive(Debug, Default)]
-pub(crate) struct Sighted {
+pub(crate) struct SharedObservation {
     /// The members that are gone, with the evidence: the thread expires the requests that they would have
     /// answered.
     pub(crate) absent: BTreeMap<Name, String>,
     /// The agents that are seen working: the thread extends their leases.
-    pub(crate) working: Working,
+    pub(crate) working: WorkingAgents,
     /// Agents that were seen at a usage limit since the thread has looked: it extends their leases once.
     pub(crate) parked: BTreeSet<Name>,
     /// Agents that have ended since the thread has looked: it returns what they hold.
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) ended: Vec<GoneAgent>,
     /// `ack/` files that were read since: the thread receives the messages of their tasks.
     pub(crate) acks: Vec<AckFile>,
     /// Tasks whose reports were routed since and name no author: the thread settles what an `ack/` file has received.
     pub(crate) unsigned: Vec<String>,
     /// Reports that were routed since: the thread settles the messages of their tasks.
-    pub(crate) reports: Vec<Reported>,
+    pub(crate) reports: Vec<EndingReport>,
 }
 
 /// A file by which a worker says that it has read a task.
@@ -56,7 +56,7 @@ pub(crate) struct AckFile {
 
 /// A report that ends a task.
 #[derive(Clone, Debug)]
-pub(crate) struct Reported {
+pub(crate) struct EndingReport {
     pub(crate) task: String,
     pub(crate) author: Name,
     pub(crate) written_at: Timestamp,
@@ -64,4 +64,4 @@ pub(crate) struct Reported {
 }
 
 /// The same, shared by both.
-pub(crate) type SharedSight = Arc<Mutex<Sighted>>;
+pub(crate) type SharedSight = Arc<Mutex<SharedObservation>>;

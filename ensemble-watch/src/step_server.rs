@@ -23,7 +23,7 @@ use ensemble_project::Project;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
-use crate::held_work::{KeptLeases, Working, keep_steps};
+use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
 const ROUND: Duration = Duration::from_millis(250);
@@ -33,14 +33,14 @@ const QUIET: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// An observation of the loop, to act upon.
-enum Order {
-    Keep(Working),
+enum LoopObservation {
+    Keep(WorkingAgents),
     TakeBack(Name),
 }
 
 /// The queues as `status` shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct SeenQueues {
     held: usize,
     /// Why the server cannot be used.
     trouble: Option<String>,
@@ -48,10 +48,10 @@ struct Seen {
 
 /// The loop's end of the thread, which ends with it.
 pub(crate) struct StepServer {
-    orders: Sender<Order>,
-    seen: Arc<Mutex<Seen>>,
+    orders: Sender<LoopObservation>,
+    seen: Arc<Mutex<SeenQueues>>,
     place: String,
-    said: Option<Seen>,
+    said: Option<SeenQueues>,
 }
 
 impl StepServer {
@@ -65,10 +65,10 @@ impl StepServer {
         let store = store.ok()?;
         let place = store.path().display().to_string();
         let (orders, received) = unbounded();
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<SeenQueues>>::default();
         let now = SystemClock.monotonic();
         let file = project.state.join("servers/leases/kept-steps.json");
-        let thread = Thread {
+        let thread = StepThread {
             kept: KeptLeases::open(now, &file, project.config.leases.extend_max()),
             project: project.clone(),
             recorder: Arc::clone(recorder),
@@ -81,12 +81,12 @@ impl StepServer {
         Some(Self { orders, seen, place, said: None })
     }
 
-    pub(crate) fn keep(&self, working: Working) {
-        let _ = self.orders.send(Order::Keep(working));
+    pub(crate) fn extend_leases(&self, working: WorkingAgents) {
+        let _ = self.orders.send(LoopObservation::Keep(working));
     }
 
     pub(crate) fn take_back(&self, agent: &Name) {
-        let _ = self.orders.send(Order::TakeBack(agent.clone()));
+        let _ = self.orders.send(LoopObservation::TakeBack(agent.clone()));
     }
 
     /// Whether the summary has changed.
@@ -96,40 +96,40 @@ impl StepServer {
     }
 
     pub(crate) fn summary(&self) -> Value {
-        let Seen { held, trouble } = self.seen();
+        let SeenQueues { held, trouble } = self.seen();
         json!({ "held": held, "server": self.place, "trouble": trouble })
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> SeenQueues {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-struct Thread {
+struct StepThread {
     project: Project,
     recorder: Arc<dyn Recorder>,
     store: StepStore,
     kept: KeptLeases,
-    orders: Receiver<Order>,
-    seen: Arc<Mutex<Seen>>,
+    orders: Receiver<LoopObservation>,
+    seen: Arc<Mutex<SeenQueues>>,
     next_look: Monotonic,
 }
 
-impl Thread {
+impl StepThread {
     fn run(mut self) {
         loop {
             match self.orders.try_recv() {
                 Ok(order) => {
                     let done = self.carry_out(order);
-                    self.note(done);
+                    self.record_failure(done);
                     continue;
                 }
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {}
             }
-            let done = self.look();
+            let done = self.do_due_work();
             if done.is_err() {
-                self.note(done);
+                self.record_failure(done);
                 // Orders that come meanwhile are carried out afterwards.
                 if self.has_ended_within(RETRY) {
                     return;
@@ -143,7 +143,7 @@ impl Thread {
         match self.orders.recv_timeout(time) {
             Ok(order) => {
                 let done = self.carry_out(order);
-                self.note(done);
+                self.record_failure(done);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -152,7 +152,7 @@ impl Thread {
     }
 
     /// Does what is due, and then listens for a while.
-    fn look(&mut self) -> Result<()> {
+    fn do_due_work(&mut self) -> Result<()> {
         let now = SystemClock.monotonic();
         if now >= self.next_look {
             let observed = self.store.observe()?;
@@ -161,7 +161,7 @@ impl Thread {
             }
             let next = observed.next_in.unwrap_or(LOOK_INTERVAL).clamp(QUIET, LOOK_INTERVAL);
             self.next_look = now + next;
-            let seen = Seen { held: observed.held, trouble: None };
+            let seen = SeenQueues { held: observed.held, trouble: None };
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         }
         let left = self.next_look.since(SystemClock.monotonic());
@@ -177,20 +177,20 @@ impl Thread {
         self.store.post_notices(&*queue).map(drop)
     }
 
-    fn carry_out(&mut self, order: Order) -> Result<()> {
+    fn carry_out(&mut self, order: LoopObservation) -> Result<()> {
         match order {
-            Order::Keep(working) => {
+            LoopObservation::Keep(working) => {
                 let now = SystemClock.monotonic();
                 keep_steps(&self.store, now, &working, &mut self.kept, &*self.recorder);
                 self.kept.remember(now);
                 Ok(())
             }
-            Order::TakeBack(agent) => self.store.take_back(&agent).map(drop),
+            LoopObservation::TakeBack(agent) => self.store.take_back(&agent).map(drop),
         }
     }
 
     /// Says once that the server cannot be used.
-    fn note(&self, done: Result<()>) {
+    fn record_failure(&self, done: Result<()>) {
         let Err(error) = done else { return };
         let why = error.to_string();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

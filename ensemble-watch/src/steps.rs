@@ -25,9 +25,9 @@ use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 use serde_json::{Value, json};
 
-use crate::held_work::{Hands, KeptLeases, Working, keep_steps};
+use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents, keep_steps};
 use crate::step_server::StepServer;
-use crate::watch_set::{Place, WatchSet};
+use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// Delay of the first look after an event: busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
@@ -37,10 +37,10 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The watcher's work on step queues.
-pub(crate) struct Steps {
+pub(crate) struct StepUpkeep {
     path: PathBuf,
     options: StepOptions,
-    open: Option<Open>,
+    open: Option<OpenSteps>,
     /// The file is not a step database; warned once.
     refused: Option<(u64, u64)>,
     next_look: Monotonic,
@@ -50,7 +50,7 @@ pub(crate) struct Steps {
     server: Option<StepServer>,
 }
 
-struct Open {
+struct OpenSteps {
     store: StepStore,
     id: (u64, u64),
     held: usize,
@@ -58,7 +58,7 @@ struct Open {
     pause: Option<Duration>,
 }
 
-impl Steps {
+impl StepUpkeep {
     /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
         let server = StepServer::start(project, &recorder);
@@ -115,16 +115,16 @@ impl Steps {
     }
 
     fn watch(&self, watch_set: &mut WatchSet, log: &Path) {
-        if let Err(error) = watch_set.rewatch_log(log, Place::Steps) {
+        if let Err(error) = watch_set.rewatch_log(log, WatchedPlace::Steps) {
             tracing::warn!(%error, "step queues are checked only every 30 s");
         }
     }
 
-    fn begin(&self, id: (u64, u64)) -> Result<Open> {
+    fn begin(&self, id: (u64, u64)) -> Result<OpenSteps> {
         let store = StepStore::open(&self.path, self.options.clone())?;
         // Reading creates the log, which stays while this connection is open.
         store.queues()?;
-        Ok(Open { store, id, held: 0, pause: None })
+        Ok(OpenSteps { store, id, held: 0, pause: None })
     }
 
     /// Takes back expired steps and sends pending notices. Returns whether the summary changed.
@@ -133,7 +133,7 @@ impl Steps {
             return server.is_news();
         }
         if let Some(open) = self.open.as_mut().filter(|_| now >= self.next_look) {
-            let wait = open.look(spool).unwrap_or_else(|error| {
+            let wait = open.do_due_work(spool).unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot check the step queues");
                 RETRY
             });
@@ -144,15 +144,15 @@ impl Steps {
     }
 
     /// Renews the leases of steps whose holders are seen working.
-    pub(crate) fn keep(
+    pub(crate) fn extend_leases(
         &self,
         now: Monotonic,
-        working: &Working,
+        working: &WorkingAgents,
         kept: &mut KeptLeases,
         recorder: &dyn Recorder,
     ) {
         match (&self.server, &self.open) {
-            (Some(server), _) => server.keep(working.clone()),
+            (Some(server), _) => server.extend_leases(working.clone()),
             (None, Some(open)) => keep_steps(&open.store, now, working, kept, recorder),
             (None, None) => {}
         }
@@ -166,7 +166,7 @@ impl Steps {
     }
 }
 
-impl Hands for Steps {
+impl HoldingSource for StepUpkeep {
     fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
         if let Some(server) = &self.server {
             // What returns is in the log.
@@ -183,9 +183,9 @@ impl Hands for Steps {
     }
 }
 
-impl Open {
+impl OpenSteps {
     /// Time until the next work is due.
-    fn look(&mut self, spool: &Spool) -> Result<Duration> {
+    fn do_due_work(&mut self, spool: &Spool) -> Result<Duration> {
         let observed = self.store.observe()?;
         self.held = observed.held;
         self.store.post_notices(spool)?;

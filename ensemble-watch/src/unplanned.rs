@@ -51,12 +51,12 @@ impl UnplannedTasks {
             return;
         }
         self.next = now + self.interval;
-        if let Err(error) = self.look(spool) {
+        if let Err(error) = self.find_unplanned(spool) {
             tracing::warn!(%error, "cannot compare settled tasks with their plans");
         }
     }
 
-    fn look(&mut self, spool: &Spool) -> Result<()> {
+    fn find_unplanned(&mut self, spool: &Spool) -> Result<()> {
         let Some(oldest_gate) = oldest_file(&spool.root().join("gates"))? else {
             // What is settled before there is a gate has passed none.
             self.mailboxes.clear();

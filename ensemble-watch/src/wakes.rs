@@ -24,7 +24,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::event_queue::EventQueue;
-use crate::processes::{Process, Processes};
+use crate::processes::{WatchedProcess, WatchedProcesses};
 use crate::servers::ServerNews;
 use crate::watch_set::WatchSet;
 
@@ -39,13 +39,13 @@ const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
 /// A reason to step.
 #[derive(Debug)]
-pub(crate) enum Wake {
+pub(crate) enum LoopWake {
     /// A watched directory changed.
     Changed(FsEvent),
     /// A pane task is done.
     PaneResult(PaneResult),
     /// A watched process has ended.
-    Ended(Process),
+    Ended(WatchedProcess),
     /// The thread that follows the team's servers has news.
     Team(ServerNews),
     /// The ladder of a task wants something done.
@@ -88,14 +88,14 @@ pub(crate) struct TypeReport {
 
 /// Wakes the loop, from any thread. Clones wake the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Waker {
-    sender: Sender<Wake>,
+pub(crate) struct LoopWaker {
+    sender: Sender<LoopWake>,
     signal: Arc<OwnedFd>,
 }
 
-impl Waker {
+impl LoopWaker {
     /// Sends a reason to step. The loop takes none any more while the watcher stops.
-    pub(crate) fn wake(&self, wake: Wake) {
+    pub(crate) fn wake(&self, wake: LoopWake) {
         if self.sender.send(wake).is_ok() {
             // It only fails while it is readable already.
             let _ = rustix::io::write(&*self.signal, &1u64.to_ne_bytes());
@@ -105,8 +105,8 @@ impl Waker {
 
 /// The loop's end.
 #[derive(Debug)]
-pub(crate) struct Wakes {
-    receiver: Receiver<Wake>,
+pub(crate) struct LoopWakes {
+    receiver: Receiver<LoopWake>,
     signal: Arc<OwnedFd>,
     events: EventQueue,
 }
@@ -115,33 +115,34 @@ pub(crate) struct Wakes {
 ///
 /// # Errors
 /// The system has no descriptor left.
-pub(crate) fn wakes() -> Result<(Waker, Wakes)> {
+pub(crate) fn wakes() -> Result<(LoopWaker, LoopWakes)> {
     let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
         let path = "this process".into();
         Error::Io { operation: "make an eventfd for the threads of", path, source: error.into() }
     })?;
     let (sender, receiver) = unbounded();
     let signal = Arc::new(signal);
-    let waker = Waker { sender, signal: Arc::clone(&signal) };
-    Ok((waker, Wakes { receiver, signal, events: EventQueue::default() }))
+    let waker = LoopWaker { sender, signal: Arc::clone(&signal) };
+    Ok((waker, LoopWakes { receiver, signal, events: EventQueue::default() }))
 }
 
-impl Wakes {
+impl LoopWakes {
     /// Waits until there is a reason to step, for at most `longest` (without a limit for `None`).
     /// Returns what has come by then, messages of other threads first.
     pub(crate) fn next(
         &mut self,
         watch_set: &mut WatchSet,
-        processes: &mut Processes,
+        processes: &mut WatchedProcesses,
         longest: Option<Duration>,
-    ) -> Vec<Wake> {
+    ) -> Vec<LoopWake> {
         let began = Instant::now();
         loop {
             let mut wakes = self.received();
             self.read(watch_set);
-            wakes.extend(processes.take_ended().into_iter().map(Wake::Ended));
+            wakes.extend(processes.take_ended().into_iter().map(LoopWake::Ended));
             let room = WAKES_A_STEP.saturating_sub(wakes.len());
-            wakes.extend(std::iter::from_fn(|| self.events.pop()).take(room).map(Wake::Changed));
+            wakes
+                .extend(std::iter::from_fn(|| self.events.pop()).take(room).map(LoopWake::Changed));
             let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
@@ -161,7 +162,7 @@ impl Wakes {
             if self.events.len() >= EVENTS_KEPT_MAX {
                 return;
             }
-            let (events, may_have_more) = watch_set.take();
+            let (events, may_have_more) = watch_set.take_events();
             events.into_iter().for_each(|event| self.events.push(event));
             if !may_have_more {
                 return;
@@ -169,7 +170,7 @@ impl Wakes {
         }
     }
 
-    fn received(&self) -> Vec<Wake> {
+    fn received(&self) -> Vec<LoopWake> {
         // Reset before the channel is emptied: a message that comes in between wakes the loop again.
         match rustix::io::read(&*self.signal, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -178,7 +179,7 @@ impl Wakes {
         self.receiver.try_iter().take(WAKES_A_STEP).collect()
     }
 
-    fn sleep(&self, watch_set: &WatchSet, processes: &Processes, longest: Option<Duration>) {
+    fn sleep(&self, watch_set: &WatchSet, processes: &WatchedProcesses, longest: Option<Duration>) {
         let own = [self.signal.as_fd()].into_iter().chain(watch_set.source());
         let sources: Vec<_> = own.chain(processes.sources()).collect();
         if let Err(error) = sleep_until_any(&sources, longest) {

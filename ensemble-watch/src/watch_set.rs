@@ -28,7 +28,7 @@ use ensemble_core::watch::{FsEvent, FsWatcher, WatchError};
 
 /// See the table at the top of this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WatchedPlace {
     Mailboxes,
     Mailbox(Name),
     /// The name of the drop box.
@@ -48,8 +48,8 @@ pub(crate) enum Place {
 pub(crate) struct WatchSet {
     /// Missing while nothing can be watched.
     fs_watcher: Option<FsWatcher>,
-    directories: HashMap<PathBuf, Place>,
-    files: HashMap<PathBuf, Place>,
+    directories: HashMap<PathBuf, WatchedPlace>,
+    files: HashMap<PathBuf, WatchedPlace>,
     /// Directories in which only `files` count.
     shared: Vec<PathBuf>,
 }
@@ -68,7 +68,7 @@ impl WatchSet {
     }
 
     /// Watches a directory, which must exist. Does nothing while nothing can be watched.
-    pub(crate) fn watch(&mut self, dir: &Path, place: Place) -> Result<(), WatchError> {
+    pub(crate) fn watch(&mut self, dir: &Path, place: WatchedPlace) -> Result<(), WatchError> {
         let Some(fs_watcher) = &mut self.fs_watcher else { return Ok(()) };
         fs_watcher.watch(dir)?;
         self.directories.insert(dir.to_owned(), place);
@@ -76,7 +76,7 @@ impl WatchSet {
     }
 
     /// As [`WatchSet::watch`], also if the path leads to another directory than before.
-    pub(crate) fn rewatch(&mut self, dir: &Path, place: Place) -> Result<(), WatchError> {
+    pub(crate) fn rewatch(&mut self, dir: &Path, place: WatchedPlace) -> Result<(), WatchError> {
         self.unwatch(dir);
         self.watch(dir, place)
     }
@@ -94,7 +94,7 @@ impl WatchSet {
         &mut self,
         dir: &Path,
         names: &[&str],
-        place: &Place,
+        place: &WatchedPlace,
     ) -> Result<(), WatchError> {
         self.files.extend(names.iter().map(|name| (dir.join(name), place.clone())));
         self.shared.push(dir.to_owned());
@@ -105,7 +105,11 @@ impl WatchSet {
     }
 
     /// Watches the log of a database, also if the path leads to another file than before.
-    pub(crate) fn rewatch_log(&mut self, log: &Path, place: Place) -> Result<(), WatchError> {
+    pub(crate) fn rewatch_log(
+        &mut self,
+        log: &Path,
+        place: WatchedPlace,
+    ) -> Result<(), WatchError> {
         let Some(fs_watcher) = &mut self.fs_watcher else { return Ok(()) };
         self.files.insert(log.to_owned(), place);
         fs_watcher.unwatch(log);
@@ -118,19 +122,19 @@ impl WatchSet {
     }
 
     /// The place of a directory, other than those of single files.
-    pub(crate) fn directory(&self, dir: &Path) -> Option<&Place> {
+    pub(crate) fn directory(&self, dir: &Path) -> Option<&WatchedPlace> {
         self.directories.get(dir)
     }
 
     /// The place of a file in a directory.
-    pub(crate) fn place(&self, dir: &Path, file: &str) -> Option<&Place> {
+    pub(crate) fn place(&self, dir: &Path, file: &str) -> Option<&WatchedPlace> {
         self.directory(dir).or_else(|| self.files.get(&dir.join(file)))
     }
 
     /// Returns some of the pending events, without waiting; `true` if there may be more.
-    pub(crate) fn take(&mut self) -> (Vec<FsEvent>, bool) {
+    pub(crate) fn take_events(&mut self) -> (Vec<FsEvent>, bool) {
         let Some(fs_watcher) = &mut self.fs_watcher else { return (Vec::new(), false) };
-        let mut events = fs_watcher.take();
+        let mut events = fs_watcher.take_events();
         let may_have_more = !matches!(events.last(), None | Some(FsEvent::Failed { .. }));
         if events.iter().any(|event| matches!(event, FsEvent::Replaced { .. })) {
             self.directories.retain(|dir, _| fs_watcher.is_watched(dir));
@@ -150,7 +154,7 @@ impl WatchSet {
         }
     }
 
-    /// Readable when [`WatchSet::take`] has an event.
+    /// Readable when [`WatchSet::take_events`] has an event.
     pub(crate) fn source(&self) -> Option<BorrowedFd<'_>> {
         self.fs_watcher.as_ref().map(|fs_watcher| fs_watcher.as_fd())
     }
@@ -177,7 +181,7 @@ mod tests {
 
     fn next(watch_set: &mut WatchSet) -> FsEvent {
         loop {
-            let (events, _) = watch_set.take();
+            let (events, _) = watch_set.take_events();
             if let Some(event) = events.into_iter().next() {
                 return event;
             }
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn an_event_has_the_place_of_its_directory_or_of_its_file() {
         let home = tempfile::tempdir().unwrap();
-        let mailbox = Place::Mailbox(Name::new("worker-1").unwrap());
+        let mailbox = WatchedPlace::Mailbox(Name::new("worker-1").unwrap());
         let (new, state) = (home.path().join("new"), home.path().join("state"));
         std::fs::create_dir(&new).unwrap();
         std::fs::create_dir(&state).unwrap();
@@ -199,13 +203,13 @@ mod tests {
             return;
         }
         watch_set.watch(&new, mailbox.clone()).unwrap();
-        watch_set.watch_files(&state, &["PAUSE"], &Place::Board).unwrap();
+        watch_set.watch_files(&state, &["PAUSE"], &WatchedPlace::Board).unwrap();
         std::fs::write(state.join("watch.json"), "").unwrap();
         std::fs::write(state.join("PAUSE"), "").unwrap();
         let event = next(&mut watch_set);
         assert!(matches!(&event, FsEvent::Landed { name, .. } if name == "PAUSE"), "{event:?}");
         assert_eq!(watch_set.place(&new, "m.yaml"), Some(&mailbox));
-        assert_eq!(watch_set.place(&state, "PAUSE"), Some(&Place::Board));
+        assert_eq!(watch_set.place(&state, "PAUSE"), Some(&WatchedPlace::Board));
         assert_eq!(watch_set.place(&state, "watch.json"), None);
     }
 
@@ -218,7 +222,7 @@ mod tests {
         if !restarted(&mut watch_set) {
             return;
         }
-        watch_set.watch(&dir, Place::Requests).unwrap();
+        watch_set.watch(&dir, WatchedPlace::Requests).unwrap();
         std::fs::remove_dir(&dir).unwrap();
         assert!(matches!(next(&mut watch_set), FsEvent::Replaced { .. }));
         assert!(!watch_set.has(&dir));

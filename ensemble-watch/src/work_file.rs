@@ -2,7 +2,7 @@
 
 use ensemble_core::dropbox::CompleteFile;
 use ensemble_core::message::Name;
-use ensemble_team::contract::Kind;
+use ensemble_team::contract::ContractKind;
 
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
@@ -16,7 +16,7 @@ pub(crate) trait WorkFile {
     fn reported_task(&self) -> Option<String>;
 
     /// The contract of its content: that of its route's type, otherwise the one that its name promises.
-    fn contract(&self) -> Option<Kind>;
+    fn contract(&self) -> Option<ContractKind>;
 }
 
 impl WorkFile for CompleteFile {
@@ -27,22 +27,23 @@ impl WorkFile for CompleteFile {
 
     fn reported_task(&self) -> Option<String> {
         let by_name = self.file.strip_suffix("-completed.yaml").map(str::to_owned);
-        by_name.or_else(|| self.task_field().filter(|_| self.contract() == Some(Kind::Report)))
+        by_name
+            .or_else(|| self.task_field().filter(|_| self.contract() == Some(ContractKind::Report)))
     }
 
-    fn contract(&self) -> Option<Kind> {
-        self.kind.as_ref().and_then(contract_of).or_else(|| Kind::of(&self.file))
+    fn contract(&self) -> Option<ContractKind> {
+        self.kind.as_ref().and_then(contract_of).or_else(|| ContractKind::of(&self.file))
     }
 }
 
 /// The contract that a route's type stands for.
-pub(crate) fn contract_of(kind: &Name) -> Option<Kind> {
+pub(crate) fn contract_of(kind: &Name) -> Option<ContractKind> {
     match kind.as_str() {
-        "report.completed" => Some(Kind::Report),
-        "report.review" => Some(Kind::Review),
-        "report.summary" => Some(Kind::Summary),
-        "report.escalation" => Some(Kind::Escalation),
-        "task" => Some(Kind::Task),
+        "report.completed" => Some(ContractKind::Report),
+        "report.review" => Some(ContractKind::Review),
+        "report.summary" => Some(ContractKind::Summary),
+        "report.escalation" => Some(ContractKind::Escalation),
+        "task" => Some(ContractKind::Task),
         _ => None,
     }
 }
@@ -51,7 +52,7 @@ pub(crate) fn contract_of(kind: &Name) -> Option<Kind> {
 mod tests {
     use ensemble_core::durable::Dir;
     use ensemble_core::message::fields::agent_of_text;
-    use ensemble_team::contract::{Reading, Report, read_as};
+    use ensemble_team::contract::{Reading, TaskReport, read_as};
 
     use super::*;
 
@@ -77,7 +78,8 @@ mod tests {
             let may_grow = false;
             let file =
                 CompleteFile { box_name, file, stat, content, fields, kind, signer, may_grow };
-            let Ok(Reading::Whole(report)) = read_as::<Report>(text, "t-1-completed.json".as_ref())
+            let Ok(Reading::Whole(report)) =
+                read_as::<TaskReport>(text, "t-1-completed.json".as_ref())
             else {
                 panic!("{text}")
             };

@@ -4,19 +4,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::message::yaml;
-use ensemble_project::Config;
+use ensemble_project::ProjectConfig;
 use ensemble_tmux::provider::Profiles;
 
 /// A parsed configuration round-trips; everything derived from it has an error or a limit.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let path = Path::new("ensemble.yaml");
-    let config = match Config::parse(text, path) {
+    let config = match ProjectConfig::parse(text, path) {
         Ok(config) => config,
         Err(error) => return super::check_error(&error.to_string()),
     };
     let written = yaml::render(&config);
-    let again = Config::parse(&written, path).unwrap_or_else(|e| panic!("{e}\n{written}"));
+    let again = ProjectConfig::parse(&written, path).unwrap_or_else(|e| panic!("{e}\n{written}"));
     assert_eq!(again, config);
     assert!(config.poll_interval() >= Duration::from_secs(1));
     assert!(config.handshake().attempts_max >= 1);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use ensemble_core::message::Name;
 use ensemble_team::contract::{
-    Broken, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
-    read_as, write,
+    BrokenDocument, Contract, ContractKind, EscalationReport, Instruction, Reading, Review,
+    Summary, TaskReport, WorkerTask, read_as, write,
 };
 
 /// Maximum number of problems reported for one file.
@@ -26,13 +26,13 @@ pub fn check(data: &[u8]) {
         }
         return;
     }
-    match Kind::of(name) {
-        Some(Kind::Task) => round_trip::<Task>(name, content),
-        Some(Kind::Report) => round_trip::<Report>(name, content),
-        Some(Kind::Review) => round_trip::<Review>(name, content),
-        Some(Kind::Escalation) => round_trip::<EscalationReport>(name, content),
-        Some(Kind::Summary) => round_trip::<Summary>(name, content),
-        Some(Kind::Instruction) => round_trip::<Instruction>(name, content),
+    match ContractKind::of(name) {
+        Some(ContractKind::Task) => round_trip::<WorkerTask>(name, content),
+        Some(ContractKind::Report) => round_trip::<TaskReport>(name, content),
+        Some(ContractKind::Review) => round_trip::<Review>(name, content),
+        Some(ContractKind::Escalation) => round_trip::<EscalationReport>(name, content),
+        Some(ContractKind::Summary) => round_trip::<Summary>(name, content),
+        Some(ContractKind::Instruction) => round_trip::<Instruction>(name, content),
         None => {}
     }
 }
@@ -41,7 +41,7 @@ fn round_trip<T: Contract + PartialEq + std::fmt::Debug>(name: &str, content: &s
     let document = match read_as::<T>(content, Path::new(name)) {
         Ok(Reading::Whole(document)) => document,
         Ok(Reading::Foreign) => return,
-        Err(Broken { problems, .. }) => {
+        Err(BrokenDocument { problems, .. }) => {
             assert!((1..=PROBLEMS_MAX).contains(&problems.len()));
             return;
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use ensemble_cli::fuzzing::{mcp_calls, mcp_lines};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use serde_json::Value;
 
 /// Maximum number of calls or lines taken from one input.
@@ -40,7 +40,7 @@ pub fn check(data: &[u8]) {
 
 fn project(queue: &Path) -> Spool {
     std::fs::write(queue.with_file_name("ensemble.yaml"), "durability: process\n").expect("config");
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::create(queue, options).expect("a queue");
     for mailbox in ["worker-1", "lead"] {

@@ -11,7 +11,7 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Key, PaneState};
 use ensemble_tmux::fuzzing::matching_rules;
 use ensemble_tmux::provider::{
-    Context, Profiles, Purpose, Zones, diagnose, diagnose_with, objection,
+    DiagnosisContext, Profiles, TypingPurpose, Zones, diagnose, diagnose_with, objection,
 };
 
 /// Parsed once: judging an input takes microseconds.
@@ -33,21 +33,23 @@ pub fn check(data: &[u8]) {
         matches!(state, AgentState::Permission | AgentState::Trust | AgentState::Dialog)
     };
     let shows_dialog = matching_rules(&profile, &pane).iter().any(in_the_way);
-    let nothing = Context::default();
-    let may_nudge = objection(&profile, &pane, &nothing, Purpose::Nudge).is_none();
+    let nothing = DiagnosisContext::default();
+    let may_nudge = objection(&profile, &pane, &nothing, TypingPurpose::Nudge).is_none();
     if is_untouchable || shows_dialog {
         assert_ne!(found.state, AgentState::Ready, "{found:#?}");
         assert!(found.deferral.is_some() && !may_nudge, "{found:#?}");
         let nudge = profile.program().nudge_text(&"worker-1".parse().expect("a name"), 3, false);
-        for purpose in [Purpose::Submit { text: nudge.as_str() }, Purpose::Press(Key::CtrlC)] {
-            let is_pressing = matches!(purpose, Purpose::Press(_));
+        for purpose in
+            [TypingPurpose::Submit { text: nudge.as_str() }, TypingPurpose::Press(Key::CtrlC)]
+        {
+            let is_pressing = matches!(purpose, TypingPurpose::Press(_));
             if is_untouchable || !is_pressing {
                 assert!(objection(&profile, &pane, &nothing, purpose).is_some(), "{purpose:?}");
             }
         }
     }
     if is_untouchable {
-        assert!(objection(&profile, &pane, &nothing, Purpose::Open).is_some());
+        assert!(objection(&profile, &pane, &nothing, TypingPurpose::Open).is_some());
     }
     assert_eq!(found.deferral.is_none(), may_nudge);
     if found.state == AgentState::Ready {
@@ -60,7 +62,8 @@ pub fn check(data: &[u8]) {
     }
     let zones = Zones::utc();
     let time = Some((Timestamp::from_unix_millis(1_768_469_400_000), &zones));
-    let dated = diagnose_with(&profile, &pane, &Context { time, ..Context::default() });
+    let dated =
+        diagnose_with(&profile, &pane, &DiagnosisContext { time, ..DiagnosisContext::default() });
     if shows_dialog || is_untouchable {
         assert_ne!(dated.state, AgentState::Ready, "{dated:#?}");
     }

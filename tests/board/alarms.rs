@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 use ensemble_team::board::{
-    Alarm, AlarmKey, Condition, Control, ControlFile, Graces, LEASE_RAN_OUT, Leased, conditions,
-    stale,
+    ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, BoardLease, ControlFile,
+    LEASE_RAN_OUT, conditions, stale,
 };
 
 use super::*;
 
-fn found(bed: &Bed) -> Vec<Condition> {
-    conditions(&bed.state(), Graces::default())
+fn found(bed: &Bed) -> Vec<AlarmCondition> {
+    conditions(&bed.state(), AlarmGraces::default())
 }
 
 fn keys(bed: &Bed) -> Vec<(Alarm, String, String)> {
-    let key = |Condition { key: AlarmKey { alarm, about, mark }, .. }| (alarm, about, mark);
+    let key = |AlarmCondition { key: AlarmKey { alarm, about, mark }, .. }| (alarm, about, mark);
     found(bed).into_iter().map(key).collect()
 }
 
@@ -60,7 +60,7 @@ fn each_alarm_has_a_board_that_raises_it() {
             "version: 1\ntasks:\n  - id: t\n    {fields}\n    spec_ref: s\n    done_when: d\nagents: {{ann: {{status: IDLE}}}}\n"
         );
         let state = check(&text, Path::new("state.yaml")).unwrap_or_else(|e| panic!("{case}: {e}"));
-        let names: Vec<String> = conditions(&state, Graces::default())
+        let names: Vec<String> = conditions(&state, AlarmGraces::default())
             .iter()
             .map(|found| serde_json::json!(found.key.alarm).as_str().unwrap().to_owned())
             .collect();
@@ -76,7 +76,8 @@ fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
     for coder in ["ann", "bob"] {
         let coder = bed.agent(coder, "coder");
         let claim = bed.claim("task-1", &coder);
-        let lease = Leased::Claim { task: name("task-1"), by: coder.by, epoch: claim.holder.epoch };
+        let lease =
+            BoardLease::Claim { task: name("task-1"), by: coder.by, epoch: claim.holder.epoch };
         bed.change(|board| board.expire(&lease, 0));
         let expired = found(&bed);
         assert_eq!(expired.len(), 1, "{expired:?}");
@@ -151,7 +152,7 @@ fn a_blocked_task_tells_how_many_wait_for_it() {
 #[test]
 fn control_files_are_stale_in_stages() {
     let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let file = |file| Control::parse(file, "2026-01-01T00:00:00Z\n", since);
+    let file = |file| ActiveControl::parse(file, "2026-01-01T00:00:00Z\n", since);
     let all = ControlFile::ALL.map(file);
     let at = |minutes: u64| {
         let now = since.plus(Duration::from_secs(60 * minutes));

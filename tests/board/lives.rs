@@ -10,9 +10,9 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
 use ensemble_core::sim::SimClock;
-use ensemble_team::board::{Leased, NewTask, Status, scan, write_beat};
+use ensemble_team::board::{BoardLease, NewTask, TaskStatus, scan, write_beat};
 use ensemble_team::driver::BoardLeases;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 
 use super::{Bed, name};
 
@@ -49,7 +49,7 @@ fn expires_after(
         if half_minute % 2 == 0 && half_minute / 2 <= renewals {
             renew(bed, "bob", wall(half_minute), lease);
         }
-        let taken = leases.look(&clock, &NullRecorder).unwrap();
+        let taken = leases.expire_leases(&clock, &NullRecorder).unwrap();
         if !taken.is_empty() {
             assert_eq!(taken[0].by().as_str(), "bob");
             return half_minute / 2;
@@ -68,7 +68,7 @@ fn an_agent_keeps_its_lease_by_its_stamps_on_the_board() {
     let now = Timestamp::now();
     let minutes = expires_after(&bed, 20, LEASE, |at| now.plus(Duration::from_secs(30 * at)));
     assert_eq!(minutes, 25, "20 minutes of renewals, and one lease of 5");
-    assert_eq!(bed.status("task-1"), Status::Unclaimed);
+    assert_eq!(bed.status("task-1"), TaskStatus::Unclaimed);
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn the_times_of_stamps_decide_nothing_but_their_change_does() {
 }
 
 /// The sequence of an agent's registration.
-fn sequence(bed: &Bed, agent: &Holder) -> u64 {
+fn sequence(bed: &Bed, agent: &TaskHolder) -> u64 {
     let directory = bed.board.path().parent().unwrap();
-    let wanted = Leased::Agent { by: agent.by.clone(), epoch: agent.epoch };
+    let wanted = BoardLease::Agent { by: agent.by.clone(), epoch: agent.epoch };
     let seen = scan(&bed.state(), directory).unwrap();
     let of = |event| match event {
         Event::Seen { key, sequence, .. } if key == wanted => Some(sequence),
@@ -99,7 +99,7 @@ fn sequence(bed: &Bed, agent: &Holder) -> u64 {
 }
 
 /// Beats, as of some time ago or in the future.
-fn beat(bed: &Bed, agent: &Holder, sequence: u64, at: SystemTime) -> Timestamp {
+fn beat(bed: &Bed, agent: &TaskHolder, sequence: u64, at: SystemTime) -> Timestamp {
     let directory = bed.board.path().parent().unwrap();
     write_beat(directory, agent, sequence, LEASE).unwrap();
     let file = directory.join("leases").join(format!("{}@{}.beat", agent.by, agent.epoch));
@@ -152,17 +152,17 @@ fn an_observer_shows_beats_before_a_written_lease_passes() {
     let mut leases = BoardLeases::new(bed.board.clone(), "observer", &clock);
     let beaten = beat(&bed, &bob, 1, SystemTime::now() + Duration::from_secs(200));
     for _ in 0..=7 {
-        leases.look(&clock, &NullRecorder).unwrap();
+        leases.expire_leases(&clock, &NullRecorder).unwrap();
         assert_eq!(bed.state().agents[&bob.by].lease_expires, Some(written), "it is not due yet");
         clock.advance(
             Duration::from_secs(30).min(leases.next_timeout().unwrap().since(clock.boottime())),
         );
     }
-    leases.look(&clock, &NullRecorder).unwrap();
+    leases.expire_leases(&clock, &NullRecorder).unwrap();
     assert_eq!(bed.state().agents[&bob.by].lease_expires, Some(beaten.plus(LEASE)));
     assert!(clock.wall() < written, "before it passes");
     let revision = bed.state().revision;
-    leases.look(&clock, &NullRecorder).unwrap();
+    leases.expire_leases(&clock, &NullRecorder).unwrap();
     assert_eq!(bed.state().revision, revision, "there is nothing more to show");
 }
 
@@ -194,7 +194,9 @@ fn fields_of_other_programs_survive_the_lease_of_their_agent() {
     bed.agent("ann", "coder");
     let text = bed.text().replace("  bob:\n", "  bob:\n    mood: calm\n    pets: [cat, dog]\n");
     fs::write(bed.board.path(), text).unwrap();
-    bed.change(|board| board.expire(&Leased::Agent { by: bob.by.clone(), epoch: bob.epoch }, 0));
+    bed.change(|board| {
+        board.expire(&BoardLease::Agent { by: bob.by.clone(), epoch: bob.epoch }, 0)
+    });
     let left = bed.text();
     assert!(left.contains("former_agents:"), "{left}");
     let again = bed.agent("bob", "coder");

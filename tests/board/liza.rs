@@ -16,7 +16,7 @@ fn it_is_read_with_its_drifted_names() {
     assert!(bed.board.path().ends_with(".liza/state.yaml"));
     let state = bed.state();
     let task = |id: &str| state.task(&name(id)).unwrap();
-    assert_eq!(task("task-3").status, Status::Unclaimed, "READY is UNCLAIMED");
+    assert_eq!(task("task-3").status, TaskStatus::Unclaimed, "READY is UNCLAIMED");
     assert_eq!(task("task-1").history[2].event, "ready_for_review");
     assert_eq!(task("task-1").review_commit.as_deref(), Some("1234567"));
     assert_eq!(task("task-2").base_commit.as_deref(), Some("0012345"));
@@ -58,7 +58,7 @@ fn a_rejected_task_is_kept_by_its_coder_and_begun_anew_by_another() {
     let plan = bed.plan("task-2", &other).unwrap();
     assert!(!plan.keeps_worktree);
     // The coder of the file was registered by a script that knows no epochs.
-    let own = Holder { by: name("coder-1"), epoch: 0 };
+    let own = TaskHolder { by: name("coder-1"), epoch: 0 };
     assert!(bed.plan("task-2", &own).unwrap().keeps_worktree);
     let busy = bed.plan("task-3", &own).unwrap_err().to_string();
     assert!(busy.contains("it already has task `task-2` (REJECTED)"), "{busy}");

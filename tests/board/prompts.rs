@@ -4,8 +4,8 @@
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::Timestamp;
 use ensemble_team::board::BoardError;
-use ensemble_team::board::prompt::{CODER, Found, Prompts, Role};
-use ensemble_team::board::{Control, ControlFile, NewDiscovery, NewHandoff, wake};
+use ensemble_team::board::prompt::{BoardRole, CODER, DocumentMatch, PromptBuilder};
+use ensemble_team::board::{ActiveControl, ControlFile, NewDiscovery, NewHandoff, wake};
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn same(bed: &Bed, file: &str, text: &str) {
 }
 
 fn coder(bed: &Bed, id: &str) -> String {
-    Prompts::of(&bed.board).coder(&bed.state(), &name(id)).unwrap().text
+    PromptBuilder::of(&bed.board).coder(&bed.state(), &name(id)).unwrap().text
 }
 
 #[test]
@@ -75,15 +75,15 @@ fn a_coder_is_told_its_task() {
     let bed = bed();
     let ann = bed.agent("ann", "coder");
     bed.claim("task-3", &ann);
-    let brief = Prompts::of(&bed.board).coder(&bed.state(), &name("task-3")).unwrap();
+    let brief = PromptBuilder::of(&bed.board).coder(&bed.state(), &name("task-3")).unwrap();
     same(&bed, "coder.txt", &brief.text);
     let found: Vec<_> = brief.documents.iter().map(|d| (d.place.as_str(), d.found)).collect();
     assert_eq!(
         found[1],
-        ("specs/architecture/roles.md#coder", Found::Section { first: 6, last: 7 })
+        ("specs/architecture/roles.md#coder", DocumentMatch::Section { first: 6, last: 7 })
     );
-    assert_eq!(found[3], ("specs/protocols/worktree-management.md", Found::Nothing));
-    assert_eq!(found[4], ("specs/retry.md#rates", Found::Section { first: 3, last: 4 }));
+    assert_eq!(found[3], ("specs/protocols/worktree-management.md", DocumentMatch::Nothing));
+    assert_eq!(found[4], ("specs/retry.md#rates", DocumentMatch::Section { first: 3, last: 4 }));
     // Texts by people cannot begin a section or reach the terminal.
     assert_eq!(brief.text.matches("\n=== ").count(), 4);
     assert!(!brief.text.contains('\u{1b}'));
@@ -111,7 +111,7 @@ fn a_coder_goes_on_where_another_one_stopped() {
     bed.change(|board| board.unregister(&ann, "context exhausted"));
     bed.claim("task-1", &bob);
     let directory = bed.board.path().parent().unwrap();
-    Control::put(directory, ControlFile::Pause, Noon.wall(), "lunch").unwrap();
+    ActiveControl::put(directory, ControlFile::Pause, Noon.wall(), "lunch").unwrap();
     same(&bed, "coder-resumes.txt", &coder(&bed, "task-1"));
 }
 
@@ -120,7 +120,7 @@ fn a_reviewer_is_told_the_commit_and_its_author() {
     let bed = bed();
     let (ann, rev) = (bed.agent("ann", "coder"), bed.agent("rev", "code-reviewer"));
     let claim = bed.claim("task-3", &ann);
-    let prompts = Prompts::of(&bed.board);
+    let prompts = PromptBuilder::of(&bed.board);
     let early = prompts.reviewer(&bed.state(), &name("task-3")).unwrap_err().to_string();
     assert!(early.contains("it has no reviewer: claim it first"), "{early}");
     bed.change(|board| board.submit(&name("task-3"), &claim.holder, "c1"));
@@ -138,7 +138,7 @@ fn a_planner_is_told_why_it_was_called() {
     let planner = name("planner-1");
     let text = |bed: &Bed| {
         let state = bed.state();
-        Prompts::of(&bed.board).planner(&state, &planner, &wake(&state)).unwrap().text
+        PromptBuilder::of(&bed.board).planner(&state, &planner, &wake(&state)).unwrap().text
     };
     same(&bed, "planner-monitors.txt", &text(&bed));
     let questions = ["Which API?".to_owned(), "Since when?".to_owned()];
@@ -157,7 +157,8 @@ fn a_planner_is_told_why_it_was_called() {
     same(&bed, "planner-called.txt", &text(&bed));
     let empty = Bed::new();
     let state = empty.state();
-    let first = Prompts::of(&empty.board).planner(&state, &planner, &wake(&state)).unwrap().text;
+    let first =
+        PromptBuilder::of(&empty.board).planner(&state, &planner, &wake(&state)).unwrap().text;
     assert!(
         first.contains("=== PLANNING CONTEXT ===\nWAKE TRIGGER: INITIAL_PLANNING\n"),
         "{first}"
@@ -170,9 +171,9 @@ fn a_project_may_have_forms_of_its_own() {
     let bed = bed();
     let ann = bed.agent("ann", "coder");
     bed.claim("task-3", &ann);
-    let prompts = Prompts::of(&bed.board);
-    assert_eq!(prompts.template(Role::Coder).unwrap(), None);
-    let path = prompts.template_path(Role::Coder);
+    let prompts = PromptBuilder::of(&bed.board);
+    assert_eq!(prompts.template(BoardRole::Coder).unwrap(), None);
+    let path = prompts.template_path(BoardRole::Coder);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, "{{agent}}: {{task_id}} in {{worktree}}\n{{instructions}}\n").unwrap();
     assert!(coder(&bed, "task-3").starts_with("ann: task-3 in /"));

@@ -8,8 +8,8 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{
-    Control, ControlFile, Leased, NewAnomaly, NewHandoff, Staleness, Verdict, active_task, analyze,
-    claimable, is_fenced, leases, scan, write_beat,
+    ActiveControl, AnalysisVerdict, BoardLease, ControlFile, NewAnomaly, NewHandoff, Staleness,
+    active_task, analyze, claimable, is_fenced, leases, scan, write_beat,
 };
 
 use super::*;
@@ -45,7 +45,7 @@ fn a_task_goes_from_claim_through_review_to_the_merge() {
     let plan = bed.plan("task-1", &coder).unwrap();
     assert!(plan.keeps_worktree && plan.is_integration_fix);
     bed.finish("task-1", &coder, &reviewer);
-    assert_eq!(bed.status("task-1"), Status::Merged);
+    assert_eq!(bed.status("task-1"), TaskStatus::Merged);
     bed.finish("task-2", &coder, &reviewer);
 
     let events: Vec<String> =
@@ -75,9 +75,9 @@ fn a_task_goes_from_claim_through_review_to_the_merge() {
 #[test]
 fn every_write_is_one_record_and_a_revision() {
     let bed = Bed::new();
-    bed.memory.take();
+    bed.memory.take_records();
     bed.task("task-1", &[]);
-    let records = bed.memory.take();
+    let records = bed.memory.take_records();
     assert_eq!(records.len(), 1);
     let (kind, data) = &records[0];
     assert_eq!(kind, "board.written");
@@ -87,15 +87,15 @@ fn every_write_is_one_record_and_a_revision() {
     assert_eq!(data["sha256"], digest);
     // Nothing changed, nothing was written.
     bed.board.lock().unwrap().commit().unwrap();
-    assert_eq!(bed.memory.take(), []);
+    assert_eq!(bed.memory.take_records(), []);
     // Another program wrote.
     std::fs::write(bed.board.path(), bed.text() + "# note to self\n").unwrap();
     drop(bed.board.lock().unwrap());
-    let records = bed.memory.take();
+    let records = bed.memory.take_records();
     assert_eq!(records[0].0, "board.edited");
     assert_eq!(records[0].1["before"], digest);
     drop(bed.board.lock().unwrap());
-    assert_eq!(bed.memory.take(), []);
+    assert_eq!(bed.memory.take_records(), []);
 }
 
 #[test]
@@ -110,12 +110,12 @@ fn the_last_holder_submits_a_task_that_no_agent_has_claimed_since() {
         if gone {
             bed.change(|board| board.unregister(&ann, "silent"));
         }
-        let early = Holder { epoch: old.holder.epoch - 1, ..old.holder.clone() };
+        let early = TaskHolder { epoch: old.holder.epoch - 1, ..old.holder.clone() };
         bed.refuse(|board| board.submit(&name(task), &early, "c1"));
         bed.change(|board| board.submit(&name(task), &old.holder, "c1"));
         let state = bed.board.read().unwrap();
         let found = state.task(&name(task)).unwrap();
-        assert_eq!(found.status, Status::ReadyForReview);
+        assert_eq!(found.status, TaskStatus::ReadyForReview);
         assert_eq!(found.assigned_to.as_ref(), Some(&old.holder.by));
     }
     assert!(bed.board.fsck(false).unwrap().is_empty());
@@ -129,11 +129,11 @@ fn a_holder_presumed_dead_is_fenced() {
     let reviewer = bed.agent("rev", "code-reviewer");
     let old = bed.claim("task-1", &ann);
     bed.change(|board| board.release(&name("task-1"), old.holder.epoch, "the lease ran out"));
-    let submit = |holder: &Holder| {
+    let submit = |holder: &TaskHolder| {
         let holder = holder.clone();
         move |board: &mut LockedBoard<'_>| board.submit(&name("task-1"), &holder, "c1")
     };
-    let stranger = Holder { epoch: old.holder.epoch, ..bob.clone() };
+    let stranger = TaskHolder { epoch: old.holder.epoch, ..bob.clone() };
     assert!(
         matches!(bed.refuse(submit(&stranger)).area(), Some(BoardError::NotAllowed { .. })),
         "no agent holds it, and bob never did"
@@ -250,7 +250,7 @@ fn dependants_of_a_superseded_task_depend_on_its_successors() {
     let state = bed.state();
     assert_eq!(state.task(&name("b")).unwrap().depends_on, by);
     assert_eq!(state.task(&name("a1")).unwrap().supersedes, Some(name("a")));
-    assert_eq!(bed.status("a"), Status::Superseded);
+    assert_eq!(bed.status("a"), TaskStatus::Superseded);
     // Nor can anything be added that would wait for ever.
     let late = NewTask::new(name("late"), "do late", "s.md", "works").after([name("a")]);
     let refused = bed.refuse(|board| board.add_task(&late)).to_string();
@@ -297,7 +297,7 @@ fn limits_exhaust_a_task_and_free_its_coders() {
     for _ in 2..=11 {
         bed.change(|board| board.iterate(&name("task-2"), &claim.holder));
     }
-    assert_eq!(bed.status("task-2"), Status::Unclaimed);
+    assert_eq!(bed.status("task-2"), TaskStatus::Unclaimed);
     assert_eq!(bed.state().task(&name("task-2")).unwrap().failed_by, [name("eve")]);
 }
 
@@ -325,7 +325,7 @@ fn leases_expire_by_silence_and_not_by_the_calendar() {
         let Effect::Expire { key, sequence } = effect else { panic!("{effect:?}") };
         assert_eq!((look, key.by()), (10, &ann.by));
         // It beats at the last moment: nothing is taken from it.
-        if let Leased::Agent { .. } = key {
+        if let BoardLease::Agent { .. } = key {
             write_beat(&directory, &ann, 1, Duration::from_secs(300)).unwrap();
             let late = bed.refuse(|board| board.expire(&key, sequence));
             assert!(late.to_string().contains("it has renewed the lease since"), "{late}");
@@ -336,7 +336,7 @@ fn leases_expire_by_silence_and_not_by_the_calendar() {
             assert!(is_fenced(&gone), "{gone}");
         }
     }
-    assert_eq!(bed.status("task-1"), Status::Unclaimed);
+    assert_eq!(bed.status("task-1"), TaskStatus::Unclaimed);
     assert!(bed.state().task(&name("task-1")).unwrap().worktree.is_some(), "for the salvage");
     let anew = bed.agent("ann", "coder");
     // An old claim is not kept alive by a new registration's beats.
@@ -364,16 +364,16 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
     note("retry_loop", retry("timeout"));
     note("retry_loop", retry("oom"));
     note("retry_loop", retry("Timeout "));
-    assert_eq!(analysis().verdict, Verdict::Ok);
+    assert_eq!(analysis().verdict, AnalysisVerdict::Ok);
     note("retry_loop", retry("timeout"));
     let found = analysis();
-    assert_eq!((found.verdict, found.triggers.len()), (Verdict::Triggered, 1));
+    assert_eq!((found.verdict, found.triggers.len()), (AnalysisVerdict::Triggered, 1));
     assert_eq!((found.triggers[0].flaw, found.triggers[0].count), ("ARCHITECTURE_FLAW", 3));
     bed.change(|board| board.note_analysis(&found));
     bed.change(|board| board.note_analysis(&analysis()));
     assert_eq!(bed.state().circuit_breaker.unwrap().status.as_deref(), Some("TRIGGERED"));
     bed.change(|board| board.resume("joe"));
-    assert_eq!(analysis().verdict, Verdict::Ok, "an acknowledged pattern no longer counts");
+    assert_eq!(analysis().verdict, AnalysisVerdict::Ok, "an acknowledged pattern no longer counts");
     assert!(bed.refuse(|board| board.resume("joe")).to_string().contains("is not triggered"));
     for kind in ["workaround", "spec_gap", "spec_ambiguity", "debt_created", "debt_created"] {
         note(kind, serde_json::json!({}));
@@ -402,16 +402,16 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
 fn control_files_count_whatever_they_say() {
     let bed = Bed::new();
     let directory = bed.board.path().parent().unwrap().to_owned();
-    assert_eq!(Control::read_all(&directory).unwrap(), []);
+    assert_eq!(ActiveControl::read_all(&directory).unwrap(), []);
     std::fs::write(directory.join("PAUSE"), "").unwrap();
-    let found = Control::read_all(&directory).unwrap();
+    let found = ActiveControl::read_all(&directory).unwrap();
     assert_eq!(found[0].file, ControlFile::Pause);
     assert!(found[0].since > Timestamp::from_unix_millis(0), "the file's own time");
     let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-    assert!(Control::put(&directory, ControlFile::Checkpoint, now, "look").unwrap());
-    assert!(!Control::put(&directory, ControlFile::Checkpoint, now, "again").unwrap());
-    let found = Control::read_all(&directory).unwrap();
-    let gate = Control::gate(&found).unwrap();
+    assert!(ActiveControl::put(&directory, ControlFile::Checkpoint, now, "look").unwrap());
+    assert!(!ActiveControl::put(&directory, ControlFile::Checkpoint, now, "again").unwrap());
+    let found = ActiveControl::read_all(&directory).unwrap();
+    let gate = ActiveControl::gate(&found).unwrap();
     assert_eq!(
         (gate.file, gate.reason.as_str(), gate.since),
         (ControlFile::Checkpoint, "look", now)
@@ -426,7 +426,7 @@ fn control_files_count_whatever_they_say() {
     for (seconds, level) in levels {
         assert_eq!(gate.staleness(now.plus(Duration::from_secs(seconds))), level, "{seconds}");
     }
-    let pause = Control::parse(ControlFile::Pause, "not a time\nmore", now);
+    let pause = ActiveControl::parse(ControlFile::Pause, "not a time\nmore", now);
     assert_eq!(pause.reason, "not a time\nmore");
     assert_eq!(pause.staleness(now.plus(Duration::from_secs(99_999))), Staleness::Overdue);
     assert_eq!(
@@ -437,7 +437,7 @@ fn control_files_count_whatever_they_say() {
     // A link in its place stops the team, too.
     std::os::unix::fs::symlink("/nowhere", directory.join("ABORT")).unwrap();
     assert_eq!(
-        Control::gate(&Control::read_all(&directory).unwrap()).unwrap().file,
+        ActiveControl::gate(&ActiveControl::read_all(&directory).unwrap()).unwrap().file,
         ControlFile::Abort
     );
 }
@@ -464,7 +464,7 @@ fn an_edited_copy_becomes_the_board_if_it_is_valid() {
     let draft = bed.board.draft().unwrap();
     let mended = draft.text().replace("DONE\n    worktree: w\n", "MERGED\n");
     draft.apply(&bed.board, &mended).unwrap().unwrap();
-    assert_eq!(bed.status("task-1"), Status::Merged);
+    assert_eq!(bed.status("task-1"), TaskStatus::Merged);
 }
 
 #[test]

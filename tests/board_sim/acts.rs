@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{
-    Leased, NewAgent, NewHandoff, NewTask, Status, claimable, leases, released_claim, reviewable,
+    BoardLease, NewAgent, NewHandoff, NewTask, TaskStatus, claimable, leases, released_claim,
+    reviewable,
 };
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 
 use super::{Sim, name};
 
@@ -37,7 +38,8 @@ impl Sim {
                 self.change("draft".into(), |board| board.add_task(&task));
             }
             4 => {
-                let is_draft = |task: &&ensemble_team::board::Task| task.status == Status::Draft;
+                let is_draft =
+                    |task: &&ensemble_team::board::BoardTask| task.status == TaskStatus::Draft;
                 let draft = self.before.tasks.iter().find(is_draft).map(|task| task.id.clone());
                 let id = draft.unwrap_or(id);
                 self.change(format!("finalize {id}"), |board| board.finalize(&id));
@@ -62,14 +64,15 @@ impl Sim {
         if leases.is_empty() {
             return;
         }
-        let lease: Leased = leases[self.dice.below(leases.len() as u64) as usize].clone();
+        let lease: BoardLease = leases[self.dice.below(leases.len() as u64) as usize].clone();
         let sequence = self.sequence_of(&lease);
         self.change(format!("expire {lease:?}"), |board| board.expire(&lease, sequence));
     }
 
     pub(crate) fn merge(&mut self) {
         let any = self.any_task();
-        let mut approved = self.before.tasks.iter().filter(|task| task.status == Status::Approved);
+        let mut approved =
+            self.before.tasks.iter().filter(|task| task.status == TaskStatus::Approved);
         let id = approved.next().map_or(any, |task| task.id.clone());
         if self.dice.below(3) == 0 {
             self.change(format!("fail {id}"), |board| board.integration_failed(&id, "conflict"));
@@ -125,7 +128,7 @@ impl Sim {
     }
 
     /// Both phases, with anything in between.
-    fn claim(&mut self, at: usize, registration: &Holder) {
+    fn claim(&mut self, at: usize, registration: &TaskHolder) {
         let id = registration.by.clone();
         let Some(plan) = self.actors[at].1.plan.take() else {
             let any = self.any_task();
@@ -146,7 +149,7 @@ impl Sim {
         }
     }
 
-    fn review(&mut self, at: usize, registration: &Holder) {
+    fn review(&mut self, at: usize, registration: &TaskHolder) {
         let id = registration.by.clone();
         let any = self.any_task();
         let tasks = reviewable(&self.before, Some(&id));
@@ -205,8 +208,8 @@ impl Sim {
         let is_last = submits && released_claim(&before).as_ref() == Some(&holder);
         if done.is_some() && !is_last {
             let (by, epoch, status) = match is_review {
-                true => (before.reviewing_by, before.review_epoch, Status::ReadyForReview),
-                false => (before.assigned_to, before.lease_epoch, Status::Claimed),
+                true => (before.reviewing_by, before.review_epoch, TaskStatus::ReadyForReview),
+                false => (before.assigned_to, before.lease_epoch, TaskStatus::Claimed),
             };
             assert_eq!((by, epoch, before.status), (Some(holder.by), Some(holder.epoch), status));
         }

@@ -8,14 +8,14 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, HEARTBEAT, LOOK_INTERVAL, LeaseWatch};
-use ensemble_team::board::{Leased, scan, write_beat};
+use ensemble_team::board::{BoardLease, scan, write_beat};
 use ensemble_team::proto::beat::LEASE_DURATION;
 
 use super::Sim;
 
 /// One observer, and the time at which each agent was last alive.
 pub(crate) struct Observer {
-    watch: LeaseWatch<Leased>,
+    watch: LeaseWatch<BoardLease>,
     looked: Monotonic,
     /// By name and registration: the sequence, and the time of its write.
     beats: BTreeMap<(Name, u64), (u64, Monotonic)>,
@@ -50,7 +50,7 @@ impl Sim {
     }
 
     /// The lease as an observer sees it now.
-    pub(crate) fn sequence_of(&self, lease: &Leased) -> u64 {
+    pub(crate) fn sequence_of(&self, lease: &BoardLease) -> u64 {
         let seen = scan(&self.before, &self.directory()).unwrap();
         let of = |event| match event {
             Event::Seen { key, sequence, .. } if key == *lease => Some(sequence),
@@ -80,7 +80,7 @@ impl Sim {
         }
     }
 
-    fn expire(&mut self, lease: &Leased, sequence: u64) {
+    fn expire(&mut self, lease: &BoardLease, sequence: u64) {
         let registration = self.before.agents.get(lease.by()).and_then(|agent| agent.epoch);
         let what = format!("{lease:?} has run out");
         if self.change(what, |board| board.expire(lease, sequence)).is_none() {

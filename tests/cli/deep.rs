@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::bed::Bed;
 
@@ -18,7 +18,7 @@ fn name() -> Name {
 
 /// The queue as the command opens it, in another process.
 fn spool(bed: &Bed) -> Spool {
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     options.share_backlog = true;
     Spool::open(&bed.project().join("queue"), options).unwrap()

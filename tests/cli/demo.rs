@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
 use crate::bed::{Bed, is_running, ran};
@@ -90,11 +90,11 @@ fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
 }
 
 fn answers(socket: &Path) -> bool {
-    Server::new(socket).pid().is_ok()
+    TmuxServer::new(socket).pid().is_ok()
 }
 
 /// Ends its server, whatever happens.
-struct Ended(Server);
+struct Ended(TmuxServer);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -106,7 +106,7 @@ impl Drop for Ended {
 fn a_mailbox_is_bound_to_a_pane_and_unbound() {
     let bed = Bed::new();
     let socket = bed.project().join("s");
-    let server = Ended(Server::new(&socket));
+    let server = Ended(TmuxServer::new(&socket));
     let pane = server.0.new_session("agents", "cat", 80, 24).unwrap();
     let socket = socket.display();
     let bound = bed.object(&format!("mailbox bind w1 --pane {pane} --tmux-socket {socket}"));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::bed::{Bed, Ran, ran, to_end, words};
@@ -102,7 +102,7 @@ fn interrupt(watcher: Child) {
 fn more_mailboxes_than_files_may_be_open() {
     let count = setting("EDGE_MAILBOXES", 200);
     let bed = Bed::new();
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let begin = Instant::now();

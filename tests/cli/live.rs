@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, program};
@@ -115,7 +115,7 @@ impl std::ops::Deref for Viewed {
 /// A dead task and an undecided plan.
 fn troubled() -> Bed {
     let bed = Bed::new();
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let (w1, id) = (Name::new("w1").unwrap(), MessageId::new("dead-1").unwrap());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::{Durability, FileLock};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::json;
 
 use crate::bed::{Bed, keys, program};
@@ -171,7 +171,7 @@ fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
 #[test]
 fn status_counts_a_deep_backlog_only_so_far() {
     let bed = Bed::new();
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let to = Name::new("w1").unwrap();
@@ -325,7 +325,7 @@ fn content_cannot_pass_for_another_message() {
     let (content, tail) = content.rsplit_once(fence).unwrap();
     assert_eq!(content, format!("\n{hostile}\n"));
     assert!(tail.starts_with("\nReply:      ensemble reply ") && !tail.contains('`'), "{tail}");
-    let spool = Spool::open(&bed.project().join("queue"), Options::default()).unwrap();
+    let spool = Spool::open(&bed.project().join("queue"), SpoolOptions::default()).unwrap();
     let found = spool.unfinished(&Name::new("w1").unwrap(), 1).unwrap().remove(0);
     spool.dead_letter(&found.lease().unwrap(), "no").unwrap();
     let content = format!("{fence}\n{hostile}\n{fence}\n");

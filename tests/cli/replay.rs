@@ -8,7 +8,7 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::Value;
 
 use crate::bed::{Bed, Ran, objects};
@@ -36,7 +36,7 @@ fn bed() -> Bed {
 /// A message in every state, in the mailbox `w1`.
 fn messages(bed: &Bed) {
     let log = Arc::new(EventLog::open(&bed.project().join(".ensemble/logs")).unwrap());
-    let options = Options::default().with_durability(Durability::Process).with_recorder(log);
+    let options = SpoolOptions::default().with_durability(Durability::Process).with_recorder(log);
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let w1: Name = "w1".parse().unwrap();
     let take = |id: &str| {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_team::steps::{Completion, Status, StepKey, StepOptions, StepStore};
+use ensemble_team::steps::{Completion, CompletionStatus, StepKey, StepOptions, StepStore};
 
 use crate::bed::{Bed, Running};
 use crate::tmux_support::{TestServer, eventually};
@@ -40,7 +40,8 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
     let began = Instant::now();
     let w1 = Name::new("w1").unwrap();
     for index in 1..=STEPS {
-        let report = Completion::new(StepKey::new("t", index), w1.clone(), Status::Success);
+        let report =
+            Completion::new(StepKey::new("t", index), w1.clone(), CompletionStatus::Success);
         store.submit(&report, &w1, None).unwrap();
         let expected = match index {
             STEPS => "\"event\":\"done\"".to_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ensemble_core::env::Clock as _;
 use ensemble_core::message::Timestamp;
-use ensemble_core::proto::calendar::{Calendar, DOUBT, Reading};
+use ensemble_core::proto::calendar::{Calendar, ClockReading, DOUBT};
 use ensemble_core::sim::SimClock;
 use proptest::prelude::*;
 use serde_json::json;
@@ -25,13 +25,14 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let clock = SimClock::new(START);
-        let calendar = Calendar::begin(&Reading::new("boot-1", clock.boottime(), clock.wall()));
+        let calendar =
+            Calendar::begin(&ClockReading::new("boot-1", clock.boottime(), clock.wall()));
         Self { clock, boot: "boot-1".to_owned(), calendar }
     }
 
     fn look(&mut self) -> Option<i64> {
         let Self { clock, boot, calendar } = self;
-        calendar.look(&Reading::new(boot, clock.boottime(), clock.wall()))
+        calendar.read_clocks(&ClockReading::new(boot, clock.boottime(), clock.wall()))
     }
 
     fn pass(&mut self, time: Duration) -> Option<i64> {

@@ -6,12 +6,12 @@ mod retention;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::env::{Clock as _, Published, SystemClock};
+use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::DOUBT;
 use ensemble_core::requests::{CLOSED_KEPT, Requests};
 use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -29,7 +29,7 @@ impl Bed {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let clock = SimClock::new(SystemClock.wall());
-        let options = Options::default().with_clock(Arc::new(clock.clone()));
+        let options = SpoolOptions::default().with_clock(Arc::new(clock.clone()));
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         spool.add_mailbox(&name("worker"), &Default::default()).unwrap();
         Self { home, clock, spool }
@@ -51,7 +51,7 @@ impl Bed {
 
     /// Another process of the same machine.
     fn again(&self) -> Spool {
-        let options = Options::default().with_clock(Arc::new(self.clock.clone()));
+        let options = SpoolOptions::default().with_clock(Arc::new(self.clock.clone()));
         Spool::open(&self.home.path().join("queue"), options).unwrap()
     }
 }
@@ -78,7 +78,7 @@ fn a_jump_removes_no_settled_message_and_no_file_of_a_living_sender() {
             let swept = spool.sweep().unwrap();
             assert_eq!((swept.done_removed, swept.tmp_removed), (0, 0), "by {jump} days");
         }
-        assert_eq!(bed.spool.publish(&message("one")).unwrap(), Published::AlreadyStored);
+        assert_eq!(bed.spool.publish(&message("one")).unwrap(), PublishOutcome::AlreadyStored);
         bed.jump(-jump * DAY_MILLIS);
     }
     // It is kept for its time, and no longer.
@@ -86,7 +86,7 @@ fn a_jump_removes_no_settled_message_and_no_file_of_a_living_sender() {
     assert_eq!(bed.spool.sweep().unwrap().done_removed, 0);
     bed.clock.advance(DAY + HOUR);
     assert_eq!(bed.again().sweep().unwrap().done_removed, 1);
-    assert_eq!(bed.spool.publish(&message("one")).unwrap(), Published::Stored);
+    assert_eq!(bed.spool.publish(&message("one")).unwrap(), PublishOutcome::Stored);
 }
 
 #[test]

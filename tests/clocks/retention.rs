@@ -2,7 +2,7 @@
 
 use ensemble_core::history::{open_work, sweep_attachments, sweep_rejected};
 use ensemble_core::message::Attachment;
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{NewRequest, Requests};
 
 use super::{Bed, DAY, DAY_MILLIS, message, name};
 
@@ -47,7 +47,7 @@ fn an_attachment_that_any_message_names_stays_and_one_that_none_names_goes() {
     let question = format!("see attachment {}", asked.sha256);
     let requests = Requests::new(&bed.spool);
     bed.spool.add_mailbox(&name("worker-2"), &Default::default()).unwrap();
-    requests.ask(Ask::new("shutdown", name("worker"), name("worker-2"), question)).unwrap();
+    requests.ask(NewRequest::new("shutdown", name("worker"), name("worker-2"), question)).unwrap();
     assert_eq!(bed.sweep_history(), (0, 0), "all are new");
     bed.clock.advance(2 * DAY);
     assert_eq!(bed.sweep_history(), (1, 0));

@@ -60,7 +60,7 @@ pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
     let mut leases = MailboxLeases::new("observer", &clock);
     let (mut left, mut taken_back) = (time, 0);
     loop {
-        let returned = leases.look(&clock, broker, &mailboxes, &NullRecorder).unwrap();
+        let returned = leases.scan_mailboxes(&clock, broker, &mailboxes, &NullRecorder).unwrap();
         taken_back += returned.len();
         if left.is_zero() {
             return taken_back;

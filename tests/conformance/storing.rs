@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Attachment, BODY_BYTES_MAX, Digest, Envelope};
 use ensemble_core::spool::Settings;
 
@@ -12,13 +12,13 @@ use super::bed::*;
 pub fn an_id_is_stored_once(factory: Factory) {
     let bed = factory(&Settings::default());
     let envelope = message("one\n");
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::Stored);
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::Stored);
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     let retry = envelope.clone();
-    assert_eq!(bed.again().transport().publish(&retry).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.again().transport().publish(&retry).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), ["one\n"]);
     // While it is held, too.
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), [""; 0]);
 }
 
@@ -37,7 +37,7 @@ pub fn an_id_stays_taken_when_it_is_settled(factory: Factory) {
     publish(&*bed, &envelope);
     bed.transport().settle(&receive(&*bed).lease).unwrap();
     let again = bed.again();
-    assert_eq!(again.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(again.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), [""; 0]);
 }
 
@@ -72,7 +72,7 @@ pub fn concurrent_retries_of_one_id_store_it_once(factory: Factory) {
             .map(|bed| scope.spawn(|| bed.transport().publish(&envelope.clone()).unwrap()))
             .collect();
         let outcomes = tries.into_iter().map(|t| t.join().unwrap());
-        outcomes.filter(|published| *published == Published::Stored).count()
+        outcomes.filter(|published| *published == PublishOutcome::Stored).count()
     });
     assert_eq!(stored, 1);
     assert_eq!(bodies(&*bed), ["once"]);
@@ -114,7 +114,7 @@ pub fn a_full_mailbox_refuses(factory: Factory) {
     assert!(matches!(refused, Err(Error::Full { capacity: 2, .. })), "{refused:?}");
     assert!(refused.unwrap_err().is_transient());
     // One that is there already needs no room.
-    assert_eq!(bed.transport().publish(&first).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.transport().publish(&first).unwrap(), PublishOutcome::AlreadyStored);
     receive(&*bed);
     publish(&*bed, &message("3"));
 }

@@ -1,14 +1,14 @@
 //! What is typed in two halves, and what is not typed while a limit lasts.
 
 use super::*;
-use ensemble_tmux::provider::{Context, Limit, Zones, diagnose_with};
+use ensemble_tmux::provider::{DiagnosisContext, UsageLimit, Zones, diagnose_with};
 
 fn words(pane: &SimPane) -> Vec<String> {
-    let word = |press: &Press| match press {
-        Press::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-        Press::Text { .. } => "nudge".to_owned(),
-        Press::Key(key) => format!("{key:?}"),
-        Press::Open(_) => "open".to_owned(),
+    let word = |press: &PaneAction| match press {
+        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
+        PaneAction::Text { .. } => "nudge".to_owned(),
+        PaneAction::Key(key) => format!("{key:?}"),
+        PaneAction::Open(_) => "open".to_owned(),
     };
     pane.presses().iter().map(word).collect()
 }
@@ -17,7 +17,7 @@ fn words(pane: &SimPane) -> Vec<String> {
 struct Limited<'a> {
     agent: Double,
     clock: &'a Hand,
-    limit: Option<Limit>,
+    limit: Option<UsageLimit>,
 }
 
 impl Pane for Limited<'_> {
@@ -36,13 +36,14 @@ impl Pane for Limited<'_> {
 }
 
 impl AgentPane for Limited<'_> {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.agent.program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         let (state, zones) = (self.inspect()?, Zones::utc());
         let time = Some((self.clock.wall(), &zones));
-        let context = Context { time, limit: self.limit.as_ref(), ..Context::default() };
+        let context =
+            DiagnosisContext { time, limit: self.limit.as_ref(), ..DiagnosisContext::default() };
         let judgement = diagnose_with(&self.agent.profile, &state, &context);
         self.limit = judgement.limit().cloned();
         Ok(judgement.diagnosis)

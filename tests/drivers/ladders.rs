@@ -7,11 +7,11 @@ use std::sync::{Mutex, OnceLock};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::driver::{
-    LadderHost, LadderPrompt, LadderState, LadderStore, Ladders, Reader, message_id,
+    LadderHost, LadderPrompt, LadderState, LadderStore, Ladders, MailboxReader, message_id,
 };
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::MessageId;
-use ensemble_core::proto::ack::Config;
+use ensemble_core::proto::ack::LadderSettings;
 
 use serde_json::Value;
 
@@ -53,17 +53,18 @@ struct Host {
     claim: Arc<Mutex<Claim>>,
     pane: SimPane,
     fuse: Fuse,
-    config: Config,
+    config: LadderSettings,
 }
 
 impl LadderHost for Host {
-    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+    fn reader(&self, mailbox: &Name) -> Result<MailboxReader> {
         static PROFILE: OnceLock<Arc<Profile>> = OnceLock::new();
         let profile = PROFILE.get_or_init(|| Double::new("generic", &self.pane).profile);
         let (pane, profile) = (self.pane.clone(), Arc::clone(profile));
         let double = Double { pane, profile, half: None };
         let pane = Fused { double, fuse: self.fuse.clone() };
-        Ok(Reader::new(mailbox.clone(), self.config).in_pane(Box::new(pane), "%1".to_owned()))
+        Ok(MailboxReader::new(mailbox.clone(), self.config)
+            .in_pane(Box::new(pane), "%1".to_owned()))
     }
     fn may_run(&self, _: &Name, _: bool) -> Result<bool> {
         match *self.claim.lock().unwrap() {
@@ -104,10 +105,10 @@ impl Pane for Fused {
 }
 
 impl AgentPane for Fused {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.double.program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         self.fuse.burn();
         self.double.diagnose()
     }
@@ -150,10 +151,10 @@ impl Bench {
 
     /// A runner's process until `until`; whether it was killed before that.
     fn run(&self, pane: &SimPane, fuse: &Fuse, until: u64) -> bool {
-        self.run_with(Config::generic(), pane, fuse, until)
+        self.run_with(LadderSettings::generic(), pane, fuse, until)
     }
 
-    fn run_with(&self, config: Config, pane: &SimPane, fuse: &Fuse, until: u64) -> bool {
+    fn run_with(&self, config: LadderSettings, pane: &SimPane, fuse: &Fuse, until: u64) -> bool {
         let (pane, fuse) = (pane.clone(), fuse.clone());
         let host = Host { claim: Arc::clone(&self.claim), pane, fuse: fuse.clone(), config };
         let log = FusedLog { log: &self.log, fuse };
@@ -163,7 +164,7 @@ impl Bench {
             let mut ladders =
                 Ladders::borrowing(&self.spool, self.store(), &host, clocks, name("watcher"));
             for mailbox in self.spool.mailboxes().unwrap() {
-                ladders.look(&mailbox).unwrap();
+                ladders.observe_mailbox(&mailbox).unwrap();
             }
             while self.clock.monotonic() < until {
                 let due = ladders.poll_timeout().unwrap_or(until).min(until);
@@ -198,11 +199,11 @@ impl Bench {
 }
 
 fn words(pane: &SimPane) -> Vec<String> {
-    let word = |press: &Press| match press {
-        Press::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-        Press::Text { .. } => "nudge".to_owned(),
-        Press::Key(key) => format!("{key:?}"),
-        Press::Open(_) => "open".to_owned(),
+    let word = |press: &PaneAction| match press {
+        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
+        PaneAction::Text { .. } => "nudge".to_owned(),
+        PaneAction::Key(key) => format!("{key:?}"),
+        PaneAction::Open(_) => "open".to_owned(),
     };
     pane.presses().iter().map(word).collect()
 }
@@ -259,12 +260,12 @@ fn a_server_that_does_not_answer_lets_its_ladders_stand_still() {
         claim: Arc::clone(&bench.claim),
         pane: pane.clone(),
         fuse: Fuse::never(),
-        config: Config::generic(),
+        config: LadderSettings::generic(),
     };
     let clocks = (&bench.clock as _, &bench.log as _);
     let mut ladders =
         Ladders::borrowing(&bench.spool, bench.store(), &host, clocks, name("watcher"));
-    ladders.look(&name("w1")).unwrap();
+    ladders.observe_mailbox(&name("w1")).unwrap();
     bench.claim(Claim::Unknown);
     let mut failed = 0;
     for second in 1..=300 {
@@ -376,7 +377,7 @@ fn a_runner_that_is_killed_at_any_effect_tells_the_conductor_once() {
             eprintln!("{info}");
         }
     }));
-    let quick = Config::generic().with_phase_timeout(Duration::from_secs(6));
+    let quick = LadderSettings::generic().with_phase_timeout(Duration::from_secs(6));
     for numbered in [false, true] {
         for first in 0.. {
             let (bench, pane) = (Bench::new(), idle());

@@ -11,19 +11,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, Begun, Line};
-use ensemble_core::agent::{AgentState, Diagnosis, Program, Step};
+use ensemble_core::agent::{AgentDiagnosis, AgentState, EscalationStep, ProgramSettings};
+use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
 use ensemble_core::driver::{
-    AckDriver, Assigned, Assigner, Ended, HandedOver, HookEvidence, Order, PongBox,
-    read_escalations,
+    AckDriver, AssignOutcome, DeliveryOrder, Ended, HandedOver, HookEvidence, PongBox,
+    TaskAssigner, read_escalations,
 };
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Phase;
-use ensemble_core::proto::ready::{self, ErrorType, Pong};
-use ensemble_core::sim::{Press, SimPane, SimRecorder};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::proto::ready::{self, ErrorType, PongToken};
+use ensemble_core::sim::{PaneAction, SimPane, SimRecorder};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
 /// A clock that stands still until a driver rests.
@@ -90,27 +90,27 @@ impl Pane for Double {
 }
 
 impl AgentPane for Double {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.profile.program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         Ok(provider::diagnose(&self.profile, &self.pane.inspect()?).diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.pane.nudge(&NudgeText::new("reset").unwrap())
     }
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         let text = match line {
-            Line::Nudge(text) | Line::Again(text) => Some(text.clone()),
-            Line::Reset => None,
+            TypedLine::Nudge(text) | TypedLine::Again(text) => Some(text.clone()),
+            TypedLine::Reset => None,
         };
         match (&mut self.half, text) {
             (Some(half), text) => {
                 assert_eq!(half.replace(text), None, "a line before the last one has its Enter");
-                Ok(Begun::EnterAfter(DELAY))
+                Ok(TypingStep::EnterAfter(DELAY))
             }
-            (None, Some(text)) => self.nudge(&text).map(Begun::Done),
-            (None, None) => self.reset_context().map(Begun::Done),
+            (None, Some(text)) => self.nudge(&text).map(TypingStep::Done),
+            (None, None) => self.reset_context().map(TypingStep::Done),
         }
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
@@ -138,7 +138,7 @@ impl Bench {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let durability = ensemble_core::durable::Durability::Process;
-        let options = Options::default().with_durability(durability);
+        let options = SpoolOptions::default().with_durability(durability);
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         for worker in ["w1", "w2"] {
             spool.add_mailbox(&name(worker), &Default::default()).unwrap();
@@ -151,15 +151,15 @@ impl Bench {
         AckDriver::borrowing(&self.spool, &self.clock, &self.log, name("dispatch"))
     }
 
-    fn assigner(&self) -> Assigner<'_> {
-        Assigner {
+    fn assigner(&self) -> TaskAssigner<'_> {
+        TaskAssigner {
             queue: &self.spool,
             spool: &self.spool,
             clock: &self.clock,
             recorder: &self.log,
             actor: name("dispatch"),
             state: self.home.path().join(".ensemble"),
-            readiness: ready::Config::default(),
+            readiness: ready::PingTimes::default(),
             ladders: None,
             hook: None,
             elsewhere: None,
@@ -167,8 +167,8 @@ impl Bench {
     }
 }
 
-fn order(task: &str, worker: &str) -> Order {
-    Order::new(task, name(worker), Envelope::new(name(worker), "count\n"))
+fn order(task: &str, worker: &str) -> DeliveryOrder {
+    DeliveryOrder::new(task, name(worker), Envelope::new(name(worker), "count\n"))
 }
 
 /// A pane that shows an idle agent of which nothing is known.
@@ -192,10 +192,10 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
         .presses()
         .iter()
         .map(|press| match press {
-            Press::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-            Press::Text { .. } => "nudge".to_owned(),
-            Press::Key(key) => format!("{key:?}"),
-            Press::Open(_) => "open".to_owned(),
+            PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
+            PaneAction::Text { .. } => "nudge".to_owned(),
+            PaneAction::Key(key) => format!("{key:?}"),
+            PaneAction::Open(_) => "open".to_owned(),
         })
         .collect();
     assert_eq!(pressed, ["nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"]);
@@ -242,7 +242,7 @@ fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
             for needs_pong in [false, true] {
                 let bench = Bench::new();
                 let mut agent = Double::new("claude", &claude(screen));
-                let mut assigner = Assigner { hook: Some(hook), ..bench.assigner() };
+                let mut assigner = TaskAssigner { hook: Some(hook), ..bench.assigner() };
                 assigner.readiness.needs_pong = needs_pong;
                 let mut rest = |longest| bench.clock.rest(longest);
                 let order = order("t1", "w1");
@@ -347,7 +347,7 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let mut rest = |longest| bench.clock.rest(longest);
     let assigned =
         bench.assigner().assign(order("t1", "w1"), Some(&mut agent), &|| false, &mut rest).unwrap();
-    let Assigned::NotReady(failure) = assigned else { panic!("{assigned:?}") };
+    let AssignOutcome::NotReady(failure) = assigned else { panic!("{assigned:?}") };
     assert_eq!((failure.error_type, failure.attempt), (ErrorType::NoPongTimeout, 3));
     assert!(failure.observation.starts_with("ping not typed: "), "{failure}");
     assert_eq!(bench.clock.now().as_secs(), 25);
@@ -359,7 +359,7 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
 fn a_pong_to_the_second_ping_is_heard() {
     let bench = Bench::new();
     let pongs = PongBox::open(bench.home.path().join(".ensemble/ready")).unwrap();
-    let stale = Pong { worker: name("w1"), attempt: 1 };
+    let stale = PongToken { worker: name("w1"), attempt: 1 };
     pongs.answer(&stale).unwrap();
     let mut rest = |longest| {
         bench.clock.rest(longest);
@@ -369,7 +369,9 @@ fn a_pong_to_the_second_ping_is_heard() {
         bench.spool.receive(&name("w1"), &name("w1")).unwrap();
     };
     let assigned = bench.assigner().assign(order("t1", "w1"), None, &|| true, &mut rest).unwrap();
-    let Assigned::Delivered { ready_attempt, ended } = assigned else { panic!("{assigned:?}") };
+    let AssignOutcome::Delivered { ready_attempt, ended } = assigned else {
+        panic!("{assigned:?}")
+    };
     assert_eq!(ready_attempt, 2);
     assert!(matches!(ended, Ended::Acked { phase: Phase::Deliver, .. }), "{ended:?}");
     assert_eq!(pongs.asked(&name("w1")).unwrap(), None, "the ping was removed");
@@ -382,7 +384,7 @@ fn table() -> String {
         "\n| profile | phase 2 | phase 3 | reset | open | never pressed |\n|---|---|---|---|---|---|\n",
     );
     for profile in profiles.names().map(|name| profiles.get(name).unwrap()) {
-        let steps = |steps: &[Step]| {
+        let steps = |steps: &[EscalationStep]| {
             let words = steps.iter().map(|step| serde_json::to_value(step).unwrap());
             words.map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(", ")
         };

@@ -2,14 +2,14 @@
 //! screen.
 
 use super::*;
-use ensemble_core::driver::{Readied, Readiness};
-use ensemble_core::proto::ack::Config;
+use ensemble_core::driver::{ReadinessCheck, ReadyOutcome};
+use ensemble_core::proto::ack::LadderSettings;
 use ensemble_core::proto::ready;
 use ensemble_core::sim::SimClock;
 
 /// An agent of an orchestrator that knows its state, and that hears each hint.
 struct Headless {
-    program: Program,
+    program: ProgramSettings,
     state: AgentState,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -31,30 +31,38 @@ impl Pane for Headless {
 }
 
 impl AgentPane for Headless {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         &self.program
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
-        Ok(Diagnosis::of(self.state))
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
+        Ok(AgentDiagnosis::of(self.state))
     }
 }
 
 fn headless(state: AgentState) -> (Box<Headless>, Arc<Mutex<Vec<String>>>) {
     let heard = Arc::default();
-    (Box::new(Headless { program: Program::plain("w1"), state, heard: Arc::clone(&heard) }), heard)
+    (
+        Box::new(Headless {
+            program: ProgramSettings::plain("w1"),
+            state,
+            heard: Arc::clone(&heard),
+        }),
+        heard,
+    )
 }
 
 /// Delivers one task to a headless agent that never takes it, in another thread.
 fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
     let home = tempfile::tempdir().unwrap();
     let (clock, log) = (SimClock::new(Timestamp::from_unix_millis(0)), SimRecorder::default());
-    let options =
-        Options::default().with_clock(Arc::new(clock.clone())).with_recorder(Arc::new(log.clone()));
+    let options = SpoolOptions::default()
+        .with_clock(Arc::new(clock.clone()))
+        .with_recorder(Arc::new(log.clone()));
     let spool = Arc::new(Spool::create(&home.path().join("queue"), options).unwrap());
     spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
     let mut manager = AckDriver::new(Arc::clone(&spool), name("lead"));
     let (pane, heard) = headless(state);
-    let config = Config::default().with_wait_max(Duration::from_secs(600));
+    let config = LadderSettings::default().with_wait_max(Duration::from_secs(600));
     let id = manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();
     let time = clock.clone();
     let ended = std::thread::spawn(move || {
@@ -90,8 +98,8 @@ fn an_owned_handshake_types_its_ping_into_a_headless_pane() {
     let home = tempfile::tempdir().unwrap();
     let pongs = PongBox::open(home.path().join("ready")).unwrap();
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
-    let readiness = Readiness::new(name("w1"), pongs.clone(), name("lead"))
-        .with_config(ready::Config::default().with_attempts_max(2))
+    let readiness = ReadinessCheck::new(name("w1"), pongs.clone(), name("lead"))
+        .with_config(ready::PingTimes::default().with_attempts_max(2))
         .with_clock(Arc::new(clock.clone()));
     let (mut pane, heard) = headless(AgentState::Ready);
     let answers = Arc::clone(&heard);
@@ -99,11 +107,11 @@ fn an_owned_handshake_types_its_ping_into_a_headless_pane() {
         let mut rest = |longest: Duration| {
             clock.advance(longest.max(Duration::from_millis(1)));
             if answers.lock().unwrap().len() == 2 {
-                pongs.answer(&Pong { worker: name("w1"), attempt: 2 }).unwrap();
+                pongs.answer(&PongToken { worker: name("w1"), attempt: 2 }).unwrap();
             }
         };
         readiness.run(Some(&mut *pane), &mut rest).unwrap()
     });
-    assert_eq!(handshake.join().unwrap(), Readied::Ready { attempt: 2 });
+    assert_eq!(handshake.join().unwrap(), ReadyOutcome::Ready { attempt: 2 });
     assert_eq!(heard.lock().unwrap().len(), 2);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use ensemble_core::event_log::{EventLog, Follower, Position, Record, Recorder as _, read_all};
+use ensemble_core::event_log::{EventLog, Follower, LogPosition, Record, Recorder as _, read_all};
 use serde_json::json;
 
 use super::children::{Child, wait_until};
@@ -67,7 +67,7 @@ fn a_follower_sees_every_record_once_through_rotation_and_sessions() {
         {
             // As after a restart.
             let stored = serde_json::to_string(&position).unwrap();
-            let position: Position = serde_json::from_str(&stored).unwrap();
+            let position: LogPosition = serde_json::from_str(&stored).unwrap();
             follower = Follower::resume(&dir, position);
         }
         seen.iter().filter(|record: &&Record| record.kind.as_str() == "test.line").count() == 1_200

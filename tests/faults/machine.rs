@@ -6,9 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use ensemble_core::document::LockedDocument;
-use ensemble_core::env::{Clock as _, Published, SystemClock};
+use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_team::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
+use ensemble_team::steps::{
+    ClaimOutcome, ClaimRequest, PlannedStep, StepOptions, StepPlan, StepStore,
+};
 
 use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_command};
 use super::wall_clock::WallClock;
@@ -142,7 +144,7 @@ fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
         watcher.stop();
         for earlier in 0..=number {
             let again = bed.spool().publish(&work(&format!("m-{earlier}"))).expect("a look");
-            assert_eq!(again, Published::AlreadyStored, "m-{earlier} at {offset}");
+            assert_eq!(again, PublishOutcome::AlreadyStored, "m-{earlier} at {offset}");
         }
     }
     assert!(bed.spool().receive(&name("dispatch"), &name("holder")).expect("a look").is_none());
@@ -155,8 +157,12 @@ fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
 fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let store = steps(home.path());
-    store.add(&Plan::new("0-4-1", vec![PlannedStep::new(name("Tara"), "one")])).expect("a plan");
-    let Next::Handed(handed) = store.take(&Ask::of(name("Tara"))).expect("taken") else {
+    store
+        .add(&StepPlan::new("0-4-1", vec![PlannedStep::new(name("Tara"), "one")]))
+        .expect("a plan");
+    let ClaimOutcome::Handed(handed) =
+        store.claim_step(&ClaimRequest::of(name("Tara"))).expect("taken")
+    else {
         panic!("nothing to do");
     };
     let role = role_command("machine look", &[("QUEUE", home.path().to_str().expect("a path"))]);
@@ -177,7 +183,7 @@ fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
     let report = ensemble_team::steps::Completion::new(
         handed.key.clone(),
         name("Tara"),
-        ensemble_team::steps::Status::Success,
+        ensemble_team::steps::CompletionStatus::Success,
     );
     let submitted = store.submit(&report, &name("Tara"), Some(handed.epoch));
     assert!(submitted.is_ok(), "after {looks} looks: {submitted:?}");

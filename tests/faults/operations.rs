@@ -11,12 +11,13 @@ use ensemble_core::document::with_file_lock;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, PlanGates, Requests};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::steps::{
-    Ask as AskStep, Completion, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
+    ClaimRequest, Completion, CompletionStatus, PlannedStep, StepKey, StepOptions, StepPlan,
+    StepStore,
 };
 use serde_json::json;
 
@@ -45,7 +46,7 @@ pub const OPERATIONS: [&str; 11] = [
 const WAIT: Duration = Duration::from_secs(5);
 
 fn spool(home: &Path, durability: Durability) -> Result<Spool> {
-    let mut options = Options::default().with_admission(Arc::new(PlanGates));
+    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&home.join("queue"), options)
 }
@@ -66,8 +67,9 @@ fn envelope() -> Envelope {
     Envelope::new(name("dispatch"), "the body\n".repeat(300)).with_id(id())
 }
 
-fn ask() -> Ask {
-    Ask::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n").with_id("q-1")
+fn ask() -> NewRequest {
+    NewRequest::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n")
+        .with_id("q-1")
 }
 
 /// A project in which the operation can be done.
@@ -89,8 +91,9 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
         "document" => fs::write(home.join("counter"), "1\n").expect("a document"),
         "log" => drop(EventLog::open(&home.join(".ensemble/logs"))?),
         "submit" => {
-            steps(home)?.add(&Plan::new("0-4-1", vec![PlannedStep::new(name("Tara"), "one")]))?;
-            let _ = steps(home)?.take(&AskStep::of(name("Tara")))?;
+            steps(home)?
+                .add(&StepPlan::new("0-4-1", vec![PlannedStep::new(name("Tara"), "one")]))?;
+            let _ = steps(home)?.claim_step(&ClaimRequest::of(name("Tara")))?;
         }
         _ => {}
     }
@@ -158,7 +161,8 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
         }
         "submit" => {
             let store = steps(home)?;
-            let report = Completion::new(StepKey::new("0-4-1", 1), name("Tara"), Status::Success);
+            let report =
+                Completion::new(StepKey::new("0-4-1", 1), name("Tara"), CompletionStatus::Success);
             marked(is_marked, || store.submit(&report, &name("Tara"), None)).map(drop)
         }
         other => panic!("there is no operation `{other}`"),

@@ -14,7 +14,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Envelope, MessageId, Timestamp};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{NewRequest, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_team::contract::Summary;
 use ensemble_team::driver::Batches;
@@ -166,14 +166,15 @@ impl Week {
         let batch = name(&format!("batch-{day}"));
         let mut summary = Summary::new(1);
         summary.completed_tasks = 1;
-        let told = || batches.tell(&batch, &summary, &name(DISPATCH), &NullRecorder).ok();
+        let told = || batches.announce(&batch, &summary, &name(DISPATCH), &NullRecorder).ok();
         eventually(PATIENCE, "the batch is told of", told);
     }
 
     fn ask(&self, day: u32, spool: &Spool) {
         let requests = Requests::new(spool);
         let id = format!("request-{day}");
-        let ask = Ask::new("shutdown", name("lead"), name("worker-0"), "enough").with_id(&id);
+        let ask =
+            NewRequest::new("shutdown", name("lead"), name("worker-0"), "enough").with_id(&id);
         requests.ask(ask).expect("asked");
         assert!(!self.receive(spool, "worker-0").is_empty(), "the question is read");
         requests.respond(&id, &name("worker-0"), false, "busy").expect("answered");

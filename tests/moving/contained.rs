@@ -2,11 +2,11 @@
 //! being carried.
 
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_core::transfer::{Bridge, Unknown};
-use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use ensemble_core::transfer::{Bridge, UnknownMailbox};
+use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_core::{Error, durable::Durability};
 use ensemble_nats::NatsTransport;
 
@@ -39,7 +39,7 @@ fn bodies(queue: &dyn Broker, mailbox: &str) -> Vec<String> {
 }
 
 fn open(home: &tempfile::TempDir) -> Outbox {
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     Outbox::open(home.path(), 100, options).unwrap()
 }
 
@@ -48,13 +48,17 @@ fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
     let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
     let (queue, outbox) = (crowded(&server), open(&home));
     for (to, body) in [("full", "second"), ("w", "one"), ("w", "two")] {
-        assert!(matches!(outbox.post(None, &letter(to, body)).unwrap(), Posted::Kept(_)));
+        assert!(matches!(outbox.post(None, &letter(to, body)).unwrap(), PostOutcome::Kept(_)));
     }
     let carried = outbox.drain(&queue).unwrap();
     assert_eq!(carried.carried, 2);
     assert!(matches!(carried.stuck, Some(Error::Full { .. })), "{carried:?}");
     let sent = outbox.post(Some(&queue), &letter("w", "three")).unwrap();
-    assert_eq!(sent, Posted::Sent(Published::Stored), "it does not wait behind another mailbox");
+    assert_eq!(
+        sent,
+        PostOutcome::Sent(PublishOutcome::Stored),
+        "it does not wait behind another mailbox"
+    );
     let full = outbox.post(Some(&queue), &letter("full", "third")).unwrap_err();
     assert!(matches!(full, Error::Full { .. }), "{full}");
     assert_eq!(bodies(&queue, "w"), ["one", "two", "three"]);
@@ -86,12 +90,12 @@ fn a_message_for_no_mailbox_returns_to_its_sender() {
 fn a_bridge_goes_on_behind_a_full_mailbox() {
     let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
     let queue = crowded(&server);
-    let spool = Spool::create(home.path(), Options::default()).unwrap();
+    let spool = Spool::create(home.path(), SpoolOptions::default()).unwrap();
     for mailbox in ["full", "w"] {
         spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
         spool.publish(&letter(mailbox, "carried")).unwrap();
     }
-    let bridge = Bridge::new(&spool, &queue, name("bridge"), Unknown::Create);
+    let bridge = Bridge::new(&spool, &queue, name("bridge"), UnknownMailbox::Create);
     let carry = |mailbox: &str| bridge.carry(&Name::new(mailbox).unwrap()).unwrap();
     assert!(carry("full").stuck.is_some());
     assert_eq!(carry("w").carried, 1);

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ensemble_core::broker::Broker;
-use ensemble_core::env::{Counts, Delivery, Lease, Published, Transport};
-use ensemble_core::leases::{LeaseTable, Observed};
+use ensemble_core::env::{Counts, Delivery, Lease, PublishOutcome, Transport};
+use ensemble_core::leases::{LeaseTable, ObservedLease};
 use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Former, Found, Settings, State};
+use ensemble_core::spool::{DeadLetter, FormerHolding, Found, Settings, State};
 use ensemble_core::{Error, Result};
 
 /// When the call fails: before its work, or after.
@@ -68,7 +68,7 @@ macro_rules! passed_on {
 
 impl Transport for Dying<'_> {
     passed_on! {
-        publish(envelope: &Envelope) -> Published;
+        publish(envelope: &Envelope) -> PublishOutcome;
         receive(mailbox: &Name, holder: &Name) -> Option<Delivery>;
         settle(lease: &Lease) -> ();
         release(lease: &Lease, delay: Duration) -> ();
@@ -79,8 +79,8 @@ impl Transport for Dying<'_> {
 
 impl LeaseTable for Dying<'_> {
     passed_on! {
-        observe(mailbox: &Name) -> Vec<Observed>;
-        expire(observed: &Observed) -> bool;
+        observe(mailbox: &Name) -> Vec<ObservedLease>;
+        expire(observed: &ObservedLease) -> bool;
     }
 }
 
@@ -107,6 +107,6 @@ impl Broker for Dying<'_> {
         attached(attachment: &Attachment) -> Vec<u8>;
         note_told(letter: &DeadLetter) -> ();
         take_back(lease: &Lease, reason: &str) -> bool;
-        former_holders(mailbox: &Name) -> Vec<Former>;
+        former_holders(mailbox: &Name) -> Vec<FormerHolding>;
     }
 }

@@ -17,8 +17,8 @@ use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Settings, Spool, State};
-use ensemble_core::transfer::{Moved, migrate};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+use ensemble_core::transfer::{MigrationReport, migrate};
 use ensemble_nats::NatsTransport;
 use nats_server::{PATIENCE, Server, fresh_team};
 
@@ -41,7 +41,7 @@ fn message(word: &str, body: &str) -> Envelope {
 }
 
 fn spool(home: &tempfile::TempDir) -> Spool {
-    let options = Options::default().with_durability(Durability::Process);
+    let options = SpoolOptions::default().with_durability(Durability::Process);
     Spool::create(home.path(), options).unwrap()
 }
 
@@ -149,7 +149,7 @@ fn assert_moved(from: &dyn Broker, to: &dyn Broker, context: &str) {
 }
 
 #[track_caller]
-fn assert_told(moved: &Moved, context: &str) {
+fn assert_told(moved: &MigrationReport, context: &str) {
     let mut kept: Vec<_> = moved.kept.iter().map(|kept| kept.id.to_string()).collect();
     kept.sort_unstable();
     let mut expected = [&TAKEN[..], &["late", "buried"]].concat();

@@ -9,16 +9,17 @@ use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
-use ensemble_core::proto::request::Refusal;
+use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::requests::{Ask, PlanGates, Requests};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::contract::Summary;
 use ensemble_team::driver::{Batches, SUMMARY_PATH};
 use ensemble_team::steps::{
-    Ask as AskStep, Completion, Next, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
+    ClaimOutcome, ClaimRequest, Completion, CompletionStatus, PlannedStep, StepKey, StepOptions,
+    StepPlan, StepStore,
 };
 use serde_json::json;
 
@@ -74,7 +75,8 @@ pub const DECIDE_AGAIN: Story = Story {
         requests.propose(PLAN, &decision).expect("decided");
         say(ANOTHER);
         let again = requests.respond(PLAN, &name("lead"), true, "go");
-        let is_refused = again.as_ref().is_err_and(|error| error.area::<Refusal>().is_some());
+        let is_refused =
+            again.as_ref().is_err_and(|error| error.area::<DecisionRefusal>().is_some());
         assert!(is_refused, "{again:?}");
         say(format_args!("decided {PLAN}"));
     },
@@ -158,7 +160,7 @@ pub const STEPS: Story = Story {
         Bed::at(home);
         let plan =
             vec![PlannedStep::new(name("Tara"), "one"), PlannedStep::new(name("Tara"), "two")];
-        let mut plan = Plan::new("0-4-1", plan);
+        let mut plan = StepPlan::new("0-4-1", plan);
         plan.orchestrator = Some(name("orion"));
         steps_of(home, Durability::Power).expect("a store").add(&plan).expect("a plan");
     },
@@ -166,8 +168,8 @@ pub const STEPS: Story = Story {
         let home = stage.queue.parent().expect("a project");
         let store = steps_of(home, stage.durability).expect("a store");
         for index in 1..=2 {
-            let next = store.take(&AskStep::of(name("Tara"))).expect("taken");
-            assert!(matches!(next, Next::Handed(_)), "{next:?}");
+            let next = store.claim_step(&ClaimRequest::of(name("Tara"))).expect("taken");
+            assert!(matches!(next, ClaimOutcome::Handed(_)), "{next:?}");
             say(format_args!("took {index}"));
             store.submit(&done(index), &name("Tara"), None).expect("submitted");
             say(format_args!("submitted {index}"));
@@ -184,7 +186,7 @@ pub const TELL: Story = Story {
     act: |stage| {
         let batches = Batches::new(&stage.queue, &stage.state, stage.durability);
         batches
-            .tell(&name("one"), &summary("one"), &name("dispatch"), &NullRecorder)
+            .announce(&name("one"), &summary("one"), &name("dispatch"), &NullRecorder)
             .expect("told");
         say("told one");
     },
@@ -200,7 +202,7 @@ pub const TELL: Story = Story {
         // A whole file may have been read and delivered.
         let has_landed = before == ensemble_team::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
-        let said = batches.tell(&name("one"), &other, &name("other"), &NullRecorder);
+        let said = batches.announce(&name("one"), &other, &name("other"), &NullRecorder);
         match said {
             Ok(said) if is_acknowledged && said.summary().total_tasks != 2 => {
                 found.note(Kind::Lost, "what was decided");
@@ -218,13 +220,14 @@ pub const TELL: Story = Story {
 };
 
 fn open(stage: &Stage, durability: Durability) -> Spool {
-    let mut options = Options::default().with_admission(Arc::new(PlanGates));
+    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&stage.queue, options).expect("the queue")
 }
 
-fn ask(id: &str) -> Ask {
-    let ask = Ask::new("plan_approval", name("worker"), name("lead"), "1. think\n").with_id(id);
+fn ask(id: &str) -> NewRequest {
+    let ask =
+        NewRequest::new("plan_approval", name("worker"), name("lead"), "1. think\n").with_id(id);
     if id == PLAN { ask.with_task(TASK) } else { ask }
 }
 
@@ -385,7 +388,8 @@ fn steps_of(home: &Path, durability: Durability) -> Result<StepStore> {
 }
 
 fn done(index: u32) -> Completion {
-    let mut report = Completion::new(StepKey::new("0-4-1", index), name("Tara"), Status::Success);
+    let mut report =
+        Completion::new(StepKey::new("0-4-1", index), name("Tara"), CompletionStatus::Success);
     report.context_for_next_step = Some("go on".to_owned());
     report
 }
@@ -414,7 +418,7 @@ fn judge_steps(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()> {
     }
     for step in steps.iter().filter(|step| step.status.as_str() != "COMPLETED") {
         if store.runs(&step.key)?.is_empty() {
-            let _ = store.take(&AskStep::of(name("Tara")))?;
+            let _ = store.claim_step(&ClaimRequest::of(name("Tara")))?;
         }
         store.submit(&done(step.key.step_index), &name("Tara"), None)?;
     }

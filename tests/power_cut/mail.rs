@@ -8,7 +8,7 @@ use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 use ensemble_core::{Error, Result};
 
 use super::story::{Findings, Kind, Stage, Story, say};
@@ -217,8 +217,8 @@ fn settings() -> Settings {
     settings
 }
 
-pub fn of(durability: Durability) -> Options {
-    let mut options = Options::default();
+pub fn of(durability: Durability) -> SpoolOptions {
+    let mut options = SpoolOptions::default();
     options.durability = durability;
     options
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{Options, Spool, State};
+use ensemble_core::spool::{Spool, SpoolOptions, State};
 use ensemble_core::transfer::migrate;
 use ensemble_core::{Error, Result};
 
@@ -31,7 +31,7 @@ pub const MIGRATE: Story = Story {
 };
 
 fn open(queue: &Path, durability: Durability) -> Result<Spool> {
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = durability;
     Spool::open(queue, options)
 }
@@ -39,7 +39,7 @@ fn open(queue: &Path, durability: Durability) -> Result<Spool> {
 fn prepare(home: &Path) -> Result<()> {
     let bed = Bed::at(home);
     let (spool, dispatch) = (bed.spool(), name("dispatch"));
-    Spool::create(&home.join("other"), Options::default())?;
+    Spool::create(&home.join("other"), SpoolOptions::default())?;
     // Received in this order, the first two leave `new/`.
     for id in ["dead", "delayed", "waiting"] {
         let id = MessageId::new(id).expect("an id");
@@ -53,7 +53,7 @@ fn prepare(home: &Path) -> Result<()> {
 }
 
 fn judge(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()> {
-    let to = Spool::create(&bed.home.path().join("other"), Options::default())?;
+    let to = Spool::create(&bed.home.path().join("other"), SpoolOptions::default())?;
     let (from, dispatch) = (bed.spool(), name("dispatch"));
     let is_migrated = told.contains(&"migrated".to_owned());
     // A torn copy is found and moved aside before the next operation.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, PlanGates, Requests};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 use ensemble_team::board::{Board, BoardOptions, NewTask};
 
 use super::mail::whole;
@@ -32,8 +32,8 @@ pub const ROLES: [&str; 5] = ["publisher", "batcher", "consumer", "decider", "wr
 /// Messages of a batch.
 const BATCH: usize = 5;
 
-fn power() -> Options {
-    let mut options = Options::default().with_admission(Arc::new(PlanGates));
+fn power() -> SpoolOptions {
+    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }
@@ -82,7 +82,8 @@ fn work_once(
         "decider" => {
             let id = format!("q-{number}");
             let requests = Requests::new(spool);
-            let plan = Ask::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n");
+            let plan =
+                NewRequest::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n");
             requests.ask(plan.with_id(&*id))?;
             history.note("asked", &id, 0);
             requests.respond(&id, &name("dispatch"), true, "go")?;

@@ -9,11 +9,11 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::requests::{Ask, PlanGates, Requests};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_team::contract::{
-    self, EscalationReport, Finding, Report, Review, Status, Summary, SummaryStatus, Task,
-    TaskResult, Verdict, Workflow,
+    self, EscalationReport, Review, ReviewFinding, Status, Summary, SummaryStatus, TaskReport,
+    TaskResult, Verdict, WorkerTask, Workflow,
 };
 use ensemble_team::driver::batch_of;
 
@@ -33,8 +33,8 @@ impl Clock for Noon {
 }
 
 /// How the example is opened: as if it were noon of its day.
-pub(crate) fn options() -> Options {
-    let mut options = Options::default().with_admission(Arc::new(PlanGates));
+pub(crate) fn options() -> SpoolOptions {
+    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Process;
     options.clock = Arc::new(Noon);
     options
@@ -139,11 +139,11 @@ fn conductor(spool: &Spool) {
 fn requests(spool: &Spool) {
     let requests = Requests::new(spool);
     let plan = "1. copy the table\n2. drop the column\n";
-    let plan = Ask::new("plan_approval", name("worker-1"), name("dispatch"), plan);
+    let plan = NewRequest::new("plan_approval", name("worker-1"), name("dispatch"), plan);
     let plan = plan.with_id("5f3c9a10").with_task("task-010").with_source("plan.md");
     requests.ask(plan).unwrap();
     let reason = "Please shut down gracefully.";
-    let shutdown = Ask::new("shutdown", name("lead"), name("dispatch"), reason);
+    let shutdown = NewRequest::new("shutdown", name("lead"), name("dispatch"), reason);
     requests.ask(shutdown.with_id("b81e0c77")).unwrap();
     requests.respond("b81e0c77", &name("dispatch"), false, "two tasks are out").unwrap();
 }
@@ -156,7 +156,7 @@ fn drop_boxes(root: &Path) {
         std::fs::write(path, content).unwrap();
     };
     let at = |minute: i64| Some(Timestamp::from_unix_millis(MORNING + minute * 60_000).to_string());
-    let mut report = Report::new("task-001", Status::Success);
+    let mut report = TaskReport::new("task-001", Status::Success);
     report.worker_id = Some("worker-1".to_owned());
     let read = "3 of 3 chapters (100%) are read; the retry limit is in src/retry.rs:45-52";
     report.summary = Some(read.to_owned());
@@ -168,7 +168,7 @@ fn drop_boxes(root: &Path) {
     let mut review = Review::new("task-001", Verdict::Approved);
     review.reviewer = Some("worker-2".to_owned());
     review.summary = Some("1 finding in 40 of 40 lines (100%)".to_owned());
-    review.findings = vec![Finding::parse(finding)];
+    review.findings = vec![ReviewFinding::parse(finding)];
     review.reviewed_at = at(35);
     put("reports/task-001-review.yaml", &contract::write(&review));
     let mut escalation = EscalationReport::new("task-003", "undeliverable");
@@ -189,7 +189,7 @@ fn drop_boxes(root: &Path) {
     summary.errors = vec!["task-003 failed: no such repository".to_owned()];
     summary.completed_at = at(50);
     put("reports/completion-summary.yaml", &contract::write(&summary));
-    let mut task = Task::new("task-008", "Update the changelog");
+    let mut task = WorkerTask::new("task-008", "Update the changelog");
     task.files = vec!["CHANGELOG.md".to_owned()];
     task.workflow = Some(Workflow::Simple);
     task.created_at = at(58);

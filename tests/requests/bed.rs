@@ -8,9 +8,11 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::requests::{Ask, Entry, PlanGates, RequestFile, RequestStore, Requests};
+use ensemble_core::requests::{
+    NewRequest, PlanGates, RequestEntry, RequestFile, RequestStore, Requests,
+};
 use ensemble_core::sim::SimRecorder;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_nats::NatsTransport;
 use serde_json::Value;
 
@@ -51,7 +53,7 @@ impl Bed {
     pub(crate) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let (clock, log) = (HandClock::default(), SimRecorder::default());
-        let mut options = Options::default()
+        let mut options = SpoolOptions::default()
             .with_clock(Arc::new(clock.clone()))
             .with_recorder(Arc::new(log.clone()))
             .with_admission(Arc::new(PlanGates));
@@ -127,14 +129,14 @@ impl Bed {
     }
 
     /// The lead asks alice to shut down.
-    pub(crate) fn shutdown(&self, id: &str) -> Entry {
-        let ask = Ask::new("shutdown", name("lead"), name("alice"), "enough").with_id(id);
+    pub(crate) fn shutdown(&self, id: &str) -> RequestEntry {
+        let ask = NewRequest::new("shutdown", name("lead"), name("alice"), "enough").with_id(id);
         self.requests().ask(ask).unwrap()
     }
 
     /// Bob's plan for a task.
-    pub(crate) fn plan(&self, id: &str, task: &str, plan: &str) -> Entry {
-        let ask = Ask::new("plan_approval", name("bob"), name("lead"), plan);
+    pub(crate) fn plan(&self, id: &str, task: &str, plan: &str) -> RequestEntry {
+        let ask = NewRequest::new("plan_approval", name("bob"), name("lead"), plan);
         self.requests().ask(ask.with_id(id).with_task(task)).unwrap()
     }
 

@@ -2,15 +2,15 @@
 
 use ensemble_core::Error;
 use ensemble_core::message::{BODY_BYTES_MAX, Name};
-use ensemble_core::proto::request::{AtExpiry, Kind, Outcome, Refusal};
-use ensemble_core::requests::{Ask, CLOSED_KEPT, COMMENT_BYTES_MAX, Kinds, Requests};
+use ensemble_core::proto::request::{AtExpiry, DecisionRefusal, Outcome, RequestKind};
+use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX, Kinds, NewRequest, Requests};
 use proptest::prelude::*;
 
 use crate::bed::{Bed, name};
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
-    match result.unwrap_err().into_area::<Refusal>() {
+    match result.unwrap_err().into_area::<DecisionRefusal>() {
         Ok(refusal) => refusal.to_string(),
         Err(other) => panic!("not refused but {other}"),
     }
@@ -19,7 +19,7 @@ fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
 pub(crate) fn an_id_has_eight_characters_as_in_the_seed_and_none_comes_twice(bed: &Bed) {
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..200 {
-        let ask = Ask::new("shutdown", name("lead"), name("alice"), "enough");
+        let ask = NewRequest::new("shutdown", name("lead"), name("alice"), "enough");
         let id = bed.requests().ask(ask).unwrap().request.request_id;
         assert_eq!(id.as_str().len(), 8);
         assert!(id.as_str().bytes().all(|b| b.is_ascii_hexdigit()));
@@ -31,7 +31,7 @@ pub(crate) fn an_id_has_eight_characters_as_in_the_seed_and_none_comes_twice(bed
 pub(crate) fn a_chosen_id_is_one_request_however_often_it_is_asked(bed: &Bed) {
     let full = "0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7081";
     assert_eq!(bed.shutdown(full), bed.shutdown(full));
-    let other = Ask::new("shutdown", name("lead"), name("bob"), "enough").with_id(full);
+    let other = NewRequest::new("shutdown", name("lead"), name("bob"), "enough").with_id(full);
     let said = refused(bed.requests().ask(other));
     assert!(said.contains(&format!("'{full}' is taken")), "{said}");
     bed.requests().respond(full, &name("alice"), true, "").unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn a_chosen_id_is_one_request_however_often_it_is_asked(bed: &Bed) {
     assert_eq!(bed.types("alice"), [""; 0], "its answer has settled the question");
     assert_eq!(bed.records("request.opened").len(), 1);
     for bad in ["../x", "a b", &"x".repeat(49)] {
-        let ask = Ask::new("shutdown", name("lead"), name("alice"), "").with_id(bad);
+        let ask = NewRequest::new("shutdown", name("lead"), name("alice"), "").with_id(bad);
         assert!(bed.requests().ask(ask).is_err(), "{bad}");
     }
 }
@@ -78,18 +78,18 @@ pub(crate) fn only_the_addressee_decides_and_only_the_requester_takes_it_back(be
     assert_eq!(said, "Error: Unknown request_id 'nope'");
     let said = refused(requests.respond("../../etc", &name("alice"), true, ""));
     assert_eq!(said, "Error: Unknown request_id '../../etc'");
-    let own = Ask::new("plan_approval", name("lead"), name("lead"), "trust me");
+    let own = NewRequest::new("plan_approval", name("lead"), name("lead"), "trust me");
     assert!(refused(requests.ask(own)).contains("a requester may not decide its own request"));
     assert_eq!(requests.get("abc").unwrap().state(), "pending");
     assert_eq!(bed.records("request.refused").len(), 6);
 }
 
 pub(crate) fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not(bed: &Bed) {
-    let ask = Ask::new("shutdown", name("lead"), name("alise"), "");
+    let ask = NewRequest::new("shutdown", name("lead"), name("alise"), "");
     let error = bed.requests().ask(ask).unwrap_err();
     assert!(error.to_string().contains("did you mean alice?"), "{error}");
     assert!(bed.requests().ids().unwrap().is_empty());
-    let ask = Ask::new("shutdown", name("operator"), name("alice"), "").with_id("op");
+    let ask = NewRequest::new("shutdown", name("operator"), name("alice"), "").with_id("op");
     bed.requests().ask(ask).unwrap();
     let entry = bed.requests().respond("op", &name("alice"), true, "").unwrap();
     assert_eq!((entry.state(), entry.untold), ("approved", None));
@@ -111,7 +111,7 @@ fn a_shutdown_is_closed_by_the_process_that_carries_it_out() {
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
     bed.shutdown("def");
     let error = bed.requests().close("def").unwrap_err();
-    assert!(matches!(error.area(), Some(Refusal::Unknown { .. })));
+    assert!(matches!(error.area(), Some(DecisionRefusal::Unknown { .. })));
     let entry = bed.requests().respond("def", &name("alice"), false, "no").unwrap();
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
 }
@@ -200,18 +200,19 @@ fn a_request_by_hand_needs_no_configuration() {
 #[test]
 fn a_new_kind_is_a_few_lines() {
     let bed = Bed::new();
-    let kinds = Kinds::default().with(Kind {
+    let kinds = Kinds::default().with(RequestKind {
         at_expiry: AtExpiry::Escalate,
         content_field: "what".into(),
-        ..Kind::new("hand_over")
+        ..RequestKind::new("hand_over")
     });
     let requests = Requests::new(bed.spool()).with_kinds(kinds);
-    let said = refused(bed.requests().ask(Ask::new("hand_over", name("bob"), name("alice"), "x")));
+    let said =
+        refused(bed.requests().ask(NewRequest::new("hand_over", name("bob"), name("alice"), "x")));
     assert_eq!(
         said,
         "Error: Unknown kind of request 'hand_over': there are shutdown, plan_approval"
     );
-    let ask = Ask::new("hand_over", name("bob"), name("alice"), "the parser").with_id("h1");
+    let ask = NewRequest::new("hand_over", name("bob"), name("alice"), "the parser").with_id("h1");
     requests.ask(ask).unwrap();
     let envelope = bed.receive("alice").unwrap().envelope;
     assert_eq!(envelope.kind.as_str(), "hand_over_request");
@@ -224,7 +225,7 @@ fn a_new_kind_is_a_few_lines() {
 fn long_content_is_attached_and_long_comments_are_refused() {
     let bed = Bed::new();
     for content in [vec![b'x'; 100_000], vec![0xff; 10], vec![1; 30_000]] {
-        let ask = Ask::new("plan_approval", name("bob"), name("lead"), content.clone());
+        let ask = NewRequest::new("plan_approval", name("bob"), name("lead"), content.clone());
         let entry = bed.requests().ask(ask).unwrap();
         let envelope = bed.receive("lead").unwrap().envelope;
         assert!(envelope.body.len() <= BODY_BYTES_MAX);
@@ -270,7 +271,7 @@ proptest! {
     #[test]
     fn whatever_is_asked_and_answered_reads_back(content in "\\PC{0,200}|[\\x00-\\x7f]{0,80}", comment in "\\PC{0,100}|[ -~\\n]{0,80}") {
         let bed = Bed::new();
-        let ask = Ask::new("plan_approval", name("bob"), name("lead"), content.clone());
+        let ask = NewRequest::new("plan_approval", name("bob"), name("lead"), content.clone());
         let id: Name = bed.requests().ask(ask).unwrap().request.request_id;
         prop_assert_eq!(bed.requests().get(id.as_str()).unwrap().request.content, content);
         bed.requests().respond(id.as_str(), &name("lead"), true, &comment).unwrap();

@@ -2,9 +2,9 @@
 
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::Gated;
-use ensemble_core::requests::{Ask, GateState};
+use ensemble_core::proto::request::DecisionRefusal;
+use ensemble_core::requests::GatedTask;
+use ensemble_core::requests::{GateState, NewRequest};
 
 use crate::bed::{Bed, name};
 
@@ -93,13 +93,14 @@ pub(crate) fn a_held_gated_task_is_not_settled_but_extended_and_given_back(bed: 
 
 pub(crate) fn the_same_plan_is_submitted_once_and_another_one_waits_for_the_answer(bed: &Bed) {
     let submit = |plan: &str| {
-        let ask = Ask::new("plan_approval", name("bob"), name("lead"), plan).with_task("risky");
+        let ask =
+            NewRequest::new("plan_approval", name("bob"), name("lead"), plan).with_task("risky");
         bed.requests().ask(ask)
     };
     let first = submit("a plan").unwrap().request.request_id;
     assert_eq!(submit("a plan").unwrap().request.request_id, first);
     let error = submit("another").unwrap_err();
-    assert!(matches!(error.area(), Some(Refusal::PlanPending { .. })), "{error}");
+    assert!(matches!(error.area(), Some(DecisionRefusal::PlanPending { .. })), "{error}");
     assert!(error.to_string().contains(&format!("'{first}': wait for lead")), "{error}");
     assert_eq!(bed.types("lead"), ["plan_approval_request"]);
     bed.requests().cancel(first.as_str(), &name("bob"), "").unwrap();
@@ -144,7 +145,7 @@ fn a_gated_task_is_not_received_by_its_id_and_its_file_is_a_digest_if_it_is_no_n
     let id = task(&bed, odd);
     bed.plan("p1", odd, "a plan");
     let error = bed.spool().receive_id(&name("bob"), &id, &name("bob")).unwrap_err();
-    assert!(matches!(error.area(), Some(Gated(gate)) if gate.round == 1));
+    assert!(matches!(error.area(), Some(GatedTask(gate)) if gate.round == 1));
     assert!(bed.names("gates")[0].starts_with("t-"));
     bed.requests().cancel("p1", &name("bob"), "").unwrap();
     assert!(!bed.path("gates").exists());

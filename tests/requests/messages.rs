@@ -1,8 +1,8 @@
 //! Messages about requests and their recipients, and the effect of messages by other programs.
 
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::proto::request::{Decision, Outcome, Refusal};
-use ensemble_core::requests::{Ask, Correlation, Sender};
+use ensemble_core::proto::request::{Decision, DecisionRefusal, Outcome};
+use ensemble_core::requests::{CorrelationOutcome, NewRequest, SenderEvidence};
 use ensemble_core::spool::State;
 use serde_json::{Map, Value};
 
@@ -32,7 +32,7 @@ pub(crate) fn a_request_and_its_response_have_the_seeds_fields(bed: &Bed) {
     );
     assert_eq!(said["reason"], "in the middle of it");
 
-    let plan = Ask::new("plan_approval", name("bob"), name("lead"), "1. think\n2. do\n");
+    let plan = NewRequest::new("plan_approval", name("bob"), name("lead"), "1. think\n2. do\n");
     bed.requests().ask(plan.with_id("xyz").with_source("plan.md")).unwrap();
     let asked = bed.receive("lead").unwrap().envelope;
     assert_eq!(asked.kind.as_str(), "plan_approval_request");
@@ -134,51 +134,84 @@ fn raw(from: &str, to: &str, kind: &str, body: &str) -> Envelope {
 pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: &Bed) {
     let requests = bed.requests();
     let asked = raw("lead", "alice", "shutdown_request", "requestId: k1\ncontent: enough\n");
-    let Correlation::Asked(entry) = requests.correlate(&asked, Sender::Proven).unwrap() else {
+    let CorrelationOutcome::Asked(entry) =
+        requests.correlate(&asked, SenderEvidence::Proven).unwrap()
+    else {
         panic!()
     };
     assert_eq!((entry.request.content.as_str(), entry.state()), ("enough", "pending"));
-    assert!(matches!(requests.correlate(&asked, Sender::Proven).unwrap(), Correlation::Known(_)));
+    assert!(matches!(
+        requests.correlate(&asked, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Known(_)
+    ));
     assert!(bed.types("alice").is_empty(), "it was told of by that message");
     requests.resume("k1").unwrap();
     assert_eq!(bed.records("request.opened").len(), 1);
 
     let stranger = raw("bob", "lead", "shutdown_response", "request_id: k1\napprove: true\n");
-    let told = requests.correlate(&stranger, Sender::Proven).unwrap();
-    assert!(matches!(told, Correlation::Refused(Refusal::NotAddressee { .. })), "{told:?}");
+    let told = requests.correlate(&stranger, SenderEvidence::Proven).unwrap();
+    assert!(
+        matches!(told, CorrelationOutcome::Refused(DecisionRefusal::NotAddressee { .. })),
+        "{told:?}"
+    );
     let json = r#"{"request_id": "k1", "approve": true, "reason": "fine"}"#;
     let answer = raw("alice", "lead", "shutdown_response", json);
-    let Correlation::Decided(entry) = requests.correlate(&answer, Sender::Proven).unwrap() else {
+    let CorrelationOutcome::Decided(entry) =
+        requests.correlate(&answer, SenderEvidence::Proven).unwrap()
+    else {
         panic!()
     };
     assert_eq!(entry.decision.unwrap().comment, "fine");
     assert!(
-        matches!(requests.correlate(&answer, Sender::Proven).unwrap(), Correlation::Known(_)),
+        matches!(
+            requests.correlate(&answer, SenderEvidence::Proven).unwrap(),
+            CorrelationOutcome::Known(_)
+        ),
         "doubled"
     );
     let no = raw("alice", "lead", "shutdown_response", "request_id: k1\napprove: false\n");
-    let told = requests.correlate(&no, Sender::Proven).unwrap();
-    assert!(matches!(told, Correlation::Refused(Refusal::Decided { .. })), "{told:?}");
+    let told = requests.correlate(&no, SenderEvidence::Proven).unwrap();
+    assert!(
+        matches!(told, CorrelationOutcome::Refused(DecisionRefusal::Decided { .. })),
+        "{told:?}"
+    );
     assert_eq!(bed.records("request.refused").len(), 2);
 }
 
 pub(crate) fn an_answer_before_its_question_and_what_is_no_answer_change_nothing(bed: &Bed) {
     let requests = bed.requests();
     let early = raw("lead", "bob", "plan_approval_response", "approve: true\n");
-    assert_eq!(requests.correlate(&early.clone(), Sender::Proven).unwrap(), Correlation::Unrelated);
+    assert_eq!(
+        requests.correlate(&early.clone(), SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Unrelated
+    );
     let early = early.with_correlation("p1");
-    let told = requests.correlate(&early, Sender::Proven).unwrap();
-    assert!(matches!(told, Correlation::Refused(Refusal::Unknown { .. })), "{told:?}");
+    let told = requests.correlate(&early, SenderEvidence::Proven).unwrap();
+    assert!(
+        matches!(told, CorrelationOutcome::Refused(DecisionRefusal::Unknown { .. })),
+        "{told:?}"
+    );
     let plan = raw("bob", "lead", "plan_approval_request", "just do it").with_correlation("p1");
-    let Correlation::Asked(entry) = requests.correlate(&plan, Sender::Proven).unwrap() else {
+    let CorrelationOutcome::Asked(entry) =
+        requests.correlate(&plan, SenderEvidence::Proven).unwrap()
+    else {
         panic!()
     };
     assert_eq!(entry.request.content, "just do it");
-    assert!(matches!(requests.correlate(&early, Sender::Proven).unwrap(), Correlation::Decided(_)));
+    assert!(matches!(
+        requests.correlate(&early, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Decided(_)
+    ));
     let other = raw("lead", "bob", "message", "request_id: p1\napprove: false\n");
-    assert_eq!(requests.correlate(&other, Sender::Proven).unwrap(), Correlation::Unrelated);
+    assert_eq!(
+        requests.correlate(&other, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Unrelated
+    );
     let own = raw("bob", "bob", "plan_approval_request", "trust me");
-    assert!(matches!(requests.correlate(&own, Sender::Proven).unwrap(), Correlation::Refused(_)));
+    assert!(matches!(
+        requests.correlate(&own, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Refused(_)
+    ));
 }
 
 pub(crate) fn our_own_messages_are_not_taken_for_new_ones(bed: &Bed) {
@@ -187,34 +220,43 @@ pub(crate) fn our_own_messages_are_not_taken_for_new_ones(bed: &Bed) {
     for _ in 0..2 {
         let asked = bed.receive("alice").unwrap().envelope;
         assert_eq!(
-            bed.requests().correlate(&asked, Sender::Proven).unwrap(),
-            Correlation::Unrelated
+            bed.requests().correlate(&asked, SenderEvidence::Proven).unwrap(),
+            CorrelationOutcome::Unrelated
         );
     }
     bed.advance(120);
     bed.requests().expire(&name("abc")).unwrap();
     let answer = bed.receive("lead").unwrap().envelope;
-    assert_eq!(bed.requests().correlate(&answer, Sender::Proven).unwrap(), Correlation::Unrelated);
+    assert_eq!(
+        bed.requests().correlate(&answer, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Unrelated
+    );
     assert!(bed.records("request.refused").is_empty());
 }
 
 pub(crate) fn an_answer_whose_sender_is_only_stated_decides_nothing_and_is_recorded(bed: &Bed) {
     let requests = bed.requests();
     requests
-        .ask(Ask::new("plan_approval", name("bob"), name("lead"), "drop it all").with_id("p2"))
+        .ask(
+            NewRequest::new("plan_approval", name("bob"), name("lead"), "drop it all")
+                .with_id("p2"),
+        )
         .unwrap();
     let body = "request_id: p2\napprove: true\n";
     let forged = raw("lead", "bob", "plan_approval_response", body);
-    let told = requests.correlate(&forged, Sender::Stated).unwrap();
-    let Correlation::Unproven(entry) = told else { panic!("{told:?}") };
+    let told = requests.correlate(&forged, SenderEvidence::Stated).unwrap();
+    let CorrelationOutcome::Unproven(entry) = told else { panic!("{told:?}") };
     assert_eq!(entry.request.request_id.as_str(), "p2");
     assert_eq!(requests.get("p2").unwrap().state(), "pending");
     let records = bed.records("request.unproven");
     assert_eq!((records.len(), &records[0]["stated"]), (1, &"lead".into()));
     // The same answer, sent by an agent that is known, decides.
     assert!(matches!(
-        requests.correlate(&forged, Sender::Proven).unwrap(),
-        Correlation::Decided(_)
+        requests.correlate(&forged, SenderEvidence::Proven).unwrap(),
+        CorrelationOutcome::Decided(_)
     ));
-    assert!(matches!(requests.correlate(&forged, Sender::Stated).unwrap(), Correlation::Known(_)));
+    assert!(matches!(
+        requests.correlate(&forged, SenderEvidence::Stated).unwrap(),
+        CorrelationOutcome::Known(_)
+    ));
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ensemble_core::broker::Broker as _;
-use ensemble_core::proto::request::Refusal;
+use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{
-    Ask, GateState, RequestFile, RequestStore as _, Requests, WriteOutcome,
+    GateState, NewRequest, RequestFile, RequestStore as _, Requests, WriteOutcome,
 };
 use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsOptions, NatsTransport};
@@ -28,8 +28,8 @@ fn team(server: &Server, log: &SimRecorder) -> (NatsOptions, NatsTransport) {
     (options, queue)
 }
 
-fn plan(id: &str, text: &str) -> Ask {
-    Ask::new("plan_approval", name("bob"), name("lead"), text).with_id(id).with_task("risky")
+fn plan(id: &str, text: &str) -> NewRequest {
+    NewRequest::new("plan_approval", name("bob"), name("lead"), text).with_id(id).with_task("risky")
 }
 
 #[test]
@@ -55,7 +55,9 @@ fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
     assert_eq!(winners.len(), 1);
     assert_eq!(winners[0].decision.as_ref(), Some(&standing));
     for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-        let Some(Refusal::Decided { decision, .. }) = error.area() else { panic!("{error}") };
+        let Some(DecisionRefusal::Decided { decision, .. }) = error.area() else {
+            panic!("{error}")
+        };
         assert_eq!(decision, &standing);
     }
     // Every watcher may announce it, and one does.
@@ -132,7 +134,7 @@ fn a_client_that_dies_after_its_gate_has_asked_all_the_same() {
     assert!(bed.requests().find("p1").unwrap().is_none());
     // Another plan comes second, and by that the first one is asked.
     let second = bed.requests().ask(plan("p2", "another")).unwrap_err();
-    assert!(matches!(second.area(), Some(Refusal::PlanPending { .. })), "{second}");
+    assert!(matches!(second.area(), Some(DecisionRefusal::PlanPending { .. })), "{second}");
     assert_eq!(bed.requests().get("p1").unwrap().state(), "pending");
     bed.requests().respond("p1", &name("lead"), true, "").unwrap();
     assert!(bed.requests().gate("risky", &name("bob")).unwrap().is_none());
@@ -157,7 +159,7 @@ fn of_two_plans_for_a_task_at_the_same_time_one_is_submitted() {
     let stored: Vec<_> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
     assert_eq!(stored.len(), 1);
     for error in asked.iter().filter_map(|asked| asked.as_ref().err()) {
-        assert!(matches!(error.area(), Some(Refusal::PlanPending { .. })), "{error}");
+        assert!(matches!(error.area(), Some(DecisionRefusal::PlanPending { .. })), "{error}");
     }
     let gate = queue.gate("risky", &name("bob")).unwrap().unwrap();
     assert_eq!(gate.request_id, stored[0].request.request_id);
@@ -209,7 +211,7 @@ fn closed_requests_are_forgotten_and_those_that_a_gate_names_are_not() {
 fn content_that_no_message_carries_is_attached() {
     let bed = Bed::on_servers();
     for content in ["x".repeat(33 * 1024).into_bytes(), vec![0xff]] {
-        let ask = Ask::new("shutdown", name("lead"), name("alice"), content.clone());
+        let ask = NewRequest::new("shutdown", name("lead"), name("alice"), content.clone());
         bed.requests().ask(ask).unwrap();
         let queue = bed.queue().broker();
         let asked = queue.receive(&name("alice"), &name("alice")).unwrap().unwrap().envelope;

@@ -13,7 +13,8 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
-    Correlated, Decision, Effect, Event, Kind, Outcome, Refusal, Request, Tracker,
+    Correlated, Decision, DecisionRefusal, Effect, Event, Outcome, Request, RequestKind,
+    RequestTracker,
 };
 
 use crate::bed::name;
@@ -65,14 +66,14 @@ enum Step {
 }
 
 struct Watcher {
-    tracker: Tracker,
+    tracker: RequestTracker,
     effects: VecDeque<Correlated<Effect>>,
     unfinished: BTreeSet<String>,
 }
 
 impl Watcher {
     fn start() -> Self {
-        let (tracker, effects) = (Tracker::default(), VecDeque::new());
+        let (tracker, effects) = (RequestTracker::default(), VecDeque::new());
         Self { tracker, effects, unfinished: BTreeSet::new() }
     }
 }
@@ -112,7 +113,11 @@ impl World {
         for id in 0..REQUESTS {
             let (from, to) = (world.rng.below(AGENTS), world.rng.below(AGENTS - 1));
             let to = if to >= from { to + 1 } else { to };
-            let kind = if world.rng.percent(50) { Kind::shutdown() } else { Kind::plan_approval() };
+            let kind = if world.rng.percent(50) {
+                RequestKind::shutdown()
+            } else {
+                RequestKind::plan_approval()
+            };
             let request =
                 Request::new(id.to_string(), kind, agent(from), agent(to), wall(world.now));
             world.answers(&request);
@@ -270,9 +275,9 @@ impl World {
     }
 
     /// A refused agent learns the reason: if the request was decided, the decision on disk.
-    fn refuse(&mut self, id: &str, refusal: &Refusal) -> Step {
+    fn refuse(&mut self, id: &str, refusal: &DecisionRefusal) -> Step {
         self.refused += 1;
-        if let Refusal::Decided { decision, .. } = refusal {
+        if let DecisionRefusal::Decided { decision, .. } = refusal {
             assert_eq!(self.disk[id].decision, Some(File::Valid(decision.clone())));
         }
         Step::Done

@@ -8,14 +8,14 @@ use ensemble_core::driver;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_team::board::prompt::Role;
+use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::board::{
-    Board, BoardOptions, NewAgent, NewTask, State, Status, Task, beaten_until,
+    Board, BoardOptions, BoardTask, NewAgent, NewTask, State, TaskStatus, beaten_until,
 };
-use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
+use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
-use ensemble_team::worktree::{Options, Tests, Verdict, Worktrees};
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{MergeTests, ReviewDecision, WorktreeOptions, Worktrees};
 use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};
@@ -35,10 +35,10 @@ fn open(home: &Path, actor: &str) -> (Board, Worktrees, Arc<EventLog>) {
         .with_recorder(Arc::<EventLog>::clone(&log));
     options.patience = children::DEADLINE;
     let board = Board::find(home, options).unwrap();
-    let mut options = Options::new(actor).with_durability(Durability::Process);
+    let mut options = WorktreeOptions::new(actor).with_durability(Durability::Process);
     if actor == TESTER {
         let command = format!("until [ -e {}/pass ]; do sleep 0.05; done", home.display());
-        options = options.with_tests(Tests { command, limit: children::DEADLINE });
+        options = options.with_tests(MergeTests { command, limit: children::DEADLINE });
     }
     let worktrees = Worktrees::open(&board, options).unwrap();
     (board, worktrees, log)
@@ -82,7 +82,7 @@ impl Bed {
     }
 
     /// Starts a supervisor whose agent is a line for `sh`, in which `$H` is the project.
-    pub(crate) fn supervise(&self, id: &str, role: Role, agent: &str) -> Supervisor {
+    pub(crate) fn supervise(&self, id: &str, role: BoardRole, agent: &str) -> Supervisor {
         self.supervise_with(id, role, agent, "")
     }
 
@@ -90,7 +90,7 @@ impl Bed {
     pub(crate) fn supervise_with(
         &self,
         id: &str,
-        role: Role,
+        role: BoardRole,
         agent: &str,
         how: &str,
     ) -> Supervisor {
@@ -103,12 +103,12 @@ impl Bed {
         self.board.read().unwrap()
     }
 
-    pub(crate) fn task(&self, n: usize) -> Task {
+    pub(crate) fn task(&self, n: usize) -> BoardTask {
         self.state().task(&name(&format!("task-{n}"))).unwrap().clone()
     }
 
     /// Waits until a task is there.
-    pub(crate) fn until(&self, n: usize, status: Status) -> Task {
+    pub(crate) fn until(&self, n: usize, status: TaskStatus) -> BoardTask {
         wait_until(&format!("task-{n} is {status:?}"), || self.task(n).status == status);
         self.task(n)
     }
@@ -125,7 +125,7 @@ impl Bed {
         records.filter(|record| record.kind.matches(kind)).collect()
     }
 
-    fn agent(&self, id: &str, role: &str) -> Holder {
+    fn agent(&self, id: &str, role: &str) -> TaskHolder {
         let mut locked = self.board.lock().unwrap();
         let holder = locked.register(&NewAgent::new(name(id), role)).unwrap();
         locked.agent_event(&holder, agent::Event::Ready).unwrap();
@@ -141,14 +141,14 @@ impl Bed {
         self.submit(n);
         let reviewer = self.agent("code-reviewer-9", "code-reviewer");
         let review = self.worktrees.claim_review(&task, &reviewer).unwrap().granted.holder;
-        self.worktrees.verdict(&task, &review, None, &Verdict::Approve).unwrap();
+        self.worktrees.verdict(&task, &review, None, &ReviewDecision::Approve).unwrap();
     }
 
     /// Until when the beats of a registered agent keep its leases.
     pub(crate) fn beaten_until(&self, id: &str) -> Option<Timestamp> {
         let (by, state) = (name(id), self.state());
         let epoch = state.agents.get(&by)?.epoch?;
-        beaten_until(&self.home().join(".ensemble"), &Holder { by, epoch })
+        beaten_until(&self.home().join(".ensemble"), &TaskHolder { by, epoch })
     }
 
     /// Hands a claimed task in, as its agent would.
@@ -156,7 +156,7 @@ impl Bed {
         let task = self.task(n);
         let by = task.assigned_to.clone().unwrap();
         let epoch = task.lease_epoch.unwrap();
-        let holder = Holder { by, epoch };
+        let holder = TaskHolder { by, epoch };
         let path = self.worktrees.path_of(&task);
         git(&path, &["commit", "-q", "--allow-empty", "-m", "work"]);
         self.worktrees.submit(&task.id, &holder).unwrap();
@@ -198,14 +198,14 @@ impl Supervisor {
 
 struct Here(PathBuf);
 
-impl Surroundings for Here {
+impl SupervisorServices for Here {
     fn rest(&mut self, limit: Duration) {
         driver::nap(limit);
     }
     fn is_over(&mut self) -> bool {
         self.0.exists()
     }
-    fn tell(&mut self, line: &str) {
+    fn print_line(&mut self, line: &str) {
         say(line);
     }
 }
@@ -218,7 +218,7 @@ pub(crate) fn play(role: &[String]) {
     if role[4] == "prompt-argument" {
         command.extend(["sh", "told: {prompt}", "{prompt_file}"].map(str::to_owned));
     }
-    let mut order = Order::new(name(&role[1]), role[2].parse().unwrap(), command);
+    let mut order = SuperviseOrder::new(name(&role[1]), role[2].parse().unwrap(), command);
     order.env.insert("H".to_owned(), home.into());
     order.env.extend(ISOLATED.map(|(name, value)| (name.to_owned(), value.into())));
     order.recorder = log;

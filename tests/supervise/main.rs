@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
-use ensemble_team::board::prompt::Role;
-use ensemble_team::board::{Control, ControlFile, NewHandoff, Status};
+use ensemble_team::board::prompt::BoardRole;
+use ensemble_team::board::{ActiveControl, ControlFile, NewHandoff, TaskStatus};
 use ensemble_team::proto::beat::LONG_OPERATION;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use rustix::process::{Pid, Signal, kill_process};
 
 use bed::{Bed, TESTER, name};
@@ -50,16 +50,16 @@ fn signal(pid: &str, signal: Signal) {
 
 fn put(bed: &Bed, file: ControlFile) {
     let now = Timestamp::from_unix_millis(0);
-    Control::put(&bed.file(".ensemble"), file, now, "wait").unwrap();
+    ActiveControl::put(&bed.file(".ensemble"), file, now, "wait").unwrap();
 }
 
 #[test]
 fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
     let bed = Bed::new(1, 300);
     let agent = "cat > $H/prompt; env > $H/env; pwd > $H/pwd; echo one >> $H/runs; sleep 600";
-    let supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
     bed.lines("runs", 1);
-    let task = bed.until(1, Status::Claimed);
+    let task = bed.until(1, TaskStatus::Claimed);
     let prompt = std::fs::read_to_string(bed.file("prompt")).unwrap();
     assert!(
         prompt.contains("=== ASSIGNED TASK ===") && prompt.contains("TASK ID: task-1"),
@@ -80,7 +80,7 @@ fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
     assert_eq!(Path::new(pwd.trim_end()), bed.worktrees.path_of(&task));
     assert_eq!(supervisor.stop(), "result Stopped");
     // Its task and its name are free, and none of its files is left.
-    assert_eq!(bed.task(1).status, Status::Unclaimed);
+    assert_eq!(bed.task(1).status, TaskStatus::Unclaimed);
     assert!(bed.state().agents.is_empty());
     assert!(!bed.file(".ensemble/supervise/coder-1.yaml").exists());
 }
@@ -89,7 +89,7 @@ fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
 fn a_prompt_can_be_an_argument_or_a_file() {
     let bed = Bed::new(1, 300);
     let agent = "echo \"$1\" > $H/argument; cp \"$2\" $H/copy; echo one >> $H/runs; sleep 600";
-    let supervisor = bed.supervise_with("coder-1", Role::Coder, agent, "prompt-argument");
+    let supervisor = bed.supervise_with("coder-1", BoardRole::Coder, agent, "prompt-argument");
     bed.lines("runs", 1);
     let argument = std::fs::read_to_string(bed.file("argument")).unwrap();
     let copy = std::fs::read_to_string(bed.file("copy")).unwrap();
@@ -102,14 +102,14 @@ fn a_prompt_can_be_an_argument_or_a_file() {
 fn work_that_is_handed_in_is_followed_by_waiting_for_its_verdict() {
     let bed = Bed::new(2, 300);
     let agent = "echo one >> $H/runs; until [ -e $H/go ]; do sleep 0.05; done";
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
     bed.lines("runs", 1);
     bed.submit(1);
     std::fs::write(bed.file("go"), "").unwrap();
     supervisor.hear("agent ended: exit 0");
     // The seed's rule: a coder with a task under review takes no other one.
-    assert_eq!(bed.task(1).status, Status::ReadyForReview);
-    assert_eq!(bed.task(2).status, Status::Unclaimed);
+    assert_eq!(bed.task(1).status, TaskStatus::ReadyForReview);
+    assert_eq!(bed.task(2).status, TaskStatus::Unclaimed);
     assert!(bed.state().anomalies.is_empty());
     supervisor.stop();
 }
@@ -119,8 +119,8 @@ fn the_fifth_crash_blocks_the_task_and_the_next_one_is_begun() {
     let bed = Bed::new(2, 300);
     let agent =
         "echo $ENSEMBLE_TASK_ID >> $H/runs; [ $ENSEMBLE_TASK_ID = task-2 ] && sleep 600; exit 3";
-    let supervisor = bed.supervise("coder-1", Role::Coder, agent);
-    let task = bed.until(1, Status::Blocked);
+    let supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
+    let task = bed.until(1, TaskStatus::Blocked);
     assert_eq!(
         bed.lines("runs", 6)[..],
         ["task-1", "task-1", "task-1", "task-1", "task-1", "task-2"]
@@ -141,11 +141,11 @@ fn a_block_that_cannot_be_written_is_written_later() {
     // While this directory is in the place of the lock, nothing can be written to the board.
     let lock = bed.file(".ensemble/state.yaml.lock");
     let agent = format!("rm -f {0}; mkdir {0}; exit 3", lock.display());
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, &agent);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, &agent);
     supervisor.hear("cannot block `task-1`");
-    assert_eq!(bed.task(1).status, Status::Claimed);
+    assert_eq!(bed.task(1).status, TaskStatus::Claimed);
     std::fs::remove_dir(&lock).unwrap();
-    let task = bed.until(1, Status::Blocked);
+    let task = bed.until(1, TaskStatus::Blocked);
     assert!(task.blocked_reason.is_some_and(|reason| reason.contains("without progress")));
     supervisor.stop();
 }
@@ -153,14 +153,14 @@ fn a_block_that_cannot_be_written_is_written_later() {
 #[test]
 fn an_agent_that_is_killed_is_replaced() {
     let bed = Bed::new(1, 300);
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let first = bed.lines("pids", 1)[0].clone();
     signal(&first, Signal::KILL);
     supervisor.hear("killed by signal 9");
     let pids = bed.lines("pids", 2);
     assert!(lives(&pids[1]));
     let task = bed.task(1);
-    assert_eq!((task.status, task.iteration), (Status::Claimed, Some(2)));
+    assert_eq!((task.status, task.iteration), (TaskStatus::Claimed, Some(2)));
     supervisor.stop();
     assert!(!lives(&pids[1]));
 }
@@ -168,10 +168,10 @@ fn an_agent_that_is_killed_is_replaced() {
 #[test]
 fn a_second_supervisor_is_refused_and_harms_nothing() {
     let bed = Bed::new(1, 300);
-    let first = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let first = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let agent = bed.lines("pids", 1)[0].clone();
     let before = bed.board.read_text().unwrap();
-    let mut second = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let mut second = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let refused = second.hear("result");
     let pid = format!("(pid {})", first.child.pid());
     assert!(refused.contains("locked") && refused.contains(&pid), "{refused}");
@@ -187,17 +187,17 @@ fn the_next_supervisor_ends_the_agent_of_a_killed_one_first() {
     // An agent with a daemon that leaves its group.
     let agent =
         "(setsid sh -c 'echo $$ >> $H/daemons; sleep 600' &) ; echo $$ >> $H/pids; sleep 600";
-    let first = bed.supervise("coder-1", Role::Coder, agent);
+    let first = bed.supervise("coder-1", BoardRole::Coder, agent);
     let (agent_1, daemon_1) = (bed.lines("pids", 1)[0].clone(), bed.lines("daemons", 1)[0].clone());
     let registration = bed.state().agents[&name("coder-1")].epoch;
     first.kill();
     assert!(lives(&agent_1) && lives(&daemon_1), "they still run");
-    let second = bed.supervise("coder-1", Role::Coder, agent);
+    let second = bed.supervise("coder-1", BoardRole::Coder, agent);
     bed.lines("pids", 2);
     let daemon_2 = bed.lines("daemons", 2)[1].clone();
     assert!(!lives(&agent_1) && !lives(&daemon_1));
     assert!(bed.state().agents[&name("coder-1")].epoch > registration);
-    assert_eq!(bed.task(1).status, Status::Claimed);
+    assert_eq!(bed.task(1).status, TaskStatus::Claimed);
     assert_eq!(bed.records("supervise.recovered").len(), 1);
     assert!(lives(&daemon_2));
     second.stop();
@@ -207,14 +207,14 @@ fn the_next_supervisor_ends_the_agent_of_a_killed_one_first() {
 #[test]
 fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
     let bed = Bed::new(1, SHORT_LEASE);
-    let first = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let first = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let orphan = bed.lines("pids", 1)[0].clone();
-    let second = bed.supervise("coder-2", Role::Coder, FOREVER);
+    let second = bed.supervise("coder-2", BoardRole::Coder, FOREVER);
     first.kill();
     // Its lease runs out; its agent is ended before the lease is taken away.
     let pids = bed.lines("pids", 2);
     assert!(!lives(&orphan) && lives(&pids[1]));
-    let task = bed.until(1, Status::Claimed);
+    let task = bed.until(1, TaskStatus::Claimed);
     assert_eq!(task.assigned_to, Some(name("coder-2")));
     assert!(!bed.state().agents.contains_key(&name("coder-1")));
     // Nor is a beat of it left.
@@ -228,7 +228,7 @@ fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
 #[test]
 fn an_agent_that_stands_still_loses_its_lease_and_is_replaced() {
     let bed = Bed::new(1, SHORT_LEASE);
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let first = bed.lines("pids", 1)[0].clone();
     // Stopped with its `sleep`, which ends by itself: the last sign of life for long.
     signal(&first, Signal::STOP);
@@ -244,10 +244,10 @@ fn an_agent_that_stands_still_loses_its_lease_and_is_replaced() {
 fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
     let bed = Bed::new(1, 300);
     let agent = "cat > $H/prompt; echo one >> $H/runs; until [ -e $H/go ]; do sleep 0.05; done; rm $H/go; exit 42";
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
     bed.lines("runs", 1);
-    let epoch = bed.until(1, Status::Claimed).lease_epoch.unwrap();
-    let holder = Holder { by: name("coder-1"), epoch };
+    let epoch = bed.until(1, TaskStatus::Claimed).lease_epoch.unwrap();
+    let holder = TaskHolder { by: name("coder-1"), epoch };
     let notes = NewHandoff {
         summary: "half of it".to_owned(),
         next_action: "the other half".to_owned(),
@@ -289,7 +289,7 @@ fn an_agent_that_stands_still_lives_as_long_as_it_stamps_its_entry_on_the_board(
     let bed = Bed::new(1, SHORT_LEASE);
     // It uses no processor; the stamps are written by another process for it.
     let agent = "echo $$ >> $H/pids; exec sleep 600";
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
     let pid = bed.lines("pids", 1)[0].clone();
     let claimed = bed.task(1).lease_epoch;
     let (begun, mut stamped) = (Instant::now(), None);
@@ -298,7 +298,7 @@ fn an_agent_that_stands_still_lives_as_long_as_it_stamps_its_entry_on_the_board(
             stamp(&bed, SHORT_LEASE as u32);
             stamped = Some(Instant::now());
         }
-        assert_eq!((bed.task(1).status, bed.task(1).lease_epoch), (Status::Claimed, claimed));
+        assert_eq!((bed.task(1).status, bed.task(1).lease_epoch), (TaskStatus::Claimed, claimed));
         begun.elapsed() > Duration::from_secs(3 * SHORT_LEASE)
     });
     assert!(lives(&pid));
@@ -325,11 +325,11 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
         put(&bed, file);
     }
     let agent = "echo one >> $H/runs; until [ -e $H/go ]; do sleep 0.05; done; exit 1";
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, agent);
     supervisor.hear("CHECKPOINT");
-    assert_eq!(bed.task(1).status, Status::Unclaimed);
-    Control::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
-    Control::remove(&bed.file(".ensemble"), ControlFile::Checkpoint).unwrap();
+    assert_eq!(bed.task(1).status, TaskStatus::Unclaimed);
+    ActiveControl::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
+    ActiveControl::remove(&bed.file(".ensemble"), ControlFile::Checkpoint).unwrap();
     bed.lines("runs", 1);
     // A running agent continues; no new one starts.
     put(&bed, ControlFile::Pause);
@@ -337,8 +337,8 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
     supervisor.hear("agent ended");
     supervisor.hear("PAUSE");
     assert_eq!(bed.lines("runs", 1).len(), 1);
-    assert_eq!(bed.task(1).status, Status::Claimed);
-    Control::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
+    assert_eq!(bed.task(1).status, TaskStatus::Claimed);
+    ActiveControl::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
     bed.lines("runs", 2);
     supervisor.stop();
 }
@@ -347,7 +347,7 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
 fn a_reviewers_leases_outlast_the_tests_of_a_merge() {
     let bed = Bed::new(1, 60);
     bed.approve(1);
-    let mut supervisor = bed.supervise(TESTER, Role::CodeReviewer, FOREVER);
+    let mut supervisor = bed.supervise(TESTER, BoardRole::CodeReviewer, FOREVER);
     let record = || bed.records("lease.extended_long").pop();
     wait_until("it expects to be long", || record().is_some());
     assert_eq!(record().unwrap().data["line"], "Extended lease for long operation: merge task-1");
@@ -355,7 +355,7 @@ fn a_reviewers_leases_outlast_the_tests_of_a_merge() {
     wait_until("it has said so", || bed.beaten_until(TESTER).unwrap() > long);
     std::fs::write(bed.file("pass"), "").unwrap();
     supervisor.hear("merged `task-1`");
-    assert_eq!(bed.task(1).status, Status::Merged);
+    assert_eq!(bed.task(1).status, TaskStatus::Merged);
     // Fifteen minutes instead of one, and again one when it is over.
     let is_usual = || bed.beaten_until(TESTER).unwrap() < long;
     wait_until("its leases are as usual", is_usual);
@@ -365,19 +365,19 @@ fn a_reviewers_leases_outlast_the_tests_of_a_merge() {
 #[test]
 fn abort_ends_the_agent_and_its_supervisor() {
     let bed = Bed::new(1, 300);
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let agent = bed.lines("pids", 1)[0].clone();
     put(&bed, ControlFile::Abort);
     assert_eq!(supervisor.hear("result"), "result Aborted");
     assert!(!lives(&agent));
-    assert_eq!(bed.task(1).status, Status::Unclaimed);
+    assert_eq!(bed.task(1).status, TaskStatus::Unclaimed);
     assert!(bed.state().agents.is_empty());
 }
 
 #[test]
 fn a_task_that_is_blocked_by_its_planner_ends_its_agent() {
     let bed = Bed::new(1, 300);
-    let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let agent = bed.lines("pids", 1)[0].clone();
     let mut locked = bed.board.lock().unwrap();
     locked.block(&name("task-1"), None, "the spec is wrong", &["which?".to_owned()]).unwrap();
@@ -392,7 +392,7 @@ fn a_task_that_is_blocked_by_its_planner_ends_its_agent() {
 fn a_planner_is_woken_once_for_the_same_reasons() {
     let bed = Bed::new(0, 300);
     let agent = "cat >> $H/prompts; echo one >> $H/runs";
-    let mut supervisor = bed.supervise("planner-1", Role::Planner, agent);
+    let mut supervisor = bed.supervise("planner-1", BoardRole::Planner, agent);
     supervisor.hear("agent ended: exit 0");
     let mut locked = bed.board.lock().unwrap();
     locked

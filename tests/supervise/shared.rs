@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ensemble_core::document::SharedFiles;
 use ensemble_core::driver;
-use ensemble_team::board::prompt::Role;
+use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::board::{Board, BoardOptions};
-use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
+use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
 
 use crate::bed::name;
 use crate::memory::Memory;
@@ -20,14 +20,14 @@ struct UntilRegistered {
     said: Vec<String>,
 }
 
-impl Surroundings for UntilRegistered {
+impl SupervisorServices for UntilRegistered {
     fn rest(&mut self, limit: Duration) {
         driver::nap(limit);
     }
     fn is_over(&mut self) -> bool {
         self.said.iter().any(|line| line.contains("is registered"))
     }
-    fn tell(&mut self, line: &str) {
+    fn print_line(&mut self, line: &str) {
         self.said.push(line.to_owned());
     }
 }
@@ -41,7 +41,7 @@ fn a_registration_that_was_stored_without_an_answer_is_its_own_and_is_made_anew(
         BoardOptions::new(ME).with_shared(home.path().join(".ensemble/copy"), Some(shared));
     let board = Board::create_shared(home.path(), options).unwrap();
     files.answer_no_write_of("role: planner");
-    let mut order = Order::new(name(ME), Role::Planner, vec!["true".to_owned()]);
+    let mut order = SuperviseOrder::new(name(ME), BoardRole::Planner, vec!["true".to_owned()]);
     order.pace.poll = Duration::from_millis(50);
     let mut here = UntilRegistered::default();
     supervise(&board, None, &order, &mut here).unwrap();

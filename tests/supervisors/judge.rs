@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::event_log::{Record, read_all};
-use ensemble_team::board::{Status, Task};
+use ensemble_team::board::{BoardTask, TaskStatus};
 
 use crate::bed::{Bed, git};
 use crate::claims::{Claims, one_holder_at_a_time};
@@ -26,11 +26,12 @@ pub(crate) fn journal(home: &Path) -> Vec<String> {
 /// Where everything is, for a test that fails.
 pub(crate) fn told(bed: &Bed, killer: &Killer) -> String {
     let state = bed.board.read().unwrap();
-    let line = |task: &Task| {
+    let line = |task: &BoardTask| {
         let events: Vec<&str> = task.history.iter().map(|line| line.event.as_str()).collect();
         format!("{} {} {events:?}", task.id, task.status.as_str())
     };
-    let is_over = |task: &&Task| !matches!(task.status, Status::Merged | Status::Blocked);
+    let is_over =
+        |task: &&BoardTask| !matches!(task.status, TaskStatus::Merged | TaskStatus::Blocked);
     let tasks: Vec<String> = state.tasks.iter().filter(is_over).map(line).collect();
     let journal = journal(&bed.path());
     let last = journal[journal.len().saturating_sub(20)..].join("\n");
@@ -65,14 +66,14 @@ fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize 
 }
 
 /// One that is over, as it must be; whether it is merged.
-fn judge_task(bed: &Bed, task: &Task) -> bool {
+fn judge_task(bed: &Bed, task: &BoardTask) -> bool {
     let (id, home) = (task.id.as_str(), bed.home.path());
     if is_hopeless(id) {
-        assert_eq!(task.status, Status::Blocked, "{task:?}");
+        assert_eq!(task.status, TaskStatus::Blocked, "{task:?}");
         assert!(task.blocked_reason.as_ref().is_some_and(|why| !why.is_empty()), "{task:?}");
         return false;
     }
-    assert_eq!(task.status, Status::Merged, "{task:?}");
+    assert_eq!(task.status, TaskStatus::Merged, "{task:?}");
     let merge = task.merge_commit.clone().unwrap();
     let trailer = format!("--grep=^Ensemble-Task: {id}$");
     let merges = git(home, &["log", "--format=%H", &trailer, "integration"]);

@@ -30,7 +30,7 @@ mod wall_clock;
 use std::time::{Duration, Instant};
 
 use bed::{Bed, git};
-use ensemble_team::board::{NewTask, State, Status};
+use ensemble_team::board::{NewTask, State, TaskStatus};
 use killer::Killer;
 use team::{Team, running};
 
@@ -58,8 +58,8 @@ fn is_hopeless(task: &str) -> bool {
 /// The planner also unblocks the tasks that it blocks.
 fn is_over(state: &State) -> bool {
     state.tasks.iter().all(|task| match is_hopeless(task.id.as_str()) {
-        true => task.status == Status::Blocked,
-        false => task.status == Status::Merged,
+        true => task.status == TaskStatus::Blocked,
+        false => task.status == TaskStatus::Merged,
     })
 }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{read_all, types};
 use ensemble_core::message::Name;
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 use ensemble_core::requests::Requests;
-use ensemble_core::spool::{Options, Spool};
-use ensemble_team::board::{Board, BoardOptions, State, Status, Task};
+use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_team::board::{Board, BoardOptions, BoardTask, State, TaskStatus};
 use rustix::process::Signal;
 
 use crate::bed::{ISOLATED, git};
@@ -88,13 +88,13 @@ impl Bed {
         Board::find(self.home(), BoardOptions::new("test")).unwrap().read().unwrap()
     }
 
-    fn task(&self) -> Task {
+    fn task(&self) -> BoardTask {
         self.state().tasks[0].clone()
     }
 
     /// The plans that were submitted, the oldest first.
-    fn plans(&self) -> Vec<Entry> {
-        let spool = Spool::open(&self.home().join("queue"), Options::default()).unwrap();
+    fn plans(&self) -> Vec<RequestEntry> {
+        let spool = Spool::open(&self.home().join("queue"), SpoolOptions::default()).unwrap();
         let (all, _) = Requests::new(&spool).list().unwrap();
         all.into_iter().filter(|entry| entry.request.task_id.is_some()).collect()
     }
@@ -126,7 +126,7 @@ impl Bed {
     }
 
     #[track_caller]
-    fn wait_for(&self, status: Status) {
+    fn wait_for(&self, status: TaskStatus) {
         self.wait(&format!("{status:?}"), || {
             self.state().tasks.first().is_some_and(|task| task.status == status)
         });
@@ -175,11 +175,11 @@ fn a_coder_plans_is_rejected_plans_again_is_approved_and_goes_on() {
         bed.told().contains(&format!("plan {first} of `t1` waits for lead"))
     });
     let claimed = bed.task();
-    assert_eq!((claimed.status, bed.count(types::SUPERVISE_SPAWNED)), (Status::Claimed, 1));
+    assert_eq!((claimed.status, bed.count(types::SUPERVISE_SPAWNED)), (TaskStatus::Claimed, 1));
     bed.review(&first, "--reject", "name the files");
     let second = bed.plan(2);
     bed.review(&second, "--approve", "go");
-    bed.wait_for(Status::ReadyForReview);
+    bed.wait_for(TaskStatus::ReadyForReview);
     let submitted = bed.task();
     assert_eq!(submitted.lease_epoch, claimed.lease_epoch, "one claim from the plan to the end");
     let prompts = bed.prompts();
@@ -206,7 +206,7 @@ fn a_task_whose_plans_are_rejected_again_and_again_is_blocked_with_the_feedback(
         let plan = bed.plan(round);
         bed.review(&plan, "--reject", &format!("no, and {round}"));
     }
-    bed.wait_for(Status::Blocked);
+    bed.wait_for(TaskStatus::Blocked);
     let reason = bed.task().blocked_reason.unwrap();
     assert!(reason.contains("3 plans of `coder-1` were not approved by lead"), "{reason}");
     assert!(reason.ends_with("no, and 3"), "{reason}");
@@ -230,7 +230,7 @@ fn an_agent_that_waits_for_its_review_keeps_its_lease_and_goes_on() {
         begun.elapsed() > silence
     });
     bed.review(&plan, "--approve", "");
-    bed.wait_for(Status::ReadyForReview);
+    bed.wait_for(TaskStatus::ReadyForReview);
     assert_eq!(bed.task().lease_epoch, asked.lease_epoch);
     assert_eq!(bed.prompts().len(), 1);
 }
@@ -241,7 +241,7 @@ fn a_planner_that_demands_a_plan_is_woken_to_review_it() {
     bed.supervise("planner", "planner-1", "");
     bed.wait("planned", || !bed.state().tasks.is_empty());
     bed.supervise("coder", "coder-1", "");
-    bed.wait_for(Status::ReadyForReview);
+    bed.wait_for(TaskStatus::ReadyForReview);
     let plans = bed.plans();
     assert_eq!((plans.len(), plans[0].state()), (1, "approved"));
     assert_eq!(plans[0].request.to.as_str(), "planner-1");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use tempfile::TempDir;
 
 /// How long a condition may take to come true; far above what a loaded machine needs.
@@ -188,8 +188,8 @@ pub fn durability() -> Durability {
     }
 }
 
-pub fn options() -> Options {
-    let mut options = Options::default();
+pub fn options() -> SpoolOptions {
+    let mut options = SpoolOptions::default();
     options.durability = durability();
     options
 }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ensemble_core::agent::{AgentPane as _, AgentState, Begun, Line};
+use ensemble_core::agent::{AgentPane as _, AgentState, TypedLine, TypingStep};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_tmux::provider::machine::{HttpPlace, Places};
+use ensemble_tmux::provider::machine::{HttpPlace, SourcePlaces};
 use ensemble_tmux::provider::{Judgement, PASTE_BEGINS, PASTE_ENDS, Profiles};
 use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 
@@ -40,7 +40,7 @@ pub(crate) struct Case<'a> {
     id: String,
     dir: PathBuf,
     /// Where it tells its state to programs, in the states `says-…`.
-    places: Places,
+    places: SourcePlaces,
     /// Answers until it is dropped.
     server: Option<OpencodeServer>,
 }
@@ -80,7 +80,7 @@ impl Stage {
         );
         let arguments = ["new-window", "-d", "-P", "-F", "#{pane_id}", &command];
         let id = self.tmux.server.run(&arguments).expect("a window").remove(0);
-        let (places, server) = (Places::default(), None);
+        let (places, server) = (SourcePlaces::default(), None);
         let mut case = Case { stage: self, id, dir, places, server };
         if let Some(word) = state.strip_prefix("says-") {
             (case.places, case.server) = case.says(word);
@@ -98,11 +98,14 @@ impl Case<'_> {
     }
 
     /// Has the agent tell its state to programs.
-    fn says(&self, word: &str) -> (Places, Option<OpencodeServer>) {
+    fn says(&self, word: &str) -> (SourcePlaces, Option<OpencodeServer>) {
         if self.stage.provider.name == "opencode" {
             let server = OpencodeServer::start(word);
             let place = HttpPlace::parse(&format!("http://{}", server.address), false);
-            return (Places::default().with_opencode(place.expect("an address")), Some(server));
+            return (
+                SourcePlaces::default().with_opencode(place.expect("an address")),
+                Some(server),
+            );
         }
         let pid = self.pane().binding().pid;
         let fields = match word {
@@ -113,15 +116,15 @@ impl Case<'_> {
         fs::create_dir_all(&sessions).expect("a directory");
         let text = format!(r#"{{"pid":{pid},{fields}}}"#);
         fs::write(sessions.join(format!("{pid}.json")), text).expect("a file");
-        (Places::in_home(&self.dir), None)
+        (SourcePlaces::in_home(&self.dir), None)
     }
 
     /// Types a line's text, does something, and goes on with its Enter.
     pub(crate) fn reset_with(&self, between: impl FnOnce()) -> NudgeOutcome {
         let mut pane = self.pane();
         let command = pane.profile().reset_command().expect("a command").to_owned();
-        let begun = pane.begin(Line::Reset).expect("an outcome");
-        assert!(matches!(begun, Begun::EnterAfter(_)), "{begun:?}");
+        let begun = pane.begin(TypedLine::Reset).expect("an outcome");
+        assert!(matches!(begun, TypingStep::EnterAfter(_)), "{begun:?}");
         self.wait_for_text(&command);
         between();
         pane.finish(false).expect("an outcome")

@@ -4,15 +4,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, Begun, Line};
-use ensemble_core::agent::{Diagnosis, Program};
-use ensemble_core::driver::{AckDriver, Ended, Order};
+use ensemble_core::agent::{AgentDiagnosis, ProgramSettings};
+use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
+use ensemble_core::driver::{AckDriver, DeliveryOrder, Ended};
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
-use ensemble_core::proto::ack::Config;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::proto::ack::LadderSettings;
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_tmux::tmux::TmuxPane;
 use serde_json::Value;
 
@@ -72,21 +72,25 @@ impl Pane for Shown<'_> {
 }
 
 impl AgentPane for Shown<'_> {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.1.profile().program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         self.1.diagnose().map(|judgement| judgement.diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.1.reset_context()
     }
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         let begun = self.1.begin(line)?;
-        if matches!(begun, Begun::EnterAfter(_)) {
+        if matches!(begun, TypingStep::EnterAfter(_)) {
             match line {
-                Line::Nudge(text) | Line::Again(text) => self.0.wait_for_text(text.as_str()),
-                Line::Reset => self.0.wait_for_text(self.1.profile().reset_command().expect("one")),
+                TypedLine::Nudge(text) | TypedLine::Again(text) => {
+                    self.0.wait_for_text(text.as_str())
+                }
+                TypedLine::Reset => {
+                    self.0.wait_for_text(self.1.profile().reset_command().expect("one"))
+                }
             }
         }
         Ok(begun)
@@ -99,15 +103,17 @@ impl AgentPane for Shown<'_> {
 /// What each of the phases 1 to 3 has typed until the conductor was told.
 pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     let home = tempfile::tempdir().expect("a directory");
-    let spool = Spool::create(&home.path().join("queue"), Options::default()).expect("a queue");
+    let spool =
+        Spool::create(&home.path().join("queue"), SpoolOptions::default()).expect("a queue");
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, keys) = (Hand::default(), Keys::default());
     let controller = Name::new("controller").expect("a name");
     let mut manager = AckDriver::borrowing(&spool, &clock, &keys, controller);
-    let config = Config::default().with_phase_timeout(PHASE_TIMEOUT).with_wait_max(WAIT_MAX);
-    let order =
-        Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n")).with_config(config);
+    let config =
+        LadderSettings::default().with_phase_timeout(PHASE_TIMEOUT).with_wait_max(WAIT_MAX);
+    let order = DeliveryOrder::new("task-1", worker.clone(), Envelope::new(worker, "count\n"))
+        .with_config(config);
     let id = manager.deliver(order, Some(Box::new(Shown(case, case.pane())))).expect("a delivery");
 
     let mut typed = vec![String::new(); PHASES];

@@ -8,7 +8,7 @@ use ensemble_core::agent::AgentState::{Draft, Permission, Ready};
 use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Phase};
+use ensemble_tmux::nudge::{Effect, Event, NudgePhase, NudgeSchedule};
 use ensemble_tmux::provider::{TurnSign, UnsentLine};
 use ensemble_tmux::tmux::TextOutcome;
 
@@ -60,7 +60,7 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
                     };
                     schedule.handle(clock.monotonic(), Event::Outcome { attempt, outcome });
                 }
-                schedule.status().phase == Phase::Told
+                schedule.status().phase == NudgePhase::Told
             };
             eventually("the agent is told", told);
             case.settle();

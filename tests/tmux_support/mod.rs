@@ -10,7 +10,7 @@ use ensemble_core::env::Pane;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_tmux::provider::Profiles;
-use ensemble_tmux::tmux::{Server, TmuxPane};
+use ensemble_tmux::tmux::{TmuxPane, TmuxServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 pub const PROMPT: &str = "user@host:~$";
 
 pub struct TestServer {
-    pub server: Server,
+    pub server: TmuxServer,
     pub dir: TempDir,
     /// Every server process this test has started.
     pids: Vec<u32>,
@@ -37,7 +37,7 @@ impl TestServer {
 
     /// As [`Self::start`], in a directory in which the test has already put something.
     pub fn start_in(dir: TempDir, command: &str) -> Self {
-        let server = Server::new(dir.path().join("socket"));
+        let server = TmuxServer::new(dir.path().join("socket"));
         let mut this = Self { server, dir, pids: Vec::new() };
         this.new_server(command);
         this
@@ -45,7 +45,7 @@ impl TestServer {
 
     /// Around a server that the test has started on the socket in this directory; see [`Self::adopt`].
     pub fn around(dir: TempDir) -> Self {
-        let server = Server::new(dir.path().join("socket"));
+        let server = TmuxServer::new(dir.path().join("socket"));
         Self { server, dir, pids: Vec::new() }
     }
 
@@ -61,7 +61,7 @@ impl TestServer {
     pub fn reader() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let command = reader_command(dir.path());
-        let server = Server::new(dir.path().join("socket"));
+        let server = TmuxServer::new(dir.path().join("socket"));
         let mut this = Self { server, dir, pids: Vec::new() };
         this.new_server(&command);
         this.wait_for_reader();

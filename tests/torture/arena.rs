@@ -14,7 +14,7 @@ use ensemble_project::Project;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::replay::{self, DifferenceKind, Replay};
-use ensemble_team::steps::{Plan, PlannedStep};
+use ensemble_team::steps::{PlannedStep, StepPlan};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::checker::Disk;
@@ -66,7 +66,7 @@ impl Arena {
         let steppers = PLAYERS[4].1;
         let step =
             |n: u32| PlannedStep::new(name(&format!("stepper-{}", u64::from(n) % steppers)), "do");
-        let mut plan = Plan::new(PLAN, (0..STEPS).map(step).collect());
+        let mut plan = StepPlan::new(PLAN, (0..STEPS).map(step).collect());
         plan.parallel = u32::try_from(steppers).expect("a number");
         plan.attempts_max = 99;
         open_steps(home).add(&plan).expect("a plan");
@@ -288,7 +288,7 @@ impl Arena {
 
     /// The log alone leads to what lies on disk, but for what a killed process could not record.
     fn replay(&self) {
-        let (home, mut disk) = (self.home(), replay::Disk::default());
+        let (home, mut disk) = (self.home(), replay::DiskState::default());
         let spool = self.bed.spool();
         disk.add_mailboxes(&spool, &home).expect("the mailboxes");
         disk.add_requests(&Requests::new(&spool).list().expect("requests").0);

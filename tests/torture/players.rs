@@ -12,11 +12,13 @@ use ensemble_core::Error;
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Ask, PlanGates, Requests};
+use ensemble_core::proto::request::DecisionRefusal;
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_team::board::{Board, BoardOptions, NewTask};
-use ensemble_team::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
+use ensemble_team::steps::{
+    ClaimOutcome, ClaimRequest, Completion, CompletionStatus, StepOptions, StepStore,
+};
 
 use super::journal::{self, Journal};
 use super::support::{Random, durability, given, name, options, pause, setting};
@@ -233,7 +235,8 @@ impl Player {
         let id = unsure.unwrap_or_else(|| format!("q-{}-{number}", self.me));
         let requests = Requests::new(&self.spool);
         self.journal.during("ask", &id, || {
-            let ask = Ask::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n");
+            let ask =
+                NewRequest::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n");
             requests.ask(ask.with_id(&*id)).expect("asked");
             ((), "ok", 0, None)
         });
@@ -245,7 +248,9 @@ impl Player {
             self.journal.during("respond", &id, || {
                 match requests.respond(&id, &name("dispatch"), approve, "") {
                     Ok(_) => ((), if approve { "approved" } else { "rejected" }, 0, None),
-                    Err(error) if error.area::<Refusal>().is_some() => ((), "refused", 0, None),
+                    Err(error) if error.area::<DecisionRefusal>().is_some() => {
+                        ((), "refused", 0, None)
+                    }
                     Err(error) => panic!("{id}: {error}"),
                 }
             });
@@ -268,13 +273,13 @@ impl Player {
     fn step(&mut self) {
         let (steps, me) = (&self.steps, &self.me);
         let handed = self.journal.during("take", "", || {
-            match steps.take(&AskStep::of(me.clone())).expect("a look") {
-                Next::Handed(handed) => {
+            match steps.claim_step(&ClaimRequest::of(me.clone())).expect("a look") {
+                ClaimOutcome::Handed(handed) => {
                     let word = if handed.again { "again" } else { "ok" };
                     let (key, epoch) = (format!("s-{}", handed.key.step_index), handed.epoch);
                     (Some(handed), word, epoch, Some(key))
                 }
-                Next::Nothing(_) => (None, "nothing", 0, None),
+                ClaimOutcome::Nothing(_) => (None, "nothing", 0, None),
             }
         });
         let Some(handed) = handed else {
@@ -283,7 +288,7 @@ impl Player {
         };
         let key = format!("s-{}", handed.key.step_index);
         self.journal.during("submit", &key, || {
-            let report = Completion::new(handed.key.clone(), me.clone(), Status::Success);
+            let report = Completion::new(handed.key.clone(), me.clone(), CompletionStatus::Success);
             match steps.submit(&report, me, Some(handed.epoch)) {
                 Ok(done) if done.already_submitted => ((), "again", handed.epoch, None),
                 Ok(_) => ((), "ok", handed.epoch, None),

@@ -198,7 +198,7 @@ fn read_worktrees(stage: &Stage, facts: &mut Facts) {
 /// The log alone leads to what lies on disk, but for what a killed process, or a full disk, could not record.
 fn replay(stage: &Stage, facts: &mut Facts) {
     let spool = Spool::open(&stage.home.join("queue"), options()).unwrap();
-    let mut disk = replay::Disk::default();
+    let mut disk = replay::DiskState::default();
     disk.add_mailboxes(&spool, &stage.home).unwrap();
     disk.add_requests(&Requests::new(&spool).list().unwrap().0);
     let board = Board::find(&stage.home, BoardOptions::new("reader")).unwrap();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ensemble_team::board::{Board, BoardOptions, State, Status};
+use ensemble_team::board::{Board, BoardOptions, State, TaskStatus};
 use ensemble_team::steps::{StepOptions, StepStore};
 
 use super::stage::Stage;
@@ -235,7 +235,7 @@ fn is_over(stage: &Stage, work: &Work, state: &State) -> bool {
         Kind::Board => {
             state.tasks.iter().any(|task| {
                 task.id.as_str() == work.id
-                    && matches!(task.status, Status::Merged | Status::Blocked)
+                    && matches!(task.status, TaskStatus::Merged | TaskStatus::Blocked)
             }) || waits_for_blocked(state, &work.id)
         }
         Kind::Steps => {
@@ -255,7 +255,7 @@ pub fn waits_for_blocked(state: &State, id: &str) -> bool {
     let task = state.tasks.iter().find(|task| task.id.as_str() == id);
     task.is_some_and(|task| {
         task.depends_on.iter().any(|before| {
-            state.tasks.iter().any(|task| task.id == *before && task.status == Status::Blocked)
+            state.tasks.iter().any(|task| task.id == *before && task.status == TaskStatus::Blocked)
                 || waits_for_blocked(state, before.as_str())
         })
     })

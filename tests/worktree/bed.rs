@@ -11,11 +11,14 @@ use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_core::sim::SimRecorder;
 use ensemble_team::board::{
-    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task, is_fenced,
+    Board, BoardOptions, BoardTask, GrantedClaim, LockedBoard, NewAgent, NewTask, TaskStatus,
+    is_fenced,
 };
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
-use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees, is_not_allowed};
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{
+    ClaimedTask, MergeOutcome, ReviewDecision, WorktreeOptions, Worktrees, is_not_allowed,
+};
 
 pub(crate) use crate::git::{ISOLATED, git};
 
@@ -44,7 +47,7 @@ impl Bed {
         self.home.path().canonicalize().unwrap()
     }
 
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> WorktreeOptions {
         let options = options().with_recorder(Arc::<SimRecorder>::clone(&self.memory));
         if self.has_remote { options.with_remote("origin") } else { options }
     }
@@ -60,7 +63,7 @@ impl Bed {
         result
     }
 
-    pub(crate) fn agent(&self, id: &str, role: &str) -> Holder {
+    pub(crate) fn agent(&self, id: &str, role: &str) -> TaskHolder {
         self.change(|board| {
             let holder = board.register(&NewAgent::new(name(id), role))?;
             board.agent_event(&holder, agent::Event::Ready)?;
@@ -73,16 +76,16 @@ impl Bed {
         self.change(|board| board.add_task(&task));
     }
 
-    pub(crate) fn on_board(&self, id: &str) -> Task {
+    pub(crate) fn on_board(&self, id: &str) -> BoardTask {
         self.board.read().unwrap().task(&name(id)).unwrap().clone()
     }
 
-    pub(crate) fn status(&self, id: &str) -> Status {
+    pub(crate) fn status(&self, id: &str) -> TaskStatus {
         self.on_board(id).status
     }
 
     /// From a claim on, by a coder and a reviewer of the task's own.
-    pub(crate) fn approved(&self, id: &str, file: &str, content: &str) -> Claimed {
+    pub(crate) fn approved(&self, id: &str, file: &str, content: &str) -> ClaimedTask {
         let coder = self.agent(&format!("coder-{id}"), "coder");
         let claimed = self.trees().claim_task(&name(id), &coder).unwrap();
         commit(&claimed.path, file, content);
@@ -91,7 +94,7 @@ impl Bed {
         claimed
     }
 
-    pub(crate) fn review(&self, id: &str) -> Granted {
+    pub(crate) fn review(&self, id: &str) -> GrantedClaim {
         let count = self.on_board(id).history.len();
         let reviewer = self.agent(&format!("reviewer-{id}-{count}"), "code-reviewer");
         self.trees().claim_review(&name(id), &reviewer).unwrap().granted
@@ -99,7 +102,7 @@ impl Bed {
 
     pub(crate) fn approve(&self, id: &str) {
         let review = self.review(id);
-        self.trees().verdict(&name(id), &review.holder, None, &Verdict::Approve).unwrap();
+        self.trees().verdict(&name(id), &review.holder, None, &ReviewDecision::Approve).unwrap();
     }
 
     /// The refs below a place.
@@ -139,8 +142,8 @@ pub(crate) fn board_options() -> BoardOptions {
 }
 
 /// With short waits, and without user settings.
-pub(crate) fn options() -> Options {
-    let mut options = Options::new("test").with_durability(Durability::Process);
+pub(crate) fn options() -> WorktreeOptions {
+    let mut options = WorktreeOptions::new("test").with_durability(Durability::Process);
     options.backoff = Duration::from_millis(20);
     ISOLATED.iter().fold(options, |options, (name, value)| options.with_variable(name, value))
 }
@@ -163,9 +166,9 @@ pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
 
 /// The commit of a merge that was done.
 #[track_caller]
-pub(crate) fn done(merged: Merged) -> String {
+pub(crate) fn done(merged: MergeOutcome) -> String {
     match merged {
-        Merged::Done { commit, .. } => commit,
+        MergeOutcome::Done { commit, .. } => commit,
         other => panic!("{other:?}"),
     }
 }

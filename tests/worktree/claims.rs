@@ -1,7 +1,7 @@
 //! The life of a task from the claim to the verdict.
 
-use ensemble_team::board::{Status, is_fenced};
-use ensemble_team::worktree::Verdict;
+use ensemble_team::board::{TaskStatus, is_fenced};
+use ensemble_team::worktree::ReviewDecision;
 
 use crate::bed::{Bed, commit, git, name, refusal};
 
@@ -17,7 +17,7 @@ fn a_fresh_worktree_begins_at_the_integration_branch_and_leaves_the_checkout_unc
     assert_eq!(claimed.base_commit.as_deref(), Some(&*head));
     assert_eq!(git(&claimed.path, &["branch", "--show-current"]), "task/t1");
     let task = bed.on_board("t1");
-    assert_eq!(task.status, Status::Claimed);
+    assert_eq!(task.status, TaskStatus::Claimed);
     assert_eq!(task.base_commit.as_deref(), Some(&*head));
     assert_eq!(task.worktree.as_deref(), Some(".worktrees/t1"));
     assert_eq!(task.lease_epoch, Some(claimed.granted.holder.epoch));
@@ -68,7 +68,7 @@ fn the_last_holder_hands_in_what_it_has_committed_after_its_lease() {
     release("t1", late.epoch);
     let head = trees.submit(&name("t1"), &late).unwrap();
     assert_eq!(bed.on_board("t1").review_commit.as_deref(), Some(&*head));
-    assert_eq!(bed.on_board("t1").status, Status::ReadyForReview);
+    assert_eq!(bed.on_board("t1").status, TaskStatus::ReadyForReview);
     trees.recover(true).unwrap();
     assert!(claimed.path.exists(), "the reviewer needs the worktree");
 
@@ -95,11 +95,11 @@ fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
     let review = trees.claim_review(&name("t1"), &reviewer).unwrap();
     assert_eq!((review.commit.as_str(), review.author), (&*head, Some(name("coder-1"))));
     let holder = review.granted.holder;
-    let approve = |holder| trees.verdict(&name("t1"), holder, None, &Verdict::Approve);
+    let approve = |holder| trees.verdict(&name("t1"), holder, None, &ReviewDecision::Approve);
 
     let error = approve(&claimed.granted.holder).unwrap_err();
     assert!(is_fenced(&error), "{error}");
-    let other = trees.verdict(&name("t1"), &holder, Some("main"), &Verdict::Approve);
+    let other = trees.verdict(&name("t1"), &holder, Some("main"), &ReviewDecision::Approve);
     assert!(refusal(other).contains("was submitted"));
     std::fs::write(claimed.path.join("left"), "x").unwrap();
     assert!(refusal(approve(&holder)).contains("left"));
@@ -108,7 +108,7 @@ fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
     assert!(refusal(approve(&holder)).contains("the worktree is at"));
     git(&claimed.path, &["reset", "--quiet", "--hard", &head]);
     assert_eq!(approve(&holder).unwrap(), head);
-    assert_eq!(bed.status("t1"), Status::Approved);
+    assert_eq!(bed.status("t1"), TaskStatus::Approved);
 }
 
 #[test]
@@ -131,7 +131,8 @@ fn what_was_submitted_is_reviewed_although_its_agent_went_on() {
     assert_eq!(git(&claimed.path, &["rev-parse", "refs/ensemble/salvage/t1/2"]), late);
     let history = bed.on_board("t1").history;
     assert!(history.iter().any(|line| line.event == "salvaged"), "{history:?}");
-    let verdict = trees.verdict(&name("t1"), &review.granted.holder, None, &Verdict::Approve);
+    let verdict =
+        trees.verdict(&name("t1"), &review.granted.holder, None, &ReviewDecision::Approve);
     assert_eq!(verdict.unwrap(), submitted);
 }
 
@@ -145,7 +146,7 @@ fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
     commit(&first.path, "new", "x");
     trees.submit(&name("t1"), &first.granted.holder).unwrap();
     let review = bed.review("t1");
-    let no = Verdict::Reject("more".to_owned());
+    let no = ReviewDecision::Reject("more".to_owned());
     trees.verdict(&name("t1"), &review.holder, None, &no).unwrap();
 
     let again = trees.claim_task(&name("t1"), &coder).unwrap();
@@ -243,5 +244,5 @@ fn a_claim_that_is_refused_leaves_nothing_and_is_recorded() {
     git(bed.home.path(), &["worktree", "add", "--quiet", "-b", "task/t2", place]);
     let refused = refusal(trees.claim_task(&name("t2"), &other));
     assert!(refused.contains("checked out at"), "{refused}");
-    assert_eq!(bed.status("t2"), Status::Unclaimed);
+    assert_eq!(bed.status("t2"), TaskStatus::Unclaimed);
 }

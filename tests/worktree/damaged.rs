@@ -5,14 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::board::{Board, Status};
-use ensemble_team::worktree::{Claimed, Unfit, Worktrees};
+use ensemble_team::board::{Board, TaskStatus};
+use ensemble_team::worktree::{ClaimedTask, UnfitReason, Worktrees};
 
 use crate::bed::{Bed, board_options, commit, done, git, name, options, refusal};
 use crate::children::wait_until;
 
 /// A claimed task with a committed file, and one that is not committed.
-fn claimed(bed: &Bed, task: &str, coder: &str) -> Claimed {
+fn claimed(bed: &Bed, task: &str, coder: &str) -> ClaimedTask {
     bed.task(task);
     let coder = bed.agent(coder, "coder");
     let claimed = bed.trees().claim_task(&name(task), &coder).unwrap();
@@ -43,7 +43,7 @@ fn a_worktree_without_its_link_is_refused_and_linked_again_with_all_its_files() 
     let trees = bed.trees();
     let unfit = trees.verify(&name("coder-1"), None, SystemClock.wall()).unwrap().unwrap_err();
     assert!(
-        matches!(&unfit, Unfit::Broken(why) if why.contains("git does not work in")),
+        matches!(&unfit, UnfitReason::Broken(why) if why.contains("git does not work in")),
         "{unfit}"
     );
     let refused = refusal(trees.submit(&name("t1"), &claimed.granted.holder));
@@ -65,7 +65,7 @@ fn one_damaged_worktree_does_not_keep_the_others_from_their_repair() {
     std::fs::remove_dir_all(&second.path).unwrap();
     std::fs::create_dir(&second.path).unwrap();
     assert_eq!(repaired(&bed), ["t1", "t2"]);
-    for Claimed { path, .. } in [&first, &second] {
+    for ClaimedTask { path, .. } in [&first, &second] {
         assert_eq!(git(path, &["status", "--porcelain"]), "");
         assert_eq!(std::fs::read_to_string(path.join("new")).unwrap(), "x");
     }
@@ -119,7 +119,7 @@ fn the_worktrees_of_a_copied_project_stay_those_of_the_original() {
     assert!(trees.recover(true).unwrap().iter().all(|finding| !finding.repaired));
     std::fs::remove_file(claimed.path.join("draft")).unwrap();
     bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
-    assert_eq!(board.read().unwrap().tasks[0].status, Status::Claimed);
+    assert_eq!(board.read().unwrap().tasks[0].status, TaskStatus::Claimed);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn worktrees_may_be_behind_a_link_to_another_place() {
 }
 
 /// A repository with a submodule `inner`, which is initialised in the worktree of a claimed task.
-fn with_submodule(bed: &Bed) -> Claimed {
+fn with_submodule(bed: &Bed) -> ClaimedTask {
     let inner = bed.path().join(".ensemble/inner");
     git(&bed.path(), &["init", "-q", "-b", "main", inner.to_str().unwrap()]);
     commit(&inner, "part", "1");

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ensemble_core::durable::FileLock;
-use ensemble_team::board::{Board, Status};
-use ensemble_team::proto::task::Holder;
-use ensemble_team::worktree::{Options, Tests, Worktrees};
+use ensemble_team::board::{Board, TaskStatus};
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{MergeTests, WorktreeOptions, Worktrees};
 
 use crate::bed::{Bed, board_options, commit, git, name, options};
 use crate::children::Child;
@@ -38,14 +38,14 @@ pub(crate) fn play(role: &[String]) {
     let trees = Worktrees::open(&board, options()).unwrap();
     drop(trees);
     let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
-    let mut options: Options = options()
-        .with_tests(Tests { command: "test -e new".into(), limit: crate::children::DEADLINE })
+    let mut options: WorktreeOptions = options()
+        .with_tests(MergeTests { command: "test -e new".into(), limit: crate::children::DEADLINE })
         .with_variable("PATH", path)
         .with_variable("KILL_AT", at)
         .with_variable("KILL_WHEN", when);
     options.remote = Some(remote.clone()).filter(|remote| !remote.is_empty());
     let trees = Worktrees::open(&board, options).unwrap();
-    let holder = Holder { by: name(agent), epoch: epoch.parse().unwrap() };
+    let holder = TaskHolder { by: name(agent), epoch: epoch.parse().unwrap() };
     match operation.as_str() {
         "claim" => drop(trees.claim_task(&name("t1"), &holder).unwrap()),
         "submit" => drop(trees.submit(&name("t1"), &holder).unwrap()),
@@ -56,7 +56,7 @@ pub(crate) fn play(role: &[String]) {
 }
 
 /// A board on which the operation can be done, and by whom.
-fn prepare(operation: &str, has_remote: bool) -> (Bed, Holder) {
+fn prepare(operation: &str, has_remote: bool) -> (Bed, TaskHolder) {
     let bed = if has_remote { hosts::alone() } else { Bed::new() };
     bed.task("t1");
     let bin = bed.home.path().join("bin");
@@ -88,7 +88,7 @@ fn prepare(operation: &str, has_remote: bool) -> (Bed, Holder) {
     }
 }
 
-fn run(bed: &Bed, operation: &str, by: &Holder, at: usize, when: &str) -> bool {
+fn run(bed: &Bed, operation: &str, by: &TaskHolder, at: usize, when: &str) -> bool {
     let (home, epoch) = (bed.path(), by.epoch.to_string());
     let remote = if bed.has_remote { "origin" } else { "" };
     let (home, at) = (home.to_str().unwrap(), at.to_string());
@@ -97,7 +97,7 @@ fn run(bed: &Bed, operation: &str, by: &Holder, at: usize, when: &str) -> bool {
 }
 
 /// Everything can go on to its end, once, and nothing is left or lost.
-fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
+fn judge(bed: &Bed, operation: &str, by: &TaskHolder, what: &str) {
     let trees = bed.trees();
     // A git that outlives its caller for a moment keeps the lock of merges, which are left alone until then.
     let lock = bed.path().join(".git/ensemble-merge.lock");
@@ -110,7 +110,7 @@ fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
         assert_eq!(salvaged.len(), 1, "{what}: put aside once: {salvaged:?}");
         assert_eq!(bed.file_in(&salvaged[0], "committed"), "1", "{what}");
         assert_eq!(bed.file_in(&salvaged[0], "uncommitted"), "2", "{what}");
-        if bed.status("t1") == Status::Unclaimed {
+        if bed.status("t1") == TaskStatus::Unclaimed {
             assert!(bed.directories().is_empty(), "{what}: {:?}", bed.directories());
             trees.claim_task(&name("t1"), by).unwrap();
         }
@@ -118,18 +118,18 @@ fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
         assert!(git(&path, &["status", "--porcelain"]).is_empty(), "{what}");
         commit(&path, "new", "x");
     }
-    if bed.status("t1") == Status::Claimed {
+    if bed.status("t1") == TaskStatus::Claimed {
         let epoch = bed.on_board("t1").lease_epoch.unwrap();
-        trees.submit(&name("t1"), &Holder { epoch, ..by.clone() }).unwrap();
+        trees.submit(&name("t1"), &TaskHolder { epoch, ..by.clone() }).unwrap();
     }
-    if bed.status("t1") == Status::ReadyForReview {
+    if bed.status("t1") == TaskStatus::ReadyForReview {
         bed.approve("t1");
     }
-    if bed.status("t1") == Status::Approved {
+    if bed.status("t1") == TaskStatus::Approved {
         trees.merge(&name("t1")).unwrap();
     }
     let task = bed.on_board("t1");
-    assert_eq!(task.status, Status::Merged, "{what}");
+    assert_eq!(task.status, TaskStatus::Merged, "{what}");
     let integration = if bed.has_remote { "origin/integration" } else { "integration" };
     let merges = git(bed.home.path(), &["rev-list", "--merges", integration]);
     assert_eq!(Some(merges), task.merge_commit, "{what}: merged once");

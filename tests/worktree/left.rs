@@ -2,8 +2,8 @@
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
-use ensemble_team::board::Status;
-use ensemble_team::worktree::{Duty, Unfit, Verified};
+use ensemble_team::board::TaskStatus;
+use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
 
 use crate::bed::{Bed, commit, done, git, name};
 
@@ -38,7 +38,7 @@ fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
     let salvaged = bed.refs("refs/ensemble/salvage/t1");
     assert_eq!(bed.file_in(&salvaged[0], "new"), "untracked");
     let task = bed.on_board("t1");
-    assert_eq!((task.status, task.worktree), (Status::Unclaimed, None));
+    assert_eq!((task.status, task.worktree), (TaskStatus::Unclaimed, None));
     assert!(task.history.iter().any(|line| line.event == "salvaged"));
     assert!(problems(&bed, true).is_empty());
 }
@@ -57,7 +57,7 @@ fn a_claim_without_its_worktree_gets_it_back() {
     git(bed.home.path(), &["worktree", "remove", "--force", claimed.path.to_str().unwrap()]);
     git(bed.home.path(), &["branch", "-D", "task/t1"]);
     assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
-    assert_eq!(bed.status("t1"), Status::Unclaimed);
+    assert_eq!(bed.status("t1"), TaskStatus::Unclaimed);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn an_unrecorded_merge_is_reported() {
     let merge = git(&scratch, &["rev-parse", "HEAD"]);
     assert_eq!(problems(&bed, true).len(), 2, "the merge, and where it was made");
     let task = bed.on_board("t1");
-    assert_eq!((task.status, task.merge_commit), (Status::Merged, Some(merge)));
+    assert_eq!((task.status, task.merge_commit), (TaskStatus::Merged, Some(merge)));
     assert!(bed.directories().is_empty() && !claimed.path.exists());
 }
 
@@ -96,7 +96,7 @@ fn worktrees_made_by_people_are_left_alone() {
     assert_eq!(bed.directories(), ["mine", "notes"]);
 }
 
-fn verify(bed: &Bed, agent: &str, epoch: Option<u64>) -> Result<Verified, Unfit> {
+fn verify(bed: &Bed, agent: &str, epoch: Option<u64>) -> Result<VerifiedAgent, UnfitReason> {
     bed.trees().verify(&name(agent), epoch, SystemClock.wall()).unwrap()
 }
 
@@ -104,33 +104,36 @@ fn verify(bed: &Bed, agent: &str, epoch: Option<u64>) -> Result<Verified, Unfit>
 fn an_agent_learns_whether_it_may_begin() {
     let bed = Bed::new();
     bed.task("t1");
-    assert!(matches!(verify(&bed, "coder-1", None), Err(Unfit::NothingAssigned(_))));
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
     let coder = bed.agent("coder-1", "coder");
-    assert!(matches!(verify(&bed, "coder-1", None), Err(Unfit::NothingAssigned(_))));
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
     bed.agent("planner-1", "planner");
-    assert_eq!(verify(&bed, "planner-1", None).unwrap().duty, Duty::None);
+    assert_eq!(verify(&bed, "planner-1", None).unwrap().duty, AgentDuty::None);
 
     let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
     let epoch = claimed.granted.holder.epoch;
     let path = claimed.path.clone();
-    let duty = Duty::Work { task: name("t1"), epoch, path };
+    let duty = AgentDuty::Work { task: name("t1"), epoch, path };
     assert_eq!(verify(&bed, "coder-1", Some(epoch)).unwrap().duty, duty);
     let old = verify(&bed, "coder-1", Some(epoch - 1)).unwrap_err();
-    assert!(matches!(&old, Unfit::Over(_)) && old.to_string().contains("has ended"), "{old}");
+    assert!(matches!(&old, UnfitReason::Over(_)) && old.to_string().contains("has ended"), "{old}");
     let never = Timestamp::from_unix_millis(i64::MAX / 2);
     let late = bed.trees().verify(&name("coder-1"), None, never).unwrap().unwrap_err();
     assert!(late.to_string().contains("expired at"), "{late}");
 
     commit(&claimed.path, "new", "x");
     bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
-    assert!(matches!(verify(&bed, "coder-1", None), Err(Unfit::NothingAssigned(_))));
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
     let review = bed.review("t1").holder;
     let seen = verify(&bed, review.by.as_str(), Some(review.epoch)).unwrap();
-    assert!(matches!(seen.duty, Duty::Review { .. }), "{seen:?}");
+    assert!(matches!(seen.duty, AgentDuty::Review { .. }), "{seen:?}");
     commit(&claimed.path, "late", "x");
     let moved = verify(&bed, review.by.as_str(), None).unwrap_err();
-    assert!(matches!(moved, Unfit::Broken(_)), "{moved}");
+    assert!(matches!(moved, UnfitReason::Broken(_)), "{moved}");
     bed.change(|board| board.release(&name("t1"), review.epoch, "the lease ran out"));
-    assert!(matches!(verify(&bed, review.by.as_str(), None), Err(Unfit::NothingAssigned(_))));
-    assert!(matches!(verify(&bed, review.by.as_str(), Some(review.epoch)), Err(Unfit::Over(_))));
+    assert!(matches!(verify(&bed, review.by.as_str(), None), Err(UnfitReason::NothingAssigned(_))));
+    assert!(matches!(
+        verify(&bed, review.by.as_str(), Some(review.epoch)),
+        Err(UnfitReason::Over(_))
+    ));
 }

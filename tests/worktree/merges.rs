@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ensemble_team::board::{Alarm, Graces, Status, Wake, conditions, wake};
-use ensemble_team::worktree::{Merged, Tests, Worktrees};
+use ensemble_team::board::{Alarm, AlarmGraces, PlannerWake, TaskStatus, conditions, wake};
+use ensemble_team::worktree::{MergeOutcome, MergeTests, Worktrees};
 
 use crate::bed::{Bed, commit, done, git, name, refusal};
 use crate::children::wait_until;
@@ -12,7 +12,7 @@ use crate::children::wait_until;
 const LIMIT_OF_ENDLESS: Duration = Duration::from_secs(1);
 
 fn with_tests(bed: &Bed, command: &str, limit: Duration) -> Worktrees {
-    let tests = Tests { command: command.to_owned(), limit };
+    let tests = MergeTests { command: command.to_owned(), limit };
     Worktrees::open(&bed.board, bed.options().with_tests(tests)).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn a_merge_moves_the_integration_branch_and_nothing_of_the_user() {
     let text = git(bed.home.path(), &["log", "-1", "--format=%B", "integration"]);
     assert!(text.starts_with("Merge task t1: do t1\n") && text.contains("Ensemble-Task: t1"));
     let task = bed.on_board("t1");
-    assert_eq!((task.status, task.merge_commit), (Status::Merged, Some(merge)));
+    assert_eq!((task.status, task.merge_commit), (TaskStatus::Merged, Some(merge)));
     assert!(bed.directories().is_empty() && bed.refs("refs/heads/task").is_empty());
     assert!(bed.refs("refs/ensemble").is_empty(), "nothing was lost, so nothing is kept");
 }
@@ -49,7 +49,7 @@ fn a_branch_that_is_checked_out_does_not_move() {
     let refused = refusal(bed.trees().merge(&name("t1")));
     assert!(refused.contains("git switch --detach"), "{refused}");
     assert_eq!(git(bed.home.path(), &["rev-parse", "integration"]), before);
-    assert_eq!(bed.status("t1"), Status::Approved);
+    assert_eq!(bed.status("t1"), TaskStatus::Approved);
     // That is on the board, once, for everyone who waits for it.
     assert!(refusal(bed.trees().merge(&name("t1"))).contains("git switch --detach"));
     let state = bed.board.read().unwrap();
@@ -57,17 +57,17 @@ fn a_branch_that_is_checked_out_does_not_move() {
     assert!(why.starts_with("branch `integration` is checked out at /"), "{why}");
     let kinds: Vec<&str> = state.anomalies.iter().map(|anomaly| anomaly.kind.as_str()).collect();
     assert_eq!(kinds, ["merge_impossible"]);
-    let found = conditions(&state, Graces::default());
+    let found = conditions(&state, AlarmGraces::default());
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].key.alarm, found[0].grace), (Alarm::MergeImpossible, Duration::ZERO));
-    assert_eq!(wake(&state)[0].wake, Wake::IntegrationFailed);
+    assert_eq!(wake(&state)[0].wake, PlannerWake::IntegrationFailed);
     assert!(bed.trees().checked_out().unwrap().is_some());
     git(bed.home.path(), &["switch", "--quiet", "--detach"]);
     assert_eq!(bed.trees().checked_out().unwrap(), None);
     done(bed.trees().merge(&name("t1")).unwrap());
     let state = bed.board.read().unwrap();
     assert_eq!(state.task(&name("t1")).unwrap().merge_error, None);
-    assert!(conditions(&state, Graces::default()).is_empty() && wake(&state).is_empty());
+    assert!(conditions(&state, AlarmGraces::default()).is_empty() && wake(&state).is_empty());
 }
 
 #[test]
@@ -90,10 +90,12 @@ fn failing_tests_move_no_branch_and_are_reported() {
     let claimed = bed.approved("t1", "new", "x");
     let before = git(bed.home.path(), &["rev-parse", "integration"]);
     let trees = with_tests(&bed, "echo to the log; cat new; exit 7", Duration::from_secs(60));
-    let Merged::Failed { reason } = trees.merge(&name("t1")).unwrap() else { panic!("merged") };
+    let MergeOutcome::Failed { reason } = trees.merge(&name("t1")).unwrap() else {
+        panic!("merged")
+    };
     assert!(reason.contains("exit status: 7") && reason.contains("to the log\nx"), "{reason}");
     assert_eq!(git(bed.home.path(), &["rev-parse", "integration"]), before);
-    assert_eq!(bed.status("t1"), Status::IntegrationFailed);
+    assert_eq!(bed.status("t1"), TaskStatus::IntegrationFailed);
     assert_eq!(bed.directories(), ["t1"], "the worktree stays for the repair");
 
     // Repaired by another coder, in the existing worktree.
@@ -106,7 +108,7 @@ fn failing_tests_move_no_branch_and_are_reported() {
     done(
         with_tests(&bed, "grep repaired new", Duration::from_secs(60)).merge(&name("t1")).unwrap(),
     );
-    assert_eq!(bed.status("t1"), Status::Merged);
+    assert_eq!(bed.status("t1"), TaskStatus::Merged);
 }
 
 #[test]
@@ -118,7 +120,9 @@ fn tests_that_do_not_end_are_ended() {
     let note = elsewhere.path().join("pid");
     let command = format!("sleep 1000 & echo $! > '{}'; wait", note.display());
     let trees = with_tests(&bed, &command, LIMIT_OF_ENDLESS);
-    let Merged::Failed { reason } = trees.merge(&name("t1")).unwrap() else { panic!("merged") };
+    let MergeOutcome::Failed { reason } = trees.merge(&name("t1")).unwrap() else {
+        panic!("merged")
+    };
     assert!(reason.contains("did not end within 1 s"), "{reason}");
     let child = std::fs::read_to_string(note).unwrap();
     wait_until("what the tests had started is gone", || {
@@ -135,7 +139,7 @@ fn a_conflict_is_reported_with_its_files() {
     bed.approved("t1", "README", "first\n");
     bed.approved("t2", "README", "second\n");
     let merge = done(bed.trees().merge(&name("t1")).unwrap());
-    let Merged::Failed { reason } = bed.trees().merge(&name("t2")).unwrap() else {
+    let MergeOutcome::Failed { reason } = bed.trees().merge(&name("t2")).unwrap() else {
         panic!("merged")
     };
     assert!(reason.ends_with("has conflicts in README"), "{reason}");
@@ -182,11 +186,11 @@ fn a_task_is_merged_also_if_its_branch_cannot_go() {
     // Another checkout has the branch.
     git(&claimed.path, &["switch", "--quiet", "--detach"]);
     git(bed.home.path(), &["switch", "--quiet", "task/t1"]);
-    let Merged::Done { retired, .. } = bed.trees().merge(&name("t1")).unwrap() else {
+    let MergeOutcome::Done { retired, .. } = bed.trees().merge(&name("t1")).unwrap() else {
         panic!("failed")
     };
     assert!(retired.kept.unwrap().1.contains("is checked out at"));
-    assert_eq!(bed.status("t1"), Status::Merged);
+    assert_eq!(bed.status("t1"), TaskStatus::Merged);
     git(bed.home.path(), &["switch", "--quiet", "main"]);
     assert!(bed.trees().recover(true).unwrap()[0].repaired);
     assert!(bed.directories().is_empty() && bed.refs("refs/heads/task").is_empty());

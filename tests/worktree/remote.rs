@@ -5,9 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use ensemble_core::Error;
-use ensemble_team::board::{Status, put_shared};
-use ensemble_team::proto::task::Holder;
-use ensemble_team::worktree::{Claimed, Merged, Tests, Verdict, Worktrees};
+use ensemble_team::board::{TaskStatus, put_shared};
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{ClaimedTask, MergeOutcome, MergeTests, ReviewDecision, Worktrees};
 
 use crate::bed::{Bed, commit, done, git, name, refusal};
 use crate::hosts::Hosts;
@@ -17,14 +17,14 @@ const BRANCH: &str = "refs/heads/task/t1";
 const SAVED: &str = "refs/ensemble/salvage/t1";
 
 /// A task that this host has claimed.
-fn claimed(bed: &Bed, id: &str) -> Claimed {
+fn claimed(bed: &Bed, id: &str) -> ClaimedTask {
     bed.task(id);
     let coder = bed.agent(&format!("coder-{id}"), "coder");
     bed.trees().claim_task(&name(id), &coder).unwrap()
 }
 
 /// A task that this host has submitted, with one file.
-fn submitted(bed: &Bed, id: &str, file: &str, content: &str) -> Claimed {
+fn submitted(bed: &Bed, id: &str, file: &str, content: &str) -> ClaimedTask {
     let claimed = claimed(bed, id);
     commit(&claimed.path, file, content);
     bed.trees().submit(&name(id), &claimed.granted.holder).unwrap();
@@ -32,14 +32,14 @@ fn submitted(bed: &Bed, id: &str, file: &str, content: &str) -> Claimed {
 }
 
 /// An agent under its registration.
-fn registered(bed: &Bed, id: &str) -> Holder {
+fn registered(bed: &Bed, id: &str) -> TaskHolder {
     let epoch = bed.board.read().unwrap().agents[&name(id)].epoch.unwrap();
-    Holder { by: name(id), epoch }
+    TaskHolder { by: name(id), epoch }
 }
 
 fn reject(bed: &Bed, id: &str) {
     let review = bed.review(id);
-    let verdict = Verdict::Reject("no".to_owned());
+    let verdict = ReviewDecision::Reject("no".to_owned());
     bed.trees().verdict(&name(id), &review.holder, None, &verdict).unwrap();
 }
 
@@ -60,11 +60,11 @@ fn a_task_is_claimed_on_one_host_and_reviewed_and_merged_on_another() {
     assert!(review.path.starts_with(hosts.far.path()) && review.path.join("new").exists());
     assert_eq!(hosts.near.on_board("t1").host.as_deref(), Some("far"));
     let trees = hosts.far.trees();
-    trees.verdict(&name("t1"), &review.granted.holder, None, &Verdict::Approve).unwrap();
+    trees.verdict(&name("t1"), &review.granted.holder, None, &ReviewDecision::Approve).unwrap();
     let merge = done(trees.merge(&name("t1")).unwrap());
     assert_eq!(hosts.tip(INTEGRATION), merge);
     assert_eq!(hosts.file(INTEGRATION, "new"), "x");
-    assert_eq!(hosts.near.status("t1"), Status::Merged);
+    assert_eq!(hosts.near.status("t1"), TaskStatus::Merged);
     assert_eq!(hosts.refs("refs/heads/task"), Vec::<String>::new());
 
     // The host of the coder removes its own worktree when it looks.
@@ -108,7 +108,7 @@ fn a_verdict_and_a_submission_may_come_from_a_host_that_has_no_worktree() {
     assert_eq!(Some(head.clone()), hosts.near.on_board("t1").review_commit);
     let review = hosts.near.review("t1");
     let trees = hosts.far.trees();
-    let judged = trees.verdict(&name("t1"), &review.holder, None, &Verdict::Approve);
+    let judged = trees.verdict(&name("t1"), &review.holder, None, &ReviewDecision::Approve);
     assert_eq!(judged.unwrap(), head);
 }
 
@@ -120,7 +120,7 @@ fn a_coder_on_another_host_repairs_a_failed_merge_and_each_round_is_seen_by_the_
     hosts.far.approve("t2");
     hosts.far.approve("t1");
     done(hosts.far.trees().merge(&name("t2")).unwrap());
-    let Merged::Failed { reason } = hosts.far.trees().merge(&name("t1")).unwrap() else {
+    let MergeOutcome::Failed { reason } = hosts.far.trees().merge(&name("t1")).unwrap() else {
         panic!("merged")
     };
     assert!(reason.contains("into origin/integration at ") && reason.contains("README"));
@@ -244,7 +244,7 @@ fn what_a_person_pushes_while_the_tests_run_is_in_the_merge() {
     git(&person, &["switch", "--quiet", "integration"]);
     commit(&person, "by-hand", "1");
     let command = format!("git -C {} push --quiet origin integration; true", person.display());
-    let tests = Tests { command, limit: crate::children::DEADLINE };
+    let tests = MergeTests { command, limit: crate::children::DEADLINE };
     let options = hosts.far.options().with_tests(tests);
     let trees = Worktrees::open(&hosts.far.board, options).unwrap();
     let merge = done(trees.merge(&name("t1")).unwrap());
@@ -279,7 +279,7 @@ fn a_merge_that_the_board_was_not_told_of_is_recorded_by_any_host() {
     let merge = done(hosts.near.trees().merge(&name("t1")).unwrap());
     // The board as it was before: the merger died between its push and its record.
     put_shared(&*hosts.files, "board/state.yaml", before.as_bytes()).unwrap();
-    assert_eq!(hosts.far.status("t1"), Status::Approved);
+    assert_eq!(hosts.far.status("t1"), TaskStatus::Approved);
     assert_eq!(done(hosts.far.trees().merge(&name("t1")).unwrap()), merge);
     assert_eq!(hosts.tip(INTEGRATION), merge, "merged once");
 }
@@ -336,7 +336,7 @@ fn a_copy_with_changes_is_saved_before_another_hosts_work_takes_its_place() {
     submitted(&hosts.near, "t1", "new", "1");
     let reviewer = hosts.far.agent("reviewer", "code-reviewer");
     let review = hosts.far.trees().claim_review(&name("t1"), &reviewer).unwrap();
-    let verdict = Verdict::Reject("no".to_owned());
+    let verdict = ReviewDecision::Reject("no".to_owned());
     let holder = &review.granted.holder;
     hosts.far.trees().verdict(&name("t1"), holder, None, &verdict).unwrap();
     std::fs::write(review.path.join("note"), "of the reviewer").unwrap();

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use ensemble_team::board::{Board, Status};
-use ensemble_team::proto::task::Holder;
+use ensemble_team::board::{Board, TaskStatus};
+use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::Worktrees;
 use rustix::process::Signal;
 
@@ -15,7 +15,7 @@ use crate::children::{Child, say, wait_for_parent};
 pub(crate) fn hold(home: &str, agent: &str, epoch: &str) {
     let board = Board::find(Path::new(home), board_options()).unwrap();
     let worktrees = Worktrees::open(&board, options()).unwrap();
-    let me = Holder { by: name(agent), epoch: epoch.parse().unwrap() };
+    let me = TaskHolder { by: name(agent), epoch: epoch.parse().unwrap() };
     let claimed = worktrees.claim_task(&name("t0"), &me).unwrap();
     std::env::set_current_dir(&claimed.path).unwrap();
     std::fs::write("early", "before the stop").unwrap();
@@ -51,7 +51,7 @@ fn a_holder_that_was_stopped_past_its_lease_is_refused_and_its_work_is_salvaged(
     assert!(said.starts_with("could not write"), "{said}");
     assert!(said.contains("does not hold it: `coder-2`"), "{said}");
     holder.finish();
-    assert_eq!(bed.status("t0"), Status::Claimed);
+    assert_eq!(bed.status("t0"), TaskStatus::Claimed);
     assert!(git(&claimed.path, &["status", "--porcelain"]).is_empty(), "the other one's worktree");
     let reference = format!("refs/ensemble/salvage/t0/{}", claim.epoch());
     assert_eq!(bed.refs("refs/ensemble"), [reference]);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use tempfile::TempDir;
 
 use crate::rows::start::{clean, start};
@@ -112,8 +112,8 @@ impl Project {
     }
 }
 
-fn options() -> Options {
-    let mut options = Options::default();
+fn options() -> SpoolOptions {
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     options
 }

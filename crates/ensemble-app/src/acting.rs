@@ -1,9 +1,9 @@
 //! Under which fencing number an agent acts on the blackboard.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{State, Status, released_claim};
+use ensemble_team::board::{State, TaskStatus, released_claim};
 use ensemble_team::holdings::{HeldAs, Holding};
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use serde_json::{Value, json};
 
 use crate::App;
@@ -17,16 +17,16 @@ const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 
 /// The agent that acts on a task, under the number it was given, else under the one on the board.
-pub fn holder(app: &App, state: &State, id: &Name, given: Option<u64>) -> Outcome<Holder> {
+pub fn holder(app: &App, state: &State, id: &Name, given: Option<u64>) -> Outcome<TaskHolder> {
     let by = app.agent_required()?;
     let on_board = state.task(id).and_then(|task| match task.status {
-        Status::ReadyForReview => task.review_epoch,
+        TaskStatus::ReadyForReview => task.review_epoch,
         _ => task.lease_epoch.or_else(|| {
             let released = released_claim(task).filter(|claim| claim.by == by)?;
             Some(released.epoch)
         }),
     });
-    Ok(Holder { by, epoch: given.or(on_board).unwrap_or_default() })
+    Ok(TaskHolder { by, epoch: given.or(on_board).unwrap_or_default() })
 }
 
 /// The tasks of the blackboard among what an agent holds, as `whoami` says them: `duty` is `work` or
@@ -51,16 +51,18 @@ pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
 
 /// The agent that was started for this task, with the claim epoch it was given. `None` if it was
 /// started for another task, or by a person.
-pub fn holder_itself(app: &App, id: &Name) -> Outcome<Option<Holder>> {
+pub fn holder_itself(app: &App, id: &Name) -> Outcome<Option<TaskHolder>> {
     let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
     match given_number()? {
-        Some(epoch) if task == id.as_str() => Ok(Some(Holder { by: app.agent_required()?, epoch })),
+        Some(epoch) if task == id.as_str() => {
+            Ok(Some(TaskHolder { by: app.agent_required()?, epoch }))
+        }
         _ => Ok(None),
     }
 }
 
 /// The agent that runs this command, with its registration.
-pub fn registered(app: &App, state: &State) -> Outcome<Holder> {
+pub fn registered(app: &App, state: &State) -> Outcome<TaskHolder> {
     let by = app.agent_required()?;
     let Some(entry) = state.agents.get(&by) else {
         let text = format!("`{by}` is not registered on the blackboard");
@@ -68,7 +70,7 @@ pub fn registered(app: &App, state: &State) -> Outcome<Holder> {
         return Err(Failure::nothing(text).with_hint(hint));
     };
     let epoch = number(AGENT_EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
-    Ok(Holder { by, epoch })
+    Ok(TaskHolder { by, epoch })
 }
 
 /// The number of the claim or the review that an agent was given by its environment.
@@ -77,7 +79,7 @@ pub fn given_number() -> Outcome<Option<u64>> {
 }
 
 /// Refuses an agent that was replaced: its registration has another number by now.
-pub fn check_number(agent: &Holder, on_board: Option<u64>) -> Outcome {
+pub fn check_number(agent: &TaskHolder, on_board: Option<u64>) -> Outcome {
     match on_board.filter(|number| *number != agent.epoch) {
         None => Ok(()),
         Some(number) => {

@@ -7,10 +7,10 @@ use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, PaneState};
 use ensemble_project::members;
 use ensemble_project::panes::PaneEntry;
-use ensemble_project::team::Plan;
+use ensemble_project::team::AgentPlan;
 use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::Member;
-use ensemble_tmux::tmux::{Binding, PaneInfo, Server};
+use ensemble_tmux::tmux::{Binding, PaneInfo, TmuxServer};
 
 use crate::App;
 use crate::diagnostics::say;
@@ -28,7 +28,7 @@ pub fn warn_of_absent_agent(project: &Project, entry: &PaneEntry) {
     let looked = || -> Outcome<(Option<Deferral>, Option<String>)> {
         let profile = project.profiles()?.get(provider)?;
         let open = profile.open_command().map(str::to_owned);
-        let server = Server::brief(entry.binding.socket.clone());
+        let server = TmuxServer::brief(entry.binding.socket.clone());
         let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
         let missing = open.filter(|open| lacks_an_option(&pane.inspect(), open));
         Ok((pane.diagnose()?.diagnosis.deferral, missing))
@@ -63,10 +63,10 @@ fn lacks_an_option(pane: &ensemble_core::Result<PaneState>, open: &str) -> bool 
 }
 
 /// The tmux server that a flag names, or the one around this process.
-pub fn named_server(socket: Option<&Path>) -> Outcome<Server> {
+pub fn named_server(socket: Option<&Path>) -> Outcome<TmuxServer> {
     let server = match socket {
-        Some(socket) => Some(Server::brief(socket)),
-        None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
+        Some(socket) => Some(TmuxServer::brief(socket)),
+        None => std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux)),
     };
     let unknown = || Failure::usage("not inside tmux, and no server given");
     server.ok_or_else(|| unknown().with_hint("pass `--tmux-socket PATH`"))
@@ -77,7 +77,7 @@ pub fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
     if binding.is_terminal() {
         return Ok(binding.lives());
     }
-    let server = ensemble_tmux::tmux::Server::brief(binding.socket.clone());
+    let server = ensemble_tmux::tmux::TmuxServer::brief(binding.socket.clone());
     let signs = server.pane_signs(&binding.id)?;
     Ok(signs.is_some_and(|pane| {
         !pane.dead
@@ -98,7 +98,7 @@ pub struct RunningAgent {
 }
 
 /// A server that was named; the one around this process; the one that tmux takes by itself.
-pub fn nearest_server(named: Option<&Path>) -> Outcome<Server> {
+pub fn nearest_server(named: Option<&Path>) -> Outcome<TmuxServer> {
     if named.is_some() || std::env::var_os("TMUX").is_some() {
         return named_server(named);
     }
@@ -110,7 +110,7 @@ pub fn nearest_server(named: Option<&Path>) -> Outcome<Server> {
         return Err(Failure::nothing("no tmux server runs here")
             .with_hint("`--tmux-socket PATH` names another one; `ensemble claude` needs no tmux"));
     }
-    Ok(Server::brief(socket))
+    Ok(TmuxServer::brief(socket))
 }
 
 /// The number of agents in panes of tmux that are no members yet.
@@ -121,7 +121,7 @@ pub fn count_unowned_agents(app: &App) -> usize {
 }
 
 /// The panes of the server in which agents run.
-pub fn find_agent_panes(project: &Project, server: &Server) -> Outcome<Vec<RunningAgent>> {
+pub fn find_agent_panes(project: &Project, server: &TmuxServer) -> Outcome<Vec<RunningAgent>> {
     let profiles = project.profiles()?;
     let (members, _) = project.roster().entries()?;
     let mut present = Vec::new();
@@ -146,9 +146,9 @@ pub fn find_agent_panes(project: &Project, server: &Server) -> Outcome<Vec<Runni
 }
 
 /// An agent that is called by its program.
-pub fn plan_adopted(project: &Project, provider: &str) -> Outcome<Plan> {
+pub fn plan_adopted(project: &Project, provider: &str) -> Outcome<AgentPlan> {
     let name = find_free_name(project, provider)?;
     let mut agent = AgentConfig::default();
     agent.provider = Some(provider.to_owned());
-    Ok(Plan::configured(project, &project.profiles()?, &name, &agent)?)
+    Ok(AgentPlan::configured(project, &project.profiles()?, &name, &agent)?)
 }

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::{PLAN_APPROVAL, Refusal};
-use ensemble_core::requests::{Ask, Entry, Requests};
-use ensemble_project::departure::{Carried, carry_out};
+use ensemble_core::proto::request::{DecisionRefusal, PLAN_APPROVAL};
+use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
+use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_team::roster::Member;
 use serde_json::json;
 
 use crate::App;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::wait_line::WaitLine;
 use crate::watcher_start::watcher_runs;
@@ -24,17 +24,17 @@ const WATCHER_LOOK: Duration = Duration::from_secs(1);
 const DIALOG_LOOK: Duration = Duration::from_secs(2);
 
 /// The requests of the queue, of the kinds that are configured.
-pub fn requests<'q>(app: &App, queue: &'q Queue) -> Outcome<Requests<'q>> {
+pub fn requests<'q>(app: &App, queue: &'q ProjectQueue) -> Outcome<Requests<'q>> {
     Ok(app.project()?.requests(queue.request_store())?)
 }
 
 /// A refusal as it is reported: its text, and to programs the decision, its author and its time.
 pub fn refused(error: Error) -> Failure {
-    let Some(refusal) = error.area::<Refusal>() else { return error.into() };
+    let Some(refusal) = error.area::<DecisionRefusal>() else { return error.into() };
     let mut object = json!({
         "request_id": refusal.id(), "refused": refusal.word(), "error": refusal.to_string(),
     });
-    if let Refusal::Decided { decision, .. } = refusal {
+    if let DecisionRefusal::Decided { decision, .. } = refusal {
         object["state"] = decision.outcome.word().into();
         object["decided_by"] = decision.by.as_str().into();
         object["decided_at"] = decision.at.to_string().into();
@@ -63,13 +63,16 @@ pub struct PlanSubmission {
 ///
 /// # Errors
 /// A plan of this author waits already, or the reviewer has no mailbox.
-pub fn submit_plan(requests: &Requests<'_>, plan: PlanSubmission) -> ensemble_core::Result<Entry> {
+pub fn submit_plan(
+    requests: &Requests<'_>,
+    plan: PlanSubmission,
+) -> ensemble_core::Result<RequestEntry> {
     let PlanSubmission { from, to, task, id, source, content } = plan;
     let to = match to {
         Some(to) => to,
         None => requests.reviewer(task.as_deref(), &from)?,
     };
-    let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
+    let mut ask = NewRequest::new(PLAN_APPROVAL, from, to, content);
     if let Some(source) = source {
         ask = ask.with_source(source);
     }
@@ -86,10 +89,10 @@ pub fn submit_plan(requests: &Requests<'_>, plan: PlanSubmission) -> ensemble_co
 pub fn await_answer(
     app: &App,
     requests: &Requests<'_>,
-    queue: &Queue,
-    entry: &Entry,
+    queue: &ProjectQueue,
+    entry: &RequestEntry,
     patience: Duration,
-) -> Outcome<Entry> {
+) -> Outcome<RequestEntry> {
     let end = Instant::now().checked_add(patience);
     let entry = decision_on(app, requests, queue, entry, patience)?;
     carried_out(app, requests, queue, entry, end)
@@ -100,10 +103,10 @@ pub fn await_answer(
 fn carried_out(
     app: &App,
     requests: &Requests<'_>,
-    queue: &Queue,
-    entry: Entry,
+    queue: &ProjectQueue,
+    entry: RequestEntry,
     end: Option<Instant>,
-) -> Outcome<Entry> {
+) -> Outcome<RequestEntry> {
     let id = entry.request.request_id.clone();
     let project = app.project()?;
     let waiter = queue.listen([&id])?;
@@ -127,7 +130,7 @@ fn carried_out(
         };
         let recorder = app.recorder()?;
         if carry_out(project, queue.request_store(), &*recorder, &entry, &mut rest)?
-            == Carried::Elsewhere
+            == DepartureResult::Elsewhere
         {
             waiter.wait(left().min(WATCHER_LOOK));
         }
@@ -139,10 +142,10 @@ fn carried_out(
 fn decision_on(
     app: &App,
     requests: &Requests<'_>,
-    queue: &Queue,
-    entry: &Entry,
+    queue: &ProjectQueue,
+    entry: &RequestEntry,
     patience: Duration,
-) -> Outcome<Entry> {
+) -> Outcome<RequestEntry> {
     let id = &entry.request.request_id;
     let end = Instant::now().checked_add(patience);
     let waiter = queue.listen([id])?;
@@ -152,7 +155,7 @@ fn decision_on(
     let until = patience.min(asked.deadline_at().since(queue.request_store().now()));
     let _line = WaitLine::new(whom, Some(until));
     loop {
-        let unknown = || Refusal::Unknown { id: id.to_string() };
+        let unknown = || DecisionRefusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
         let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         if entry.decision.is_some() {

@@ -2,14 +2,14 @@
 
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::authority::{Act, NotAuthorized, Standing};
+use ensemble_team::authority::{ActorStanding, AuthorityAct, NotAuthorized};
 use serde_json::json;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
 
 /// Refuses the act if the asking agent has no authority for it. A person has all of it.
-pub fn authorize(app: &App, act: Act) -> Outcome {
+pub fn authorize(app: &App, act: AuthorityAct) -> Outcome {
     let Some(name) = app.agent()? else { return Ok(()) };
     let standing = standing(app, &name)?;
     let checked = app.project()?.config.authority.check(act, &standing);
@@ -26,15 +26,15 @@ pub fn authorize_shutdown(app: &App, from: &Name, whom: &Name) -> Outcome {
 /// As [`authorize`], for a change of the mailbox of `owner`. Every agent may change its own.
 pub fn authorize_mailbox(app: &App, owner: &Name) -> Outcome {
     match app.agent()? {
-        Some(agent) if agent != *owner => authorize(app, Act::Mailbox),
+        Some(agent) if agent != *owner => authorize(app, AuthorityAct::Mailbox),
         _ => Ok(()),
     }
 }
 
-fn standing(app: &App, name: &Name) -> Outcome<Standing> {
+fn standing(app: &App, name: &Name) -> Outcome<ActorStanding> {
     let (members, _) = app.project()?.roster().entries()?;
     let board = app.board().ok().and_then(|board| board.read().ok());
-    Ok(Standing::of(name, &members, board.as_ref()))
+    Ok(ActorStanding::of(name, &members, board.as_ref()))
 }
 
 fn refuse(app: &App, refused: &NotAuthorized) -> Failure {

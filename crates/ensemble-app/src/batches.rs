@@ -11,7 +11,7 @@ use crate::App;
 use crate::content::content_of;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
@@ -19,16 +19,16 @@ const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for e
 
 /// The queue that has the mailbox of Dispatch. While the servers are away, an instruction waits in this host's
 /// directory, from where the watcher carries it.
-pub fn open_dispatch(app: &App, spool: &Spool) -> Outcome<Queue> {
+pub fn open_dispatch(app: &App, spool: &Spool) -> Outcome<ProjectQueue> {
     let dispatch = Name::new("dispatch").map_err(Error::from)?;
-    let opened = Queue::open(app).and_then(|queue| {
+    let opened = ProjectQueue::open(app).and_then(|queue| {
         queue.ensure(spool, &dispatch)?;
         Ok(queue)
     });
     match opened {
         Err(failure) if failure.is_busy() => {
             say(&format!("{}: kept on this host until they are back", failure.text()));
-            Ok(Queue::in_directory(app.spool()?))
+            Ok(ProjectQueue::in_directory(app.spool()?))
         }
         opened => opened,
     }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::board::{Board, NewHandoff, Say, Sign, Status};
+use ensemble_team::board::{AgentSign, Board, NewHandoff, SignContent, TaskStatus};
 use ensemble_team::driver::supervise::seated;
 use ensemble_team::proto::agent;
 use ensemble_team::proto::beat::extended;
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use serde_json::{Value, json};
 
 use crate::App;
@@ -33,14 +33,14 @@ pub fn hand_over(
     let agent = registered(app, locked.state())?;
     let given = given_number()?;
     let mine = locked.state().tasks.iter().find(|task| {
-        task.status == Status::Claimed && task.assigned_to.as_ref() == Some(&agent.by)
+        task.status == TaskStatus::Claimed && task.assigned_to.as_ref() == Some(&agent.by)
     });
     let task = mine.map(|task| (task.id.clone(), task.lease_epoch.unwrap_or_default()));
     let entry = locked.state().agents.get(&agent.by).map(|entry| entry.status);
     match (&task, entry) {
         (Some((id, epoch)), _) => {
             let epoch = known(id).or(given).unwrap_or(*epoch);
-            let holder = Holder { by: agent.by.clone(), epoch };
+            let holder = TaskHolder { by: agent.by.clone(), epoch };
             locked.hand_off(id, &holder, notes)?;
         }
         (None, Some(agent::State::Reviewing)) => {}
@@ -58,7 +58,7 @@ pub fn hand_over(
         locked.note_context(&agent, percent)?;
     }
     let state = locked.commit()?;
-    let say = Say::Leaving { code: 42, reason: &notes.summary };
+    let say = SignContent::Leaving { code: 42, reason: &notes.summary };
     let sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
     if let Some(percent) = used {
         board.note_context(sign, &agent, percent)?;
@@ -66,7 +66,7 @@ pub fn hand_over(
     Ok(task.map(|(id, _)| id))
 }
 
-fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &Holder) -> bool {
+fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &TaskHolder) -> bool {
     let entry = board.state().agents.get(&agent.by);
     entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
@@ -81,13 +81,13 @@ pub struct LifeSign<'a> {
 }
 
 /// Gives the sign of life of the asking agent: an ordinary one, or that it is at something long.
-pub fn give_sign(app: &App, says: LifeSign<'_>) -> Outcome<(Holder, Sign)> {
+pub fn give_sign(app: &App, says: LifeSign<'_>) -> Outcome<(TaskHolder, AgentSign)> {
     let board = app.board()?;
     let state = board.read()?;
     let agent = registered(app, &state)?;
     let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
     check_number(&agent, on_board)?;
-    let say = says.long.map_or(Say::Alive, Say::Long);
+    let say = says.long.map_or(SignContent::Alive, SignContent::Long);
     let directory = directory_of(&board);
     let mut sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
     if let Some(percent) = says.context_percent {

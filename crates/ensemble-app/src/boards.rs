@@ -9,7 +9,7 @@ use ensemble_team::worktree::Worktrees;
 
 use crate::App;
 use crate::failure::Outcome;
-use crate::queue::{OpeningPurpose, Queue};
+use crate::queue::{OpeningPurpose, ProjectQueue};
 
 impl App {
     /// The blackboard, which must exist.
@@ -42,7 +42,7 @@ impl App {
             return Ok(None);
         }
         if self.shared.get().is_none()
-            && let Some(files) = Queue::open_for(self, purpose)?.into_shared()
+            && let Some(files) = ProjectQueue::open_for(self, purpose)?.into_shared()
         {
             return Ok(Some(Arc::clone(self.shared.get_or_init(|| files))));
         }

@@ -1,6 +1,6 @@
 //! The schema of `ensemble.yaml`.
 
-use ensemble_project::Config;
+use ensemble_project::ProjectConfig;
 
 use crate::failure::{Failure, Outcome};
 
@@ -9,7 +9,7 @@ pub const SCHEMA_FILE: &str = "ensemble.schema.json";
 
 /// The schema of `ensemble.yaml`.
 pub fn config_schema() -> Outcome<String> {
-    let mut schema = schemars::schema_for!(Config);
+    let mut schema = schemars::schema_for!(ProjectConfig);
     schema.insert("title".to_owned(), "ensemble.yaml".into());
     pretty(&schema.into())
 }

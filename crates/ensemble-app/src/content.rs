@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
-use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
+use ensemble_core::durable::{Dir, Durability, FileModes, temporary_name};
 use ensemble_core::message::{Envelope, fill_body};
-use ensemble_team::lint::{Linter, Mode};
+use ensemble_team::lint::{LintMode, Linter};
 
 use crate::App;
 use crate::diagnostics::say;
-use crate::error_line::Code;
+use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
 
 /// The name of standard input where a file is named.
@@ -54,7 +54,7 @@ pub fn read_line(stdin: &mut impl BufRead, bytes_max: usize) -> Outcome<Option<O
     }
     stdin.skip_until(b'\n').map_err(failed)?;
     let text = format!("a line has more than {bytes_max} bytes");
-    Ok(Some(Err(Failure::refused(text).with_code(Code::TooLarge))))
+    Ok(Some(Err(Failure::refused(text).with_code(FailureCode::TooLarge))))
 }
 
 /// The content of a file; of stdin for `-`.
@@ -93,7 +93,7 @@ pub fn write_output(path: &Path, content: &[u8], mode: u32) -> Outcome {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
     let tmp = format!(".{}", temporary_name(name));
-    let modes = Modes { file: mode, ..Modes::default() };
+    let modes = FileModes { file: mode, ..FileModes::default() };
     Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
 }
 
@@ -115,17 +115,17 @@ pub fn text_or_stdin(text: &str) -> Outcome<String> {
 /// What is vague in a text that is to be sent, if the team checks that; a failure if it refuses such texts.
 pub fn check_words(app: &App, content: &[u8]) -> Outcome<Option<String>> {
     let lint = &app.project()?.config.lint;
-    let (mode, text) = (lint.messages.unwrap_or(Mode::Off), std::str::from_utf8(content));
-    let (Ok(text), Mode::Warn | Mode::Refuse) = (text, mode) else { return Ok(None) };
+    let (mode, text) = (lint.messages.unwrap_or(LintMode::Off), std::str::from_utf8(content));
+    let (Ok(text), LintMode::Warn | LintMode::Refuse) = (text, mode) else { return Ok(None) };
     let findings = Linter::new(&lint.options(None)).text(text);
     let lines: Vec<String> = findings.iter().take(FINDINGS_MAX).map(ToString::to_string).collect();
     match (lines.join("\n  "), mode) {
         (lines, _) if lines.is_empty() => Ok(None),
-        (lines, Mode::Refuse) => {
+        (lines, LintMode::Refuse) => {
             let text = format!("nothing is sent: it is vague\n  {lines}");
             Err(Failure::refused(text).with_hint("say it exactly, or quote the word"))
         }
-        (lines, Mode::Warn | Mode::Off) => Ok(Some(format!("it is vague: {lines}"))),
+        (lines, LintMode::Warn | LintMode::Off) => Ok(Some(format!("it is vague: {lines}"))),
     }
 }
 

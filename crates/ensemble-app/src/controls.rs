@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
-use ensemble_team::authority::Act;
-use ensemble_team::board::{Control, ControlFile, SharedCopy};
+use ensemble_team::authority::AuthorityAct;
+use ensemble_team::board::{ActiveControl, ControlFile, SharedCopy};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
@@ -40,10 +40,10 @@ impl ControlPlace {
     }
 
     /// The control files in force here, the strongest last.
-    pub fn read(&self) -> Outcome<Vec<Control>> {
-        let mut found = Control::read_all(&self.directory)?;
+    pub fn read(&self) -> Outcome<Vec<ActiveControl>> {
+        let mut found = ActiveControl::read_all(&self.directory)?;
         if let Some(files) = self.files() {
-            Control::merge(&mut found, Control::read_shared(files)?);
+            ActiveControl::merge(&mut found, ActiveControl::read_shared(files)?);
         }
         Ok(found)
     }
@@ -51,8 +51,8 @@ impl ControlPlace {
     fn put(&self, file: ControlFile, reason: &str) -> Outcome<bool> {
         let now = SystemClock.wall();
         let put = match self.files() {
-            Some(files) => Control::put_shared(files, file, now, reason)?,
-            None => Control::put(&self.directory, file, now, reason)?,
+            Some(files) => ActiveControl::put_shared(files, file, now, reason)?,
+            None => ActiveControl::put(&self.directory, file, now, reason)?,
         };
         self.renew();
         Ok(put)
@@ -61,12 +61,12 @@ impl ControlPlace {
     /// Removes a file, beside the blackboard of this host, too.
     pub fn remove(&self, file: ControlFile) -> Outcome {
         if let Some(files) = self.files() {
-            Control::remove_shared(files, file)?;
+            ActiveControl::remove_shared(files, file)?;
         }
         if self.files().is_none()
-            || Control::read_all(&self.directory)?.iter().any(|c| c.file == file)
+            || ActiveControl::read_all(&self.directory)?.iter().any(|c| c.file == file)
         {
-            Control::remove(&self.directory, file)?;
+            ActiveControl::remove(&self.directory, file)?;
         }
         self.renew();
         Ok(())
@@ -83,7 +83,7 @@ impl ControlPlace {
 /// A control file that was put down, or was there already.
 pub struct PutControl {
     /// The file as it is now.
-    pub control: Control,
+    pub control: ActiveControl,
     /// Whether it was not there before.
     pub is_new: bool,
 }
@@ -123,6 +123,6 @@ pub fn lift_control(app: &App, place: &ControlPlace, file: ControlFile) -> Outco
 
 /// What stopped the team is for people to look at: no agent may lift it without authority.
 pub fn authorize_resume(app: &App) -> Outcome<String> {
-    authorize(app, Act::Resume)?;
+    authorize(app, AuthorityAct::Resume)?;
     app.reporter()
 }

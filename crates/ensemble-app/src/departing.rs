@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
-use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
 use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
-use ensemble_project::members::{Observed, last_observed};
+use ensemble_project::members::{ObservedMember, last_observed};
 use ensemble_team::driver::AgentHost as _;
-use ensemble_team::proto::drain::{Drain, Effect, Event};
-use ensemble_team::proto::shutdown::{GRACE, Worker};
+use ensemble_team::proto::drain::{Effect, Event, TeamDrain};
+use ensemble_team::proto::shutdown::{GRACE, WorkerPresence};
 use ensemble_team::roster::{Member, State};
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 use crate::text::age;
 use crate::wait_line::WaitLine;
 use crate::watcher_start::watcher_runs;
@@ -46,7 +46,7 @@ pub type StartWatcher = fn(&Project) -> Option<Box<dyn StandInWatcher>>;
 
 /// How agents are asked to leave.
 #[derive(Debug)]
-pub struct Farewell<'c> {
+pub struct DepartureAsk<'c> {
     /// The project.
     pub app: &'c App,
     /// The agent that asks.
@@ -65,7 +65,7 @@ pub struct Farewell<'c> {
 
 /// The outcome for an agent that was to leave.
 #[derive(Debug)]
-pub struct Fate {
+pub struct DepartureFate {
     /// The agent.
     pub agent: Name,
     /// The request, if it was asked.
@@ -78,27 +78,28 @@ pub struct Fate {
     pub object: Option<Value>,
 }
 
-impl Fate {
+impl DepartureFate {
     fn new(agent: &Name, request_id: Option<Name>, word: &'static str, detail: String) -> Self {
         Self { agent: agent.clone(), request_id, word, detail, object: None }
     }
 }
 
-impl<'c> Farewell<'c> {
+impl<'c> DepartureAsk<'c> {
     /// Asks one agent. One that is gone already is not waited for.
-    pub fn ask(&self, queue: &Queue, agent: &Name) -> Outcome<Entry> {
+    pub fn ask(&self, queue: &ProjectQueue, agent: &Name) -> Outcome<RequestEntry> {
         self.ask_within(queue, agent, self.deadline)
     }
 
     fn ask_within(
         &self,
-        queue: &Queue,
+        queue: &ProjectQueue,
         agent: &Name,
         deadline: Option<Duration>,
-    ) -> Outcome<Entry> {
+    ) -> Outcome<RequestEntry> {
         let project = self.app.project()?;
         authorize_shutdown(self.app, &self.from, agent)?;
-        let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
+        let mut ask =
+            NewRequest::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
         if let Some(deadline) = deadline.or_else(|| configured_deadline(project, agent)) {
             ask = ask.with_deadline_seconds(whole_seconds(deadline));
         }
@@ -124,12 +125,12 @@ impl<'c> Farewell<'c> {
     /// runs.
     pub fn drain(
         &self,
-        queue: &Queue,
+        queue: &ProjectQueue,
         team: &[Member],
         start_watcher: StartWatcher,
-    ) -> Outcome<Vec<Fate>> {
-        let mut drain = Drain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
-        let mut leaving = Leaving {
+    ) -> Outcome<Vec<DepartureFate>> {
+        let mut drain = TeamDrain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
+        let mut leaving = LeavingTeam {
             farewell: self,
             queue,
             end: self.deadline.map(|deadline| Instant::now() + deadline),
@@ -158,14 +159,14 @@ impl<'c> Farewell<'c> {
 }
 
 /// A team that is leaving.
-struct Leaving<'a> {
-    farewell: &'a Farewell<'a>,
-    queue: &'a Queue,
+struct LeavingTeam<'a> {
+    farewell: &'a DepartureAsk<'a>,
+    queue: &'a ProjectQueue,
     /// When the last of them must have answered, if that was said.
     end: Option<Instant>,
     /// Those who were asked, with the time by which they must have gone.
-    open: BTreeMap<Name, (Entry, Instant)>,
-    fates: Vec<Fate>,
+    open: BTreeMap<Name, (RequestEntry, Instant)>,
+    fates: Vec<DepartureFate>,
     start_watcher: StartWatcher,
     stand_in: Option<Box<dyn StandInWatcher>>,
     interrupt: Interrupt,
@@ -173,7 +174,7 @@ struct Leaving<'a> {
     has_told: bool,
 }
 
-impl Leaving<'_> {
+impl LeavingTeam<'_> {
     /// Asks one; what is known of it at once, if anything is.
     fn ask(&mut self, agent: &Name) -> Option<Event> {
         // Those who are asked later have what the others have left.
@@ -187,7 +188,10 @@ impl Leaving<'_> {
             }
             Err(mut failure) => {
                 let (object, text) = (failure.take_object(), failure.text());
-                self.fates.push(Fate { object, ..Fate::new(agent, None, "stayed", text) });
+                self.fates.push(DepartureFate {
+                    object,
+                    ..DepartureFate::new(agent, None, "stayed", text)
+                });
                 Some(Event::Stayed(agent.clone()))
             }
         }
@@ -200,7 +204,7 @@ impl Leaving<'_> {
     }
 
     fn fate(&mut self, agent: &Name, id: Option<Name>, word: &'static str, detail: String) {
-        self.fates.push(Fate::new(agent, id, word, detail));
+        self.fates.push(DepartureFate::new(agent, id, word, detail));
     }
 
     /// Waits until the fate of at least one agent is known.
@@ -236,7 +240,7 @@ impl Leaving<'_> {
     /// The time until the last deadline.
     fn left(&self) -> Option<Duration> {
         let now = self.farewell.app.now();
-        let left = |(entry, _): &(Entry, Instant)| entry.request.deadline_at().since(now);
+        let left = |(entry, _): &(RequestEntry, Instant)| entry.request.deadline_at().since(now);
         self.open.values().map(left).max()
     }
 
@@ -258,7 +262,7 @@ impl Leaving<'_> {
         say(&format!("asked {} to shut down{silent}", self.names().join(", ")));
         for seen in last_observed(&project.watch_status()) {
             if seen.state == State::Blocked && self.open.contains_key(&seen.agent) {
-                let Observed { agent, why, .. } = seen;
+                let ObservedMember { agent, why, .. } = seen;
                 say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
             }
         }
@@ -314,7 +318,7 @@ impl Leaving<'_> {
         Ok(())
     }
 
-    fn over(mut self, unasked: BTreeSet<Name>) -> Vec<Fate> {
+    fn over(mut self, unasked: BTreeSet<Name>) -> Vec<DepartureFate> {
         for agent in unasked {
             self.fate(&agent, None, "unasked", "an agent that needs it stays".to_owned());
         }
@@ -323,7 +327,11 @@ impl Leaving<'_> {
 }
 
 /// The outcome for an agent, if there is one.
-fn judged(agent: &Name, entry: &Entry, end: Instant) -> Option<(Event, &'static str, String)> {
+fn judged(
+    agent: &Name,
+    entry: &RequestEntry,
+    end: Instant,
+) -> Option<(Event, &'static str, String)> {
     let gone = |detail: String| Some((Event::Gone(agent.clone()), "gone", detail));
     let stayed = |detail: String| Some((Event::Stayed(agent.clone()), "stayed", detail));
     match &entry.decision {
@@ -351,8 +359,8 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
         return Ok(false);
     }
     // An agent that cannot be looked at is asked.
-    let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.look());
-    Ok(look.is_ok_and(|worker| worker == Worker::Gone))
+    let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.observe_agent());
+    Ok(look.is_ok_and(|worker| worker == WorkerPresence::Gone))
 }
 
 fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {

@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error_line::{Code, ErrorLine};
-use crate::exit_code::Exit;
+use crate::error_line::{ErrorLine, FailureCode};
+use crate::exit_code::VerbExit;
 
 /// Whether diagnostics are kept back: the terminal shows something else.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
@@ -24,7 +24,7 @@ pub fn is_json() -> bool {
 }
 
 /// A failure as one line of JSON.
-pub fn tell_program(code: Code, message: String, hint: Option<String>, exit: Exit) {
+pub fn tell_program(code: FailureCode, message: String, hint: Option<String>, exit: VerbExit) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;
     }

@@ -3,10 +3,10 @@
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::spool::LOCK_PATIENCE;
 use ensemble_project::Project;
-use ensemble_team::contract::{self, Contract, Kind};
-use ensemble_team::lint::{Finding, Linter, Shape};
+use ensemble_team::contract::{self, Contract, ContractKind};
+use ensemble_team::lint::{LintFinding, Linter, TextShape};
 
-use crate::exit_code::Exit;
+use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 
 /// The treatment of lint findings.
@@ -49,7 +49,7 @@ pub fn lint<T: Contract>(
     }
     let root = project.queue.parent().map(std::path::Path::to_owned);
     let linter = Linter::new(&project.config.lint.options(root));
-    let shape = Shape::Fields(Some(T::KIND));
+    let shape = TextShape::Fields(Some(T::KIND));
     let findings = linter.file(file.as_ref(), text.as_bytes(), shape).findings;
     let lines: Vec<String> = findings.iter().map(line).collect();
     match (findings.is_empty(), on_findings) {
@@ -62,16 +62,16 @@ pub fn lint<T: Contract>(
             let what = format!("the {} is not written: it is vague or incomplete", noun(T::KIND));
             let hint = "say it exactly; or, with a reason, `--allow RULE=REASON`; or `--lint warn`";
             let told = lines.join("\n  ");
-            Err(Failure::new(Exit::Failed, format!("{what}\n  {told}")).with_hint(hint))
+            Err(Failure::new(VerbExit::Failed, format!("{what}\n  {told}")).with_hint(hint))
         }
     }
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &LintFinding) -> String {
     format!("{finding} [{}]", finding.rule)
 }
 
-const fn noun(kind: Kind) -> &'static str {
+const fn noun(kind: ContractKind) -> &'static str {
     kind.as_str()
 }
 

@@ -4,17 +4,17 @@
 
 use ensemble_core::Error;
 use ensemble_core::message::NameError;
-use ensemble_core::requests::{Gated, Undecided};
+use ensemble_core::requests::{GatedTask, UndecidedRequest};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::BoardError;
 use serde::Serialize;
 
-use crate::exit_code::Exit;
+use crate::exit_code::VerbExit;
 
 /// The code of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum FailureCode {
     /// Refused or failed, for a reason that the message says
     Refused,
     /// The command line is wrong, or a file that it names, or the configuration
@@ -65,11 +65,11 @@ pub enum Code {
     Fenced,
 }
 
-impl Code {
+impl FailureCode {
     /// The code of an error of the library.
-    pub fn of(error: &Error, exit: Exit) -> Self {
+    pub fn of(error: &Error, exit: VerbExit) -> Self {
         match error {
-            Error::Io { .. } if exit != Exit::Busy => Self::Io,
+            Error::Io { .. } if exit != VerbExit::Busy => Self::Io,
             Error::NoMailbox { .. } => Self::NoMailbox,
             Error::MailboxExists { .. } => Self::MailboxExists,
             Error::NoQueue { .. } => Self::NoQueue,
@@ -91,26 +91,26 @@ impl Code {
         if error.area::<NameError>().is_some() {
             return Some(Self::BadName);
         }
-        if error.area::<NotAdmitted>().is_some() || error.area::<Gated>().is_some() {
+        if error.area::<NotAdmitted>().is_some() || error.area::<GatedTask>().is_some() {
             return Some(Self::NotAdmitted);
         }
-        if error.area::<Undecided>().is_some() {
+        if error.area::<UndecidedRequest>().is_some() {
             return Some(Self::Undecided);
         }
         matches!(error.area(), Some(BoardError::Fenced { .. })).then_some(Self::Fenced)
     }
 }
 
-impl From<Exit> for Code {
-    fn from(exit: Exit) -> Self {
+impl From<VerbExit> for FailureCode {
+    fn from(exit: VerbExit) -> Self {
         match exit {
-            Exit::Done | Exit::Failed => Self::Refused,
-            Exit::Usage => Self::Usage,
-            Exit::Nothing => Self::Nothing,
-            Exit::Corrupt => Self::Corrupt,
-            Exit::MissingProgram => Self::MissingProgram,
-            Exit::Aborted => Self::Aborted,
-            Exit::Busy => Self::Busy,
+            VerbExit::Done | VerbExit::Failed => Self::Refused,
+            VerbExit::Usage => Self::Usage,
+            VerbExit::Nothing => Self::Nothing,
+            VerbExit::Corrupt => Self::Corrupt,
+            VerbExit::MissingProgram => Self::MissingProgram,
+            VerbExit::Aborted => Self::Aborted,
+            VerbExit::Busy => Self::Busy,
         }
     }
 }
@@ -126,7 +126,7 @@ pub struct ErrorLine {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct ErrorBody {
     /// Its code
-    pub code: Code,
+    pub code: FailureCode,
     /// Text for people
     pub message: String,
     /// The way to go on, if there is one
@@ -138,7 +138,12 @@ pub struct ErrorBody {
 
 impl ErrorLine {
     /// The line of a failure with these parts.
-    pub const fn new(code: Code, message: String, hint: Option<String>, exit: Exit) -> Self {
+    pub const fn new(
+        code: FailureCode,
+        message: String,
+        hint: Option<String>,
+        exit: VerbExit,
+    ) -> Self {
         Self { error: ErrorBody { code, message, hint, exit: exit as u8 } }
     }
 }

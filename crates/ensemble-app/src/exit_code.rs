@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum VerbExit {
     /// Done.
     Done = 0,
     /// Refused or failed.
@@ -23,8 +23,8 @@ pub enum Exit {
     Busy = 75,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<VerbExit> for ExitCode {
+    fn from(exit: VerbExit) -> Self {
         Self::from(exit as u8)
     }
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use ensemble_core::message::{NameError, TimestampError};
-use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_core::proto::request::DecisionRefusal;
+use ensemble_core::requests::{GatedTask, PlanGate, UndecidedRequest};
 use ensemble_core::{AreaError, Error};
 use ensemble_project::troubles::budget_help;
 use ensemble_project::{CONFIG_FILE, USER_CONFIG};
@@ -19,8 +19,8 @@ use ensemble_tmux::tmux::TmuxError;
 use serde_json::Value;
 
 use crate::diagnostics::{is_json, say, tell_program, write_line};
-use crate::error_line::{Code, ErrorLine, repeats};
-use crate::exit_code::Exit;
+use crate::error_line::{ErrorLine, FailureCode, repeats};
+use crate::exit_code::VerbExit;
 
 /// Why a verb ended early.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub enum Failure {
     /// Something to say, and how to go on from there.
     Told {
         /// The exit code.
-        exit: Exit,
+        exit: VerbExit,
         /// The code for programs.
-        code: Code,
+        code: FailureCode,
         /// Text of the failure.
         text: String,
         /// What to do about it.
@@ -41,7 +41,7 @@ pub enum Failure {
     /// Lines that others parse, said as they are.
     Block {
         /// The exit code.
-        exit: Exit,
+        exit: VerbExit,
         /// The lines, without the last line end.
         text: String,
     },
@@ -54,18 +54,18 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
     /// A failure with the code for programs that its exit code has.
-    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+    pub fn new(exit: VerbExit, text: impl Into<String>) -> Self {
         Self::Told { exit, code: exit.into(), text: text.into(), hint: None, object: None }
     }
 
     /// The operation was refused; nothing changed.
     pub fn refused(text: impl Into<String>) -> Self {
-        Self::new(Exit::Failed, text)
+        Self::new(VerbExit::Failed, text)
     }
 
     /// A mistake of the caller.
     pub fn usage(text: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, text)
+        Self::new(VerbExit::Usage, text)
     }
 
     /// An error about a file that the command line names: what is wrong in it is a mistake of its caller,
@@ -79,13 +79,13 @@ impl Failure {
 
     /// There is nothing, or a wait timed out.
     pub fn nothing(text: impl Into<String>) -> Self {
-        Self::new(Exit::Nothing, text)
+        Self::new(VerbExit::Nothing, text)
     }
 
     /// With another exit code.
-    pub fn with_exit(mut self, other: Exit) -> Self {
+    pub fn with_exit(mut self, other: VerbExit) -> Self {
         if let Self::Told { exit, code, .. } = &mut self {
-            if *code == Code::from(*exit) {
+            if *code == FailureCode::from(*exit) {
                 *code = other.into();
             }
             *exit = other;
@@ -94,7 +94,7 @@ impl Failure {
     }
 
     /// With another code for programs.
-    pub fn with_code(mut self, other: Code) -> Self {
+    pub fn with_code(mut self, other: FailureCode) -> Self {
         if let Self::Told { code, .. } = &mut self {
             *code = other;
         }
@@ -127,14 +127,14 @@ impl Failure {
 
     /// Whether the same call may succeed later.
     pub const fn is_busy(&self) -> bool {
-        matches!(self, Self::Told { exit: Exit::Busy, .. })
+        matches!(self, Self::Told { exit: VerbExit::Busy, .. })
     }
 
     /// The exit code of the run.
-    pub const fn exit(&self) -> Exit {
+    pub const fn exit(&self) -> VerbExit {
         match self {
             Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,
-            Self::ClosedPipe => Exit::Done,
+            Self::ClosedPipe => VerbExit::Done,
         }
     }
 
@@ -149,16 +149,18 @@ impl Failure {
     /// The line of it for programs.
     pub fn into_line(self) -> ErrorLine {
         match self {
-            Self::ClosedPipe => ErrorLine::new(Code::Io, self.text(), None, Exit::Failed),
+            Self::ClosedPipe => {
+                ErrorLine::new(FailureCode::Io, self.text(), None, VerbExit::Failed)
+            }
             Self::Block { exit, text } => ErrorLine::new(exit.into(), text, None, exit),
             Self::Told { exit, code, text, hint, .. } => ErrorLine::new(code, text, hint, exit),
         }
     }
 
     /// Says it on stderr.
-    pub fn report(self) -> Exit {
+    pub fn report(self) -> VerbExit {
         match self {
-            Self::ClosedPipe => Exit::Done,
+            Self::ClosedPipe => VerbExit::Done,
             Self::Block { exit, text } => {
                 if is_json() && !text.is_empty() {
                     tell_program(exit.into(), text, None, exit);
@@ -185,7 +187,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = exit_for(&error);
-        let failure = Self::new(exit, error.to_string()).with_code(Code::of(&error, exit));
+        let failure = Self::new(exit, error.to_string()).with_code(FailureCode::of(&error, exit));
         match hint_for(&error) {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -217,17 +219,17 @@ fn hint_for(error: &Error) -> Option<String> {
 }
 
 fn area_hint(error: &Error) -> Option<String> {
-    if let Some(Gated(gate)) = error.area() {
+    if let Some(GatedTask(gate)) = error.area() {
         return plan_hint(gate);
     }
     if let Some(obstacle) = error.area::<NotAdmitted>() {
         return obstacle_hint(obstacle);
     }
-    if let Some(Undecided { request }) = error.area() {
+    if let Some(UndecidedRequest { request }) = error.area() {
         let answer = format!("`ensemble request answer {request} --approve`");
         return Some(format!("{answer}, or `--reject --reason TEXT`"));
     }
-    if let Some(Refusal::PlanPending { id, .. }) = error.area() {
+    if let Some(DecisionRefusal::PlanPending { id, .. }) = error.area() {
         return Some(format!("`ensemble request cancel {id}` cancels it"));
     }
     if let Some(BatchError::Undelivered { .. }) = error.area() {
@@ -269,7 +271,7 @@ const fn step_hint(error: &StepError) -> Option<&'static str> {
 /// The command that takes an obstacle out of the way, if there is one.
 pub fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
     match obstacle {
-        NotAdmitted::Plan(Gated(gate)) => plan_hint(gate),
+        NotAdmitted::Plan(GatedTask(gate)) => plan_hint(gate),
         NotAdmitted::Control(control) if control.file == ControlFile::Abort => {
             Some("`ensemble resume --lift-abort` continues the team's work".to_owned())
         }
@@ -292,7 +294,7 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
 }
 
 /// How an agent opens a plan gate, if that is up to the agent.
-pub fn plan_hint(gate: &Gate) -> Option<String> {
+pub fn plan_hint(gate: &PlanGate) -> Option<String> {
     let to = gate.waits_for.as_ref().map_or_else(String::new, |to| format!(" --to {to}"));
     let command = format!("ensemble request plan -f FILE --task {}{to}", gate.task_id);
     gate.needs_plan().then(|| format!("`{command}` submits a plan"))
@@ -301,33 +303,33 @@ pub fn plan_hint(gate: &Gate) -> Option<String> {
 /// A [`Failure`] that was turned into an error of the library, for a part of a verb that must return one. One that may
 /// pass is still one that may pass.
 #[derive(Debug)]
-pub struct Failed {
+pub struct LibraryFailure {
     text: String,
     /// The exit code, if nothing handles it.
-    exit: Exit,
+    exit: VerbExit,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for LibraryFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for LibraryFailure {}
 
-impl AreaError for Failed {
+impl AreaError for LibraryFailure {
     fn is_transient(&self) -> bool {
-        self.exit == Exit::Busy
+        self.exit == VerbExit::Busy
     }
 
     fn is_invariant_broken(&self) -> bool {
-        self.exit == Exit::Corrupt
+        self.exit == VerbExit::Corrupt
     }
 }
 
 /// The failure, which concerns this worker or mailbox.
 pub fn failed(about: &impl Display, failure: &Failure) -> Error {
-    Failed { text: format!("{about}: {}", failure.text()), exit: failure.exit() }.into()
+    LibraryFailure { text: format!("{about}: {}", failure.text()), exit: failure.exit() }.into()
 }
 
 impl From<io::Error> for Failure {
@@ -340,37 +342,37 @@ impl From<io::Error> for Failure {
     }
 }
 
-fn exit_for(error: &Error) -> Exit {
+fn exit_for(error: &Error) -> VerbExit {
     match error {
         Error::Area(_) => exit_for_area(error),
-        Error::NoMessage { .. } | Error::NoMailbox { .. } => Exit::Nothing,
-        Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
-        Error::Malformed { .. } => Exit::Corrupt,
-        Error::MissingProgram { .. } => Exit::MissingProgram,
-        error if error.is_transient() => Exit::Busy,
-        _ => Exit::Failed,
+        Error::NoMessage { .. } | Error::NoMailbox { .. } => VerbExit::Nothing,
+        Error::Malformed { path, .. } if is_configuration(path) => VerbExit::Usage,
+        Error::Malformed { .. } => VerbExit::Corrupt,
+        Error::MissingProgram { .. } => VerbExit::MissingProgram,
+        error if error.is_transient() => VerbExit::Busy,
+        _ => VerbExit::Failed,
     }
 }
 
-fn exit_for_area(error: &Error) -> Exit {
-    if let Some(failed) = error.area::<Failed>() {
+fn exit_for_area(error: &Error) -> VerbExit {
+    if let Some(failed) = error.area::<LibraryFailure>() {
         return failed.exit;
     }
     if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
-        return Exit::Usage;
+        return VerbExit::Usage;
     }
     if error.area().is_some_and(StepError::is_unknown) {
-        return Exit::Nothing;
+        return VerbExit::Nothing;
     }
-    if matches!(error.area(), Some(Refusal::Unknown { .. })) {
-        return Exit::Nothing;
+    if matches!(error.area(), Some(DecisionRefusal::Unknown { .. })) {
+        return VerbExit::Nothing;
     }
     match error.area() {
-        Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
-        Some(BoardError::Invalid { .. }) => Exit::Corrupt,
-        _ if error.is_transient() => Exit::Busy,
-        _ if error.is_invariant_broken() => Exit::Corrupt,
-        _ => Exit::Failed,
+        Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => VerbExit::Nothing,
+        Some(BoardError::Invalid { .. }) => VerbExit::Corrupt,
+        _ if error.is_transient() => VerbExit::Busy,
+        _ if error.is_invariant_broken() => VerbExit::Corrupt,
+        _ => VerbExit::Failed,
     }
 }
 
@@ -391,17 +393,17 @@ mod tests {
     #[test]
     fn errors_have_their_codes() {
         let full = Error::Full { mailbox: "m".to_owned(), capacity: 1 };
-        assert_eq!(exit_for(&full), Exit::Busy);
+        assert_eq!(exit_for(&full), VerbExit::Busy);
         let lost = Error::LeaseLost { lease: "m/x@w@1".to_owned(), now: "settled".to_owned() };
-        assert_eq!(exit_for(&lost), Exit::Failed);
+        assert_eq!(exit_for(&lost), VerbExit::Failed);
         let absent = Error::NoMessage { id: "x".to_owned(), place: "here".to_owned() };
-        assert_eq!(exit_for(&absent), Exit::Nothing);
+        assert_eq!(exit_for(&absent), VerbExit::Nothing);
         let absent = Error::from(BoardError::Missing { path: "state.yaml".into() });
-        assert_eq!(exit_for(&absent), Exit::Nothing);
+        assert_eq!(exit_for(&absent), VerbExit::Nothing);
         let name = Error::from(ensemble_core::message::Name::new("../etc").unwrap_err());
-        assert_eq!(exit_for(&name), Exit::Usage);
+        assert_eq!(exit_for(&name), VerbExit::Usage);
         let program = Error::MissingProgram { program: "tmux", remedy: "install it" };
-        assert_eq!(exit_for(&program), Exit::MissingProgram);
+        assert_eq!(exit_for(&program), VerbExit::MissingProgram);
     }
 
     #[test]
@@ -437,7 +439,7 @@ mod tests {
         };
         let refused = Failure::refused("no such worker");
         for (failure, is_transient, exit) in
-            [(Failure::from(away), true, Exit::Busy), (refused, false, Exit::Failed)]
+            [(Failure::from(away), true, VerbExit::Busy), (refused, false, VerbExit::Failed)]
         {
             let error = failed(&"worker-2", &failure);
             assert_eq!(error.is_transient(), is_transient, "{error}");

@@ -8,10 +8,10 @@ use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderProof, Timestamp};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::BoardOptions;
-use ensemble_team::roster::{Asking, Identity, Refusal, identify};
+use ensemble_team::roster::{CallerEvidence, CallerIdentity, NameRefusal, identify};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub struct App {
     queue: Option<PathBuf>,
     agent: Option<Name>,
     caller: &'static str,
-    identity: OnceCell<Identity>,
+    identity: OnceCell<CallerIdentity>,
     project: OnceCell<Project>,
     log: OnceCell<Arc<EventLog>>,
     pub(crate) shared: OnceCell<Arc<dyn SharedFiles>>,
@@ -131,7 +131,7 @@ impl App {
 
     /// How this command opens a queue: what it does is recorded, if it does anything. The log is
     /// touched by the first record only, and no trouble with it stops a verb.
-    pub fn spool_options(&self, project: &Project) -> Options {
+    pub fn spool_options(&self, project: &Project) -> SpoolOptions {
         let mut options = project.spool_options(self.log(project));
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
@@ -182,7 +182,7 @@ impl App {
     }
 
     /// The identity of this command, with its evidence.
-    pub fn identity(&self) -> Outcome<&Identity> {
+    pub fn identity(&self) -> Outcome<&CallerIdentity> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
         }
@@ -191,10 +191,10 @@ impl App {
         Ok(self.identity.get_or_init(|| identity))
     }
 
-    fn identify(&self, claimed: Option<&Name>) -> Outcome<Identity> {
+    fn identify(&self, claimed: Option<&Name>) -> Outcome<CallerIdentity> {
         let project = self.project()?;
         let (members, errors) = project.roster().entries()?;
-        let mut asking = Asking::new();
+        let mut asking = CallerEvidence::new();
         if !members.is_empty() {
             asking = asking.with_process(std::process::id());
             if let (Ok(tmux), Ok(pane)) = (std::env::var("TMUX"), std::env::var("TMUX_PANE")) {
@@ -338,13 +338,15 @@ pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
 }
 
 /// What to do about a refusal.
-const fn advice(refusal: &Refusal) -> &'static str {
+const fn advice(refusal: &NameRefusal) -> &'static str {
     match refusal {
-        Refusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
-        Refusal::Outsider { .. } => {
+        NameRefusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
+        NameRefusal::Outsider { .. } => {
             "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
         }
-        Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
+        NameRefusal::Contradiction { .. }
+        | NameRefusal::UnknownPass { .. }
+        | NameRefusal::Ended { .. } => {
             "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"
         }
     }

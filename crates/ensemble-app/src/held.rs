@@ -10,8 +10,8 @@ use ensemble_core::spool::{Found, State};
 
 use crate::failure::{Failure, Outcome};
 use crate::mail::delivered::count_waiting;
-use crate::mail::settling::{Settling, Standing};
-use crate::queue::Queue;
+use crate::mail::settling::{SettleContext, UnheldMessage};
+use crate::queue::ProjectQueue;
 use crate::text::one_line;
 use crate::{App, ids};
 
@@ -27,7 +27,7 @@ pub struct HeldMessage {
 
 impl HeldMessage {
     /// The same with its whole id.
-    pub fn completed(mut self, app: &App, queue: &Queue) -> Outcome<Self> {
+    pub fn completed(mut self, app: &App, queue: &ProjectQueue) -> Outcome<Self> {
         // An agent nearly always means a message in its own mailbox.
         let mailbox = self.mailbox.clone().map_or_else(|| app.agent(), |it| Ok(Some(it)))?;
         self.id = match &mailbox {
@@ -119,24 +119,28 @@ pub enum SettledMessage {
 }
 
 /// Settles a message that the caller holds, or has held last.
-pub fn settle_message(app: &App, queue: &Queue, message: HeldMessage) -> Outcome<SettledMessage> {
+pub fn settle_message(
+    app: &App,
+    queue: &ProjectQueue,
+    message: HeldMessage,
+) -> Outcome<SettledMessage> {
     let recorder = app.recorder()?;
-    let settling = Settling::of(app, queue.request_store(), &*recorder)?;
+    let settling = SettleContext::of(app, queue.request_store(), &*recorder)?;
     let message = message.completed(app, queue)?;
     let (agent, id) = (app.agent()?, &message.id);
     let (mailbox, state) = message.find(&**queue, agent.as_ref())?;
     let standing = settling.standing((&mailbox, id), &state, agent.as_ref(), message.epoch)?;
     let lease = match standing {
-        Standing::Reported(task) => {
+        UnheldMessage::Reported(task) => {
             let how = format!("the report of {}", one_line(&task));
             return Ok(SettledMessage::Before { mailbox, id: id.clone(), how });
         }
-        Standing::Answered => {
+        UnheldMessage::Answered => {
             let how = "its answer".to_owned();
             return Ok(SettledMessage::Before { mailbox, id: id.clone(), how });
         }
-        Standing::Again(lease) => lease,
-        Standing::None => message.lease_of((mailbox, state), agent)?,
+        UnheldMessage::Again(lease) => lease,
+        UnheldMessage::None => message.lease_of((mailbox, state), agent)?,
     };
     settling.settle(&lease)?;
     let waiting = count_waiting(queue, &lease.mailbox);
@@ -146,7 +150,7 @@ pub fn settle_message(app: &App, queue: &Queue, message: HeldMessage) -> Outcome
 /// Gives a message back to its mailbox. Returns its lease, and what it is now.
 pub fn release_message(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     message: HeldMessage,
     delay: Duration,
 ) -> Outcome<(Lease, &'static str)> {
@@ -159,7 +163,7 @@ pub fn release_message(
 /// Holds a message for longer. Returns its lease.
 pub fn extend_message(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     message: HeldMessage,
     lease_duration: Duration,
 ) -> Outcome<Lease> {

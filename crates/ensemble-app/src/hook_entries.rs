@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::config_edit::{Edit, Guest, inside};
+use crate::config_edit::{ConfigEdit, ConfigInsert, inside};
 
 /// Notes of what was installed, below the state directory.
 const NOTES: &str = "hooks";
@@ -19,8 +19,8 @@ const NOTES: &str = "hooks";
 const HOOKS: &str = "hooks";
 
 /// Our hooks in the configuration of this name, such as `claude-user`.
-pub fn guest(state: &Path, name: &str) -> Guest {
-    Guest {
+pub fn guest(state: &Path, name: &str) -> ConfigInsert {
+    ConfigInsert {
         what: "the hooks",
         by_hand: "take out the hooks that run `ensemble hook` by hand",
         note: state.join(NOTES).join(format!("{name}.json")),
@@ -28,10 +28,10 @@ pub fn guest(state: &Path, name: &str) -> Guest {
 }
 
 /// The text with hooks for these events. `None` if all of them are there.
-pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit>, String> {
+pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<ConfigEdit>, String> {
     if text.trim().is_empty() {
         let whole = format!("{:#}\n", serde_json::json!({ HOOKS: events }));
-        return Ok(Some(Edit { after: format!("{text}{whole}"), inserted: vec![whole] }));
+        return Ok(Some(ConfigEdit { after: format!("{text}{whole}"), inserted: vec![whole] }));
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
@@ -40,7 +40,7 @@ pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit
         let entry =
             format!("\n  \"{HOOKS}\": {}{}", Value::from(events.clone()), comma(root.len()));
         let at = inside(text, &[]).ok_or("has no place for hooks")?;
-        return Ok(Some(Edit { after: put(text, at, &entry), inserted: vec![entry] }));
+        return Ok(Some(ConfigEdit { after: put(text, at, &entry), inserted: vec![entry] }));
     };
     let hooks = hooks.as_object().ok_or("`hooks` is not an object, so nothing was changed")?;
     let (mut after, mut inserted, mut members) = (text.to_owned(), Vec::new(), hooks.len());
@@ -68,11 +68,11 @@ pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit
         after = put(&after, at, &entry);
         inserted.push(entry);
     }
-    Ok((!inserted.is_empty()).then_some(Edit { after, inserted }))
+    Ok((!inserted.is_empty()).then_some(ConfigEdit { after, inserted }))
 }
 
 /// The text with an entry in the list of this name. `None` if it is there.
-pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<Edit>, String> {
+pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<ConfigEdit>, String> {
     if text.trim().is_empty() {
         return whole("", &format!("{:#}\n", serde_json::json!({ list: [entry] })));
     }
@@ -92,13 +92,13 @@ pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<Edit>, S
         Some(_) => return Err(format!("`{list}` is not a list, so nothing was changed")),
     };
     let at = at.ok_or_else(|| format!("has no place for `{list}`"))?;
-    Ok(Some(Edit { after: put(text, at, &inserted), inserted: vec![inserted] }))
+    Ok(Some(ConfigEdit { after: put(text, at, &inserted), inserted: vec![inserted] }))
 }
 
 /// A file that is ours as a whole.
-pub fn whole(text: &str, ours: &str) -> Result<Option<Edit>, String> {
+pub fn whole(text: &str, ours: &str) -> Result<Option<ConfigEdit>, String> {
     match text {
-        "" => Ok(Some(Edit { after: ours.to_owned(), inserted: vec![ours.to_owned()] })),
+        "" => Ok(Some(ConfigEdit { after: ours.to_owned(), inserted: vec![ours.to_owned()] })),
         _ if text == ours => Ok(None),
         _ => Err("is not ours, so nothing was changed".to_owned()),
     }
@@ -139,7 +139,7 @@ mod tests {
                 "{{\"hooks\": {{\"Other\": [{theirs}], \"Stop\": [], \"Start\":[{theirs}]}}}}"
             ),
         ] {
-            let Edit { after, .. } = with_hooks(text, &ours()).unwrap().unwrap();
+            let ConfigEdit { after, .. } = with_hooks(text, &ours()).unwrap().unwrap();
             let value: Value = serde_json::from_str(&after).unwrap();
             let before: Value = serde_json::from_str(text).unwrap();
             for (event, groups) in &ours() {

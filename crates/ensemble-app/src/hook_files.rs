@@ -8,7 +8,7 @@ use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 
 use crate::agent_program::AgentProgram;
-use crate::config_edit::{Edit, Guest};
+use crate::config_edit::{ConfigEdit, ConfigInsert};
 use crate::environment::own_program;
 use crate::failure::{Failure, Outcome};
 use crate::{App, hook_entries};
@@ -40,7 +40,7 @@ pub fn hooks_in_place(app: &App, program: AgentProgram) -> Vec<&'static str> {
 pub struct HookPart {
     /// The file that is changed.
     pub file: PathBuf,
-    guest: Guest,
+    guest: ConfigInsert,
     content: HookContent,
 }
 
@@ -99,7 +99,7 @@ impl HookPart {
 }
 
 impl HookContent {
-    fn put_into(&self, text: &str) -> Result<Option<Edit>, String> {
+    fn put_into(&self, text: &str) -> Result<Option<ConfigEdit>, String> {
         match self {
             Self::Events(events) => hook_entries::with_hooks(text, events),
             Self::Whole(whole) => hook_entries::whole(text, whole),

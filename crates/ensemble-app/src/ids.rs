@@ -9,9 +9,9 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
 use ensemble_project::short_ids::ShortIds;
 
-use crate::error_line::Code;
+use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// An id of this length or more is whole; those that we make are UUIDs.
 const WHOLE_CHARS: usize = 36;
@@ -28,7 +28,7 @@ pub fn beginning(id: &MessageId) -> &str {
 }
 
 /// The message that an id or the beginning of one means.
-pub fn message(queue: &Queue, given: &MessageId) -> Outcome<MessageId> {
+pub fn message(queue: &ProjectQueue, given: &MessageId) -> Outcome<MessageId> {
     if given.as_str().len() >= WHOLE_CHARS {
         return Ok(given.clone());
     }
@@ -47,7 +47,7 @@ pub fn message(queue: &Queue, given: &MessageId) -> Outcome<MessageId> {
 
 /// As [`message`], for an agent or the person: its own mailbox comes before any other, and in a
 /// directory what it has settled, too.
-pub fn message_of(queue: &Queue, mailbox: &Name, given: &MessageId) -> Outcome<MessageId> {
+pub fn message_of(queue: &ProjectQueue, mailbox: &Name, given: &MessageId) -> Outcome<MessageId> {
     let is_whole =
         given.as_str().len() >= WHOLE_CHARS || matches!(queue.state(mailbox, given), Ok(Some(_)));
     if is_whole {
@@ -116,11 +116,11 @@ pub fn unique(prefix: &str, all: impl Iterator<Item = String>) -> Outcome<Option
         named.push("…".to_owned());
     }
     let text = format!("{count} ids begin with `{prefix}`: {}", named.join(", "));
-    Err(Failure::refused(text).with_code(Code::Ambiguous).with_hint("give more of the id"))
+    Err(Failure::refused(text).with_code(FailureCode::Ambiguous).with_hint("give more of the id"))
 }
 
 /// Beginnings of ids that [`message`] understands.
-pub fn short_ids(queue: &Queue) -> Outcome<ShortIds> {
+pub fn short_ids(queue: &ProjectQueue) -> Outcome<ShortIds> {
     queue.overlook()?;
     Ok(unfinished(&**queue)?.into_iter().map(String::from).collect())
 }

@@ -13,16 +13,16 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Calls of a process that answers many; it ends when no call is at work, sleeping ones aside.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub struct RunningCalls {
     /// Calls at work, and whether the process ends.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
 }
 
 /// The calls of this process, if it answers calls.
-static CALLS: OnceLock<Calls> = OnceLock::new();
+static CALLS: OnceLock<RunningCalls> = OnceLock::new();
 
-impl Calls {
+impl RunningCalls {
     /// From now on, this process answers calls: signals end it as usual, and each call counts.
     pub fn begin() -> &'static Self {
         CALLS.get_or_init(Self::default)

@@ -4,14 +4,14 @@ use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
-use ensemble_project::workload::Books;
-use ensemble_team::admission::Act;
+use ensemble_project::workload::TaskBooks;
+use ensemble_team::admission::TaskAct;
 use ensemble_team::holdings::tasks;
 use ensemble_team::roster::Member;
 
 use crate::App;
 use crate::failure::Outcome;
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 use crate::text::one_line;
 
 /// Waiting messages are counted up to here.
@@ -83,7 +83,12 @@ fn who(app: &App, agent: &Name, member: Option<&Member>) -> Outcome<String> {
 }
 
 /// The introduction of an agent.
-pub fn text(app: &App, queue: &Queue, agent: &Name, member: Option<&Member>) -> Outcome<String> {
+pub fn text(
+    app: &App,
+    queue: &ProjectQueue,
+    agent: &Name,
+    member: Option<&Member>,
+) -> Outcome<String> {
     let mut text = who(app, agent, member)?;
     for line in standing(app, queue, agent, member)? {
         text.push_str(&line);
@@ -97,14 +102,14 @@ pub fn text(app: &App, queue: &Queue, agent: &Name, member: Option<&Member>) -> 
 /// What the agent holds, what waits for it, and what may not begin.
 fn standing(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     agent: &Name,
     member: Option<&Member>,
 ) -> Outcome<Vec<String>> {
     let project = app.project()?;
     let mailbox = member.map_or(agent, |member| &member.mailbox);
     let mut lines = Vec::new();
-    let mut known = Books::open(project).holds(&**queue, |name| name == agent)?;
+    let mut known = TaskBooks::open(project).holds(&**queue, |name| name == agent)?;
     let held = tasks(&known.by_agent.remove(agent).unwrap_or_default());
     if !held.is_empty() {
         lines.push(format!("You hold {}: finish it first.", listed(held.into_iter())));
@@ -128,7 +133,7 @@ fn standing(
     Ok(lines)
 }
 
-fn waiting(queue: &Queue, mailbox: &Name, agent: &Name) -> Result<String> {
+fn waiting(queue: &ProjectQueue, mailbox: &Name, agent: &Name) -> Result<String> {
     let due = match queue.directory() {
         Some(spool) => spool.due_ids_for(mailbox, agent, WAITING_MAX)?.len(),
         None => queue.count_due(mailbox, WAITING_MAX)?,
@@ -141,7 +146,7 @@ fn waiting(queue: &Queue, mailbox: &Name, agent: &Name) -> Result<String> {
     })
 }
 
-fn open_requests(queue: &Queue, agent: &Name) -> Result<Option<String>> {
+fn open_requests(queue: &ProjectQueue, agent: &Name) -> Result<Option<String>> {
     let (entries, _) = Requests::new(queue.request_store()).list()?;
     let open =
         entries.iter().filter(|entry| entry.decision.is_none() && entry.request.to == *agent);
@@ -150,14 +155,14 @@ fn open_requests(queue: &Queue, agent: &Name) -> Result<Option<String>> {
     Ok((!open.is_empty()).then(|| format!("Requests that wait for your answer: {open}.")))
 }
 
-fn obstacle(project: &Project, queue: &Queue, agent: &Name) -> Result<Option<String>> {
+fn obstacle(project: &Project, queue: &ProjectQueue, agent: &Name) -> Result<Option<String>> {
     let files = queue.request_store().shared_files();
     let circumstances = project.admissions().whatever_the_task(agent, files)?;
-    let obstacle = circumstances.obstacle(Act::TakeUp);
+    let obstacle = circumstances.obstacle(TaskAct::TakeUp);
     Ok(obstacle.map(|it| format!("Not now: {}.", one_line(&it.to_string()))))
 }
 
-fn gated(queue: &Queue, mailbox: &Name, agent: &Name) -> Result<Option<String>> {
+fn gated(queue: &ProjectQueue, mailbox: &Name, agent: &Name) -> Result<Option<String>> {
     let gates = queue.request_store().gated(mailbox, agent)?;
     let gated = listed(gates.iter().map(|gate| format!("{} ({})", gate.task_id, gate.advice())));
     Ok((!gated.is_empty()).then(|| format!("Tasks that may not begin yet: {gated}.")))

@@ -3,27 +3,27 @@
 use ensemble_core::message::{Name, nearest};
 use ensemble_project::Project;
 use ensemble_project::attention::AwayServers;
-use ensemble_project::overview::{Agent, Evidence, Overview, OverviewSource};
+use ensemble_project::overview::{AgentOverview, Overview, OverviewSource, StateSource};
 use ensemble_team::holdings::tasks;
 use serde_json::{Value, json};
 
 use crate::App;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
-use crate::queue::{OpeningPurpose, Queue};
+use crate::queue::{OpeningPurpose, ProjectQueue};
 
 /// How `status`, `team` and the live view look at agents: all of them alike, and now, so that they agree.
-pub const FRESH: Evidence = Evidence::Panes;
+pub const FRESH: StateSource = StateSource::Panes;
 
 /// Looks at everything.
-pub fn gather(app: &App, evidence: Evidence) -> Outcome<Overview> {
+pub fn gather(app: &App, evidence: StateSource) -> Outcome<Overview> {
     observe_team(app, &open(app)?, evidence)
 }
 
 /// The queue for a look at everything.
 pub enum OpenedQueue {
     /// A queue that can be read.
-    Queue(Queue),
+    Queue(ProjectQueue),
     /// The servers that have it cannot be asked.
     Away(AwayServers),
 }
@@ -42,8 +42,8 @@ impl OpenedQueue {
 }
 
 /// The same, with a queue that is open already: it knows its mailboxes.
-pub fn observe_team(app: &App, queue: &OpenedQueue, evidence: Evidence) -> Outcome<Overview> {
-    let mut overview = Overview::look(app.project()?, queue.source(), evidence);
+pub fn observe_team(app: &App, queue: &OpenedQueue, evidence: StateSource) -> Outcome<Overview> {
+    let mut overview = Overview::gather_once(app.project()?, queue.source(), evidence);
     if let Some(person) = asking_person(app)? {
         overview.keep_needs_of(&person);
     }
@@ -62,15 +62,15 @@ pub fn asking_person(app: &App) -> Outcome<Option<Name>> {
 
 /// The queue, or why the servers that have it cannot be asked: the panes are here while they are away.
 pub fn open(app: &App) -> Outcome<OpenedQueue> {
-    or_away(app, Queue::open_for(app, OpeningPurpose::Look))
+    or_away(app, ProjectQueue::open_for(app, OpeningPurpose::Look))
 }
 
 /// As [`open`], for looks again and again.
 pub fn open_to_watch(app: &App) -> Outcome<OpenedQueue> {
-    or_away(app, Queue::open_for(app, OpeningPurpose::Watch))
+    or_away(app, ProjectQueue::open_for(app, OpeningPurpose::Watch))
 }
 
-fn or_away(app: &App, opened: Outcome<Queue>) -> Outcome<OpenedQueue> {
+fn or_away(app: &App, opened: Outcome<ProjectQueue>) -> Outcome<OpenedQueue> {
     let opened = opened.and_then(|queue| {
         queue.overlook()?;
         Ok(queue)
@@ -92,15 +92,16 @@ pub fn unknown_agent<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> 
 
 /// The agents with what does not change by itself, as the watcher sees them.
 pub fn list_agents(app: &App) -> Outcome<Vec<(Name, Value)>> {
-    let overview = gather(app, Evidence::Watcher)?;
+    let overview = gather(app, StateSource::Watcher)?;
     let project = app.project()?;
-    let row = |agent: &Agent| (agent.row.member.name.clone(), describe_agent(project, agent));
+    let row =
+        |agent: &AgentOverview| (agent.row.member.name.clone(), describe_agent(project, agent));
     Ok(overview.agents.iter().map(row).collect())
 }
 
 /// What does not change by itself.
-pub fn describe_agent(project: &Project, agent: &Agent) -> Value {
-    let Agent { row, presence, since, holds, unread, .. } = agent;
+pub fn describe_agent(project: &Project, agent: &AgentOverview) -> Value {
+    let AgentOverview { row, presence, since, holds, unread, .. } = agent;
     let member = &row.member;
     let binding = member.binding.as_ref();
     json!({

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles;
-use ensemble_core::driver::Readied;
+use ensemble_core::driver::ReadyOutcome;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
@@ -19,7 +19,7 @@ use ensemble_core::watch::Waiter;
 use ensemble_project::hosts::PingCall;
 use ensemble_project::ladder_host::ForegroundHost;
 use ensemble_project::{OpenQueue, Project, QueueAccess, TeamLink};
-use ensemble_team::roster::Outsiders;
+use ensemble_team::roster::OutsiderPolicy;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
@@ -43,9 +43,9 @@ pub enum OpeningPurpose {
 }
 
 /// An open queue of a project.
-pub struct Queue(OpenQueue);
+pub struct ProjectQueue(OpenQueue);
 
-impl Deref for Queue {
+impl Deref for ProjectQueue {
     type Target = dyn Broker;
 
     fn deref(&self) -> &Self::Target {
@@ -54,14 +54,14 @@ impl Deref for Queue {
 }
 
 /// Wakes a command that waits for a change of requests.
-pub enum Listener<'q> {
+pub enum RequestListener<'q> {
     /// Woken by the file system.
     Files(Waiter),
     /// Woken by news of the team, of which it keeps the last number.
     Team(&'q dyn TeamLink, Cell<u64>),
 }
 
-impl Listener<'_> {
+impl RequestListener<'_> {
     /// Waits until something has happened, at most for this time.
     pub fn wait(&self, longest: Duration) {
         match self {
@@ -74,14 +74,14 @@ impl Listener<'_> {
 }
 
 /// One connection of a program that runs for long: its calls do not share one patience.
-pub struct Lasting {
+pub struct LastingConnection {
     /// Requests and mailboxes.
     pub store: Arc<dyn RequestStore + Send + Sync>,
     /// The files that the hosts share.
     pub files: Arc<dyn SharedFiles>,
 }
 
-impl Queue {
+impl ProjectQueue {
     /// A queue in this directory.
     pub fn in_directory(spool: Spool) -> Self {
         Self(OpenQueue::in_directory(spool))
@@ -89,7 +89,7 @@ impl Queue {
 
     /// A connection to the servers for a program that runs for long, which follows what the hosts share; `None` for a
     /// directory.
-    pub fn lasting(app: &App) -> Outcome<Option<Lasting>> {
+    pub fn lasting(app: &App) -> Outcome<Option<LastingConnection>> {
         let project = app.project()?;
         if !project.is_shared()? {
             return Ok(None);
@@ -97,7 +97,7 @@ impl Queue {
         let queue = project.open(QueueAccess::new(app.spool_options(project)))?;
         let Some(team) = queue.team_link().map(Arc::clone) else { return Ok(None) };
         team.follow_requests()?;
-        Ok(Some(Lasting { store: queue.into_store(), files: team }))
+        Ok(Some(LastingConnection { store: queue.into_store(), files: team }))
     }
 
     /// The queue of this project, in which the caller acts.
@@ -166,10 +166,10 @@ impl Queue {
     }
 
     /// Has a worker asked by its own host whether it is ready.
-    pub fn ping_at(&self, host: &Name, ping: &PingCall) -> ensemble_core::Result<Readied> {
+    pub fn ping_at(&self, host: &Name, ping: &PingCall) -> ensemble_core::Result<ReadyOutcome> {
         match self.team_link() {
             Some(team) => ping_at(team, host, ping),
-            None => Ok(Readied::NotReady(ping.unknown(format!("there is no host {host}")))),
+            None => Ok(ReadyOutcome::NotReady(ping.unknown(format!("there is no host {host}")))),
         }
     }
 
@@ -190,17 +190,20 @@ impl Queue {
     }
 
     /// Starts listening for changes of these requests. Call it before the first look at them.
-    pub fn listen<'n>(&self, ids: impl IntoIterator<Item = &'n Name>) -> Outcome<Listener<'_>> {
+    pub fn listen<'n>(
+        &self,
+        ids: impl IntoIterator<Item = &'n Name>,
+    ) -> Outcome<RequestListener<'_>> {
         if let Some(team) = self.team_link() {
             team.follow_requests()?;
-            return Ok(Listener::Team(team, Cell::new(0)));
+            return Ok(RequestListener::Team(team, Cell::new(0)));
         }
         let requests = self.directory().map(|spool| spool.root().join(REQUESTS));
         let dirs: Vec<PathBuf> = ids
             .into_iter()
             .flat_map(|id| requests.as_ref().map(|requests| requests.join(id.as_str())))
             .collect();
-        Ok(Listener::Files(Waiter::new(&dirs)))
+        Ok(RequestListener::Files(Waiter::new(&dirs)))
     }
 
     /// How many messages wait; in a directory counted up to `limit`.
@@ -242,7 +245,7 @@ pub fn check_name(app: &App, team: &dyn TeamLink) -> Outcome {
     let Some(name) = identity.name.as_ref().filter(|_| !identity.is_member()) else {
         return Ok(());
     };
-    if project.config.identity.outsiders.unwrap_or_default() == Outsiders::Allow {
+    if project.config.identity.outsiders.unwrap_or_default() == OutsiderPolicy::Allow {
         return Ok(());
     }
     match other_host(project, team, name)? {
@@ -261,13 +264,17 @@ fn other_host(project: &Project, team: &dyn TeamLink, agent: &Name) -> Outcome<O
     Ok(team.host_of_member(agent)?.filter(|host| *host != here))
 }
 
-fn ping_at(team: &dyn TeamLink, host: &Name, ping: &PingCall) -> ensemble_core::Result<Readied> {
+fn ping_at(
+    team: &dyn TeamLink,
+    host: &Name,
+    ping: &PingCall,
+) -> ensemble_core::Result<ReadyOutcome> {
     team.follow_requests()?;
     let call = team.call_host(host, &serde_json::to_string(ping).unwrap_or_default())?;
     let (end, mut seen) = (Instant::now() + ping.patience(), 0);
     let answer = loop {
         if let Some(text) = team.answer_to(host, &call)? {
-            break serde_json::from_str::<Readied>(&text).ok();
+            break serde_json::from_str::<ReadyOutcome>(&text).ok();
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -276,6 +283,6 @@ fn ping_at(team: &dyn TeamLink, host: &Name, ping: &PingCall) -> ensemble_core::
         seen = team.wait_for_news(seen, left.min(LOOK_INTERVAL));
     };
     team.forget_call(host, &call)?;
-    let silent = || Readied::NotReady(ping.unknown(format!("host {host} did not answer")));
+    let silent = || ReadyOutcome::NotReady(ping.unknown(format!("host {host} did not answer")));
     Ok(answer.unwrap_or_else(silent))
 }

@@ -54,7 +54,7 @@ impl fmt::Display for Receipt {
 }
 
 /// Follows one message.
-pub struct Tracker<'a> {
+pub struct ReceiptTracker<'a> {
     queue: &'a dyn Broker,
     /// The queue's directory, if it is one.
     root: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub struct Tracker<'a> {
     logged: Receipt,
 }
 
-impl<'a> Tracker<'a> {
+impl<'a> ReceiptTracker<'a> {
     /// Follows a message; `log` must begin before the message was stored.
     pub fn new(
         queue: &'a dyn Broker,

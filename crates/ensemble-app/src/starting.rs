@@ -1,7 +1,7 @@
 //! What agents show when they are started: whether a dialog waits for a person.
 //!
-//! [`Starts::observe`] looks at all panes at the same time. It looks at each until its agent is ready,
-//! working, in a dialog or gone, for `FIRST_LOOK` at most. [`Starts::observe_on`] continues until
+//! [`StartedAgents::observe`] looks at all panes at the same time. It looks at each until its agent is ready,
+//! working, in a dialog or gone, for `FIRST_LOOK` at most. [`StartedAgents::observe_on`] continues until
 //! `WHOLE_LOOK`, for agents that this command has started. They are those whose screen their
 //! profile does not know yet, or who have been ready for less than `STEADY`: Gemini CLI draws its
 //! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
@@ -21,15 +21,15 @@ use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
 use ensemble_project::Project;
 use ensemble_project::members;
-use ensemble_project::team::{Brought, HowBrought};
-use ensemble_team::roster::{Came, Member, PaneObservation};
+use ensemble_project::team::{HowBrought, LaunchedAgent};
+use ensemble_team::roster::{Member, MemberOrigin, PaneObservation};
 use ensemble_tmux::provider::Judgement;
 
 use crate::failure::Outcome;
 use crate::wait_line::WaitLine;
 
 pub use team::{
-    Session, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
+    StartedSession, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
 };
 
 /// How long an agent may take to show what its profile knows, before the command reports on it.
@@ -41,7 +41,7 @@ const WHOLE_LOOK: Duration = Duration::from_secs(20);
 const STEADY: Duration = Duration::from_secs(2);
 
 /// What the agents of one `up` or `spawn` show.
-pub struct Starts<'a> {
+pub struct StartedAgents<'a> {
     project: &'a Project,
     began: Instant,
     /// The agents that wait for a person, and in which dialog.
@@ -52,29 +52,30 @@ pub struct Starts<'a> {
     young: Vec<&'a Member>,
 }
 
-impl<'a> Starts<'a> {
+impl<'a> StartedAgents<'a> {
     /// Looks for the first time, at every agent whose provider has screens to judge.
-    pub fn observe(project: &'a Project, brought: &'a [Brought]) -> Outcome<Self> {
+    pub fn observe(project: &'a Project, brought: &'a [LaunchedAgent]) -> Outcome<Self> {
         let began = Instant::now();
         let (mut dialogs, mut unknown, mut young) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut note = |member: &'a Member, shown| {
             match shown {
-                Shown::Dialog(dialog) => drop(dialogs.insert(&member.name, dialog)),
-                Shown::Unknown => unknown.push(&member.name),
-                Shown::Ready => young.push(&member.name),
-                Shown::Known | Shown::Covered => {}
+                StartScreen::Dialog(dialog) => drop(dialogs.insert(&member.name, dialog)),
+                StartScreen::Unknown => unknown.push(&member.name),
+                StartScreen::Ready => young.push(&member.name),
+                StartScreen::Known | StartScreen::Covered => {}
             }
             Ok(())
         };
-        let members =
-            |of: fn(&Brought) -> bool| brought.iter().filter(move |it| of(it)).map(|it| &it.member);
-        let first = Look { deadline: began + FIRST_LOOK, steady: Duration::ZERO };
+        let members = |of: fn(&LaunchedAgent) -> bool| {
+            brought.iter().filter(move |it| of(it)).map(|it| &it.member)
+        };
+        let first = StartLook { deadline: began + FIRST_LOOK, steady: Duration::ZERO };
         look_at_each(project, members(has_own_pane), first, &mut note)?;
-        let once = Look { deadline: began, steady: Duration::ZERO };
+        let once = StartLook { deadline: began, steady: Duration::ZERO };
         look_at_each(project, members(has_joined), once, &mut note)?;
         // An agent that ran before this command is not starting, whatever it shows.
         let of_starting = |names: Vec<&Name>| {
-            let is_starting = |it: &&Brought| {
+            let is_starting = |it: &&LaunchedAgent| {
                 !matches!(it.how, HowBrought::Running | HowBrought::Joined)
                     && names.contains(&&it.member.name)
             };
@@ -89,15 +90,15 @@ impl<'a> Starts<'a> {
     pub fn observe_on(&mut self, mut then: impl FnMut(&Name, &str) -> Outcome) -> Outcome {
         let (mut members, mut still) = (std::mem::take(&mut self.unknown), Vec::new());
         members.append(&mut self.young);
-        let look = Look { deadline: self.began + WHOLE_LOOK, steady: STEADY };
+        let look = StartLook { deadline: self.began + WHOLE_LOOK, steady: STEADY };
         look_at_each(self.project, members.iter().copied(), look, |member, shown| {
             match shown {
-                Shown::Dialog(dialog) => {
+                StartScreen::Dialog(dialog) => {
                     then(&member.name, &dialog)?;
                     self.dialogs.insert(&member.name, dialog);
                 }
-                Shown::Unknown => still.push(&member.name),
-                Shown::Known | Shown::Ready | Shown::Covered => {}
+                StartScreen::Unknown => still.push(&member.name),
+                StartScreen::Known | StartScreen::Ready | StartScreen::Covered => {}
             }
             Ok(())
         })?;
@@ -108,20 +109,20 @@ impl<'a> Starts<'a> {
 
 /// How long to look at an agent.
 #[derive(Clone, Copy)]
-struct Look {
+struct StartLook {
     deadline: Instant,
     /// How long it must be ready.
     steady: Duration,
 }
 
 /// Whether the team has started the agent in a pane of its own.
-fn has_own_pane(brought: &Brought) -> bool {
+fn has_own_pane(brought: &LaunchedAgent) -> bool {
     !matches!(brought.how, HowBrought::Leaving | HowBrought::Lost) && !has_joined(brought)
 }
 
 /// Whether the agent runs, now or before this command, in a pane that was there already.
-fn has_joined(brought: &Brought) -> bool {
-    let joined = brought.member.came() == Came::Joined;
+fn has_joined(brought: &LaunchedAgent) -> bool {
+    let joined = brought.member.came() == MemberOrigin::Joined;
     brought.how == HowBrought::Joined || (brought.how == HowBrought::Running && joined)
 }
 
@@ -129,8 +130,8 @@ fn has_joined(brought: &Brought) -> bool {
 fn look_at_each<'a>(
     project: &Project,
     members: impl Iterator<Item = &'a Member>,
-    look: Look,
-    mut then: impl FnMut(&'a Member, Shown) -> Outcome,
+    look: StartLook,
+    mut then: impl FnMut(&'a Member, StartScreen) -> Outcome,
 ) -> Outcome {
     let members: Vec<&Member> =
         members.filter(|member| !members::is_script(&member.provider)).collect();
@@ -148,12 +149,12 @@ fn look_at_each<'a>(
     })
 }
 
-fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
+fn look_until(project: &Project, member: &Member, look: StartLook) -> StartScreen {
     let mut ready_since = None;
     loop {
-        let shown = match members::look(project, member) {
+        let shown = match members::observe_member(project, member) {
             Ok(PaneObservation::Seen(diagnosis)) => judged(&diagnosis),
-            Ok(PaneObservation::Unseen) => Shown::Unknown,
+            Ok(PaneObservation::Unseen) => StartScreen::Unknown,
             Ok(
                 PaneObservation::Missing(_)
                 | PaneObservation::NotStarted
@@ -161,13 +162,13 @@ fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
                 | PaneObservation::Ended { .. }
                 | PaneObservation::Supervised { .. },
             )
-            | Err(_) => Shown::Known,
+            | Err(_) => StartScreen::Known,
         };
         let now = Instant::now();
         let is_final = match shown {
-            Shown::Dialog(_) | Shown::Known => true,
-            Shown::Ready => now - *ready_since.get_or_insert(now) >= look.steady,
-            Shown::Covered | Shown::Unknown => {
+            StartScreen::Dialog(_) | StartScreen::Known => true,
+            StartScreen::Ready => now - *ready_since.get_or_insert(now) >= look.steady,
+            StartScreen::Covered | StartScreen::Unknown => {
                 ready_since = None;
                 false
             }
@@ -181,10 +182,12 @@ fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
 
 /// The dialog in which an agent waits for a person now.
 pub fn dialog_of(project: &Project, member: &Member) -> Option<String> {
-    let now = Look { deadline: Instant::now(), steady: Duration::ZERO };
+    let now = StartLook { deadline: Instant::now(), steady: Duration::ZERO };
     match look_until(project, member, now) {
-        Shown::Dialog(dialog) => Some(dialog),
-        Shown::Ready | Shown::Known | Shown::Covered | Shown::Unknown => None,
+        StartScreen::Dialog(dialog) => Some(dialog),
+        StartScreen::Ready | StartScreen::Known | StartScreen::Covered | StartScreen::Unknown => {
+            None
+        }
     }
 }
 
@@ -194,7 +197,7 @@ pub fn waiting_for_person(agent: &Name, dialog: &str) -> String {
 }
 
 /// What the screen of a started agent is.
-enum Shown {
+enum StartScreen {
     /// A dialog that only a person may answer.
     Dialog(String),
     /// The agent takes input.
@@ -207,21 +210,25 @@ enum Shown {
     Unknown,
 }
 
-fn judged(diagnosis: &Judgement) -> Shown {
+fn judged(diagnosis: &Judgement) -> StartScreen {
     match diagnosis.state {
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
             let seen = diagnosis.evidence.iter().find(|seen| seen.source == diagnosis.source);
-            Shown::Dialog(seen.map_or_else(|| diagnosis.state.word(), |seen| &seen.what).to_owned())
+            StartScreen::Dialog(
+                seen.map_or_else(|| diagnosis.state.word(), |seen| &seen.what).to_owned(),
+            )
         }
-        AgentState::Ready => Shown::Ready,
-        AgentState::Busy | AgentState::Draft | AgentState::RateLimited => Shown::Known,
+        AgentState::Ready => StartScreen::Ready,
+        AgentState::Busy | AgentState::Draft | AgentState::RateLimited => StartScreen::Known,
         _ => match diagnosis.deferral {
-            Some(Deferral::PaneDead | Deferral::PaneGone | Deferral::PaneReused) => Shown::Known,
-            Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
-                Shown::Covered
+            Some(Deferral::PaneDead | Deferral::PaneGone | Deferral::PaneReused) => {
+                StartScreen::Known
             }
-            _ if diagnosis.state == AgentState::Crashed => Shown::Covered,
-            _ => Shown::Unknown,
+            Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
+                StartScreen::Covered
+            }
+            _ if diagnosis.state == AgentState::Crashed => StartScreen::Covered,
+            _ => StartScreen::Unknown,
         },
     }
 }

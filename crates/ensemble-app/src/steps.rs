@@ -4,12 +4,12 @@ use ensemble_core::Error;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_team::driver::StepDriver;
-use ensemble_team::steps::{Handed, StepStore, Submitted};
+use ensemble_team::steps::{ClaimedStep, StepStore, SubmittedStep};
 use serde_json::{Value, json};
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// The sender of prompts if the command has no agent name.
 const ACTOR: &str = "steps";
@@ -24,10 +24,10 @@ pub fn open_steps(app: &App) -> Outcome<StepStore> {
 
 /// The mailboxes of those who work on steps: wherever the team has them if all hosts share the queues, else in the
 /// directory.
-pub fn open_step_mail(app: &App) -> Outcome<Queue> {
+pub fn open_step_mail(app: &App) -> Outcome<ProjectQueue> {
     match app.project()?.has_shared_steps() {
-        true => Queue::open(app),
-        false => Ok(Queue::in_directory(app.spool()?)),
+        true => ProjectQueue::open(app),
+        false => Ok(ProjectQueue::in_directory(app.spool()?)),
     }
 }
 
@@ -44,7 +44,7 @@ pub fn open_existing_steps(app: &App) -> Outcome<StepStore> {
 pub fn step_driver<'a>(
     app: &App,
     store: &'a StepStore,
-    mail: &'a Queue,
+    mail: &'a ProjectQueue,
     recorder: &'a dyn Recorder,
 ) -> Outcome<StepDriver<'a>> {
     let actor = match app.agent()? {
@@ -55,7 +55,7 @@ pub fn step_driver<'a>(
 }
 
 /// A step that was handed out, with its prompt, which is noted.
-pub fn hand_out_prompt(store: &StepStore, step: &Handed) -> ensemble_core::Result<Value> {
+pub fn hand_out_prompt(store: &StepStore, step: &ClaimedStep) -> ensemble_core::Result<Value> {
     let prompt = store.prompt(step)?;
     store.note_prompt(step, None, &prompt)?;
     let mut object = serde_json::to_value(step).unwrap_or_default();
@@ -66,22 +66,25 @@ pub fn hand_out_prompt(store: &StepStore, step: &Handed) -> ensemble_core::Resul
 }
 
 /// What follows from a report, in one sentence.
-pub fn describe_submitted(submitted: &Submitted) -> String {
-    let Submitted { key, status, .. } = submitted;
+pub fn describe_submitted(submitted: &SubmittedStep) -> String {
+    let SubmittedStep { key, status, .. } = submitted;
     let follows = match submitted {
-        Submitted { already_submitted: true, .. } => {
+        SubmittedStep { already_submitted: true, .. } => {
             "it had been submitted before, nothing changed".to_owned()
         }
-        Submitted { queue_done: true, .. } => "that was the last step".to_owned(),
-        Submitted {
-            next_attempt: Some(attempt), fix_step: Some(fix), fix_by: Some(by), ..
+        SubmittedStep { queue_done: true, .. } => "that was the last step".to_owned(),
+        SubmittedStep {
+            next_attempt: Some(attempt),
+            fix_step: Some(fix),
+            fix_by: Some(by),
+            ..
         } => {
             format!("{by} fixes it in step {fix}, then it comes again, as attempt {attempt}")
         }
-        Submitted { next_attempt: Some(attempt), .. } => {
+        SubmittedStep { next_attempt: Some(attempt), .. } => {
             format!("it will be handed out again, as attempt {attempt}, with your error")
         }
-        Submitted { paused: true, .. } => {
+        SubmittedStep { paused: true, .. } => {
             "a person has to intervene; wait for your next step".to_owned()
         }
         _ => "the queue continues".to_owned(),

@@ -8,21 +8,21 @@ use std::time::Duration;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::LadderStore;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{Record, Story, read_all, story, types};
+use ensemble_core::event_log::{ObjectStory, Record, read_all, story, types};
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::spool::State;
 use ensemble_project::attention::Kind as NeedKind;
 use ensemble_project::members::last_observed;
-use ensemble_project::overview::{Agent, Evidence};
+use ensemble_project::overview::{AgentOverview, StateSource};
 use ensemble_team::roster::State as Presence;
-use ensemble_team::usage::{Spent, by_task};
+use ensemble_team::usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
 
 use crate::asking::requests;
 use crate::failure::Outcome;
 use crate::overview::gather;
-use crate::queue::Queue;
-use crate::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
+use crate::queue::ProjectQueue;
+use crate::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use crate::team_log::TeamLog;
 use crate::text::{age, moment, one_line, plural, wrapped};
 use crate::usage::TeamUsage;
@@ -46,7 +46,11 @@ fn is_end(record: &Record) -> bool {
 }
 
 /// The records about an id, and where it is now. The story of an answer is that of the whole conversation.
-pub fn look_up_story(app: &App, logs: &Path, id: &str) -> Outcome<(Option<Story>, Vec<Value>)> {
+pub fn look_up_story(
+    app: &App,
+    logs: &Path,
+    id: &str,
+) -> Outcome<(Option<ObjectStory>, Vec<Value>)> {
     let mut told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
     let root = told.as_ref().and_then(|story| root_of(&story.records, id));
     if let Some(root) = root {
@@ -68,7 +72,7 @@ fn root_of(records: &[Record], id: &str) -> Option<String> {
 
 /// The one id that begins so, among those of unfinished messages, of requests and of the log.
 pub fn complete_id(app: &App, logs: &Path, prefix: &str) -> Outcome<Option<String>> {
-    let queue = Queue::open(app)?;
+    let queue = ProjectQueue::open(app)?;
     queue.overlook()?;
     let waiting = ids::unfinished(&*queue)?.into_iter().map(String::from);
     let (asked, _) = requests(app, &queue)?.list()?;
@@ -88,7 +92,7 @@ fn ids_in(record: &Record) -> Vec<String> {
 }
 
 /// What a task or an agent took; `None` without a record.
-pub fn spent_on(app: &App, id: &str) -> Option<Spent> {
+pub fn spent_on(app: &App, id: &str) -> Option<UsageTotals> {
     let usage = TeamUsage::read(app).ok()?;
     let task = by_task(&usage.agents).remove(id);
     task.or_else(|| Some(usage.agents.get(&Name::new(id).ok()?)?.spent.clone()))
@@ -138,8 +142,8 @@ impl ToldStory {
 }
 
 /// Writes the story of a message, a task, a request or an agent in words.
-pub fn tell_story(app: &App, id: &str, story: Option<&Story>) -> ToldStory {
-    let queue = Queue::open(app).ok();
+pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory {
+    let queue = ProjectQueue::open(app).ok();
     let mut records = story.map_or_else(Vec::new, |story| story.records.clone());
     sort_causally(&mut records);
     let mut maker = SentenceMaker::default();
@@ -154,7 +158,7 @@ pub fn tell_story(app: &App, id: &str, story: Option<&Story>) -> ToldStory {
         head.extend(head_of_request(app, queue, id));
     }
     head.extend(head_of_board(app, id));
-    let overview = gather(app, Evidence::Watcher).ok();
+    let overview = gather(app, StateSource::Watcher).ok();
     let agent = overview.as_ref().and_then(|overview| {
         overview.agents.iter().find(|agent| agent.row.member.name.as_str() == id)
     });
@@ -185,7 +189,9 @@ pub fn tell_story(app: &App, id: &str, story: Option<&Story>) -> ToldStory {
     };
     for part in &mut parts {
         let mut details = BTreeSet::new();
-        part.retain(|(_, it)| it.weight != Weight::Detail || details.insert(it.text.clone()));
+        part.retain(|(_, it)| {
+            it.weight != SentenceWeight::Detail || details.insert(it.text.clone())
+        });
     }
     ToldStory { head, parts: parts.into_iter().filter(|part| !part.is_empty()).collect() }
 }
@@ -196,7 +202,7 @@ fn conversations_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sente
     for (record, sentence) in told {
         let root = ["correlation_id", "request_id", "id"];
         let root = root.iter().find_map(|field| record.data.get(*field)?.as_str());
-        if let Some(root) = root.filter(|_| sentence.weight == Weight::Talk) {
+        if let Some(root) = root.filter(|_| sentence.weight == SentenceWeight::Talk) {
             parts.entry(root).or_default().push((record.timestamp, sentence));
         }
     }
@@ -232,7 +238,7 @@ fn parts_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
 }
 
 /// What a message or the last one of a task says, and how far it is.
-fn head_of_message(queue: &Queue, id: &str, records: &[Record]) -> Vec<String> {
+fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<String> {
     let of_task = || {
         let is_it = |record: &&Record| {
             record.kind.as_str() == types::MESSAGE_STORED
@@ -263,7 +269,7 @@ fn head_of_message(queue: &Queue, id: &str, records: &[Record]) -> Vec<String> {
 }
 
 /// What is asked, and how to answer while it is not decided.
-fn head_of_request(app: &App, queue: &Queue, id: &str) -> Vec<String> {
+fn head_of_request(app: &App, queue: &ProjectQueue, id: &str) -> Vec<String> {
     let Some(entry) = requests(app, queue).ok().and_then(|requests| requests.get(id).ok()) else {
         return Vec::new();
     };
@@ -291,7 +297,7 @@ fn head_of_board(app: &App, id: &str) -> Option<String> {
 }
 
 /// What an agent does now.
-fn head_of_agent(agent: &Agent, now: Timestamp) -> Vec<String> {
+fn head_of_agent(agent: &AgentOverview, now: Timestamp) -> Vec<String> {
     let name = &agent.row.member.name;
     let since = agent.since.map_or_else(String::new, |at| format!(" for {}", age(now.since(at))));
     let is_plain = matches!(agent.presence.state, Presence::Idle | Presence::Working);
@@ -333,7 +339,7 @@ fn whereabouts(app: &App, id: &str) -> Vec<Value> {
 }
 
 fn locate_message(app: &App, id: &str) -> Option<Value> {
-    let queue = Queue::open(app).ok()?;
+    let queue = ProjectQueue::open(app).ok()?;
     let found = queue.find(&MessageId::new(id).ok()?).ok()?;
     let mut told = json!({
         "what": "message", "id": found.id, "mailbox": found.mailbox, "state": found.state.word(),
@@ -366,7 +372,7 @@ fn locate_task(app: &App, id: &str) -> Option<Value> {
 }
 
 fn locate_request(app: &App, id: &str) -> Option<Value> {
-    let queue = Queue::open(app).ok()?;
+    let queue = ProjectQueue::open(app).ok()?;
     let entry = requests(app, &queue).ok()?.get(id).ok()?;
     Some(json!({
         "what": "request", "id": entry.request.request_id, "kind": entry.request.kind,
@@ -402,7 +408,8 @@ mod tests {
     #[test]
     fn the_newest_part_comes_first_and_the_oldest_are_left_out() {
         let at = |second: i64| Timestamp::from_unix_millis(1_600_000_000_000 + second * 1000);
-        let sentence = |text: &str| Sentence { weight: Weight::Talk, text: text.to_owned() };
+        let sentence =
+            |text: &str| Sentence { weight: SentenceWeight::Talk, text: text.to_owned() };
         let long = format!("a -> b  {}", "word ".repeat(30));
         let story = ToldStory {
             head: vec!["b is working".to_owned()],

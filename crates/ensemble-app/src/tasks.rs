@@ -1,8 +1,8 @@
 //! The tasks of the blackboard: to claim, submit, judge and change them.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{LockedBoard, State, Task, claimable, reviewable, unmet};
-use ensemble_team::worktree::{Claimed, ReviewClaimed, Verdict, Worktrees};
+use ensemble_team::board::{BoardTask, LockedBoard, State, claimable, reviewable, unmet};
+use ensemble_team::worktree::{ClaimedTask, ReviewClaimed, ReviewDecision, Worktrees};
 use serde_json::{Value, json};
 
 use crate::App;
@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 /// A task that was taken.
 pub enum TakenTask {
     /// To work on it.
-    Work(Name, Claimed),
+    Work(Name, ClaimedTask),
     /// To review it.
     Review(Name, ReviewClaimed),
 }
@@ -112,7 +112,7 @@ pub fn judge_task(
     id: &Name,
     given: Option<u64>,
     commit: Option<&str>,
-    says: &Verdict,
+    says: &ReviewDecision,
 ) -> Outcome<String> {
     let board = app.board()?;
     let holder = holder(app, &board.read()?, id, given)?;
@@ -122,12 +122,12 @@ pub fn judge_task(
 /// The board after a change of one of its tasks.
 pub struct ChangedTask {
     state: State,
-    task: Task,
+    task: BoardTask,
 }
 
 impl ChangedTask {
     /// The task after the change.
-    pub const fn task(&self) -> &Task {
+    pub const fn task(&self) -> &BoardTask {
         &self.task
     }
 
@@ -153,7 +153,7 @@ pub fn change_task(
 }
 
 /// A task as an object, with the tasks that it waits for.
-pub fn describe_task(state: &State, task: &Task) -> Value {
+pub fn describe_task(state: &State, task: &BoardTask) -> Value {
     let mut object = json!(task);
     object["waits_for"] = json!(unmet(state, task));
     object

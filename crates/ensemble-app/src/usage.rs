@@ -6,8 +6,8 @@ use std::time::Duration;
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::consumption::UsageReader;
-use ensemble_team::budget::{BudgetFile, Parked};
-use ensemble_team::usage::{AgentUsage, Spent, Unclear};
+use ensemble_team::budget::{BudgetFile, ParkedScope};
+use ensemble_team::usage::{AgentUsage, UnclearRollout, UsageTotals};
 
 use crate::App;
 use crate::failure::Outcome;
@@ -18,9 +18,9 @@ pub struct TeamUsage {
     /// By agent, as its records say.
     pub agents: BTreeMap<Name, AgentUsage>,
     /// Agents, tasks and teams that are over their budgets.
-    pub parked: Vec<Parked>,
+    pub parked: Vec<ParkedScope>,
     /// Records that count for no agent.
-    pub unclear: Vec<Unclear>,
+    pub unclear: Vec<UnclearRollout>,
 }
 
 /// A reader of the records of all members as they grow.
@@ -40,13 +40,13 @@ impl TeamUsage {
 }
 
 /// A record that counts for no agent, in words.
-pub fn describe_unclear(Unclear { path, agents, .. }: &Unclear) -> String {
+pub fn describe_unclear(UnclearRollout { path, agents, .. }: &UnclearRollout) -> String {
     let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
     format!("{} may be of {}, and counts for no agent", path.display(), agents.join(" or "))
 }
 
 /// The amounts in one line.
-pub fn describe_spent(spent: &Spent) -> String {
+pub fn describe_spent(spent: &UsageTotals) -> String {
     format!(
         "{} in {}, {}, {} tokens, {}",
         age(Duration::from_secs(spent.seconds)),
@@ -67,7 +67,7 @@ pub fn token_count(tokens: u64) -> String {
 }
 
 /// The cost in dollars; `?` where a price is not known.
-pub fn cost(spent: &Spent) -> String {
+pub fn cost(spent: &UsageTotals) -> String {
     match (spent.cost_usd, spent.unpriced_tokens) {
         (0.0, 1..) => "no price".to_owned(),
         (usd, 0) => format!("${usd:.2}"),

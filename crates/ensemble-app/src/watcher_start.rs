@@ -22,7 +22,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
-use ensemble_project::team::{AGENT_VARIABLES, Team, shell_quoted, socket_of};
+use ensemble_project::team::{AGENT_VARIABLES, ProjectTeam, shell_quoted, socket_of};
 
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
@@ -92,7 +92,7 @@ fn restart_in_window(project: &Project) -> Outcome<bool> {
     let recorder = Arc::new(NullRecorder);
     let spool = Spool::open(&project.queue, project.spool_options(recorder.clone()))?;
     let actor = Name::new("watcher").map_err(ensemble_core::Error::from)?;
-    let team = Team::new(project, &spool, recorder, actor)?;
+    let team = ProjectTeam::new(project, &spool, recorder, actor)?;
     // `up`, `down` and others that do this hold it.
     let Some(_alone) = team.lock_if_free()? else { return Ok(false) };
     let panes = team.panes()?;

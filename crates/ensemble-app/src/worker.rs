@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::agent::AgentPane;
-use ensemble_core::driver::{Assigner, LadderHost, Readied};
+use ensemble_core::driver::{LadderHost, ReadyOutcome, TaskAssigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
@@ -18,14 +18,14 @@ use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// An agent, with its pane if it is bound to one.
-pub struct Worker {
+pub struct TargetAgent {
     /// Name of the agent.
     pub name: Name,
     /// The mailbox that the worker reads.
@@ -35,12 +35,12 @@ pub struct Worker {
     bound: Option<(PaneEntry, BoundPane)>,
 }
 
-impl Worker {
+impl TargetAgent {
     /// Finds an agent by its name: bound to a pane, or the owner of a mailbox.
     pub fn find(app: &App, name: &Name) -> Outcome<Self> {
         let project = app.project()?;
         let Some(entry) = panes::find(&project.panes(), name)? else {
-            let queue = Queue::open(app)?;
+            let queue = ProjectQueue::open(app)?;
             // A name without a mailbox is a typing mistake.
             queue.settings(name)?;
             let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
@@ -48,7 +48,7 @@ impl Worker {
             return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
-        let server = Server::brief(entry.binding.socket.clone());
+        let server = TmuxServer::brief(entry.binding.socket.clone());
         let sources = project.sources();
         let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
         let (name, mailbox) = (name.clone(), entry.mailbox.clone());
@@ -58,10 +58,10 @@ impl Worker {
     /// How its host is asked whether it is ready, in the name of `by`; `None` if that is this host.
     pub fn elsewhere<'q>(
         &self,
-        queue: &'q Queue,
+        queue: &'q ProjectQueue,
         by: Name,
-        times: &ready::Config,
-    ) -> Option<impl Fn(&Name) -> ensemble_core::Result<Readied> + use<'q>> {
+        times: &ready::PingTimes,
+    ) -> Option<impl Fn(&Name) -> ensemble_core::Result<ReadyOutcome> + use<'q>> {
         let (host, call) = (self.host.clone()?, PingCall::new(self.name.clone(), by, times));
         Some(move |_: &Name| queue.ping_at(&host, &call))
     }
@@ -112,10 +112,10 @@ pub fn assigner<'a>(
     queue: &'a dyn RequestStore,
     recorder: &'a dyn Recorder,
     ladders: Option<&'a dyn LadderHost>,
-) -> Outcome<Assigner<'a>> {
+) -> Outcome<TaskAssigner<'a>> {
     let project = app.project()?;
     let actor = app.actor()?;
-    Ok(Assigner {
+    Ok(TaskAssigner {
         spool,
         queue,
         clock: &SystemClock,

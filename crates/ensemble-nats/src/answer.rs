@@ -21,7 +21,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 /// A publish with its content and subject.
-pub(super) struct Question<'a> {
+pub(super) struct PublishRequest<'a> {
     pub(super) subject: &'a str,
     pub(super) headers: HeaderMap,
     pub(super) payload: Bytes,
@@ -29,7 +29,7 @@ pub(super) struct Question<'a> {
 
 /// The server's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum PublishAnswer {
     /// Stored under this sequence.
     Stored(u64),
     /// Another version came before.
@@ -43,19 +43,19 @@ pub(super) enum Answered {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ParsedAnswer {
     seq: Option<u64>,
     error: Option<jetstream::Error>,
 }
 
-impl Question<'_> {
+impl PublishRequest<'_> {
     /// Sends the publish, runs a function until the server has answered, and returns the answer.
     /// The caller limits the time.
     pub(super) async fn ask(
         self,
         client: &Client,
         meanwhile: &mut Option<impl FnOnce() + Send>,
-    ) -> Answered {
+    ) -> PublishAnswer {
         let request = Request::new().headers(self.headers).payload(self.payload).timeout(None);
         let mut asked = pin!(client.send_request(self.subject.to_owned(), request));
         let mut early = Poll::Pending;
@@ -70,30 +70,30 @@ impl Question<'_> {
             Poll::Pending => asked.await,
         };
         match answer {
-            Ok(message) => Answered::of(&message.payload),
+            Ok(message) => PublishAnswer::of(&message.payload),
             Err(error) => match error.kind() {
                 // No responder yet: a server that starts, or a cluster without a leader.
                 RequestErrorKind::NoResponders
                 | RequestErrorKind::TimedOut
-                | RequestErrorKind::Other => Answered::Failed(error.to_string()),
+                | RequestErrorKind::Other => PublishAnswer::Failed(error.to_string()),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
-                    Answered::Refused(error.to_string())
+                    PublishAnswer::Refused(error.to_string())
                 }
             },
         }
     }
 }
 
-impl Answered {
+impl PublishAnswer {
     fn of(answer: &[u8]) -> Self {
-        match serde_json::from_slice::<Answer>(answer) {
-            Ok(Answer { error: Some(error), .. }) => match error.error_code() {
+        match serde_json::from_slice::<ParsedAnswer>(answer) {
+            Ok(ParsedAnswer { error: Some(error), .. }) => match error.error_code() {
                 ErrorCode::STREAM_WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_UNTOLD => Self::Stale,
                 code if is_full(code, &error.to_string()) => Self::Crowded(error.to_string()),
                 _ => Self::Refused(error.to_string()),
             },
-            Ok(Answer { seq: Some(seq), .. }) => Self::Stored(seq),
-            Ok(Answer { seq: None, error: None }) => {
+            Ok(ParsedAnswer { seq: Some(seq), .. }) => Self::Stored(seq),
+            Ok(ParsedAnswer { seq: None, error: None }) => {
                 Self::Refused("the responder of the team's subjects is not a stream".to_owned())
             }
             Err(error) => Self::Refused(format!("the answer cannot be read: {error}")),
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
 
     fn refusal(answer: &str) -> String {
-        match Answered::of(answer.as_bytes()) {
-            Answered::Refused(why) => why,
+        match PublishAnswer::of(answer.as_bytes()) {
+            PublishAnswer::Refused(why) => why,
             other => panic!("{other:?}"),
         }
     }
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn server_answers_are_parsed() {
         let stored = br#"{"stream":"ENSEMBLE_t","seq":7,"duplicate":true}"#;
-        assert_eq!(Answered::of(stored), Answered::Stored(7));
+        assert_eq!(PublishAnswer::of(stored), PublishAnswer::Stored(7));
         let stale = br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"s","seq":0}"#;
-        assert_eq!(Answered::of(stale), Answered::Stale);
+        assert_eq!(PublishAnswer::of(stale), PublishAnswer::Stale);
         let untold = br#"{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"s","seq":0}"#;
-        assert_eq!(Answered::of(untold), Answered::Stale);
+        assert_eq!(PublishAnswer::of(untold), PublishAnswer::Stale);
         let full = r#"{"error":{"code":400,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"s","seq":0}"#;
-        let answered = Answered::of(full.as_bytes());
-        assert!(matches!(answered, Answered::Crowded(why) if why.contains("maximum bytes")));
+        let answered = PublishAnswer::of(full.as_bytes());
+        assert!(matches!(answered, PublishAnswer::Crowded(why) if why.contains("maximum bytes")));
         let other = r#"{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"},"stream":"s","seq":0}"#;
         assert!(refusal(other).contains("does not match"));
     }

@@ -19,11 +19,11 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use time::OffsetDateTime;
 
-use super::consumer::Consumer;
+use super::consumer::PullConsumer;
 use super::denials::is_denial;
-use super::record::Place;
+use super::record::MessageStage;
 use super::versions::NOTHING;
-use super::{NatsTransport, Put, Stored, lock};
+use super::{NatsTransport, PutOutcome, StoredVersion, lock};
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name};
@@ -50,7 +50,9 @@ impl NatsTransport {
             let settled: Vec<(MessageId, u64)> = watch
                 .index()
                 .entries()
-                .filter(|(_, entry)| entry.record.place == Place::Settled && entry.at < before)
+                .filter(|(_, entry)| {
+                    entry.record.place == MessageStage::Settled && entry.at < before
+                })
                 .map(|(id, entry)| (id.clone(), entry.seq))
                 .take(MOVES_MAX)
                 .collect();
@@ -93,19 +95,27 @@ impl NatsTransport {
             wire.put(subject, 0, record, payload, NOTHING).await
         })?;
         match put.0 {
-            Put::Done(_) => Ok(Some(self.now_millis())),
-            Put::Stale => Ok(self.read_apart(mailbox, id)?.map(|copy| copy.at)),
+            PutOutcome::Done(_) => Ok(Some(self.now_millis())),
+            PutOutcome::Stale => Ok(self.read_apart(mailbox, id)?.map(|copy| copy.at)),
         }
     }
 
     /// The copy of a settled message.
-    pub(super) fn read_apart(&self, mailbox: &Name, id: &MessageId) -> Result<Option<Stored>> {
+    pub(super) fn read_apart(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+    ) -> Result<Option<StoredVersion>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.settled(mailbox, id));
         self.call("read a settled message", async move { wire.read(&subject).await })
     }
 
     /// The last version of a message, whether it is in its mailbox or apart.
-    pub(super) fn read_anywhere(&self, mailbox: &Name, id: &MessageId) -> Result<Option<Stored>> {
+    pub(super) fn read_anywhere(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+    ) -> Result<Option<StoredVersion>> {
         match self.read(mailbox, id)? {
             None => self.read_apart(mailbox, id),
             found => Ok(found),
@@ -122,7 +132,7 @@ impl NatsTransport {
     pub(super) fn is_risen(
         &self,
         (mailbox, id): (&Name, &MessageId),
-        last: &Stored,
+        last: &StoredVersion,
     ) -> Result<bool> {
         let is_new =
             last.record.epoch == 0 && self.now_millis().saturating_sub(last.at) < millis(STAY) / 2;
@@ -150,7 +160,8 @@ impl NatsTransport {
             // The copies are in the order of their times: all before the first one to keep go.
             let policy = DeliverPolicy::ByStartTime { start_time };
             let failed = |error| wire.unheard("remove settled messages", &pattern, error);
-            let mut kept = Consumer::open(&wire, &pattern, policy, true).await.map_err(failed)?;
+            let mut kept =
+                PullConsumer::open(&wire, &pattern, policy, true).await.map_err(failed)?;
             kept.ask(1).await.map_err(failed)?;
             let first = kept.hear().await.map_err(failed)?;
             match first.and_then(|first| first.seq.checked_sub(1)) {

@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use super::NatsTransport;
 use super::denials::is_denial;
-use super::index::Entry;
+use super::index::IndexEntry;
 use super::receive::no_message;
-use super::record::{Place, Record};
-use super::subject::Subjects;
+use super::record::{MessageRecord, MessageStage};
+use super::subject::TeamSubjects;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
-use ensemble_core::leases::{LeaseTable, Observed};
+use ensemble_core::leases::{LeaseTable, ObservedLease};
 use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Former, Found, Settings, State};
+use ensemble_core::spool::{DeadLetter, FormerHolding, Found, Settings, State};
 use ensemble_core::{Error, Result};
 
 impl LeaseTable for NatsTransport {
     /// The sequence of the version is the lease's sequence: every extension is a new version.
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+    fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>> {
         // A holder that is wrongly judged silent is protected: its expiry names an outdated
         // version.
         let watch = self.recent(mailbox)?;
         let index = watch.index();
-        let mut observed: Vec<Observed> = index
+        let mut observed: Vec<ObservedLease> = index
             .entries()
             .filter_map(|(id, entry)| {
-                let Place::Held { holder, lease_seconds } = &entry.record.place else {
+                let MessageStage::Held { holder, lease_seconds } = &entry.record.place else {
                     return None;
                 };
                 let lease = Lease {
@@ -38,14 +38,14 @@ impl LeaseTable for NatsTransport {
                     epoch: entry.record.epoch,
                 };
                 let duration = Duration::from_secs(*lease_seconds);
-                Some(Observed::new(lease, entry.seq, duration))
+                Some(ObservedLease::new(lease, entry.seq, duration))
             })
             .collect();
         observed.sort_unstable_by(|a, b| a.lease.id.cmp(&b.lease.id));
         Ok(observed)
     }
 
-    fn expire(&self, observed: &Observed) -> Result<bool> {
+    fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let only = Some(observed.sequence);
         match self.give_back(&observed.lease, only, Duration::ZERO, "lease over") {
             Ok(()) => Ok(true),
@@ -73,7 +73,7 @@ impl Broker for NatsTransport {
         });
         match asked {
             Ok(subjects) => {
-                let found = subjects.iter().filter_map(|subject| Subjects::mailbox_in(subject));
+                let found = subjects.iter().filter_map(|subject| TeamSubjects::mailbox_in(subject));
                 Ok(found.collect::<BTreeSet<Name>>().into_iter().collect())
             }
             // Credentials of some mailboxes may read no pattern of all.
@@ -150,11 +150,12 @@ impl Broker for NatsTransport {
         let place = || format!("among the dead letters of `{mailbox}`");
         let absent = || no_message(id, place());
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        if !matches!(last.record.place, Place::Dead { .. }) {
+        if !matches!(last.record.place, MessageStage::Dead { .. }) {
             return Err(absent());
         }
         let epoch = last.record.epoch;
-        let record = Record { base: epoch, ..last.record.moved(Place::Queued { due: 0 }) };
+        let record =
+            MessageRecord { base: epoch, ..last.record.moved(MessageStage::Queued { due: 0 }) };
         self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
         let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
         self.recorder.record(types::MESSAGE_REDRIVEN, mailbox.as_str(), data);
@@ -165,7 +166,7 @@ impl Broker for NatsTransport {
         self.settings_of(mailbox)?;
         let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        if !matches!(last.record.place, Place::Dead { .. }) {
+        if !matches!(last.record.place, MessageStage::Dead { .. }) {
             return Err(absent());
         }
         self.remove(mailbox, id, last.seq)?;
@@ -181,11 +182,11 @@ impl Broker for NatsTransport {
     fn note_told(&self, letter: &DeadLetter) -> Result<()> {
         let DeadLetter { mailbox, id, .. } = letter;
         let Some(last) = self.read(mailbox, id)? else { return Ok(()) };
-        let Place::Dead { reason, at, holder, .. } = last.record.place.clone() else {
+        let MessageStage::Dead { reason, at, holder, .. } = last.record.place.clone() else {
             return Ok(());
         };
         // Another host may have noted it.
-        let record = last.record.moved(Place::Dead { reason, at, holder, told: true });
+        let record = last.record.moved(MessageStage::Dead { reason, at, holder, told: true });
         self.replace(mailbox, id, &last, record).map(drop)
     }
 
@@ -209,24 +210,24 @@ impl Broker for NatsTransport {
         }
     }
 
-    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {
         let watch = self.current(mailbox)?;
         let index = watch.index();
-        let former = |(id, entry): (&MessageId, &Entry)| {
+        let former = |(id, entry): (&MessageId, &IndexEntry)| {
             let record = &entry.record;
             let epoch = match record.place {
-                Place::Queued { .. } => record.epoch,
-                Place::Held { .. } => record.epoch.saturating_sub(1),
-                Place::Settled | Place::Dead { .. } => return None,
+                MessageStage::Queued { .. } => record.epoch,
+                MessageStage::Held { .. } => record.epoch.saturating_sub(1),
+                MessageStage::Settled | MessageStage::Dead { .. } => return None,
             };
-            Some(Former::new(id.clone(), record.state(), record.last.clone()?, epoch))
+            Some(FormerHolding::new(id.clone(), record.state(), record.last.clone()?, epoch))
         };
         Ok(index.entries().filter_map(former).collect())
     }
 }
 
-fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter> {
-    let Place::Dead { reason, at, holder, told } = &record.place else { return None };
+fn letter(mailbox: &Name, id: &MessageId, record: &MessageRecord) -> Option<DeadLetter> {
+    let MessageStage::Dead { reason, at, holder, told } = &record.place else { return None };
     Some(DeadLetter {
         mailbox: mailbox.clone(),
         id: id.clone(),

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::lazy_stream::LazyStream;
-use super::subject::{Key, Subjects};
-use super::versions::Put;
-use super::watch::{self, Following, Hearer, News};
+use super::subject::{BucketKey, TeamSubjects};
+use super::versions::PutOutcome;
+use super::watch::{self, FollowInputs, TeamNews, VersionListener};
 use super::wire::Wire;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
@@ -24,12 +24,12 @@ use ensemble_core::message::Name;
 const OPERATION: &str = "KV-Operation";
 
 /// The bucket's state in one connection.
-pub(super) struct Bucket {
+pub(super) struct TeamBucket {
     stream: LazyStream,
-    pages: Mutex<Option<Arc<Pages>>>,
+    pages: Mutex<Option<Arc<BucketChanges>>>,
 }
 
-impl Bucket {
+impl TeamBucket {
     pub(super) const fn new(wire: Wire, config: Config) -> Self {
         Self { stream: LazyStream::new(wire, config), pages: Mutex::new(None) }
     }
@@ -40,7 +40,7 @@ impl Bucket {
     }
 
     /// What was heard of the bucket, if it is followed.
-    pub(super) fn followed(&self) -> Option<Arc<Pages>> {
+    pub(super) fn followed(&self) -> Option<Arc<BucketChanges>> {
         lock(&self.pages).clone()
     }
 
@@ -83,7 +83,7 @@ impl ControlCache {
 }
 
 /// Changes in the bucket that were received and not fetched yet.
-pub(super) struct Pages {
+pub(super) struct BucketChanges {
     changed: Mutex<BTreeSet<Name>>,
     /// The subjects of all plan gates, with the agent of each.
     gates: Mutex<HashSet<(Name, String)>>,
@@ -94,24 +94,24 @@ pub(super) struct Pages {
     hosts_changed: AtomicBool,
     shared_changed: AtomicBool,
     pub(super) control: ControlCache,
-    news: Arc<News>,
+    news: Arc<TeamNews>,
     anew: Arc<Notify>,
 }
 
-impl Pages {
+impl BucketChanges {
     /// Whether a shared file has changed since the last call.
     pub(super) fn shared_changed(&self) -> bool {
         self.shared_changed.swap(false, Ordering::Relaxed)
     }
 }
 
-impl Hearer for Pages {
+impl VersionListener for BucketChanges {
     fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) -> bool {
-        match Subjects::key_of(&message.subject) {
-            Some(Key::Request(id)) => {
+        match TeamSubjects::key_of(&message.subject) {
+            Some(BucketKey::Request(id)) => {
                 lock(&self.changed).insert(id);
             }
-            Some(Key::Gate(agent)) => {
+            Some(BucketKey::Gate(agent)) => {
                 let gate = (agent, message.subject.to_string());
                 if message.payload.is_empty() {
                     lock(&self.gates).remove(&gate);
@@ -119,7 +119,7 @@ impl Hearer for Pages {
                     lock(&self.gates).insert(gate);
                 }
             }
-            Some(Key::Demand) => {
+            Some(BucketKey::Demand) => {
                 let subject = message.subject.to_string();
                 let mut demands = lock(&self.demands);
                 let _ = match message.payload.is_empty() {
@@ -128,17 +128,17 @@ impl Hearer for Pages {
                 };
             }
             // It is renewed all the time, and read when it is needed.
-            Some(Key::Claim) => return false,
-            Some(Key::Control) => {
+            Some(BucketKey::Claim) => return false,
+            Some(BucketKey::Control) => {
                 self.control.forget();
                 self.shared_changed.store(true, Ordering::Relaxed);
             }
-            Some(Key::Board) => self.shared_changed.store(true, Ordering::Relaxed),
-            Some(Key::Host) => self.hosts_changed.store(true, Ordering::Relaxed),
-            Some(Key::Call(host)) if !message.payload.is_empty() => {
+            Some(BucketKey::Board) => self.shared_changed.store(true, Ordering::Relaxed),
+            Some(BucketKey::Host) => self.hosts_changed.store(true, Ordering::Relaxed),
+            Some(BucketKey::Call(host)) if !message.payload.is_empty() => {
                 lock(&self.called).insert(host);
             }
-            Some(Key::Call(_) | Key::Answer) | None => {}
+            Some(BucketKey::Call(_) | BucketKey::Answer) | None => {}
         }
         self.news.ring();
         true
@@ -148,7 +148,7 @@ impl Hearer for Pages {
         Arc::clone(&self.anew)
     }
 
-    fn news(&self) -> Arc<News> {
+    fn news(&self) -> Arc<TeamNews> {
         Arc::clone(&self.news)
     }
 }
@@ -164,7 +164,7 @@ impl NatsTransport {
             return Ok(());
         }
         let wire = self.bucket_for_writing()?;
-        let pages = Arc::new(Pages {
+        let pages = Arc::new(BucketChanges {
             changed: Mutex::default(),
             gates: Mutex::default(),
             demands: Mutex::default(),
@@ -177,7 +177,8 @@ impl NatsTransport {
         });
         let (pattern, connections) = (self.subjects.bucket_all(), self.connections.clone());
         let is_headers_only = false;
-        let following = Following { wire: Arc::new(wire), pattern, is_headers_only, connections };
+        let following =
+            FollowInputs { wire: Arc::new(wire), pattern, is_headers_only, connections };
         self.runtime.spawn(watch::follow(following, Arc::downgrade(&pages)));
         *lock(&self.bucket.pages) = Some(pages);
         Ok(())
@@ -227,7 +228,7 @@ impl NatsTransport {
         subject: String,
         expected: u64,
         content: impl Into<Bytes>,
-    ) -> Result<Put> {
+    ) -> Result<PutOutcome> {
         self.write_noted(subject, expected, content, ("", ""))
     }
 
@@ -238,7 +239,7 @@ impl NatsTransport {
         expected: u64,
         content: impl Into<Bytes>,
         (header, note): (&'static str, &str),
-    ) -> Result<Put> {
+    ) -> Result<PutOutcome> {
         let (wire, content, note) = (self.bucket_for_writing()?, content.into(), note.to_owned());
         self.call("write a request", async move {
             let mut headers = wire.replacing(HeaderMap::new(), expected);

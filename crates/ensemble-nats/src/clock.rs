@@ -1,7 +1,7 @@
 //! The time that counts for a connection: the server's, or that of the embedder's clock.
 
 use super::NatsTransport;
-use super::consumer::Consumer;
+use super::consumer::PullConsumer;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::Timestamp;
 
@@ -20,7 +20,7 @@ impl NatsTransport {
         let known = self.wire.time.millis().or_else(|| {
             let (wire, subject) = (self.wire.clone(), self.subjects.clock());
             let asked = self.call("ask for the time", async move {
-                let opened = Consumer::open_for_time(&wire, &subject).await;
+                let opened = PullConsumer::open_for_time(&wire, &subject).await;
                 opened.map_err(|error| wire.unreachable("ask for the time", error))
             });
             asked.ok().and_then(|()| self.wire.time.millis())

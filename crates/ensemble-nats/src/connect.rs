@@ -8,17 +8,17 @@ use async_nats::jetstream;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 
 use super::NatsTransport;
-use super::bucket::Bucket;
+use super::bucket::TeamBucket;
 use super::denials::Denials;
 use super::lazy_stream::LazyStream;
 use super::options::NatsOptions;
-use super::patience::Patience;
+use super::patience::CallPatience;
 use super::runtime::Runtime;
 use super::server_time::ServerTime;
 use super::stream_state::StreamState;
-use super::subject::Subjects;
-use super::team::Watches;
-use super::wire::{ANSWER_PATIENCE, Ops, Wire, notes_removals};
+use super::subject::TeamSubjects;
+use super::team::MailboxWatches;
+use super::wire::{ANSWER_PATIENCE, OperationNames, Wire, notes_removals};
 use ensemble_core::durable::read_chosen_file;
 use ensemble_core::{Error, Result};
 
@@ -45,7 +45,7 @@ impl NatsTransport {
         let runtime = Runtime::start().map_err(|e| fault("start threads", e.to_string(), false))?;
         let (made, connections) = tokio::sync::watch::channel(0u64);
         let (servers, patience) = (options.servers_shown(), options.patience);
-        let shared = Patience::new(patience, options.shares_patience);
+        let shared = CallPatience::new(patience, options.shares_patience);
         let denials = Denials::default();
         let connecting = connect_options(options, made, denials.clone())?;
         let (client, context) = runtime
@@ -64,7 +64,7 @@ impl NatsTransport {
                 let advice = if is_refused { "" } else { ": is it up?" };
                 fault("connect", format!("{}{advice}", with_causes(&error)), !is_refused)
             })?;
-        let subjects = Subjects::new(&options.team);
+        let subjects = TeamSubjects::new(&options.team);
         let size = (options.replicas, versions_max(&client));
         let wires =
             wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
@@ -80,14 +80,14 @@ impl NatsTransport {
         let transport = Self {
             runtime,
             wire,
-            bucket: Bucket::new(bucket, bucket_config(&subjects, size)),
+            bucket: TeamBucket::new(bucket, bucket_config(&subjects, size)),
             files: LazyStream::new(files, files_config(&subjects, size)),
             subjects,
             clock: options.clock.clone(),
             recorder: Arc::clone(&options.recorder),
             standstill: options.standstill.clone(),
             connections,
-            watches: Watches::default(),
+            watches: MailboxWatches::default(),
             team: Mutex::default(),
             handed_in: Mutex::default(),
             open: Mutex::default(),
@@ -110,8 +110,8 @@ impl NatsTransport {
 fn wires(
     client: async_nats::Client,
     context: jetstream::Context,
-    subjects: &Subjects,
-    (server, patience, denials): (String, Patience, Denials),
+    subjects: &TeamSubjects,
+    (server, patience, denials): (String, CallPatience, Denials),
     connections: &tokio::sync::watch::Receiver<u64>,
 ) -> impl Future<Output = Option<(Arc<Wire>, [Wire; 2])>> + Send + use<> {
     let names = [subjects.stream(), subjects.bucket_stream(), subjects.files_stream()];
@@ -127,7 +127,7 @@ fn wires(
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
         let files = context.get_stream_no_info(&names[2]).await.ok()?;
         let (stream_state, may_be_absent) = (of_stream, false);
-        let ops = Ops::new();
+        let ops = OperationNames::new();
         let time = ServerTime::default();
         let wire = Wire {
             client,
@@ -164,7 +164,7 @@ fn connect_options(
                     denials.forget();
                     made.send_modify(|count| *count += 1);
                 }
-                async_nats::Event::ServerError(error) => denials.note(&error.to_string()),
+                async_nats::Event::ServerError(error) => denials.record_error(&error.to_string()),
                 _ => {}
             }
             std::future::ready(())
@@ -243,7 +243,7 @@ fn versions_max(client: &async_nats::Client) -> i64 {
 }
 
 /// Configuration of the mailboxes' stream: on disk, never discarded by the server on its own.
-fn stream_config(subjects: &Subjects, (replicas, versions_max): (usize, i64)) -> Config {
+fn stream_config(subjects: &TeamSubjects, (replicas, versions_max): (usize, i64)) -> Config {
     Config {
         name: subjects.stream(),
         subjects: vec![subjects.all()],
@@ -258,7 +258,7 @@ fn stream_config(subjects: &Subjects, (replicas, versions_max): (usize, i64)) ->
 }
 
 /// Configuration as of `nats kv add`.
-fn bucket_config(subjects: &Subjects, size: (usize, i64)) -> Config {
+fn bucket_config(subjects: &TeamSubjects, size: (usize, i64)) -> Config {
     Config {
         name: subjects.bucket_stream(),
         subjects: vec![subjects.bucket_all()],
@@ -268,7 +268,7 @@ fn bucket_config(subjects: &Subjects, size: (usize, i64)) -> Config {
 }
 
 /// Configuration as of `nats object add`: all chunks of an upload are in one subject.
-fn files_config(subjects: &Subjects, size: (usize, i64)) -> Config {
+fn files_config(subjects: &TeamSubjects, size: (usize, i64)) -> Config {
     Config {
         name: subjects.files_stream(),
         subjects: vec![subjects.all_uploads(), subjects.all_objects()],

@@ -38,7 +38,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(5);
 const BATCH_MAX: u64 = 256;
 
 /// One consumer, and the subscription to which it delivers.
-pub(super) struct Consumer {
+pub(super) struct PullConsumer {
     asked: Asked<Config>,
     context: jetstream::Context,
     inbox: String,
@@ -52,7 +52,7 @@ pub(super) struct Consumer {
 }
 
 /// A delivered version, new or old.
-pub(super) struct Told {
+pub(super) struct DeliveredVersion {
     pub(super) message: async_nats::Message,
     /// Its sequence in the stream.
     pub(super) seq: u64,
@@ -60,7 +60,7 @@ pub(super) struct Told {
     pub(super) at: u64,
 }
 
-impl Told {
+impl DeliveredVersion {
     /// The version as a stream tells it when it is asked for its last.
     pub(super) fn into_last(self) -> StreamMessage {
         let at = i128::from(self.at) * 1_000_000;
@@ -75,7 +75,7 @@ impl Told {
     }
 }
 
-impl Consumer {
+impl PullConsumer {
     /// Opens a consumer of a pattern: for the last version of every subject, or
     /// `DeliverPolicy::All`.
     pub(super) async fn open(
@@ -109,7 +109,7 @@ impl Consumer {
         // The creation may be denied, and the answers' subject, too.
         let making = wire.denials.or(&named, timeout(ANSWER_PATIENCE, making));
         let (asked, answers) = making.await???;
-        wire.time.note(asked.cached_info().created);
+        wire.time.set_time(asked.cached_info().created);
         let (context, pending) = (wire.context.clone(), asked.cached_info().num_pending);
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })
     }
@@ -136,7 +136,7 @@ impl Consumer {
     }
 
     /// The next requested version; `None` once the request is finished.
-    pub(super) async fn hear(&mut self) -> Result<Option<Told>, async_nats::Error> {
+    pub(super) async fn hear(&mut self) -> Result<Option<DeliveredVersion>, async_nats::Error> {
         if self.open == 0 {
             return Ok(None);
         }
@@ -162,6 +162,6 @@ impl Consumer {
         self.told += 1;
         self.open -= 1;
         self.pending = info.pending;
-        Ok(Some(Told { message: message.message, seq, at }))
+        Ok(Some(DeliveredVersion { message: message.message, seq, at }))
     }
 }

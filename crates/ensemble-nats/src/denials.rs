@@ -31,16 +31,16 @@ const INBOX: &str = "_INBOX";
 
 /// The recent denials. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Denials(Arc<Sender<Recent>>);
+pub(super) struct Denials(Arc<Sender<RecentDenials>>);
 
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentDenials {
     count: u64,
-    texts: VecDeque<Denial>,
+    texts: VecDeque<PermissionDenial>,
 }
 
 #[derive(Debug)]
-struct Denial {
+struct PermissionDenial {
     number: u64,
     at: Instant,
     /// The server's message.
@@ -51,7 +51,7 @@ struct Denial {
 
 impl Denials {
     /// Notes an error that the server has sent, if it is a denial.
-    pub(super) fn note(&self, text: &str) {
+    pub(super) fn record_error(&self, text: &str) {
         if !text.to_lowercase().contains(PHRASE) {
             return;
         }
@@ -59,7 +59,7 @@ impl Denials {
             recent.count += 1;
             let (number, as_asked) = (recent.count, as_asked(text));
             let (text, at) = (text.to_owned(), Instant::now());
-            recent.texts.push_back(Denial { number, at, text, as_asked });
+            recent.texts.push_back(PermissionDenial { number, at, text, as_asked });
             if recent.texts.len() > KEPT_MAX {
                 recent.texts.pop_front();
             }
@@ -78,7 +78,7 @@ impl Denials {
 
     fn recall(&self, begin: &str, end: &str) -> Option<String> {
         let recent = self.0.borrow();
-        let is_it = |it: &&Denial| {
+        let is_it = |it: &&PermissionDenial| {
             it.at.elapsed() < REMEMBERED && it.as_asked.contains(begin) && it.as_asked.contains(end)
         };
         recent.texts.iter().find(is_it).map(|it| denied(&it.text))
@@ -93,7 +93,7 @@ impl Denials {
     pub(super) fn since(&self, mark: u64, subject: &str) -> Option<String> {
         let begin = format!("\"{subject}");
         let recent = self.0.borrow();
-        let of_subject = |it: &&Denial| it.number > mark && it.as_asked.contains(&begin);
+        let of_subject = |it: &&PermissionDenial| it.number > mark && it.as_asked.contains(&begin);
         recent.texts.iter().find(of_subject).map(|it| denied(&it.text))
     }
 
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn a_denial_concerns_its_own_subject_and_later_marks_do_not_see_it() {
         let denials = Denials::default();
-        denials.note("Permissions Violation for Publish to \"ens.t.q.w1.a\"");
-        denials.note("maximum connections exceeded");
+        denials.record_error("Permissions Violation for Publish to \"ens.t.q.w1.a\"");
+        denials.record_error("maximum connections exceeded");
         assert!(denials.since(0, "ens.t.q.w1.a").is_some_and(|text| text.contains("ens.t.q.w1.a")));
         assert_eq!(denials.since(0, "ens.t.q.w2"), None);
         let mark = denials.mark();
         assert_eq!((mark, denials.since(mark, "ens.t.q.w1.a")), (1, None));
         for n in 0..100 {
-            denials.note(&format!("permissions violation for publish to \"{n}\""));
+            denials.record_error(&format!("permissions violation for publish to \"{n}\""));
         }
         assert_eq!((denials.since(0, "1\""), denials.since(mark, "99\"").is_some()), (None, true));
     }
@@ -189,8 +189,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_denied_is_not_asked_again_on_the_same_connection() {
         let denials = Denials::default();
-        denials.note("Permissions Violation for Publish to \"$JS.API.STREAM.MSG.GET.L\"");
-        denials.note("permissions violation for publish to \"$JS.API.CONSUMER.CREATE.S.n.in.>\"");
+        denials.record_error("Permissions Violation for Publish to \"$JS.API.STREAM.MSG.GET.L\"");
+        denials.record_error(
+            "permissions violation for publish to \"$JS.API.CONSUMER.CREATE.S.n.in.>\"",
+        );
         let asked = |subject: &'static str| denials.or(subject, std::future::ready(()));
         assert!(asked("$JS.API.STREAM.MSG.GET.L\"").await.is_err());
         assert!(asked("$JS.API.STREAM.MSG.GET.LL\"").await.is_ok(), "another stream");
@@ -205,7 +207,7 @@ mod tests {
     fn a_leaf_node_s_denial_concerns_what_was_asked_of_it() {
         let denials = Denials::default();
         for mapped in ["$JS.hub.API.STREAM.MSG.GET.S", "$JS.hub.API.$KV.S.k", "ens.t.$JS.a.API.b"] {
-            denials.note(&format!("Permissions Violation for Publish to \"{mapped}\""));
+            denials.record_error(&format!("Permissions Violation for Publish to \"{mapped}\""));
         }
         for asked in ["$JS.API.STREAM.MSG.GET.S\"", "$KV.S.k\"", "ens.t.$JS.a.API.b\""] {
             assert!(denials.since(0, asked).is_some(), "{asked}");

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::NatsTransport;
-use super::versions::{Listed, Put};
+use super::versions::{ListedVersion, PutOutcome};
 use super::wire::{Wire, rolled_up};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::message::{Attachment, Digest, MessageId};
@@ -49,7 +49,7 @@ const READS_MAX: usize = 8;
 
 /// What NATS's object stores keep of an object.
 #[derive(Debug, Serialize, Deserialize)]
-struct Object {
+struct StoredObject {
     name: String,
     bucket: String,
     /// The upload.
@@ -77,13 +77,13 @@ impl NatsTransport {
         let (upload, last_chunk) = self.upload(content)?;
         let expected = last.as_ref().map_or(0, |(_, (seq, _))| *seq);
         match self.name_upload(&attachment, &upload, expected)? {
-            Put::Done(_) => {
+            PutOutcome::Done(_) => {
                 if let Some((replaced, (seq, _))) = last {
                     self.purge_files(self.subjects.upload(&replaced.nuid), seq)?;
                 }
             }
             // Another host was quicker; the content is the same.
-            Put::Stale => self.purge_files(self.subjects.upload(&upload), last_chunk)?,
+            PutOutcome::Stale => self.purge_files(self.subjects.upload(&upload), last_chunk)?,
         }
         Ok(attachment)
     }
@@ -108,11 +108,12 @@ impl NatsTransport {
     /// [`Error::Server`]; what was removed stays removed.
     pub fn sweep_files(&self, keep: Duration) -> Result<u64> {
         let now = self.now_millis();
-        let is_old = |found: &Listed| age(now, found.at) > keep.max(KEPT_MIN);
+        let is_old = |found: &ListedVersion| age(now, found.at) > keep.max(KEPT_MIN);
         let uploads = self.list_files(self.subjects.all_uploads(), true)?;
         let named = self.list_files(self.subjects.all_objects(), false)?;
-        let read = |found: &Listed| serde_json::from_slice::<Object>(&found.payload).ok();
-        let objects: Vec<(Listed, Object)> =
+        let read =
+            |found: &ListedVersion| serde_json::from_slice::<StoredObject>(&found.payload).ok();
+        let objects: Vec<(ListedVersion, StoredObject)> =
             named.into_iter().filter_map(|found| read(&found).map(|it| (found, it))).collect();
         let known: BTreeSet<String> =
             objects.iter().map(|(_, it)| self.subjects.upload(&it.nuid)).collect();
@@ -155,12 +156,12 @@ impl NatsTransport {
     }
 
     /// The current version of an object, with its sequence and time.
-    fn object(&self, attachment: &Attachment) -> Result<Option<(Object, (u64, u64))>> {
+    fn object(&self, attachment: &Attachment) -> Result<Option<(StoredObject, (u64, u64))>> {
         let subject = self.subjects.object(&digest(attachment.clone()));
         let wire = self.files.wire();
         let last = self.call("read a content's place", async move { wire.last(&subject).await })?;
         Ok(last.and_then(|last| {
-            let object: Object = serde_json::from_slice(&last.payload).ok()?;
+            let object: StoredObject = serde_json::from_slice(&last.payload).ok()?;
             let version = (last.sequence, super::server_time::millis(last.time));
             (!object.deleted).then_some((object, version))
         }))
@@ -178,7 +179,7 @@ impl NatsTransport {
             let put = self.call("store content", async move {
                 wire.create(&subject, last, chunk, HeaderMap::new()).await
             })?;
-            let Put::Done(seq) = put else {
+            let PutOutcome::Done(seq) = put else {
                 return Err(self
                     .wire
                     .refused("store content", "its upload was removed in between"));
@@ -190,11 +191,16 @@ impl NatsTransport {
         Ok((upload, last))
     }
 
-    fn name_upload(&self, attachment: &Attachment, upload: &str, expected: u64) -> Result<Put> {
+    fn name_upload(
+        &self,
+        attachment: &Attachment,
+        upload: &str,
+        expected: u64,
+    ) -> Result<PutOutcome> {
         let name = digest(attachment.clone());
         let subject = self.subjects.object(&name);
         let chunks = usize::try_from(attachment.bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES);
-        let object = Object {
+        let object = StoredObject {
             digest: format!("SHA-256={}", URL_SAFE.encode(bytes_of(&name))),
             name,
             bucket: self.subjects.files(),
@@ -214,7 +220,7 @@ impl NatsTransport {
         })
     }
 
-    fn download(&self, object: &Object) -> Result<Vec<u8>> {
+    fn download(&self, object: &StoredObject) -> Result<Vec<u8>> {
         if object.size > ATTACHMENT_BYTES_MAX as u64 {
             return Ok(Vec::new());
         }
@@ -233,7 +239,7 @@ impl NatsTransport {
         self.call("remove content", async move { wire.purge(&subject, seq).await }).map(drop)
     }
 
-    fn list_files(&self, pattern: String, headers_only: bool) -> Result<Vec<Listed>> {
+    fn list_files(&self, pattern: String, headers_only: bool) -> Result<Vec<ListedVersion>> {
         let wire = self.files.wire();
         self.call("list content", async move {
             let deadline = wire.patience.deadline();

@@ -8,7 +8,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{NatsTransport, Put};
+use super::{NatsTransport, PutOutcome};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::{Error, Result};
@@ -19,7 +19,7 @@ const ENTERING_MILLIS_MAX: u64 = 60_000;
 const TRIES_MAX: usize = 64;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Gate {
+struct AdmissionRecord {
     entering: Vec<(MessageId, u64)>,
     /// Number of refusals since the mailbox exists.
     refused: u64,
@@ -35,7 +35,7 @@ impl NatsTransport {
             let last =
                 self.call("enter a bounded mailbox", async move { wire.last(&asked).await })?;
             let seq = last.as_ref().map_or(0, |message| message.sequence);
-            let mut gate: Gate = last
+            let mut gate: AdmissionRecord = last
                 .and_then(|message| serde_json::from_slice(&message.payload).ok())
                 .unwrap_or_default();
             // Read the mailbox after the record: every earlier admission is in one of the two.
@@ -66,7 +66,7 @@ impl NatsTransport {
                 self.recorder.record(types::MAILBOX_FULL, envelope.from.as_str(), data);
                 return Err(Error::Full { mailbox: mailbox.to_string(), capacity });
             }
-            if matches!(put, Some(Put::Done(_))) {
+            if matches!(put, Some(PutOutcome::Done(_))) {
                 return Ok(());
             }
         }

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use super::NatsTransport;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::{Gate, Gated, RequestStore as _, gated_task};
+use ensemble_core::requests::{GatedTask, PlanGate, RequestStore as _, gated_task};
 use ensemble_core::spool::{Standstill, begins_work};
 use ensemble_core::{Error, Result};
 
 /// The plan gates of one holder, each read once.
-pub(super) struct Gates<'a> {
+pub(super) struct HolderGates<'a> {
     queue: &'a NatsTransport,
     holder: &'a Name,
-    known: HashMap<String, Option<Gate>>,
+    known: HashMap<String, Option<PlanGate>>,
     /// Whether the holder may begin nothing, once that was asked.
     stopped: Option<bool>,
 }
 
-impl<'a> Gates<'a> {
+impl<'a> HolderGates<'a> {
     /// The holder.
     pub(super) const fn holder(&self) -> &'a Name {
         self.holder
@@ -48,15 +48,19 @@ impl<'a> Gates<'a> {
 
     /// The plan gate that keeps the holder from a message; `None` also for a message that cannot be read,
     /// which the receive reports.
-    pub(super) fn keeping_back(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&Gate>> {
+    pub(super) fn keeping_back(
+        &mut self,
+        id: &MessageId,
+        content: &[u8],
+    ) -> Result<Option<&PlanGate>> {
         Ok(self.closed(id, content)?.filter(|gate| gate.keeps_back()))
     }
 
     /// The closed plan gate of a message's task; `None` also for a message that cannot be read.
-    pub(super) fn closed(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&Gate>> {
+    pub(super) fn closed(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&PlanGate>> {
         let Some(task) = task_of(id, content) else { return Ok(None) };
         if !self.known.contains_key(&task) {
-            let gate = self.queue.gate(&task, self.holder)?.filter(Gate::is_closed);
+            let gate = self.queue.gate(&task, self.holder)?.filter(PlanGate::is_closed);
             self.known.insert(task.clone(), gate);
         }
         Ok(self.known.get(&task).and_then(Option::as_ref))
@@ -82,8 +86,8 @@ impl NatsTransport {
         self.standstill.as_ref().map_or(Ok(None), refusal)
     }
 
-    pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> Gates<'a> {
-        Gates { queue: self, holder, known: HashMap::new(), stopped: None }
+    pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> HolderGates<'a> {
+        HolderGates { queue: self, holder, known: HashMap::new(), stopped: None }
     }
 
     /// The plan gate that keeps a message from a holder.
@@ -92,7 +96,7 @@ impl NatsTransport {
         id: &MessageId,
         content: &[u8],
         holder: &Name,
-    ) -> Result<Option<Gate>> {
+    ) -> Result<Option<PlanGate>> {
         Ok(self.gates_of(holder).closed(id, content)?.cloned())
     }
 
@@ -100,13 +104,13 @@ impl NatsTransport {
     pub(super) fn pass_gate(&self, lease: &Lease, content: &[u8]) -> Result<()> {
         match self.closed_gate(&lease.id, content, &lease.holder)? {
             None => Ok(()),
-            Some(gate) => Err(Gated(Box::new(gate)).into()),
+            Some(gate) => Err(GatedTask(Box::new(gate)).into()),
         }
     }
 
     /// The plan gates that keep waiting messages of a mailbox from a holder, each once.
-    pub(super) fn gates_before(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
-        let mut found: Vec<Gate> = Vec::new();
+    pub(super) fn gates_before(&self, mailbox: &Name, holder: &Name) -> Result<Vec<PlanGate>> {
+        let mut found: Vec<PlanGate> = Vec::new();
         let mut gates = self.gates_of(holder);
         for (id, content) in self.due(mailbox)? {
             if let Some(gate) = gates.keeping_back(&id, &content)?

@@ -25,17 +25,17 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::consumer::Consumer;
-use super::record::Record;
-use super::subject::Subjects;
-use super::versions::{Listed, NOTHING};
-use super::watch::{self, Following, Hearer, News};
+use super::consumer::PullConsumer;
+use super::record::MessageRecord;
+use super::subject::TeamSubjects;
+use super::versions::{ListedVersion, NOTHING};
+use super::watch::{self, FollowInputs, TeamNews, VersionListener};
 use super::wire::ANSWER_PATIENCE;
-use super::{NatsTransport, Put, Wire, lock};
+use super::{NatsTransport, PutOutcome, Wire, lock};
 use ensemble_core::broker::returned;
-use ensemble_core::env::Published;
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
-use ensemble_core::transfer::{Carried, concerns_message};
+use ensemble_core::env::PublishOutcome;
+use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
+use ensemble_core::transfer::{BridgeReport, concerns_message};
 use ensemble_core::{Error, Result};
 
 /// Most messages that are read at a time.
@@ -48,13 +48,13 @@ const UNNAMED: &str = "handed-in";
 /// Mailboxes for which messages may have been handed in.
 pub(super) struct HandedIn {
     mailboxes: Mutex<BTreeSet<Name>>,
-    news: Arc<News>,
+    news: Arc<TeamNews>,
     anew: Arc<Notify>,
 }
 
-impl Hearer for HandedIn {
+impl VersionListener for HandedIn {
     fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) -> bool {
-        let mailbox = Subjects::mailbox_in(&message.subject);
+        let mailbox = TeamSubjects::mailbox_in(&message.subject);
         let is_news = mailbox.is_some_and(|mailbox| lock(&self.mailboxes).insert(mailbox));
         self.news.ring();
         is_news
@@ -64,7 +64,7 @@ impl Hearer for HandedIn {
         Arc::clone(&self.anew)
     }
 
-    fn news(&self) -> Arc<News> {
+    fn news(&self) -> Arc<TeamNews> {
         Arc::clone(&self.news)
     }
 }
@@ -72,22 +72,22 @@ impl Hearer for HandedIn {
 /// For the sender.
 impl NatsTransport {
     /// Hands a message in.
-    pub(super) fn hand_in(&self, envelope: &Envelope) -> Result<Published> {
+    pub(super) fn hand_in(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         let subject = self.subjects.handed_in(&envelope.from, &envelope.to, &envelope.id);
         let payload = Bytes::from(envelope.encode()?);
         let wire = self.wire.clone();
         let handed = self.call("hand in a message", async move {
             let put = wire.create(&subject, 0, payload, HeaderMap::new()).await?;
-            if put == Put::Stale { wire.read(&subject).await.map(Some) } else { Ok(None) }
+            if put == PutOutcome::Stale { wire.read(&subject).await.map(Some) } else { Ok(None) }
         });
         match handed? {
             None => {
                 self.record_stored(envelope);
-                Ok(Published::Stored)
+                Ok(PublishOutcome::Stored)
             }
             Some(Some(waiting)) => Self::stored_before(envelope, &waiting),
             // A watcher has just taken it.
-            Some(None) => Ok(Published::AlreadyStored),
+            Some(None) => Ok(PublishOutcome::AlreadyStored),
         }
     }
 }
@@ -105,7 +105,7 @@ impl NatsTransport {
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
-        let following = Following {
+        let following = FollowInputs {
             wire: Arc::clone(&self.wire),
             pattern: self.subjects.all_handed_in(),
             connections: self.connections.clone(),
@@ -126,7 +126,7 @@ impl NatsTransport {
     ///
     /// # Errors
     /// [`Error::Server`]. What was not stored is still there, and the next call goes on.
-    pub fn carry_handed_in(&self, mailbox: &Name) -> Result<Carried> {
+    pub fn carry_handed_in(&self, mailbox: &Name) -> Result<BridgeReport> {
         let known = lock(&self.handed_in).clone();
         // What is heard from here on is not forgotten.
         if let Some(known) = &known {
@@ -141,8 +141,8 @@ impl NatsTransport {
     }
 
     /// One that cannot be stored now holds up no other sender's, unless the mailbox is full.
-    fn carry_all(&self, mailbox: &Name) -> Result<Carried> {
-        let (mut carried, mut start) = (Carried::default(), 1);
+    fn carry_all(&self, mailbox: &Name) -> Result<BridgeReport> {
+        let (mut carried, mut start) = (BridgeReport::default(), 1);
         loop {
             let page = self.handed_in_from(mailbox, start)?;
             for message in &page {
@@ -171,7 +171,7 @@ impl NatsTransport {
     }
 
     /// The first messages for a mailbox from this number on.
-    fn handed_in_from(&self, mailbox: &Name, start: u64) -> Result<Vec<Listed>> {
+    fn handed_in_from(&self, mailbox: &Name, start: u64) -> Result<Vec<ListedVersion>> {
         let (wire, pattern) = (self.wire.clone(), self.subjects.handed_in_for(mailbox));
         self.call("read what was handed in", async move {
             let read = page(&wire, &pattern, start).await;
@@ -180,14 +180,14 @@ impl NatsTransport {
     }
 
     /// Stores one of them, or makes it a dead letter: `false`.
-    fn take_in(&self, mailbox: &Name, message: &Listed) -> Result<bool> {
-        let id = Subjects::id_in(&message.subject);
+    fn take_in(&self, mailbox: &Name, message: &ListedVersion) -> Result<bool> {
+        let id = TeamSubjects::id_in(&message.subject);
         let path = Path::new(&message.subject);
         let envelope = match Envelope::decode(&message.payload, path) {
             Ok(envelope) => envelope,
             Err(error) => return self.refuse(mailbox, message, &error.to_string()),
         };
-        let sender = Subjects::sender_in(&message.subject);
+        let sender = TeamSubjects::sender_in(&message.subject);
         if sender.as_ref() != Some(&envelope.from)
             || envelope.to != *mailbox
             || id.as_ref() != Some(&envelope.id)
@@ -206,7 +206,7 @@ impl NatsTransport {
         };
         let reason = format!("not carried: {error}");
         // An automatic message is never answered automatically.
-        if envelope.purpose() != Purpose::Notice {
+        if envelope.purpose() != MessagePurpose::Notice {
             let told = self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?);
             // A sender without a mailbox, as a script may be, cannot be told.
             if let Err(error @ Error::Server { unreachable: true, .. }) = told {
@@ -218,18 +218,18 @@ impl NatsTransport {
 
     /// Makes a dead letter of what was handed in. A mailbox that does not exist has no
     /// dead letters: then the log has it alone.
-    fn refuse(&self, mailbox: &Name, message: &Listed, reason: &str) -> Result<bool> {
+    fn refuse(&self, mailbox: &Name, message: &ListedVersion, reason: &str) -> Result<bool> {
         let seq = message.seq;
-        let id = Subjects::id_in(&message.subject)
+        let id = TeamSubjects::id_in(&message.subject)
             .and_then(|id| MessageId::new(format!("{id}.{seq}")).ok())
             .map_or_else(|| MessageId::new(format!("{UNNAMED}.{seq}")), Ok)?;
-        let record = Record::fresh(0).moved(self.dead_place(reason, None));
+        let record = MessageRecord::fresh(0).moved(self.dead_place(reason, None));
         match self.settings_of(mailbox) {
             Ok(_) => {
                 let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, &id));
                 let payload = message.payload.clone();
                 let put = async move { wire.put(subject, 0, record, payload, NOTHING).await };
-                if self.call("store a message", put)?.0 == Put::Stale {
+                if self.call("store a message", put)?.0 == PutOutcome::Stale {
                     return Ok(false);
                 }
             }
@@ -246,9 +246,9 @@ async fn page(
     wire: &Wire,
     pattern: &str,
     start_sequence: u64,
-) -> std::result::Result<Vec<Listed>, async_nats::Error> {
+) -> std::result::Result<Vec<ListedVersion>, async_nats::Error> {
     let policy = DeliverPolicy::ByStartSequence { start_sequence };
-    let mut consumer = Consumer::open(wire, pattern, policy, false).await?;
+    let mut consumer = PullConsumer::open(wire, pattern, policy, false).await?;
     let mut found = Vec::new();
     while consumer.pending() > 0 && found.len() < PAGE_MAX {
         consumer.ask(1).await?;
@@ -256,7 +256,7 @@ async fn page(
             let Some(told) = timeout(ANSWER_PATIENCE, consumer.hear()).await?? else { break };
             let subject = told.message.subject.to_string();
             let payload = told.message.payload;
-            found.push(Listed { subject, seq: told.seq, payload, at: told.at });
+            found.push(ListedVersion { subject, seq: told.seq, payload, at: told.at });
         }
     }
     Ok(found)

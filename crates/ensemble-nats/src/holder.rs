@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::record::{Place, Record};
-use super::{NatsTransport, Stored, lock};
+use super::record::{MessageRecord, MessageStage};
+use super::{NatsTransport, StoredVersion, lock};
 use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::types;
@@ -21,12 +21,16 @@ impl NatsTransport {
     /// Marks the message's work as done.
     ///
     /// # Errors
-    /// [`ensemble_core::Error::LeaseLost`], [`Gated`](ensemble_core::requests::Gated), [`ensemble_core::Error::NoMailbox`] or
+    /// [`ensemble_core::Error::LeaseLost`], [`GatedTask`](ensemble_core::requests::GatedTask), [`ensemble_core::Error::NoMailbox`] or
     /// [`ensemble_core::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
-        self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;
+        self.change_if(
+            lease,
+            |last| self.pass_gate(lease, &last.payload),
+            |_| MessageStage::Settled,
+        )?;
         self.forget(lease);
-        self.note(types::MESSAGE_SETTLED, lease);
+        self.record_event(types::MESSAGE_SETTLED, lease);
         Ok(())
     }
 
@@ -46,8 +50,10 @@ impl NatsTransport {
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let seconds = duration.as_millis().div_ceil(1000).clamp(1, u128::from(LEASE_SECONDS_MAX));
         let lease_seconds = u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX);
-        let stored =
-            self.change(lease, |_| Place::Held { holder: lease.holder.clone(), lease_seconds })?;
+        let stored = self.change(lease, |_| MessageStage::Held {
+            holder: lease.holder.clone(),
+            lease_seconds,
+        })?;
         let key = (lease.mailbox.clone(), lease.id.clone());
         if let Some(known) = lock(&self.held).get_mut(&key) {
             *known = stored;
@@ -83,10 +89,10 @@ impl NatsTransport {
         } else {
             u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_add(delay_ms)
         };
-        let place = |record: &Record| {
+        let place = |record: &MessageRecord| {
             let attempts = record.epoch.saturating_sub(record.base);
             if attempts < attempts_max {
-                return Place::Queued { due };
+                return MessageStage::Queued { due };
             }
             self.dead_place(&exhausted_reason(why, attempts), Some(&lease.holder))
         };
@@ -96,11 +102,11 @@ impl NatsTransport {
         };
         self.forget(lease);
         match &stored.record.place {
-            Place::Dead { reason, .. } => {
+            MessageStage::Dead { reason, .. } => {
                 let (id, holder) = (&lease.id, Some(&lease.holder));
                 self.record_dead(&lease.mailbox, id, holder, lease.epoch, reason);
             }
-            Place::Queued { .. } | Place::Held { .. } | Place::Settled => {
+            MessageStage::Queued { .. } | MessageStage::Held { .. } | MessageStage::Settled => {
                 let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "why": why, "delay_ms": delay_ms });
                 self.recorder.record(types::MESSAGE_RELEASED, lease.holder.as_str(), data);
             }
@@ -109,7 +115,11 @@ impl NatsTransport {
     }
 
     /// Replaces the version under which a message is held.
-    fn change(&self, lease: &Lease, place: impl Fn(&Record) -> Place) -> Result<Stored> {
+    fn change(
+        &self,
+        lease: &Lease,
+        place: impl Fn(&MessageRecord) -> MessageStage,
+    ) -> Result<StoredVersion> {
         self.change_if(lease, |_| Ok(()), place)
     }
 
@@ -117,9 +127,9 @@ impl NatsTransport {
     fn change_if(
         &self,
         lease: &Lease,
-        may: impl Fn(&Stored) -> Result<()>,
-        place: impl Fn(&Record) -> Place,
-    ) -> Result<Stored> {
+        may: impl Fn(&StoredVersion) -> Result<()>,
+        place: impl Fn(&MessageRecord) -> MessageStage,
+    ) -> Result<StoredVersion> {
         self.settings_of(&lease.mailbox)?;
         let key = (lease.mailbox.clone(), lease.id.clone());
         let mut known = lock(&self.held).get(&key).cloned();
@@ -148,8 +158,8 @@ impl NatsTransport {
         &self,
         lease: &Lease,
         seq: u64,
-        place: impl Fn(&Record) -> Place,
-    ) -> Result<Stored> {
+        place: impl Fn(&MessageRecord) -> MessageStage,
+    ) -> Result<StoredVersion> {
         let last = self.read(&lease.mailbox, &lease.id)?;
         let Some(last) = last.filter(|last| last.seq == seq && last.record.is_under(lease)) else {
             return Err(Self::lost(lease, "not as it was observed"));
@@ -167,13 +177,13 @@ impl NatsTransport {
         }
     }
 
-    pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> Place {
+    pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> MessageStage {
         let reason =
             reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
-        Place::Dead { reason, at: self.now(), holder: holder.cloned(), told: false }
+        MessageStage::Dead { reason, at: self.now(), holder: holder.cloned(), told: false }
     }
 
-    fn note(&self, kind: &str, lease: &Lease) {
+    fn record_event(&self, kind: &str, lease: &Lease) {
         if self.recorder.is_recording() {
             let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch });
             self.recorder.record(kind, lease.holder.as_str(), data);

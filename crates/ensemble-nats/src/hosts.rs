@@ -13,8 +13,8 @@
 use std::time::Duration;
 
 use super::NatsTransport;
-use super::subject::Subjects;
-use super::versions::{Listed, Put};
+use super::subject::TeamSubjects;
+use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 
@@ -30,7 +30,7 @@ const TRIES_MAX: usize = 4;
 /// What a host has told last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HostReport {
+pub struct HostNews {
     /// The host.
     pub host: Name,
     /// The text, as the host has written it.
@@ -44,7 +44,7 @@ pub struct HostReport {
 /// What a host was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Call {
+pub struct HostCall {
     /// Its name, for the answer.
     pub id: Name,
     /// The text, as the asker has written it.
@@ -52,7 +52,7 @@ pub struct Call {
 }
 
 /// The last version of a key: its number, its content and its time by the servers, in milliseconds since 1970.
-struct Version {
+struct KeyVersion {
     number: u64,
     text: String,
     at: u64,
@@ -67,7 +67,7 @@ impl NatsTransport {
         let subject = self.subjects.host_report(host);
         for _ in 0..TRIES_MAX {
             let last = self.version(&subject)?.map_or(0, |last| last.number);
-            if let Put::Done(_) = self.write_key(subject.clone(), last, text.to_owned())? {
+            if let PutOutcome::Done(_) = self.write_key(subject.clone(), last, text.to_owned())? {
                 return Ok(());
             }
         }
@@ -79,17 +79,17 @@ impl NatsTransport {
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`].
-    pub fn host_reports(&self) -> Result<Vec<HostReport>> {
+    pub fn host_reports(&self) -> Result<Vec<HostNews>> {
         let listed = self.list_keys(self.subjects.all_host_reports())?;
         let now = self.now();
-        let report = |found: Listed| {
-            let (host, _) = Subjects::parts_of_key(&found.subject)?;
+        let report = |found: ListedVersion| {
+            let (host, _) = TeamSubjects::parts_of_key(&found.subject)?;
             let text = String::from_utf8(found.payload.to_vec()).ok()?;
             let at = timestamp(found.at);
             let is_silent = now.since(at) >= SILENCE_MAX;
-            (!text.is_empty()).then_some(HostReport { host, text, at, is_silent })
+            (!text.is_empty()).then_some(HostNews { host, text, at, is_silent })
         };
-        let mut reports: Vec<HostReport> = listed.into_iter().filter_map(report).collect();
+        let mut reports: Vec<HostNews> = listed.into_iter().filter_map(report).collect();
         reports.sort_unstable_by(|one, other| one.host.cmp(&other.host));
         Ok(reports)
     }
@@ -109,7 +109,9 @@ impl NatsTransport {
                 Some(_) | None => {}
             }
             let number = last.map_or(0, |last| last.number);
-            if let Put::Done(_) = self.write_key(subject.clone(), number, host.to_string())? {
+            if let PutOutcome::Done(_) =
+                self.write_key(subject.clone(), number, host.to_string())?
+            {
                 return Ok(None);
             }
         }
@@ -158,14 +160,14 @@ impl NatsTransport {
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`].
-    pub fn calls(&self, host: &Name) -> Result<Vec<Call>> {
+    pub fn calls(&self, host: &Name) -> Result<Vec<HostCall>> {
         let mut calls = Vec::new();
         for found in self.list_keys(self.subjects.calls_of(host))? {
-            let Some((_, id)) = Subjects::parts_of_key(&found.subject) else { continue };
+            let Some((_, id)) = TeamSubjects::parts_of_key(&found.subject) else { continue };
             let Ok(text) = String::from_utf8(found.payload.to_vec()) else { continue };
             let is_open = !text.is_empty() && !self.is_older(found.at, CALL_KEPT);
             if is_open && self.answer(host, &id)?.is_none() {
-                calls.push(Call { id, text });
+                calls.push(HostCall { id, text });
             }
         }
         Ok(calls)
@@ -226,10 +228,10 @@ impl NatsTransport {
         Ok(self.now().since(last) >= SILENCE_MAX)
     }
 
-    fn version(&self, subject: &str) -> Result<Option<Version>> {
+    fn version(&self, subject: &str) -> Result<Option<KeyVersion>> {
         let (wire, subject) = (self.bucket.wire(), subject.to_owned());
         let found = self.call("read a key", async move { wire.last(&subject).await })?;
-        let version = |found: async_nats::jetstream::message::StreamMessage| Version {
+        let version = |found: async_nats::jetstream::message::StreamMessage| KeyVersion {
             number: found.sequence,
             text: String::from_utf8_lossy(&found.payload).into_owned(),
             at: super::server_time::millis(found.time),
@@ -239,7 +241,7 @@ impl NatsTransport {
 }
 
 /// The host in a claim; an empty one has none.
-fn holder(version: &Version) -> Option<Name> {
+fn holder(version: &KeyVersion) -> Option<Name> {
     Name::new(&version.text).ok()
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 
-use super::record::{Place, Record, Stored};
+use super::record::{MessageRecord, MessageStage, StoredVersion};
 use ensemble_core::env::Counts;
 use ensemble_core::message::MessageId;
 
@@ -15,13 +15,13 @@ const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Sort key: urgent, released and redriven messages come first, by priority and age; then the
 /// others by age.
-type Order = (bool, Reverse<u8>, u64, MessageId);
+type ReceiveOrder = (bool, Reverse<u8>, u64, MessageId);
 
 /// The last known version of a message.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) seq: u64,
-    pub(super) record: Record,
+    pub(super) record: MessageRecord,
     /// The content, while the message is queued and there is room for it.
     pub(super) payload: Option<Bytes>,
     /// When this version was stored, in milliseconds since the Unix epoch.
@@ -31,9 +31,9 @@ pub(super) struct Entry {
 
 /// The records of one mailbox.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    entries: HashMap<MessageId, Entry>,
-    ready: BTreeSet<Order>,
+pub(super) struct MailboxIndex {
+    entries: HashMap<MessageId, IndexEntry>,
+    ready: BTreeSet<ReceiveOrder>,
     delayed: BTreeSet<(u64, MessageId)>,
     kept_bytes: usize,
     /// The last sequence in the stream that the watch has delivered.
@@ -42,16 +42,21 @@ pub(super) struct Index {
     pub(super) heard: u64,
 }
 
-impl Index {
+impl MailboxIndex {
     /// Applies a version of a message; one older than the known version changes nothing.
-    pub(super) fn apply(&mut self, id: MessageId, stored: Stored<()>, content: Option<Bytes>) {
+    pub(super) fn apply(
+        &mut self,
+        id: MessageId,
+        stored: StoredVersion<()>,
+        content: Option<Bytes>,
+    ) {
         if !self.is_news(&id, stored.seq) {
             return;
         }
         self.forget(&id);
         let (seq, at) = (stored.seq, stored.at);
-        let mut entry = Entry { seq, record: stored.record, payload: None, at, due: 0 };
-        if let Place::Queued { due } = entry.record.place {
+        let mut entry = IndexEntry { seq, record: stored.record, payload: None, at, due: 0 };
+        if let MessageStage::Queued { due } = entry.record.place {
             entry.due = due;
             if due == 0 {
                 self.ready.insert(order(&id, &entry.record, due));
@@ -65,10 +70,14 @@ impl Index {
         self.entries.insert(id, entry);
     }
 
-    /// As [`Index::apply`], for a version that this connection has written.
-    pub(super) fn apply_own(&mut self, id: MessageId, stored: &Stored) {
-        let bare =
-            Stored { seq: stored.seq, record: stored.record.clone(), payload: (), at: stored.at };
+    /// As [`MailboxIndex::apply`], for a version that this connection has written.
+    pub(super) fn apply_own(&mut self, id: MessageId, stored: &StoredVersion) {
+        let bare = StoredVersion {
+            seq: stored.seq,
+            record: stored.record.clone(),
+            payload: (),
+            at: stored.at,
+        };
         self.apply(id, bare, Some(stored.payload.clone()));
     }
 
@@ -85,7 +94,7 @@ impl Index {
         self.delayed.remove(&(old.due, id.clone()));
     }
 
-    /// As [`Index::forget`], unless a newer version is known.
+    /// As [`MailboxIndex::forget`], unless a newer version is known.
     pub(super) fn forget_version(&mut self, id: &MessageId, seq: u64) {
         if self.entries.get(id).is_some_and(|entry| entry.seq == seq) {
             self.forget(id);
@@ -99,7 +108,7 @@ impl Index {
         now_millis: u64,
         skip: usize,
         passed: &HashSet<MessageId>,
-    ) -> Option<(MessageId, Entry)> {
+    ) -> Option<(MessageId, IndexEntry)> {
         while let Some((due, id)) = self.delayed.first().cloned() {
             if due > now_millis {
                 break;
@@ -126,11 +135,11 @@ impl Index {
         }
     }
 
-    pub(super) fn get(&self, id: &MessageId) -> Option<&Entry> {
+    pub(super) fn get(&self, id: &MessageId) -> Option<&IndexEntry> {
         self.entries.get(id)
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&MessageId, &Entry)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&MessageId, &IndexEntry)> {
         self.entries.iter()
     }
 
@@ -155,7 +164,7 @@ impl Index {
     pub(super) fn waiting(&self) -> u64 {
         self.entries
             .values()
-            .filter(|entry| matches!(entry.record.place, Place::Queued { .. }))
+            .filter(|entry| matches!(entry.record.place, MessageStage::Queued { .. }))
             .count() as u64
     }
 
@@ -163,24 +172,24 @@ impl Index {
         let mut counts = Counts::default();
         for entry in self.entries.values() {
             match &entry.record.place {
-                Place::Queued { due } => {
+                MessageStage::Queued { due } => {
                     counts.queued += 1;
                     counts.delayed += u64::from(*due > now_millis);
                 }
-                Place::Held { .. } => counts.acked += 1,
-                Place::Settled => counts.settled += 1,
-                Place::Dead { .. } => counts.dead += 1,
+                MessageStage::Held { .. } => counts.acked += 1,
+                MessageStage::Settled => counts.settled += 1,
+                MessageStage::Dead { .. } => counts.dead += 1,
             }
         }
         counts
     }
 
     /// Queued and held messages in the order of receiving; held ones first.
-    pub(super) fn unfinished(&self) -> Vec<(MessageId, Record)> {
-        let rank = |id: &MessageId, entry: &Entry| match &entry.record.place {
-            Place::Held { .. } => Some((0, 0, order(id, &entry.record, 0))),
-            Place::Queued { due } => Some((1, *due, order(id, &entry.record, *due))),
-            Place::Settled | Place::Dead { .. } => None,
+    pub(super) fn unfinished(&self) -> Vec<(MessageId, MessageRecord)> {
+        let rank = |id: &MessageId, entry: &IndexEntry| match &entry.record.place {
+            MessageStage::Held { .. } => Some((0, 0, order(id, &entry.record, 0))),
+            MessageStage::Queued { due } => Some((1, *due, order(id, &entry.record, *due))),
+            MessageStage::Settled | MessageStage::Dead { .. } => None,
         };
         let mut found: Vec<_> = self
             .entries
@@ -192,7 +201,7 @@ impl Index {
     }
 }
 
-fn order(id: &MessageId, record: &Record, due: u64) -> Order {
+fn order(id: &MessageId, record: &MessageRecord, due: u64) -> ReceiveOrder {
     let is_everyday = record.priority == 0 && record.epoch == 0 && due == 0;
     let age = id.unix_millis().unwrap_or(record.since);
     (is_everyday, Reverse(record.priority), age, id.clone())
@@ -202,8 +211,8 @@ fn order(id: &MessageId, record: &Record, due: u64) -> Order {
 mod tests {
     use super::*;
 
-    fn stored(seq: u64, record: Record) -> Stored<()> {
-        Stored::new(seq, record, (), 1000 + seq)
+    fn stored(seq: u64, record: MessageRecord) -> StoredVersion<()> {
+        StoredVersion::new(seq, record, (), 1000 + seq)
     }
 
     fn content() -> Option<Bytes> {
@@ -214,7 +223,7 @@ mod tests {
         MessageId::new(id).unwrap()
     }
 
-    fn next(index: &mut Index, now: u64) -> Option<String> {
+    fn next(index: &mut MailboxIndex, now: u64) -> Option<String> {
         let (id, entry) = index.next(now, 0, &HashSet::new())?;
         index.note_stale(&id, entry.seq);
         Some(id.to_string())
@@ -222,13 +231,13 @@ mod tests {
 
     #[test]
     fn order_is_urgent_then_released_then_oldest() {
-        let mut index = Index::default();
-        let back = Record { epoch: 1, ..Record::fresh(0) };
-        index.apply(id("first"), stored(1, Record::fresh(0)), content());
-        index.apply(id("second"), stored(2, Record::fresh(0)), content());
+        let mut index = MailboxIndex::default();
+        let back = MessageRecord { epoch: 1, ..MessageRecord::fresh(0) };
+        index.apply(id("first"), stored(1, MessageRecord::fresh(0)), content());
+        index.apply(id("second"), stored(2, MessageRecord::fresh(0)), content());
         index.apply(id("back"), stored(3, back), content());
-        index.apply(id("urgent"), stored(4, Record::fresh(9)), content());
-        let later = Record::fresh(0).moved(Place::Queued { due: 50 });
+        index.apply(id("urgent"), stored(4, MessageRecord::fresh(9)), content());
+        let later = MessageRecord::fresh(0).moved(MessageStage::Queued { due: 50 });
         index.apply(id("later"), stored(5, later), content());
         let order: Vec<_> = std::iter::from_fn(|| next(&mut index, 49)).collect();
         assert_eq!(order, ["urgent", "back", "first", "second"]);
@@ -237,36 +246,36 @@ mod tests {
 
     #[test]
     fn a_waiting_task_is_known_by_its_record() {
-        let task = Record { may_be_task: true, ..Record::fresh(0) };
-        let mut index = Index::default();
-        index.apply(id("letter"), stored(1, Record::fresh(0)), content());
+        let task = MessageRecord { may_be_task: true, ..MessageRecord::fresh(0) };
+        let mut index = MailboxIndex::default();
+        index.apply(id("letter"), stored(1, MessageRecord::fresh(0)), content());
         assert!(!index.may_have_task());
-        let later = task.clone().moved(Place::Queued { due: 50 });
+        let later = task.clone().moved(MessageStage::Queued { due: 50 });
         index.apply(id("later"), stored(2, later), content());
         assert!(index.may_have_task(), "a delayed one waits, too");
-        index.apply(id("later"), stored(3, task.moved(Place::Settled)), content());
+        index.apply(id("later"), stored(3, task.moved(MessageStage::Settled)), content());
         assert!(!index.may_have_task());
     }
 
     #[test]
     fn older_version_changes_nothing() {
-        let mut index = Index::default();
-        let held = Place::Held {
+        let mut index = MailboxIndex::default();
+        let held = MessageStage::Held {
             holder: ensemble_core::message::Name::new("w").unwrap(),
             lease_seconds: 1,
         };
-        index.apply(id("a"), stored(5, Record::fresh(0).moved(held)), content());
-        index.apply(id("a"), stored(4, Record::fresh(0)), content());
+        index.apply(id("a"), stored(5, MessageRecord::fresh(0).moved(held)), content());
+        index.apply(id("a"), stored(4, MessageRecord::fresh(0)), content());
         assert!(next(&mut index, 0).is_none());
         assert_eq!(index.counts(0).acked, 1);
     }
 
     #[test]
     fn content_beyond_the_limit_is_not_cached() {
-        let mut index = Index::default();
+        let mut index = MailboxIndex::default();
         for n in 0..200 {
             let content = Bytes::from(vec![0; 64 * 1024]);
-            let stored = Stored::new(n + 1, Record::fresh(0), (), 1);
+            let stored = StoredVersion::new(n + 1, MessageRecord::fresh(0), (), 1);
             index.apply(id(&format!("m{n}")), stored, Some(content));
         }
         assert!(index.kept_bytes <= KEPT_BYTES_MAX);

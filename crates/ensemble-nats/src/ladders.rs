@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::versions::Put;
+use super::versions::PutOutcome;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::env::{Monotonic, boot_id};
@@ -47,14 +47,14 @@ pub enum ClaimReason {
 
 /// Content of a claim's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Claim {
+struct ClaimContent {
     host: String,
     reason: ClaimReason,
 }
 
 /// What a host does about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
+enum ClaimDecision {
     /// Writes its own.
     Write(ClaimReason),
     /// Goes on with its own.
@@ -92,12 +92,12 @@ impl LadderClaims {
             let (claim, revision) = queue.claim(mailbox)?;
             let age = self.age(mailbox, revision, queue.monotonic());
             let reason = match decide(claim.as_ref(), &self.host, reason, age) {
-                Decision::Keep => return Ok(true),
-                Decision::Leave => return Ok(false),
-                Decision::Write(reason) => reason,
+                ClaimDecision::Keep => return Ok(true),
+                ClaimDecision::Leave => return Ok(false),
+                ClaimDecision::Write(reason) => reason,
             };
-            let claim = Claim { host: self.host.clone(), reason };
-            if let Put::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
+            let claim = ClaimContent { host: self.host.clone(), reason };
+            if let PutOutcome::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
                 self.age(mailbox, revision, queue.monotonic());
                 return Ok(true);
             }
@@ -116,27 +116,32 @@ impl LadderClaims {
     }
 }
 
-fn decide(claim: Option<&Claim>, host: &str, reason: ClaimReason, age: Duration) -> Decision {
-    let Some(claim) = claim else { return Decision::Write(reason) };
+fn decide(
+    claim: Option<&ClaimContent>,
+    host: &str,
+    reason: ClaimReason,
+    age: Duration,
+) -> ClaimDecision {
+    let Some(claim) = claim else { return ClaimDecision::Write(reason) };
     if claim.host == host {
         // The host that has handed out a task goes on after it, also where its reader has left.
         let handed_out = claim.reason.min(ClaimReason::HandsOut);
         let reason = reason.max(handed_out);
         return match reason == claim.reason && age < BEAT_INTERVAL {
-            true => Decision::Keep,
-            false => Decision::Write(reason),
+            true => ClaimDecision::Keep,
+            false => ClaimDecision::Write(reason),
         };
     }
     let is_later = reason == ClaimReason::HandsOut && claim.reason == ClaimReason::HandsOut;
     match reason > claim.reason || is_later || age >= SILENCE_MAX {
-        true => Decision::Write(reason),
-        false => Decision::Leave,
+        true => ClaimDecision::Write(reason),
+        false => ClaimDecision::Leave,
     }
 }
 
 impl NatsTransport {
     /// The claim of a mailbox's ladders and its version, 0 if there was none. One that cannot be read counts as none.
-    fn claim(&self, mailbox: &Name) -> Result<(Option<Claim>, u64)> {
+    fn claim(&self, mailbox: &Name) -> Result<(Option<ClaimContent>, u64)> {
         let (wire, subject) = (self.bucket.wire(), self.subjects.ladders(mailbox));
         let found = self.call("read a claim", async move { wire.last(&subject).await })?;
         Ok(found.map_or((None, 0), |found| {
@@ -144,7 +149,7 @@ impl NatsTransport {
         }))
     }
 
-    fn write_claim(&self, mailbox: &Name, claim: &Claim, last: u64) -> Result<Put> {
+    fn write_claim(&self, mailbox: &Name, claim: &ClaimContent, last: u64) -> Result<PutOutcome> {
         let content = serde_json::to_vec(claim).unwrap_or_default();
         self.write_key(self.subjects.ladders(mailbox), last, content)
     }
@@ -157,17 +162,17 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    fn decided(of: &str, claimed: ClaimReason, asked: ClaimReason, age: Duration) -> Decision {
-        decide(Some(&Claim { host: of.to_owned(), reason: claimed }), "here", asked, age)
+    fn decided(of: &str, claimed: ClaimReason, asked: ClaimReason, age: Duration) -> ClaimDecision {
+        decide(Some(&ClaimContent { host: of.to_owned(), reason: claimed }), "here", asked, age)
     }
 
     #[test]
     fn the_stronger_reason_takes_a_claim_over() {
-        assert_eq!(decide(None, "here", Sees, NOW), Decision::Write(Sees));
+        assert_eq!(decide(None, "here", Sees, NOW), ClaimDecision::Write(Sees));
         let all = [Sees, HandsOut, Reads];
         for (claimed, asked) in all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))) {
             let is_taken = asked > claimed || (asked, claimed) == (HandsOut, HandsOut);
-            let wanted = if is_taken { Decision::Write(asked) } else { Decision::Leave };
+            let wanted = if is_taken { ClaimDecision::Write(asked) } else { ClaimDecision::Leave };
             assert_eq!(decided("there", claimed, asked, NOW), wanted, "{claimed:?} {asked:?}");
         }
     }
@@ -175,15 +180,19 @@ mod tests {
     #[test]
     fn a_silent_host_loses_its_claim() {
         let short = SILENCE_MAX - Duration::from_secs(1);
-        assert_eq!(decided("there", Reads, Sees, short), Decision::Leave);
-        assert_eq!(decided("there", Reads, Sees, SILENCE_MAX), Decision::Write(Sees));
+        assert_eq!(decided("there", Reads, Sees, short), ClaimDecision::Leave);
+        assert_eq!(decided("there", Reads, Sees, SILENCE_MAX), ClaimDecision::Write(Sees));
     }
 
     #[test]
     fn a_host_keeps_and_renews_its_own_claim() {
-        assert_eq!(decided("here", HandsOut, Sees, NOW), Decision::Keep, "it has handed out");
-        assert_eq!(decided("here", Sees, HandsOut, NOW), Decision::Write(HandsOut));
-        assert_eq!(decided("here", Reads, Sees, NOW), Decision::Write(HandsOut), "no reader now");
-        assert_eq!(decided("here", Reads, Reads, BEAT_INTERVAL), Decision::Write(Reads));
+        assert_eq!(decided("here", HandsOut, Sees, NOW), ClaimDecision::Keep, "it has handed out");
+        assert_eq!(decided("here", Sees, HandsOut, NOW), ClaimDecision::Write(HandsOut));
+        assert_eq!(
+            decided("here", Reads, Sees, NOW),
+            ClaimDecision::Write(HandsOut),
+            "no reader now"
+        );
+        assert_eq!(decided("here", Reads, Reads, BEAT_INTERVAL), ClaimDecision::Write(Reads));
     }
 }

@@ -84,26 +84,26 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ensemble_core::env::{Clock, Counts, Delivery, Lease, Published, Transport};
+use ensemble_core::env::{Clock, Counts, Delivery, Lease, PublishOutcome, Transport};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Quota, Settings, Standstill};
 use ensemble_core::{Error, Result};
 
-pub use hosts::{Call, HostReport, SILENCE_MAX};
+pub use hosts::{HostCall, HostNews, SILENCE_MAX};
 pub use ladders::{ClaimReason, LadderClaims};
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
 pub use shipping::ShippedLine;
 
-use bucket::Bucket;
+use bucket::TeamBucket;
 use handed_in::HandedIn;
 use lazy_stream::LazyStream;
-use record::{Record, Stored};
+use record::{MessageRecord, StoredVersion};
 use runtime::Runtime;
-use subject::Subjects;
-use team::{OpenMailboxes, Team, Watches};
-use versions::{NOTHING, Put};
-use watch::{News, Watch};
+use subject::TeamSubjects;
+use team::{MailboxWatches, OpenMailboxes, TeamFollower};
+use versions::{NOTHING, PutOutcome};
+use watch::{MailboxWatch, TeamNews};
 use wire::Wire;
 
 /// How long settings are cached.
@@ -116,21 +116,21 @@ pub struct NatsTransport {
     runtime: Runtime,
     wire: Arc<Wire>,
     /// Requests and plan gates.
-    bucket: Bucket,
+    bucket: TeamBucket,
     /// Large content.
     files: LazyStream,
-    subjects: Subjects,
+    subjects: TeamSubjects,
     /// The embedder's clock; without one, the server's time counts.
     clock: Option<Arc<dyn Clock + Send + Sync>>,
     recorder: Arc<dyn Recorder>,
     standstill: Option<Arc<dyn Standstill>>,
     connections: tokio::sync::watch::Receiver<u64>,
-    watches: Watches,
-    team: Mutex<Option<Arc<Team>>>,
+    watches: MailboxWatches,
+    team: Mutex<Option<Arc<TeamFollower>>>,
     handed_in: Mutex<Option<Arc<HandedIn>>>,
     /// Mailboxes that these credentials may follow; `None` if they may follow the whole team.
     open: Mutex<Option<OpenMailboxes>>,
-    news: Arc<News>,
+    news: Arc<TeamNews>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the sequence of the last one that was added.
     names: Mutex<Option<(u64, Vec<Name>)>>,
@@ -143,7 +143,7 @@ pub struct NatsTransport {
     /// When settled messages were copied, in milliseconds since the Unix epoch.
     copied: Mutex<HashMap<(Name, MessageId), u64>>,
     /// Messages that this connection has received, so that settling needs no read first.
-    held: Mutex<HashMap<(Name, MessageId), Stored>>,
+    held: Mutex<HashMap<(Name, MessageId), StoredVersion>>,
 }
 
 impl fmt::Debug for NatsTransport {
@@ -196,7 +196,7 @@ impl NatsTransport {
     }
 
     /// The index of a mailbox, which is followed from now on.
-    fn watch(&self, mailbox: &Name) -> Result<Arc<Watch>> {
+    fn watch(&self, mailbox: &Name) -> Result<Arc<MailboxWatch>> {
         self.settings_of(mailbox)?;
         let team = lock(&self.team).clone();
         let mut watches = lock(&self.watches);
@@ -209,8 +209,8 @@ impl NatsTransport {
             self.catch_up(mailbox, &watch)?;
             return Ok(watch);
         }
-        let watch = Arc::new(Watch::new(Arc::clone(&self.news), Arc::default()));
-        let following = watch::Following {
+        let watch = Arc::new(MailboxWatch::new(Arc::clone(&self.news), Arc::default()));
+        let following = watch::FollowInputs {
             wire: Arc::clone(&self.wire),
             pattern: self.subjects.messages(mailbox),
             connections: self.connections.clone(),
@@ -224,7 +224,7 @@ impl NatsTransport {
     }
 
     /// Returns once the index contains everything that was stored before this call.
-    fn catch_up(&self, mailbox: &Name, watch: &Watch) -> Result<()> {
+    fn catch_up(&self, mailbox: &Name, watch: &MailboxWatch) -> Result<()> {
         let _haste = self.news.haste();
         let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
         let asked_at = std::time::Instant::now();
@@ -248,7 +248,7 @@ impl NatsTransport {
     }
 
     /// An index that contains everything that was stored before this call.
-    fn current(&self, mailbox: &Name) -> Result<Arc<Watch>> {
+    fn current(&self, mailbox: &Name) -> Result<Arc<MailboxWatch>> {
         let is_new = !lock(&self.watches).contains_key(mailbox);
         let watch = self.watch(mailbox)?;
         if !is_new {
@@ -258,7 +258,7 @@ impl NatsTransport {
     }
 
     /// Reads the last version of a message from the leader.
-    fn read(&self, mailbox: &Name, id: &MessageId) -> Result<Option<Stored>> {
+    fn read(&self, mailbox: &Name, id: &MessageId) -> Result<Option<StoredVersion>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         self.call("read a message", async move { wire.read(&subject).await })
     }
@@ -268,9 +268,9 @@ impl NatsTransport {
         &self,
         mailbox: &Name,
         id: &MessageId,
-        last: &Stored,
-        record: Record,
-    ) -> Result<Option<Stored>> {
+        last: &StoredVersion,
+        record: MessageRecord,
+    ) -> Result<Option<StoredVersion>> {
         self.replace_while(mailbox, id, last, record, NOTHING)
     }
 
@@ -279,18 +279,18 @@ impl NatsTransport {
         &self,
         mailbox: &Name,
         id: &MessageId,
-        last: &Stored,
-        record: Record,
+        last: &StoredVersion,
+        record: MessageRecord,
         meanwhile: Option<impl FnOnce() + Send + 'static>,
-    ) -> Result<Option<Stored>> {
+    ) -> Result<Option<StoredVersion>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         let (expected, payload) = (last.seq, last.payload.clone());
         let content = payload.clone();
         let (put, record) = self.call("store a message", async move {
             wire.put(subject, expected, record, payload, meanwhile).await
         })?;
-        let Put::Done(seq) = put else { return Ok(None) };
-        let stored = Stored { seq, record, payload: content, at: self.now_millis() };
+        let PutOutcome::Done(seq) = put else { return Ok(None) };
+        let stored = StoredVersion { seq, record, payload: content, at: self.now_millis() };
         if let Some(watch) = lock(&self.watches).get(mailbox) {
             watch.index().apply_own(id.clone(), &stored);
             watch.note_changed();
@@ -308,7 +308,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Transport for NatsTransport {
-    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         Self::publish(self, envelope)
     }
     fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {

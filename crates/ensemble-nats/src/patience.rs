@@ -9,15 +9,15 @@ use super::lock;
 
 /// The time limit of calls. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Patience {
+pub(super) struct CallPatience {
     limit: Duration,
     /// The end of the calls that belong together; `None` before the first of them. Absent if each call has
     /// the whole limit.
     together: Option<Arc<Mutex<Option<Instant>>>>,
 }
 
-impl Patience {
-    /// With `is_shared`, all calls together have this limit, until [`Patience::renew`].
+impl CallPatience {
+    /// With `is_shared`, all calls together have this limit, until [`CallPatience::renew`].
     pub(super) fn new(limit: Duration, is_shared: bool) -> Self {
         Self { limit, together: is_shared.then(Arc::default) }
     }
@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn calls_that_belong_together_share_one_limit() {
         let limit = Duration::from_secs(60);
-        let shared = Patience::new(limit, true);
+        let shared = CallPatience::new(limit, true);
         let first = shared.deadline();
         assert_eq!((shared.clone().deadline(), shared.deadline()), (first, first));
         shared.renew();
         assert!(shared.deadline() > first);
-        let alone = Patience::new(limit, false);
+        let alone = CallPatience::new(limit, false);
         assert!(alone.deadline() < alone.deadline());
     }
 }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::denials::is_denial;
-use super::record::Record;
+use super::record::MessageRecord;
 use super::versions::NOTHING;
-use super::{NatsTransport, Put, Stored, lock};
-use ensemble_core::env::Published;
+use super::{NatsTransport, PutOutcome, StoredVersion, lock};
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Envelope;
 use ensemble_core::{Error, Result};
@@ -21,7 +21,7 @@ impl NatsTransport {
     /// # Errors
     /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`] or
     /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
-    pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
+    pub fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         match self.store(envelope) {
             Err(denied) if is_denial(&denied) => self.hand_in(envelope),
             stored => stored,
@@ -29,10 +29,10 @@ impl NatsTransport {
     }
 
     /// Stores a message in its mailbox.
-    pub(super) fn store(&self, envelope: &Envelope) -> Result<Published> {
+    pub(super) fn store(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         let settings = self.settings_of(&envelope.to)?;
         let payload = Bytes::from(envelope.encode()?);
-        let record = Record::of_envelope(envelope);
+        let record = MessageRecord::of_envelope(envelope);
         if self.quota.is_some() {
             // The same message again is no more than before.
             if Self::may_be_apart(&envelope.id)
@@ -60,14 +60,14 @@ impl NatsTransport {
             let (put, written) = self.call("store a message", async move {
                 wire.put(subject, 0, fresh, content, NOTHING).await
             })?;
-            if let Put::Done(seq) = put {
-                let stored = Stored::new(seq, written, payload, self.now_millis());
+            if let PutOutcome::Done(seq) = put {
+                let stored = StoredVersion::new(seq, written, payload, self.now_millis());
                 if let Some(watch) = lock(&self.watches).get(&envelope.to) {
                     watch.index().apply_own(envelope.id.clone(), &stored);
                     watch.note_changed();
                 }
                 self.record_stored(envelope);
-                return Ok(Published::Stored);
+                return Ok(PublishOutcome::Stored);
             }
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
                 return Self::stored_before(envelope, &stored);
@@ -82,12 +82,15 @@ impl NatsTransport {
     }
 
     /// Whether the taken id belongs to the same message or to another one.
-    pub(super) fn stored_before(envelope: &Envelope, stored: &Stored) -> Result<Published> {
+    pub(super) fn stored_before(
+        envelope: &Envelope,
+        stored: &StoredVersion,
+    ) -> Result<PublishOutcome> {
         let path = std::path::Path::new(envelope.id.as_str());
         let is_same = Envelope::decode(&stored.payload, path)
             .is_ok_and(|other| other.kind == envelope.kind && other.body == envelope.body);
         if is_same {
-            return Ok(Published::AlreadyStored);
+            return Ok(PublishOutcome::AlreadyStored);
         }
         let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
         Err(Error::Conflict { mailbox, id })

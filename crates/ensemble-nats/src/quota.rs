@@ -6,8 +6,8 @@
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 
-use super::consumer::Consumer;
-use super::record::Place;
+use super::consumer::PullConsumer;
+use super::record::MessageStage;
 use super::{NatsTransport, lock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, Name};
@@ -26,7 +26,7 @@ impl NatsTransport {
         let (mut messages, mut bytes) = (0u64, 0u64);
         let watch = self.current(&envelope.to)?;
         for (_, entry) in watch.index().entries() {
-            let waits = matches!(entry.record.place, Place::Queued { .. });
+            let waits = matches!(entry.record.place, MessageStage::Queued { .. });
             if waits && entry.record.from.as_ref() == Some(&envelope.from) {
                 messages += 1;
                 bytes += entry.payload.as_ref().map_or(0, |content| content.len() as u64);
@@ -52,7 +52,7 @@ impl NatsTransport {
         let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
         let count = self.call("count the messages of a mailbox", async move {
             let last = DeliverPolicy::LastPerSubject;
-            let opened = Consumer::open(&wire, &pattern, last, true).await;
+            let opened = PullConsumer::open(&wire, &pattern, last, true).await;
             let failed = |error| wire.unheard("count the messages of a mailbox", &pattern, error);
             Ok(opened.map_err(failed)?.pending())
         })?;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::gates::Gates;
-use super::index::Entry;
-use super::record::{Place, Record};
-use super::watch::Watch;
-use super::{NatsTransport, Stored, lock};
+use super::gates::HolderGates;
+use super::index::IndexEntry;
+use super::record::{MessageRecord, MessageStage};
+use super::watch::MailboxWatch;
+use super::{NatsTransport, StoredVersion, lock};
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
@@ -21,7 +21,7 @@ use ensemble_core::{Error, Result};
 const CHOICE: usize = 8;
 
 /// Result of a try to take a message.
-enum Taken {
+enum TakeOutcome {
     Delivered(Box<Delivery>),
     /// The message became a dead letter instead.
     Buried,
@@ -56,16 +56,16 @@ impl NatsTransport {
                 continue;
             };
             is_current = false;
-            match self.take(&watch, (mailbox, &id), entry, &mut gates, lease)? {
-                Taken::Delivered(delivery) => return Ok(Some(*delivery)),
-                Taken::Buried => {}
-                Taken::Lost => {
+            match self.take_message(&watch, (mailbox, &id), entry, &mut gates, lease)? {
+                TakeOutcome::Delivered(delivery) => return Ok(Some(*delivery)),
+                TakeOutcome::Buried => {}
+                TakeOutcome::Lost => {
                     // Competing consumers must see each other's changes at once.
                     watch.note_rival();
                     haste.get_or_insert_with(|| self.news.haste());
                     losses += 1;
                 }
-                Taken::Gated => {
+                TakeOutcome::Gated => {
                     gated.insert(id);
                 }
             }
@@ -75,7 +75,7 @@ impl NatsTransport {
     /// Takes one given waiting message for `holder`; `None` if it is no longer waiting.
     ///
     /// # Errors
-    /// As for [`NatsTransport::receive`]; [`Gated`](ensemble_core::requests::Gated) if its task waits for the approval of a plan.
+    /// As for [`NatsTransport::receive`]; [`GatedTask`](ensemble_core::requests::GatedTask) if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -87,7 +87,8 @@ impl NatsTransport {
         loop {
             let watch = self.current(mailbox)?;
             let entry = watch.index().get(id).cloned();
-            let is_waiting = |entry: &Entry| matches!(entry.record.place, Place::Queued { .. });
+            let is_waiting =
+                |entry: &IndexEntry| matches!(entry.record.place, MessageStage::Queued { .. });
             let Some(mut entry) =
                 entry.filter(|entry| is_waiting(entry) && lost != Some(entry.seq))
             else {
@@ -102,7 +103,7 @@ impl NatsTransport {
                 },
             };
             if let Some(gate) = gates.keeping_back(id, &content)? {
-                return Err(ensemble_core::requests::Gated(Box::new(gate.clone())).into());
+                return Err(ensemble_core::requests::GatedTask(Box::new(gate.clone())).into());
             }
             if gates.refuse(id, &content)?
                 && let Some(refusal) = self.standstill(holder)?
@@ -110,11 +111,11 @@ impl NatsTransport {
                 return Err(refusal);
             }
             entry.payload = Some(content);
-            match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {
-                Taken::Delivered(delivery) => return Ok(Some(*delivery)),
-                Taken::Buried => return Ok(None),
+            match self.take_message(&watch, (mailbox, id), entry, &mut gates, lease)? {
+                TakeOutcome::Delivered(delivery) => return Ok(Some(*delivery)),
+                TakeOutcome::Buried => return Ok(None),
                 // Another client has taken or changed it.
-                Taken::Lost | Taken::Gated => {}
+                TakeOutcome::Lost | TakeOutcome::Gated => {}
             }
         }
     }
@@ -125,35 +126,37 @@ impl NatsTransport {
             ^ (std::ptr::from_ref(self) as usize >> 6)
     }
 
-    fn take(
+    fn take_message(
         &self,
-        watch: &Watch,
+        watch: &MailboxWatch,
         (mailbox, id): (&Name, &MessageId),
-        entry: Entry,
-        gates: &mut Gates<'_>,
+        entry: IndexEntry,
+        gates: &mut HolderGates<'_>,
         duration: Duration,
-    ) -> Result<Taken> {
+    ) -> Result<TakeOutcome> {
         let holder = gates.holder();
         let last = match entry.payload {
-            Some(payload) => Stored { seq: entry.seq, record: entry.record, payload, at: entry.at },
+            Some(payload) => {
+                StoredVersion { seq: entry.seq, record: entry.record, payload, at: entry.at }
+            }
             None => match self.read(mailbox, id)? {
                 Some(stored) if stored.seq == entry.seq => stored,
                 _ => {
                     watch.index().note_stale(id, entry.seq);
-                    return Ok(Taken::Lost);
+                    return Ok(TakeOutcome::Lost);
                 }
             },
         };
         if gates.refuse(id, &last.payload)? {
-            return Ok(Taken::Gated);
+            return Ok(TakeOutcome::Gated);
         }
         if self.is_risen((mailbox, id), &last)? {
-            self.replace(mailbox, id, &last, last.record.moved(Place::Settled))?;
+            self.replace(mailbox, id, &last, last.record.moved(MessageStage::Settled))?;
             watch.index().note_stale(id, last.seq);
-            return Ok(Taken::Lost);
+            return Ok(TakeOutcome::Lost);
         }
         let place =
-            Place::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
+            MessageStage::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
         let mut record = last.record.moved(place);
         record.epoch += 1;
         let epoch = record.epoch;
@@ -167,7 +170,7 @@ impl NatsTransport {
         let taken = self.replace_while(mailbox, id, &last, record, Some(read_it))?;
         let Some(stored) = taken else {
             watch.index().note_stale(id, entry.seq);
-            return Ok(Taken::Lost);
+            return Ok(TakeOutcome::Lost);
         };
         let read = Arc::into_inner(read).and_then(OnceLock::into_inner);
         let envelope = match read.unwrap_or_else(|| fit(id, &last.payload, now)) {
@@ -181,26 +184,26 @@ impl NatsTransport {
             let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
             self.recorder.record(types::MESSAGE_ACKED, holder.as_str(), data);
         }
-        Ok(Taken::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
+        Ok(TakeOutcome::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
     }
 
     /// Moves a taken message that cannot be delivered to the dead letters. A client that dies
     /// before that leaves a lease that expires.
     fn bury(
         &self,
-        watch: &Watch,
+        watch: &MailboxWatch,
         (mailbox, id): (&Name, &MessageId),
-        taken: &Stored,
-        before: &Record,
+        taken: &StoredVersion,
+        before: &MessageRecord,
         reason: &str,
-    ) -> Result<Taken> {
+    ) -> Result<TakeOutcome> {
         let record = before.moved(self.dead_place(reason, None));
         Ok(if self.replace(mailbox, id, taken, record)?.is_some() {
             self.record_dead(mailbox, id, None, before.epoch, reason);
-            Taken::Buried
+            TakeOutcome::Buried
         } else {
             watch.index().note_stale(id, taken.seq);
-            Taken::Lost
+            TakeOutcome::Lost
         })
     }
 
@@ -224,7 +227,8 @@ impl NatsTransport {
     /// All due messages with their contents, unordered.
     pub(super) fn due(&self, mailbox: &Name) -> Result<Vec<(MessageId, Bytes)>> {
         let (watch, now) = (self.current(mailbox)?, self.now_millis());
-        let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
+        let is_due =
+            |place: &MessageStage| matches!(place, MessageStage::Queued { due } if *due <= now);
         let known: Vec<(MessageId, Option<Bytes>)> = watch
             .index()
             .entries()
@@ -250,7 +254,8 @@ impl NatsTransport {
     pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let watch = self.watch(mailbox)?;
         let now = self.now_millis();
-        let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
+        let is_due =
+            |place: &MessageStage| matches!(place, MessageStage::Queued { due } if *due <= now);
         let mut ids: Vec<MessageId> = watch
             .index()
             .entries()

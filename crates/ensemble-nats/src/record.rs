@@ -15,7 +15,7 @@ pub(super) const HEADER: &str = "Ensemble";
 /// Place of a message in its life cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-pub(super) enum Place {
+pub(super) enum MessageStage {
     /// S2. Not due before `due` (milliseconds since the Unix epoch); 0 for now.
     Queued {
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -39,9 +39,9 @@ pub(super) enum Place {
 
 /// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct MessageRecord {
     #[serde(flatten)]
-    pub(super) place: Place,
+    pub(super) place: MessageStage,
     /// Number of deliveries so far.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) epoch: u64,
@@ -84,10 +84,10 @@ const fn is_zero_priority(priority: &u8) -> bool {
     *priority == 0
 }
 
-impl Record {
+impl MessageRecord {
     /// A message that was never delivered.
     pub(super) fn fresh(priority: u8) -> Self {
-        let (place, op) = (Place::Queued { due: 0 }, String::new());
+        let (place, op) = (MessageStage::Queued { due: 0 }, String::new());
         let (epoch, base, since, last, from) = (0, 0, 0, None, None);
         Self { place, epoch, base, priority, may_be_task: false, from, since, last, op }
     }
@@ -105,14 +105,14 @@ impl Record {
     }
 
     /// The same message in another place.
-    pub(super) fn moved(&self, place: Place) -> Self {
+    pub(super) fn moved(&self, place: MessageStage) -> Self {
         Self { place, op: String::new(), ..self.clone() }
     }
 
     /// The same message after a delivery to `holder` that is over, unless it is settled.
-    pub(super) fn ended(&self, place: Place, holder: &Name) -> Self {
+    pub(super) fn ended(&self, place: MessageStage, holder: &Name) -> Self {
         let mut record = self.moved(place);
-        if matches!(record.place, Place::Queued { .. }) {
+        if matches!(record.place, MessageStage::Queued { .. }) {
             record.last = Some(holder.clone());
         }
         record
@@ -133,45 +133,45 @@ impl Record {
     /// Whether the message is held under exactly this lease.
     pub(super) fn is_under(&self, lease: &Lease) -> bool {
         self.epoch == lease.epoch
-            && matches!(&self.place, Place::Held { holder, .. } if *holder == lease.holder)
+            && matches!(&self.place, MessageStage::Held { holder, .. } if *holder == lease.holder)
     }
 
     /// Description of the place, for the error of an expired lease.
     pub(super) fn phrase(&self) -> String {
         match &self.place {
-            Place::Queued { .. } => "waiting to be received again".to_owned(),
-            Place::Held { holder, .. } => format!("held by {holder} (epoch {})", self.epoch),
-            Place::Settled => "settled".to_owned(),
-            Place::Dead { .. } => "a dead letter".to_owned(),
+            MessageStage::Queued { .. } => "waiting to be received again".to_owned(),
+            MessageStage::Held { holder, .. } => format!("held by {holder} (epoch {})", self.epoch),
+            MessageStage::Settled => "settled".to_owned(),
+            MessageStage::Dead { .. } => "a dead letter".to_owned(),
         }
     }
 
     pub(super) fn state(&self) -> State {
         match &self.place {
-            Place::Queued { due } => State::Queued { epoch: self.epoch, not_before: *due },
-            Place::Held { holder, .. } => {
+            MessageStage::Queued { due } => State::Queued { epoch: self.epoch, not_before: *due },
+            MessageStage::Held { holder, .. } => {
                 State::Acked { holder: holder.clone(), epoch: self.epoch }
             }
-            Place::Settled => State::Settled,
-            Place::Dead { .. } => State::Dead,
+            MessageStage::Settled => State::Settled,
+            MessageStage::Dead { .. } => State::Dead,
         }
     }
 }
 
 /// A version of a message in the stream.
 #[derive(Clone, Debug)]
-pub(super) struct Stored<C = Bytes> {
+pub(super) struct StoredVersion<C = Bytes> {
     /// Its sequence in the stream, with which the next version is compared.
     pub(super) seq: u64,
-    pub(super) record: Record,
+    pub(super) record: MessageRecord,
     pub(super) payload: C,
     /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
     pub(super) at: u64,
 }
 
-impl<C> Stored<C> {
+impl<C> StoredVersion<C> {
     /// A version with the time of its first storing filled in.
-    pub(super) fn new(seq: u64, mut record: Record, payload: C, stored_millis: u64) -> Self {
+    pub(super) fn new(seq: u64, mut record: MessageRecord, payload: C, stored_millis: u64) -> Self {
         if record.since == 0 {
             record.since = stored_millis;
         }
@@ -187,10 +187,10 @@ mod tests {
     fn record_round_trips_through_its_header() {
         let holder = Name::new("worker-1").unwrap();
         let places = [
-            Place::Queued { due: 7 },
-            Place::Held { holder: holder.clone(), lease_seconds: 300 },
-            Place::Settled,
-            Place::Dead {
+            MessageStage::Queued { due: 7 },
+            MessageStage::Held { holder: holder.clone(), lease_seconds: 300 },
+            MessageStage::Settled,
+            MessageStage::Dead {
                 reason: "malformed: „x“".to_owned(),
                 at: Timestamp::from_unix_millis(1),
                 holder: Some(holder),
@@ -198,18 +198,19 @@ mod tests {
             },
         ];
         for place in places {
-            let record = Record { epoch: 3, base: 1, ..Record::fresh(5).moved(place) };
+            let record =
+                MessageRecord { epoch: 3, base: 1, ..MessageRecord::fresh(5).moved(place) };
             let mut headers = HeaderMap::new();
             headers.insert(HEADER, record.to_header().as_str());
-            assert_eq!(Record::of(Some(&headers)), record);
+            assert_eq!(MessageRecord::of(Some(&headers)), record);
         }
     }
 
     #[test]
     fn message_without_a_header_is_queued() {
-        assert_eq!(Record::of(None), Record::bare());
+        assert_eq!(MessageRecord::of(None), MessageRecord::bare());
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, "not json");
-        assert_eq!(Record::of(Some(&headers)), Record::bare());
+        assert_eq!(MessageRecord::of(Some(&headers)), MessageRecord::bare());
     }
 }

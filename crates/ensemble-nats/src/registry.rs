@@ -6,7 +6,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{NatsTransport, Put, SETTINGS_AGE_MAX, lock};
+use super::{NatsTransport, PutOutcome, SETTINGS_AGE_MAX, lock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::spool::{Settings, nearest_names};
@@ -14,7 +14,7 @@ use ensemble_core::{Error, Result};
 
 /// Content of a mailbox's subject.
 #[derive(Debug, Serialize, Deserialize)]
-struct Registered {
+struct RegisteredMailbox {
     mailbox: Name,
     settings: Settings,
 }
@@ -31,19 +31,19 @@ impl NatsTransport {
         if let Some((field, detail)) = settings.fault() {
             return Err(Error::malformed(subject, field, detail));
         }
-        let registered = Registered { mailbox: name.clone(), settings: settings.clone() };
+        let registered = RegisteredMailbox { mailbox: name.clone(), settings: settings.clone() };
         let content = Bytes::from(serde_json::to_vec(&registered).unwrap_or_default());
         let wire = self.wire.clone();
         let before = self.call("add a mailbox", async move {
             match wire.compare_and_set(&subject, 0, HeaderMap::new(), content.clone()).await? {
-                Some(Put::Done(_)) => Ok(None),
-                Some(Put::Stale) => wire.last(&subject).await,
+                Some(PutOutcome::Done(_)) => Ok(None),
+                Some(PutOutcome::Stale) => wire.last(&subject).await,
                 // An earlier try may have been this client's; equal settings are as good.
                 None => Ok(wire.last(&subject).await?.filter(|m| m.payload != content)),
             }
         })?;
         if let Some(before) = before {
-            let existing = serde_json::from_slice::<Registered>(&before.payload)
+            let existing = serde_json::from_slice::<RegisteredMailbox>(&before.payload)
                 .map_or_else(|_| name.clone(), |registered| registered.mailbox);
             return Err(Error::MailboxExists { existing: existing.into() });
         }
@@ -80,7 +80,9 @@ impl NatsTransport {
         let listed = self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
         let mut names: Vec<Name> = listed
             .iter()
-            .filter_map(|content| serde_json::from_slice::<Registered>(&content.payload).ok())
+            .filter_map(|content| {
+                serde_json::from_slice::<RegisteredMailbox>(&content.payload).ok()
+            })
             .map(|registered| registered.mailbox)
             .collect();
         names.sort_unstable();
@@ -100,11 +102,11 @@ impl NatsTransport {
         let found =
             self.call("read the settings of a mailbox", async move { wire.last(&asked).await })?;
         let registered = found
-            .map(|found| serde_json::from_slice::<Registered>(&found.payload))
+            .map(|found| serde_json::from_slice::<RegisteredMailbox>(&found.payload))
             .transpose()
             .map_err(|error| Error::malformed(subject, "settings", error.to_string()))?
             .filter(|registered| registered.mailbox == *mailbox);
-        let Some(Registered { settings, .. }) = registered else {
+        let Some(RegisteredMailbox { settings, .. }) = registered else {
             let nearest = nearest_names(mailbox, self.mailboxes()?);
             return Err(Error::NoMailbox { name: mailbox.to_string(), nearest });
         };

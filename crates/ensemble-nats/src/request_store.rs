@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{join, join4};
 
 use super::NatsTransport;
-use super::versions::{Listed, Put};
+use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles;
@@ -21,14 +21,14 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::requests::{
-    Asked, CLOSED_KEPT, DEMAND_KEPT, Demand, Gate, GateFile, Home, RequestFile, RequestFiles,
-    RequestLock, RequestStore, StoredFile, WriteOutcome,
+    AskedRequest, CLOSED_KEPT, DEMAND_KEPT, Demand, GateFile, PlanGate, RequestFile, RequestFiles,
+    RequestLock, RequestStore, StoredFile, StoredRequest, WriteOutcome,
 };
 
 /// Age at which a plan gate without its request belongs to a client that has died in between.
 const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
-type Found = async_nats::jetstream::message::StreamMessage;
+type FoundPage = async_nats::jetstream::message::StreamMessage;
 
 impl RequestStore for NatsTransport {
     fn broker(&self) -> &dyn Broker {
@@ -86,7 +86,7 @@ impl RequestStore for NatsTransport {
 
     /// One listing: a read of each would be a round trip for each request that was made in a week.
     fn all_files(&self) -> Result<Vec<(Name, Result<Option<RequestFiles>>)>> {
-        let mut pages: BTreeMap<Name, [Option<Listed>; 4]> = BTreeMap::new();
+        let mut pages: BTreeMap<Name, [Option<ListedVersion>; 4]> = BTreeMap::new();
         for found in self.list_keys(self.subjects.all_pages())? {
             let page = RequestFile::ALL.into_iter().position(|page| {
                 found.subject.rsplit('.').next().is_some_and(|last| last == page.name())
@@ -114,8 +114,8 @@ impl RequestStore for NatsTransport {
     fn write_once(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome> {
         let put = self.write_key(self.subjects.page(id, page), 0, text.to_owned())?;
         Ok(match put {
-            Put::Done(_) => WriteOutcome::Done,
-            Put::Stale => WriteOutcome::Exists,
+            PutOutcome::Done(_) => WriteOutcome::Done,
+            PutOutcome::Stale => WriteOutcome::Exists,
         })
     }
 
@@ -140,7 +140,7 @@ impl RequestStore for NatsTransport {
         Ok(kept_as)
     }
 
-    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
         let subject = self.subjects.plan_gate(task, agent);
         let (wire, demand) = (self.bucket.wire(), self.subjects.plan_demand(task));
         // Read both at once: one round trip.
@@ -150,13 +150,13 @@ impl RequestStore for NatsTransport {
         })?;
         let Some(found) = found.filter(|found| !found.payload.is_empty()) else {
             let demand = demand_in(demand, task)?;
-            return Ok(demand.map(|demand| Gate::needed(&demand, agent)));
+            return Ok(demand.map(|demand| PlanGate::needed(&demand, agent)));
         };
         self.bucket.note_there();
         self.gate_in(&found.payload, found.sequence, Some((task, agent)))
     }
 
-    fn gates(&self) -> Result<Vec<Gate>> {
+    fn gates(&self) -> Result<Vec<PlanGate>> {
         let mut all = Vec::new();
         for found in self.list_keys(self.subjects.all_plan_gates())? {
             if !found.payload.is_empty() {
@@ -167,7 +167,7 @@ impl RequestStore for NatsTransport {
     }
 
     /// If the requests are followed, an agent without plan gates costs no read.
-    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
+    fn gate_of(&self, lease: &Lease) -> Result<Option<PlanGate>> {
         if !self.may_have_gates(&lease.holder) {
             return Ok(None);
         }
@@ -175,11 +175,11 @@ impl RequestStore for NatsTransport {
         self.closed_gate(&lease.id, &stored.payload, &lease.holder)
     }
 
-    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<PlanGate>> {
         self.gates_before(mailbox, holder)
     }
 
-    fn close_gate(&self, asked: &Asked, last: Option<&Gate>) -> Result<bool> {
+    fn close_gate(&self, asked: &AskedRequest, last: Option<&PlanGate>) -> Result<bool> {
         let Some(file) = GateFile::of(asked) else { return Ok(true) };
         let subject = self.subjects.plan_gate(&file.task_id, &file.agent);
         let expected = match last {
@@ -195,15 +195,15 @@ impl RequestStore for NatsTransport {
         };
         let is_demanded = self.demand(&file.task_id)?.is_some();
         let text = yaml::render(&file.with_demand(is_demanded).with_question(asked));
-        Ok(matches!(self.write_key(subject, expected, text)?, Put::Done(_)))
+        Ok(matches!(self.write_key(subject, expected, text)?, PutOutcome::Done(_)))
     }
 
     fn demand_plan(&self, demand: &Demand) -> Result<bool> {
         let subject = self.subjects.plan_demand(&demand.task_id);
-        Ok(matches!(self.write_key(subject, 0, yaml::render(demand))?, Put::Done(_)))
+        Ok(matches!(self.write_key(subject, 0, yaml::render(demand))?, PutOutcome::Done(_)))
     }
 
-    fn open_gate(&self, asked: &Asked) -> Result<()> {
+    fn open_gate(&self, asked: &AskedRequest) -> Result<()> {
         let Some(task) = &asked.task_id else { return Ok(()) };
         let gate = self.gate(task, &asked.from)?;
         let Some(gate) = gate.filter(|gate| gate.request_id == asked.request_id && !gate.demanded)
@@ -255,7 +255,7 @@ impl RequestStore for NatsTransport {
     }
 }
 
-fn demand_in(found: Option<Found>, task: &str) -> Result<Option<Demand>> {
+fn demand_in(found: Option<FoundPage>, task: &str) -> Result<Option<Demand>> {
     let found = found.filter(|found| !found.payload.is_empty());
     found.map(|found| Demand::parse(&found.payload, task)).transpose()
 }
@@ -269,7 +269,7 @@ impl NatsTransport {
         demand_in(found, task)
     }
 
-    pub(super) fn list_keys(&self, pattern: String) -> Result<Vec<Listed>> {
+    pub(super) fn list_keys(&self, pattern: String) -> Result<Vec<ListedVersion>> {
         let wire = self.bucket.wire();
         self.call("list the requests", async move { wire.list(&pattern).await })
     }
@@ -290,7 +290,7 @@ impl NatsTransport {
         content: &[u8],
         revision: u64,
         of: Option<(&str, &Name)>,
-    ) -> Result<Option<Gate>> {
+    ) -> Result<Option<PlanGate>> {
         let text = String::from_utf8_lossy(content);
         let file = yaml::parse::<GateFile>(&text, "a gate".as_ref()).ok();
         let (task, agent) = match (of, &file) {
@@ -298,7 +298,7 @@ impl NatsTransport {
             (None, Some(file)) => (file.task_id.clone(), file.agent.clone()),
             (None, None) => return Ok(None),
         };
-        let mut gate = Gate::of(file, &task, &agent);
+        let mut gate = PlanGate::of(file, &task, &agent);
         gate.revision = revision;
         if gate.state == ensemble_core::requests::GateState::Unreadable {
             return Ok(Some(gate));
@@ -307,9 +307,9 @@ impl NatsTransport {
         gate.judge(home).map(Some)
     }
 
-    fn home(&self, id: &Name) -> Result<Option<Home>> {
+    fn home(&self, id: &Name) -> Result<Option<StoredRequest>> {
         let Some(files) = self.files(id)? else { return Ok(None) };
-        Home::of(id, files, |page| self.place(id, page)).map(Some)
+        StoredRequest::of(id, files, |page| self.place(id, page)).map(Some)
     }
 
     /// Keeps a version of a page elsewhere, with the reason, and removes it.
@@ -341,12 +341,12 @@ fn together(
     Some(files)
 }
 
-fn written(found: Option<Found>) -> Option<StoredFile> {
+fn written(found: Option<FoundPage>) -> Option<StoredFile> {
     let found = found?;
     page(&found.payload, super::server_time::millis(found.time), found.sequence)
 }
 
-fn kept(found: Listed) -> Option<StoredFile> {
+fn kept(found: ListedVersion) -> Option<StoredFile> {
     page(&found.payload, found.at, found.seq)
 }
 
@@ -357,8 +357,8 @@ fn page(content: &[u8], at_millis: u64, seq: u64) -> Option<StoredFile> {
 }
 
 fn request_in(subject: &str) -> Option<Name> {
-    match super::subject::Subjects::key_of(subject)? {
-        super::subject::Key::Request(id) => Some(id),
+    match super::subject::TeamSubjects::key_of(subject)? {
+        super::subject::BucketKey::Request(id) => Some(id),
         _ => None,
     }
 }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::publish::TRIES_MAX;
 use super::receive::no_message;
-use super::record::{Place, Record};
+use super::record::{MessageRecord, MessageStage};
 use super::versions::NOTHING;
-use super::{NatsTransport, Put};
+use super::{NatsTransport, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::message::{Envelope, MessageId, Name};
 
@@ -20,7 +20,7 @@ impl NatsTransport {
     ) -> Result<()> {
         let absent = || no_message(id, format!("waiting in mailbox `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        if !matches!(last.record.place, Place::Queued { .. }) {
+        if !matches!(last.record.place, MessageStage::Queued { .. }) {
             return Err(absent());
         }
         let record = last.record.moved(self.dead_place(reason, None));
@@ -32,7 +32,7 @@ impl NatsTransport {
 
     /// As [`Broker::restore_delayed`](ensemble_core::broker::Broker::restore_delayed).
     pub(super) fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
-        self.restore(envelope, Place::Queued { due })
+        self.restore(envelope, MessageStage::Queued { due })
     }
 
     /// As [`Broker::restore_dead`](ensemble_core::broker::Broker::restore_dead).
@@ -45,20 +45,22 @@ impl NatsTransport {
         self.settings_of(mailbox)?;
         let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        let Place::Dead { at, holder, told, .. } = &last.record.place else { return Err(absent()) };
-        let Place::Dead { reason, .. } = self.dead_place(reason, None) else {
+        let MessageStage::Dead { at, holder, told, .. } = &last.record.place else {
             return Err(absent());
         };
-        let place = Place::Dead { reason, at: *at, holder: holder.clone(), told: *told };
+        let MessageStage::Dead { reason, .. } = self.dead_place(reason, None) else {
+            return Err(absent());
+        };
+        let place = MessageStage::Dead { reason, at: *at, holder: holder.clone(), told: *told };
         let record = last.record.moved(place);
         self.replace(mailbox, id, &last, record)?.map(drop).ok_or_else(absent)
     }
 
     /// Stores a message in this state, unless it was stored before. Other content under its id is an error.
-    fn restore(&self, envelope: &Envelope, place: Place) -> Result<()> {
+    fn restore(&self, envelope: &Envelope, place: MessageStage) -> Result<()> {
         self.settings_of(&envelope.to)?;
         let payload = Bytes::from(envelope.encode()?);
-        let record = Record::of_envelope(envelope).moved(place);
+        let record = MessageRecord::of_envelope(envelope).moved(place);
         if let Some(stored) = self.read_apart(&envelope.to, &envelope.id)? {
             return Self::stored_before(envelope, &stored).map(drop);
         }
@@ -67,7 +69,7 @@ impl NatsTransport {
             let (subject, fresh) =
                 (self.subjects.message(&envelope.to, &envelope.id), record.clone());
             let stored = async move { wire.put(subject, 0, fresh, content, NOTHING).await };
-            if let (Put::Done(_), _) = self.call("store a message", stored)? {
+            if let (PutOutcome::Done(_), _) = self.call("store a message", stored)? {
                 return Ok(());
             }
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {

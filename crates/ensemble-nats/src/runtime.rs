@@ -90,9 +90,9 @@ impl DriverLock {
 }
 
 /// A call that drives; it ends when dropped.
-struct Call<'a>(&'a DriverLock);
+struct DrivingCall<'a>(&'a DriverLock);
 
-impl<'a> Call<'a> {
+impl<'a> DrivingCall<'a> {
     fn begin(lock: &'a DriverLock) -> Self {
         let mut state = lock.state();
         state.callers += 1;
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for DrivingCall<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.callers -= 1;
@@ -115,9 +115,9 @@ impl Drop for Call<'_> {
 }
 
 /// A caller that waits for updates, until this is dropped.
-pub(super) struct Waiting<'a>(&'a DriverLock);
+pub(super) struct UpdateWaiter<'a>(&'a DriverLock);
 
-impl<'a> Waiting<'a> {
+impl<'a> UpdateWaiter<'a> {
     fn begin(lock: &'a DriverLock) -> Self {
         lock.state().waiters += 1;
         lock.changed.notify_all();
@@ -125,7 +125,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for UpdateWaiter<'_> {
     fn drop(&mut self) {
         self.0.state().waiters -= 1;
     }
@@ -167,7 +167,7 @@ impl Runtime {
         let Some(tokio) = self.tokio.as_ref() else { return };
         let bounded = async move { drop(tokio::time::timeout(limit, future).await) };
         if Handle::try_current().is_err() {
-            let _call = Call::begin(&self.lock);
+            let _call = DrivingCall::begin(&self.lock);
             return tokio.block_on(bounded);
         }
         // Inside another runtime this thread must not drive one.
@@ -188,8 +188,8 @@ impl Runtime {
     }
 
     /// A guard that a caller holds while it waits for a task of the runtime.
-    pub(super) fn waiting(&self) -> Waiting<'_> {
-        Waiting::begin(&self.lock)
+    pub(super) fn waiting(&self) -> UpdateWaiter<'_> {
+        UpdateWaiter::begin(&self.lock)
     }
 }
 

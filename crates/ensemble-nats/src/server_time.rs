@@ -8,10 +8,10 @@ use super::lock;
 
 /// The last measurement. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ServerTime(Arc<Mutex<Option<Measured>>>);
+pub(super) struct ServerTime(Arc<Mutex<Option<MeasuredTime>>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct MeasuredTime {
     /// The server's time, in milliseconds since the Unix epoch.
     millis: u64,
     at: Instant,
@@ -19,13 +19,13 @@ struct Measured {
 
 impl ServerTime {
     /// Notes a time that the server has told just now.
-    pub(super) fn note(&self, told: time::OffsetDateTime) {
-        *lock(&self.0) = Some(Measured { millis: millis(told), at: Instant::now() });
+    pub(super) fn set_time(&self, told: time::OffsetDateTime) {
+        *lock(&self.0) = Some(MeasuredTime { millis: millis(told), at: Instant::now() });
     }
 
     /// The server's time now, in milliseconds since the Unix epoch; `None` if it is not known.
     pub(super) fn millis(&self) -> Option<u64> {
-        let Measured { millis, at } = (*lock(&self.0))?;
+        let MeasuredTime { millis, at } = (*lock(&self.0))?;
         Some(millis.saturating_add(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use super::NatsTransport;
 use super::bucket::NamedFiles;
 use super::server_time::millis;
-use super::subject::Subjects;
-use super::versions::{Listed, Put};
+use super::subject::TeamSubjects;
+use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::document::{SharedFile, SharedFiles};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
@@ -85,8 +85,8 @@ impl SharedFiles for NatsTransport {
             pages.control.forget();
         }
         Ok(match put {
-            Put::Done(revision) => Some(revision),
-            Put::Stale => None,
+            PutOutcome::Done(revision) => Some(revision),
+            PutOutcome::Stale => None,
         })
     }
 
@@ -116,8 +116,8 @@ impl NatsTransport {
 
     fn list_shared(&self, directory: &str) -> Result<NamedFiles> {
         let listed = self.list_keys(self.subjects.all_shared(directory))?;
-        let file = |found: Listed| {
-            let name = Subjects::shared_name(&found.subject)?;
+        let file = |found: ListedVersion| {
+            let name = TeamSubjects::shared_name(&found.subject)?;
             let content = found.payload.to_vec();
             let (revision, at) = (found.seq, Some(timestamp(found.at)));
             let file = SharedFile { content, note: String::new(), revision, at };

@@ -12,7 +12,7 @@ use async_nats::jetstream::stream::{Config, StorageType};
 use bytes::Bytes;
 
 use super::NatsTransport;
-use super::consumer::Consumer;
+use super::consumer::PullConsumer;
 use super::stream_state::StreamState;
 use super::wire::Wire;
 use ensemble_core::message::{Digest, Name};
@@ -73,12 +73,12 @@ impl NatsTransport {
                 |error: async_nats::Error| log.unheard("read the event logs", &pattern, error);
             let policy = DeliverPolicy::ByStartSequence { start_sequence: number + 1 };
             let mut consumer =
-                Consumer::open(&log, &pattern, policy, false).await.map_err(failed)?;
+                PullConsumer::open(&log, &pattern, policy, false).await.map_err(failed)?;
             let mut lines = Vec::new();
             while consumer.pending() > 0 && lines.len() < limit {
                 consumer.ask(1).await.map_err(failed)?;
                 while let Some(told) = consumer.hear().await.map_err(failed)? {
-                    let host = super::subject::Subjects::log_host(&told.message.subject);
+                    let host = super::subject::TeamSubjects::log_host(&told.message.subject);
                     let text = String::from_utf8(told.message.payload.to_vec()).ok();
                     if let (Some(host), Some(text)) = (host, text) {
                         lines.push(ShippedLine { number: told.seq, host, text });

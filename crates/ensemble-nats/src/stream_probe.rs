@@ -37,7 +37,7 @@ const NO_STREAM: &str = "no.stream";
 
 /// Result of a probe.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(super) enum ProbeOutcome {
     /// The stream can be read.
     Open,
     /// There is no such stream.
@@ -50,14 +50,14 @@ pub(super) enum Reached {
 
 /// A stream's answer to a publish.
 #[derive(Deserialize)]
-struct Answer {
+struct ProbeAnswer {
     #[serde(default)]
     stream: String,
-    error: Option<Fault>,
+    error: Option<ProbeFault>,
 }
 
 #[derive(Deserialize)]
-struct Fault {
+struct ProbeFault {
     err_code: u64,
     #[serde(default)]
     description: String,
@@ -65,22 +65,22 @@ struct Fault {
 
 impl Wire {
     /// Whether the stream can be read; sends a request only if this is unknown.
-    pub(super) async fn reach(&self) -> Reached {
+    pub(super) async fn reach(&self) -> ProbeOutcome {
         let connection = self.stream_state.connection();
         if self.stream_state.open_at.load(Ordering::Relaxed) == connection {
-            return Reached::Open;
+            return ProbeOutcome::Open;
         }
         let was_absent = self.stream_state.was_absent.load(Ordering::Relaxed);
-        let is_absent = was_absent && self.look().await == Reached::Absent;
-        let reached = if is_absent { Reached::Absent } else { self.probe().await };
-        self.stream_state.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
-        if reached == Reached::Open {
+        let is_absent = was_absent && self.probe_stream().await == ProbeOutcome::Absent;
+        let reached = if is_absent { ProbeOutcome::Absent } else { self.probe().await };
+        self.stream_state.was_absent.store(reached == ProbeOutcome::Absent, Ordering::Relaxed);
+        if reached == ProbeOutcome::Open {
             self.stream_state.open_at.store(connection, Ordering::Relaxed);
         }
         reached
     }
 
-    async fn probe(&self) -> Reached {
+    async fn probe(&self) -> ProbeOutcome {
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_EXPECTED_STREAM, NO_STREAM);
         let subject = self.stream_state.subject.clone();
@@ -88,45 +88,49 @@ impl Wire {
         let named = format!("{}\"", self.stream_state.subject);
         let answer = match self.denials.or(&named, timeout(ANSWER_PATIENCE, asked)).await {
             Ok(answer) => answer,
-            Err(denied) => return Reached::Denied(denied),
+            Err(denied) => return ProbeOutcome::Denied(denied),
         };
         match answer {
-            Ok(Ok(message)) => match serde_json::from_slice::<Answer>(&message.payload) {
+            Ok(Ok(message)) => match serde_json::from_slice::<ProbeAnswer>(&message.payload) {
                 // Another stream has its subjects.
-                Ok(answer) if answer.stream != self.stream_state.stream() => self.look().await,
-                Ok(Answer { error: Some(fault), .. })
+                Ok(answer) if answer.stream != self.stream_state.stream() => {
+                    self.probe_stream().await
+                }
+                Ok(ProbeAnswer { error: Some(fault), .. })
                     if fault.err_code != ErrorCode::STREAM_NOT_MATCH.0 =>
                 {
-                    Reached::NotYet(fault.description)
+                    ProbeOutcome::NotYet(fault.description)
                 }
-                Ok(_) => Reached::Open,
-                Err(error) => Reached::NotYet(error.to_string()),
+                Ok(_) => ProbeOutcome::Open,
+                Err(error) => ProbeOutcome::NotYet(error.to_string()),
             },
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => self.look().await,
-            Ok(Err(error)) => Reached::NotYet(error.to_string()),
-            Err(_) if self.look().await == Reached::Absent => Reached::Absent,
-            Err(_) => Reached::NotYet("no answer".to_owned()),
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
+                self.probe_stream().await
+            }
+            Ok(Err(error)) => ProbeOutcome::NotYet(error.to_string()),
+            Err(_) if self.probe_stream().await == ProbeOutcome::Absent => ProbeOutcome::Absent,
+            Err(_) => ProbeOutcome::NotYet("no answer".to_owned()),
         }
     }
 
     /// Looks up whether a stream without a responder exists.
-    async fn look(&self) -> Reached {
+    async fn probe_stream(&self) -> ProbeOutcome {
         let asked = timeout(ANSWER_PATIENCE, self.context.get_stream(self.stream_state.stream()));
         let answer = match self.denials.or(STREAM_INFO, asked).await {
             Ok(answer) => answer,
-            Err(denied) => return Reached::Denied(denied),
+            Err(denied) => return ProbeOutcome::Denied(denied),
         };
         match answer {
-            Ok(Ok(_)) => Reached::NotYet("the stream is not ready".to_owned()),
+            Ok(Ok(_)) => ProbeOutcome::NotYet("the stream is not ready".to_owned()),
             Ok(Err(error)) => match error.kind() {
                 GetStreamErrorKind::JetStream(fault)
                     if fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
                 {
-                    Reached::Absent
+                    ProbeOutcome::Absent
                 }
-                _ => Reached::NotYet(error.to_string()),
+                _ => ProbeOutcome::NotYet(error.to_string()),
             },
-            Err(_) => Reached::NotYet("no answer".to_owned()),
+            Err(_) => ProbeOutcome::NotYet("no answer".to_owned()),
         }
     }
 
@@ -138,8 +142,8 @@ impl Wire {
         let mut is_created = false;
         loop {
             let detail = match self.reach().await {
-                Reached::Open => return Ok(is_created),
-                Reached::Absent => {
+                ProbeOutcome::Open => return Ok(is_created),
+                ProbeOutcome::Absent => {
                     let Some(config) = config else {
                         let stream = self.stream_state.stream();
                         let detail =
@@ -157,8 +161,8 @@ impl Wire {
                         Err(denied) => return Err(self.refused(OPEN, denied)),
                     }
                 }
-                Reached::Denied(denied) => return Err(self.refused(OPEN, denied)),
-                Reached::NotYet(detail) => detail,
+                ProbeOutcome::Denied(denied) => return Err(self.refused(OPEN, denied)),
+                ProbeOutcome::NotYet(detail) => detail,
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
                 let detail = format!("{detail}: is JetStream on (`nats-server -js`)?");

@@ -31,7 +31,7 @@ use ensemble_core::requests::{RequestFile, stem};
 
 /// The subjects of one team.
 #[derive(Clone, Debug)]
-pub(super) struct Subjects {
+pub(super) struct TeamSubjects {
     team: String,
 }
 
@@ -43,7 +43,7 @@ fn name_of(token: &str) -> String {
     token.replace('=', ".")
 }
 
-impl Subjects {
+impl TeamSubjects {
     pub(super) fn new(team: &Name) -> Self {
         Self { team: token(team.as_str()) }
     }
@@ -314,26 +314,26 @@ impl Subjects {
     }
 
     /// Parses a subject of the bucket.
-    pub(super) fn key_of(subject: &str) -> Option<Key> {
+    pub(super) fn key_of(subject: &str) -> Option<BucketKey> {
         let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);
         let (kind, name) = (tokens.next()?, tokens.next()?);
         let Some(third) = tokens.next() else {
             return match kind {
-                "board" if name == LOCK => Some(Key::Claim),
-                "leases" | "merge" => Some(Key::Claim),
-                "board" => Some(Key::Board),
-                "control" => Some(Key::Control),
+                "board" if name == LOCK => Some(BucketKey::Claim),
+                "leases" | "merge" => Some(BucketKey::Claim),
+                "board" => Some(BucketKey::Board),
+                "control" => Some(BucketKey::Control),
                 _ => None,
             };
         };
         match (kind, name, third, tokens.next()) {
-            ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
-            ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
-            ("demands", _, _, None) => Some(Key::Demand),
-            ("ladders", _, _, None) | ("members", _, _, None) => Some(Key::Claim),
-            ("hosts", _, _, None) => Some(Key::Host),
-            ("calls", host, _, None) => Name::new(name_of(host)).ok().map(Key::Call),
-            ("answers", _, _, None) => Some(Key::Answer),
+            ("requests", id, _, None) => Name::new(name_of(id)).ok().map(BucketKey::Request),
+            ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(BucketKey::Gate),
+            ("demands", _, _, None) => Some(BucketKey::Demand),
+            ("ladders", _, _, None) | ("members", _, _, None) => Some(BucketKey::Claim),
+            ("hosts", _, _, None) => Some(BucketKey::Host),
+            ("calls", host, _, None) => Name::new(name_of(host)).ok().map(BucketKey::Call),
+            ("answers", _, _, None) => Some(BucketKey::Answer),
             _ => None,
         }
     }
@@ -344,7 +344,7 @@ const LOCK: &str = "lock";
 
 /// Meaning of a subject of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum BucketKey {
     /// A request.
     Request(Name),
     /// The plan gates of an agent.
@@ -371,31 +371,37 @@ mod tests {
 
     #[test]
     fn names_with_dots_stay_one_token() {
-        let subjects = Subjects::new(&Name::new("a.team").unwrap());
+        let subjects = TeamSubjects::new(&Name::new("a.team").unwrap());
         let mailbox = Name::new("worker.1").unwrap();
         let id = MessageId::new("task.7.1").unwrap();
         let subject = subjects.message(&mailbox, &id);
         assert_eq!(subject, "ens.a=team.q.worker=1.task=7=1");
-        assert_eq!(Subjects::id_in(&subject), Some(id));
-        assert_eq!(Subjects::mailbox_in(&subject), Some(mailbox.clone()));
+        assert_eq!(TeamSubjects::id_in(&subject), Some(id));
+        assert_eq!(TeamSubjects::mailbox_in(&subject), Some(mailbox.clone()));
         let page = subjects.page(&mailbox, RequestFile::Decision);
         assert_eq!(page, "$KV.ENSEMBLE_REQUESTS_a=team.requests.worker=1.decision");
-        assert_eq!(Subjects::key_of(&page), Some(Key::Request(mailbox.clone())));
+        assert_eq!(TeamSubjects::key_of(&page), Some(BucketKey::Request(mailbox.clone())));
         let gate = subjects.plan_gate("über uns", &mailbox);
-        assert_eq!(Subjects::key_of(&gate), Some(Key::Gate(mailbox.clone())));
-        assert_eq!(Subjects::key_of(&subjects.ladders(&mailbox)), Some(Key::Claim));
-        assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, RequestFile::Told, 1)), None);
+        assert_eq!(TeamSubjects::key_of(&gate), Some(BucketKey::Gate(mailbox.clone())));
+        assert_eq!(TeamSubjects::key_of(&subjects.ladders(&mailbox)), Some(BucketKey::Claim));
+        assert_eq!(TeamSubjects::key_of(&subjects.rejected(&mailbox, RequestFile::Told, 1)), None);
         let call = subjects.call_of(&mailbox, &Name::new("c.1").unwrap());
-        assert_eq!(Subjects::key_of(&call), Some(Key::Call(mailbox.clone())));
-        assert_eq!(Subjects::parts_of_key(&call).unwrap().1, Name::new("c.1").unwrap());
+        assert_eq!(TeamSubjects::key_of(&call), Some(BucketKey::Call(mailbox.clone())));
+        assert_eq!(TeamSubjects::parts_of_key(&call).unwrap().1, Name::new("c.1").unwrap());
         let beat = subjects.shared("leases/worker.1@3.beat");
         assert_eq!(beat, "$KV.ENSEMBLE_REQUESTS_a=team.leases.worker=1/3=beat");
-        assert_eq!(Subjects::shared_name(&beat).unwrap(), "worker.1@3.beat");
-        assert_eq!(Subjects::key_of(&beat), Some(Key::Claim));
-        assert_eq!(Subjects::key_of(&subjects.shared("board/lock")), Some(Key::Claim));
-        assert_eq!(Subjects::key_of(&subjects.shared("merge/lock")), Some(Key::Claim));
-        assert_eq!(Subjects::key_of(&subjects.shared("board/state.yaml")), Some(Key::Board));
-        assert_eq!(Subjects::key_of(&subjects.shared("control/PAUSE")), Some(Key::Control));
+        assert_eq!(TeamSubjects::shared_name(&beat).unwrap(), "worker.1@3.beat");
+        assert_eq!(TeamSubjects::key_of(&beat), Some(BucketKey::Claim));
+        assert_eq!(TeamSubjects::key_of(&subjects.shared("board/lock")), Some(BucketKey::Claim));
+        assert_eq!(TeamSubjects::key_of(&subjects.shared("merge/lock")), Some(BucketKey::Claim));
+        assert_eq!(
+            TeamSubjects::key_of(&subjects.shared("board/state.yaml")),
+            Some(BucketKey::Board)
+        );
+        assert_eq!(
+            TeamSubjects::key_of(&subjects.shared("control/PAUSE")),
+            Some(BucketKey::Control)
+        );
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));
     }

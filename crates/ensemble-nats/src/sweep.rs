@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::record::Place;
-use super::watch::Watch;
+use super::record::MessageStage;
+use super::watch::MailboxWatch;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name};
@@ -52,11 +52,11 @@ impl NatsTransport {
     }
 }
 
-fn settled_before(watch: &Watch, oldest_kept: u64) -> Vec<(MessageId, u64)> {
+fn settled_before(watch: &MailboxWatch, oldest_kept: u64) -> Vec<(MessageId, u64)> {
     watch
         .index()
         .entries()
-        .filter(|(_, entry)| entry.record.place == Place::Settled && entry.at < oldest_kept)
+        .filter(|(_, entry)| entry.record.place == MessageStage::Settled && entry.at < oldest_kept)
         .map(|(id, entry)| (id.clone(), entry.seq))
         .take(REMOVALS_MAX)
         .collect()

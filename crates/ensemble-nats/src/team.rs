@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::denials::is_denial;
-use super::subject::Subjects;
-use super::watch::{self, Following, Hearer, News, SILENCE, Watch};
+use super::subject::TeamSubjects;
+use super::watch::{self, FollowInputs, MailboxWatch, SILENCE, TeamNews, VersionListener};
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -21,7 +21,7 @@ use ensemble_core::message::Name;
 const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The indexes of all followed mailboxes.
-pub(super) type Watches = Arc<Mutex<HashMap<Name, Arc<Watch>>>>;
+pub(super) type MailboxWatches = Arc<Mutex<HashMap<Name, Arc<MailboxWatch>>>>;
 
 /// What is known of the mailboxes of a team that cannot be followed whole.
 #[derive(Default)]
@@ -33,9 +33,9 @@ pub(super) struct OpenMailboxes {
 }
 
 /// The follower of all mailboxes.
-pub(super) struct Team {
-    watches: Watches,
-    news: Arc<News>,
+pub(super) struct TeamFollower {
+    watches: MailboxWatches,
+    news: Arc<TeamNews>,
     anew: Arc<Notify>,
     /// The last sequence in the stream that was received.
     seen_seq: Mutex<u64>,
@@ -45,17 +45,17 @@ pub(super) struct Team {
     current_at: Mutex<Option<Instant>>,
 }
 
-impl Team {
+impl TeamFollower {
     /// The index of a mailbox, which is kept up to date from now on.
-    pub(super) fn watch(&self, mailbox: &Name) -> Arc<Watch> {
-        let fresh = || Arc::new(Watch::new(Arc::clone(&self.news), Arc::clone(&self.anew)));
+    pub(super) fn watch(&self, mailbox: &Name) -> Arc<MailboxWatch> {
+        let fresh = || Arc::new(MailboxWatch::new(Arc::clone(&self.news), Arc::clone(&self.anew)));
         Arc::clone(lock(&self.watches).entry(mailbox.clone()).or_insert_with(fresh))
     }
 }
 
-impl Hearer for Team {
+impl VersionListener for TeamFollower {
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
-        let mailbox = Subjects::mailbox_in(&message.subject);
+        let mailbox = TeamSubjects::mailbox_in(&message.subject);
         let is_news = mailbox.is_some_and(|mailbox| {
             let is_news = self.watch(&mailbox).hear(message, seq, at_millis);
             lock(&self.changed).insert(mailbox);
@@ -70,7 +70,7 @@ impl Hearer for Team {
         Arc::clone(&self.anew)
     }
 
-    fn news(&self) -> Arc<News> {
+    fn news(&self) -> Arc<TeamNews> {
         Arc::clone(&self.news)
     }
 }
@@ -104,13 +104,13 @@ impl NatsTransport {
         if team.is_some() {
             return Ok(());
         }
-        let following = Following {
+        let following = FollowInputs {
             wire: self.wire.clone(),
             pattern: self.subjects.all_messages(),
             connections: self.connections.clone(),
             is_headers_only: true,
         };
-        let made = Arc::new(Team {
+        let made = Arc::new(TeamFollower {
             watches: Arc::clone(&self.watches),
             news: Arc::clone(&self.news),
             anew: Arc::default(),
@@ -193,7 +193,7 @@ impl NatsTransport {
     }
 
     /// The index of a mailbox, at most a moment old.
-    pub(super) fn recent(&self, mailbox: &Name) -> Result<Arc<Watch>> {
+    pub(super) fn recent(&self, mailbox: &Name) -> Result<Arc<MailboxWatch>> {
         let known = lock(&self.watches).get(mailbox).cloned();
         match known {
             Some(watch) if self.catch_up_team()? => Ok(watch),

@@ -21,18 +21,18 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{Answered, Question};
+use super::answer::{PublishAnswer, PublishRequest};
 use super::api::{PURGE, READ};
-use super::consumer::{Consumer, Told};
-use super::record::{HEADER, Record, Stored};
+use super::consumer::{DeliveredVersion, PullConsumer};
+use super::record::{HEADER, MessageRecord, StoredVersion};
 use super::server_time::millis;
-use super::stream_probe::Reached;
+use super::stream_probe::ProbeOutcome;
 use super::wire::{ANSWER_PATIENCE, RETRY_INTERVAL, Wire};
 use ensemble_core::Result;
 
 /// The current version of a subject.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedVersion {
     pub(super) subject: String,
     pub(super) seq: u64,
     pub(super) payload: Bytes,
@@ -41,7 +41,7 @@ pub(super) struct Listed {
 }
 
 /// Result of a request for a message.
-enum Asked {
+enum MessageLookup {
     Told(Option<Box<StreamMessage>>),
     /// The request failed; a retry may help.
     Failed(String),
@@ -49,7 +49,7 @@ enum Asked {
 
 /// Result of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum PutOutcome {
     Done(u64),
     Stale,
 }
@@ -64,10 +64,10 @@ impl Wire {
         &self,
         subject: String,
         expected: u64,
-        mut record: Record,
+        mut record: MessageRecord,
         payload: Bytes,
         meanwhile: Option<impl FnOnce() + Send>,
-    ) -> Result<(Put, Record)> {
+    ) -> Result<(PutOutcome, MessageRecord)> {
         record.op = self.ops.next();
         let header = record.to_header();
         let headers = || self.replacing(one_header(&header), expected);
@@ -75,7 +75,10 @@ impl Wire {
         let Some(put) = put else {
             // A try whose answer was lost may have succeeded.
             let ours = self.read(&subject).await?.filter(|stored| stored.record.op == record.op);
-            return Ok((ours.map_or(Put::Stale, |stored| Put::Done(stored.seq)), record));
+            return Ok((
+                ours.map_or(PutOutcome::Stale, |stored| PutOutcome::Done(stored.seq)),
+                record,
+            ));
         };
         Ok((put, record))
     }
@@ -87,7 +90,7 @@ impl Wire {
         expected: u64,
         headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<Option<Put>> {
+    ) -> Result<Option<PutOutcome>> {
         self.send(subject, expected, || headers.clone(), payload, NOTHING).await
     }
 
@@ -98,7 +101,7 @@ impl Wire {
         headers: impl Fn() -> HeaderMap,
         payload: Bytes,
         mut meanwhile: Option<impl FnOnce() + Send>,
-    ) -> Result<Option<Put>> {
+    ) -> Result<Option<PutOutcome>> {
         let deadline = self.patience.deadline();
         let mut is_in_doubt = false;
         // A denial names the whole subject.
@@ -106,26 +109,28 @@ impl Wire {
         loop {
             let mut headers = headers();
             headers.insert(EXPECTED, expected.to_string());
-            let question = Question { subject, headers, payload: payload.clone() };
+            let question = PublishRequest { subject, headers, payload: payload.clone() };
             let left = deadline.saturating_duration_since(Instant::now());
             let asked = question.ask(&self.client, &mut meanwhile);
             let asked = self.denials.or(&named, timeout(left.min(ANSWER_PATIENCE), asked));
             let detail = match asked.await {
-                Ok(Ok(Answered::Stored(seq))) => return Ok(Some(Put::Done(seq))),
-                Ok(Ok(Answered::Stale)) => return Ok((!is_in_doubt).then_some(Put::Stale)),
+                Ok(Ok(PublishAnswer::Stored(seq))) => return Ok(Some(PutOutcome::Done(seq))),
+                Ok(Ok(PublishAnswer::Stale)) => {
+                    return Ok((!is_in_doubt).then_some(PutOutcome::Stale));
+                }
                 // A change of state may use the reserve; a new message may not.
-                Ok(Ok(Answered::Crowded(_)))
+                Ok(Ok(PublishAnswer::Crowded(_)))
                     if expected > 0 && !self.may_be_absent && self.spend_reserve().await? =>
                 {
                     continue;
                 }
-                Ok(Ok(Answered::Crowded(detail))) => {
+                Ok(Ok(PublishAnswer::Crowded(detail))) => {
                     return Err(self.without_room("store a message", &detail));
                 }
-                Ok(Ok(Answered::Refused(detail))) if !is_passing(&detail) => {
+                Ok(Ok(PublishAnswer::Refused(detail))) if !is_passing(&detail) => {
                     return Err(self.refused("store a message", detail));
                 }
-                Ok(Ok(Answered::Refused(detail) | Answered::Failed(detail))) => detail,
+                Ok(Ok(PublishAnswer::Refused(detail) | PublishAnswer::Failed(detail))) => detail,
                 Ok(Err(_)) => "no answer".to_owned(),
                 Err(denied) => return Err(self.refused("store a message", denied)),
             };
@@ -138,11 +143,11 @@ impl Wire {
     }
 
     /// The last version in a subject, or in all subjects of a pattern, from the leader.
-    pub(super) async fn read(&self, subject: &str) -> Result<Option<Stored>> {
+    pub(super) async fn read(&self, subject: &str) -> Result<Option<StoredVersion>> {
         let found = self.last(subject).await?;
         Ok(found.map(|message| {
-            let record = Record::of(Some(&message.headers));
-            Stored::new(message.sequence, record, message.payload, millis(message.time))
+            let record = MessageRecord::of(Some(&message.headers));
+            StoredVersion::new(message.sequence, record, message.payload, millis(message.time))
         }))
     }
 
@@ -150,19 +155,19 @@ impl Wire {
         let deadline = self.patience.deadline();
         loop {
             let detail = match self.reach().await {
-                Reached::Open => match self.ask_for(subject, deadline).await? {
-                    Asked::Told(message) => return Ok(message.map(|message| *message)),
-                    Asked::Failed(detail) => {
+                ProbeOutcome::Open => match self.ask_for(subject, deadline).await? {
+                    MessageLookup::Told(message) => return Ok(message.map(|message| *message)),
+                    MessageLookup::Failed(detail) => {
                         self.stream_state.shut();
                         detail
                     }
                 },
-                Reached::Absent if self.may_be_absent => return Ok(None),
-                Reached::Absent => {
+                ProbeOutcome::Absent if self.may_be_absent => return Ok(None),
+                ProbeOutcome::Absent => {
                     return Err(self.refused("read a message", "the team's stream does not exist"));
                 }
-                Reached::Denied(denied) => return Err(self.refused("read a message", denied)),
-                Reached::NotYet(detail) => detail,
+                ProbeOutcome::Denied(denied) => return Err(self.refused("read a message", denied)),
+                ProbeOutcome::NotYet(detail) => detail,
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
                 return Err(self.unreachable("read a message", detail));
@@ -172,7 +177,7 @@ impl Wire {
     }
 
     /// Asks a stream that can be read.
-    async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
+    async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<MessageLookup> {
         if self.is_narrow.load(Ordering::Relaxed) {
             return self.hear_last(subject).await;
         }
@@ -185,27 +190,28 @@ impl Wire {
             return self.hear_last(subject).await;
         };
         Ok(match answer {
-            Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
+            Ok(Ok(message)) => MessageLookup::Told(Some(Box::new(message))),
             Ok(Err(error)) => match error.kind() {
-                LastRawMessageErrorKind::NoMessageFound => Asked::Told(None),
+                LastRawMessageErrorKind::NoMessageFound => MessageLookup::Told(None),
                 LastRawMessageErrorKind::JetStream(fault)
                     if self.may_be_absent && fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
                 {
-                    Asked::Told(None)
+                    MessageLookup::Told(None)
                 }
                 LastRawMessageErrorKind::JetStream(fault) if !is_passing(&fault.to_string()) => {
                     return Err(self.refused("read a message", fault));
                 }
-                _ => Asked::Failed(error.to_string()),
+                _ => MessageLookup::Failed(error.to_string()),
             },
-            Err(_) => Asked::Failed("no answer".to_owned()),
+            Err(_) => MessageLookup::Failed("no answer".to_owned()),
         })
     }
 
     /// As [`Wire::ask_for`], by a consumer that delivers the last version. A permission can limit it to its pattern.
-    async fn hear_last(&self, pattern: &str) -> Result<Asked> {
+    async fn hear_last(&self, pattern: &str) -> Result<MessageLookup> {
         let hearing = async {
-            let mut consumer = Consumer::open(self, pattern, DeliverPolicy::Last, false).await?;
+            let mut consumer =
+                PullConsumer::open(self, pattern, DeliverPolicy::Last, false).await?;
             if consumer.pending() == 0 {
                 return Ok::<_, async_nats::Error>(None);
             }
@@ -213,12 +219,14 @@ impl Wire {
             timeout(ANSWER_PATIENCE, consumer.hear()).await?
         };
         let detail = match hearing.await {
-            Ok(told) => return Ok(Asked::Told(told.map(|told| Box::new(told.into_last())))),
+            Ok(told) => {
+                return Ok(MessageLookup::Told(told.map(|told| Box::new(told.into_last()))));
+            }
             Err(error) => error.to_string(),
         };
         match self.denial_of_consumers(pattern) {
             Some(denied) => Err(self.refused("read a message", denied)),
-            None => Ok(Asked::Failed(detail)),
+            None => Ok(MessageLookup::Failed(detail)),
         }
     }
 
@@ -230,7 +238,7 @@ impl Wire {
         expected: u64,
         payload: Bytes,
         mut headers: HeaderMap,
-    ) -> Result<Put> {
+    ) -> Result<PutOutcome> {
         // `op` distinguishes two writers of equal content: only one of them was first.
         let op = self.ops.next();
         headers.insert(STATE.clone(), op.as_str());
@@ -239,7 +247,7 @@ impl Wire {
         }
         let standing = self.last(subject).await?;
         let ours = standing.filter(|m| m.headers.get(HEADER).is_some_and(|h| h.as_str() == op));
-        Ok(ours.map_or(Put::Stale, |ours| Put::Done(ours.sequence)))
+        Ok(ours.map_or(PutOutcome::Stale, |ours| PutOutcome::Done(ours.sequence)))
     }
 
     /// Removes the versions of a subject up to this one.
@@ -261,7 +269,7 @@ impl Wire {
     }
 
     /// The last version of every subject of a pattern.
-    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
+    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<ListedVersion>> {
         let deadline = self.patience.deadline();
         self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await
     }
@@ -273,11 +281,12 @@ impl Wire {
         pattern: &str,
         which: DeliverPolicy,
         headers_only: bool,
-    ) -> Result<Vec<Listed>> {
+    ) -> Result<Vec<ListedVersion>> {
         loop {
             let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
             let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match timeout(left, self.told(pattern, which, headers_only)).await {
+            let detail = match timeout(left, self.list_versions(pattern, which, headers_only)).await
+            {
                 // The answering server may be behind the leader.
                 Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
                     return Ok(all);
@@ -297,21 +306,21 @@ impl Wire {
     }
 
     /// Everything that one consumer delivers of a pattern until nothing is pending.
-    async fn told(
+    async fn list_versions(
         &self,
         pattern: &str,
         which: DeliverPolicy,
         headers_only: bool,
-    ) -> std::result::Result<Vec<Listed>, async_nats::Error> {
-        let mut consumer = Consumer::open(self, pattern, which, headers_only).await?;
+    ) -> std::result::Result<Vec<ListedVersion>, async_nats::Error> {
+        let mut consumer = PullConsumer::open(self, pattern, which, headers_only).await?;
         let mut all = Vec::new();
         while consumer.pending() > 0 {
             consumer.ask(1).await?;
             while consumer.pending() > 0 {
                 let told = timeout(ANSWER_PATIENCE, consumer.hear()).await??;
-                let Some(Told { message, seq, at }) = told else { break };
+                let Some(DeliveredVersion { message, seq, at }) = told else { break };
                 let subject = message.subject.to_string();
-                all.push(Listed { subject, seq, payload: message.payload, at });
+                all.push(ListedVersion { subject, seq, payload: message.payload, at });
             }
         }
         Ok(all)

@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
 use super::change_notifier::ChangeNotifier;
-use super::consumer::{Consumer, Told};
-use super::index::Index;
+use super::consumer::{DeliveredVersion, PullConsumer};
+use super::index::MailboxIndex;
 use super::lock;
-use super::record::{Record, Stored};
-use super::stream_probe::Reached;
-use super::subject::Subjects;
+use super::record::{MessageRecord, StoredVersion};
+use super::stream_probe::ProbeOutcome;
+use super::subject::TeamSubjects;
 use super::wire::Wire;
 
 /// Wait between two tries to follow a mailbox.
@@ -46,7 +46,7 @@ const SIZE: &str = "Nats-Msg-Size";
 
 /// Counts the changes in all followed mailboxes.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct TeamNews {
     count: Mutex<u64>,
     changed: ChangeNotifier,
     /// Number of callers that wait for updates.
@@ -54,19 +54,19 @@ pub(super) struct News {
 }
 
 /// A caller that waits for updates, until this is dropped.
-pub(super) struct Haste<'a>(&'a News);
+pub(super) struct HasteGuard<'a>(&'a TeamNews);
 
-impl Drop for Haste<'_> {
+impl Drop for HasteGuard<'_> {
     fn drop(&mut self) {
         self.0.haste.send_modify(|hasty| *hasty -= 1);
     }
 }
 
-impl News {
+impl TeamNews {
     /// A guard that a caller holds while it waits for updates, so that there is no pause.
-    pub(super) fn haste(&self) -> Haste<'_> {
+    pub(super) fn haste(&self) -> HasteGuard<'_> {
         self.haste.send_modify(|hasty| *hasty += 1);
-        Haste(self)
+        HasteGuard(self)
     }
 
     pub(super) fn ring(&self) {
@@ -83,22 +83,22 @@ impl News {
 
 /// The index of a mailbox, shared with the task that follows it.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    index: Mutex<Index>,
+pub(super) struct MailboxWatch {
+    index: Mutex<MailboxIndex>,
     changed: ChangeNotifier,
-    news: Arc<News>,
+    news: Arc<TeamNews>,
     anew: Arc<Notify>,
     /// When a race for one of its messages was last lost.
     rival_at: Mutex<Option<Instant>>,
 }
 
-impl Watch {
+impl MailboxWatch {
     /// Notifying `anew` restarts the follower from the beginning.
-    pub(super) fn new(news: Arc<News>, anew: Arc<Notify>) -> Self {
+    pub(super) fn new(news: Arc<TeamNews>, anew: Arc<Notify>) -> Self {
         Self { news, anew, ..Self::default() }
     }
 
-    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+    pub(super) fn index(&self) -> MutexGuard<'_, MailboxIndex> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl Watch {
     pub(super) fn wait_until(
         &self,
         patience: Duration,
-        condition: impl Fn(&Index) -> bool,
+        condition: impl Fn(&MailboxIndex) -> bool,
     ) -> bool {
         self.changed.wait_until(self.index(), patience, condition).1
     }
@@ -152,7 +152,7 @@ impl Watch {
 }
 
 /// Inputs of the task.
-pub(super) struct Following {
+pub(super) struct FollowInputs {
     pub(super) wire: Arc<Wire>,
     pub(super) pattern: String,
     /// Whether the consumer omits contents.
@@ -162,7 +162,7 @@ pub(super) struct Following {
 }
 
 /// Receiver of a consumer's messages.
-pub(super) trait Hearer: Send + Sync {
+pub(super) trait VersionListener: Send + Sync {
     /// Takes a version, new or old. Versions come in order, and again after a restart. Returns
     /// whether the version was new.
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool;
@@ -170,7 +170,7 @@ pub(super) trait Hearer: Send + Sync {
     /// Notified to restart from the beginning.
     fn anew(&self) -> Arc<Notify>;
 
-    fn news(&self) -> Arc<News>;
+    fn news(&self) -> Arc<TeamNews>;
 
     /// Whether updates are wanted without a pause.
     fn is_close(&self) -> bool {
@@ -178,18 +178,18 @@ pub(super) trait Hearer: Send + Sync {
     }
 }
 
-impl Hearer for Watch {
+impl VersionListener for MailboxWatch {
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
         let mut index = self.index();
         // Versions that this connection wrote are already known, and need not be parsed again.
-        let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
+        let id = TeamSubjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
         let is_news = id.is_some();
         if let Some(id) = id {
             let headers = message.headers.as_ref();
-            let record = Record::of(headers);
+            let record = MessageRecord::of(headers);
             let is_bare = headers.is_some_and(|headers| headers.get(SIZE).is_some());
             let content = (!is_bare).then(|| message.payload.clone());
-            index.apply(id, Stored::new(seq, record, (), at_millis), content);
+            index.apply(id, StoredVersion::new(seq, record, (), at_millis), content);
         }
         index.seen_seq = index.seen_seq.max(seq);
         index.heard += 1;
@@ -202,7 +202,7 @@ impl Hearer for Watch {
         Arc::clone(&self.anew)
     }
 
-    fn news(&self) -> Arc<News> {
+    fn news(&self) -> Arc<TeamNews> {
         Arc::clone(&self.news)
     }
 
@@ -212,7 +212,10 @@ impl Hearer for Watch {
 }
 
 /// Follows subjects as long as the receiver exists.
-pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::sync::Weak<H>) {
+pub(super) async fn follow<H: VersionListener>(
+    mut following: FollowInputs,
+    hearer: std::sync::Weak<H>,
+) {
     while hearer.strong_count() > 0 {
         following.connections.mark_unchanged();
         if follow_once(&mut following, &hearer).await.is_none() {
@@ -223,16 +226,16 @@ pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::syn
 }
 
 /// Follows until there is a new connection (`Some`) or a failure (`None`).
-async fn follow_once<H: Hearer>(
-    following: &mut Following,
+async fn follow_once<H: VersionListener>(
+    following: &mut FollowInputs,
     hearer: &std::sync::Weak<H>,
 ) -> Option<()> {
-    let Following { wire, pattern, is_headers_only, connections } = following;
-    if wire.reach().await != Reached::Open {
+    let FollowInputs { wire, pattern, is_headers_only, connections } = following;
+    if wire.reach().await != ProbeOutcome::Open {
         return None;
     }
     let last = DeliverPolicy::LastPerSubject;
-    let mut consumer = Consumer::open(wire, pattern, last, *is_headers_only).await.ok()?;
+    let mut consumer = PullConsumer::open(wire, pattern, last, *is_headers_only).await.ok()?;
     let (anew, mut haste) = {
         let hearer = hearer.upgrade()?;
         (hearer.anew(), hearer.news().haste.subscribe())
@@ -248,7 +251,7 @@ async fn follow_once<H: Hearer>(
                 changed = connections.changed() => return changed.ok(),
                 () = anew.notified() => return Some(()),
             };
-            let Some(Told { message, seq, at }) = told else { break };
+            let Some(DeliveredVersion { message, seq, at }) = told else { break };
             is_news |= hearer.upgrade()?.hear(&message, seq, at);
         }
         gathering = if is_news { GATHERING } else { GATHERING_MAX.min(gathering * 2) };

@@ -10,7 +10,7 @@ use async_nats::jetstream::context::Context;
 use async_nats::jetstream::stream::Stream;
 
 use super::denials::Denials;
-use super::patience::Patience;
+use super::patience::CallPatience;
 use super::server_time::ServerTime;
 use super::stream_state::StreamState;
 use ensemble_core::Error;
@@ -30,7 +30,7 @@ pub(super) struct Wire {
     pub(super) stream_state: StreamState,
     pub(super) server: String,
     /// Time limit of a whole call, or of several.
-    pub(super) patience: Patience,
+    pub(super) patience: CallPatience,
     pub(super) denials: Denials,
     pub(super) time: ServerTime,
     /// Pattern of the messages that are removed to make room for changes of state.
@@ -39,19 +39,19 @@ pub(super) struct Wire {
     pub(super) may_be_absent: bool,
     /// Whether reads of the whole stream were denied, so that each read takes a consumer of its pattern.
     pub(super) is_narrow: Arc<AtomicBool>,
-    pub(super) ops: Ops,
+    pub(super) ops: OperationNames,
 }
 
 /// Generates unique names for the versions that a connection writes. Clones generate different
 /// names, too.
 #[derive(Clone, Debug)]
-pub(super) struct Ops {
+pub(super) struct OperationNames {
     /// A random part for the connection.
     connection: Arc<str>,
     given: Arc<AtomicU64>,
 }
 
-impl Ops {
+impl OperationNames {
     pub(super) fn new() -> Self {
         Self { connection: MessageId::generate().as_str().into(), given: Arc::default() }
     }

@@ -9,12 +9,12 @@ use ensemble_core::driver::nap;
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_team::driver::AgentHost;
-use ensemble_team::proto::shutdown::Worker;
+use ensemble_team::proto::shutdown::WorkerPresence;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::{Judgement, Profile};
-use ensemble_tmux::reaper::{self, Fate};
+use ensemble_tmux::reaper::{self, ProcessFate};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
 use crate::Project;
 use crate::panes::{self, PaneEntry};
@@ -49,7 +49,7 @@ impl PaneHost {
         let pane = match PaneEntry::of(member) {
             None => None,
             Some(entry) => {
-                let server = Server::brief(entry.binding.socket.clone());
+                let server = TmuxServer::brief(entry.binding.socket.clone());
                 let (sources, locks) = (project.sources(), project.locks());
                 Some(entry.open(server, Arc::clone(&profile), &sources, &locks)?)
             }
@@ -79,29 +79,29 @@ impl PaneHost {
 }
 
 impl AgentHost for PaneHost {
-    fn look(&mut self) -> Result<Worker> {
+    fn observe_agent(&mut self) -> Result<WorkerPresence> {
         let Some(pane) = &mut self.pane else {
             // A supervisor outside of the panes leaves by itself.
             let lives = self.member.supervisor.is_some_and(|supervisor| supervisor.lives());
-            return Ok(if lives { Worker::Busy } else { Worker::Gone });
+            return Ok(if lives { WorkerPresence::Busy } else { WorkerPresence::Gone });
         };
         let diagnosis = match pane.diagnose() {
             Ok(diagnosis) => diagnosis,
             // A server that is gone has taken its panes along.
             Err(error) => {
                 let gone = pane.check()?.is_some();
-                return if gone { Ok(Worker::Gone) } else { Err(error) };
+                return if gone { Ok(WorkerPresence::Gone) } else { Err(error) };
             }
         };
         if Self::is_gone(&diagnosis) {
-            return Ok(Worker::Gone);
+            return Ok(WorkerPresence::Gone);
         }
         if diagnosis.state != AgentState::Ready || self.ends_by_itself() {
             self.idle_looks = 0;
-            return Ok(Worker::Busy);
+            return Ok(WorkerPresence::Busy);
         }
         self.idle_looks += 1;
-        Ok(if self.idle_looks < IDLE_LOOKS { Worker::Busy } else { Worker::Idle })
+        Ok(if self.idle_looks < IDLE_LOOKS { WorkerPresence::Busy } else { WorkerPresence::Idle })
     }
 
     fn exit_code(&mut self) -> Option<i32> {
@@ -111,8 +111,8 @@ impl AgentHost for PaneHost {
             let seen = pane.inspect().ok()?;
             match reaper::fate(pid) {
                 _ if seen.dead_status.is_some() => return seen.dead_status,
-                Fate::Unnoticed { exit_code } => return exit_code,
-                Fate::Lives if !seen.dead => return None,
+                ProcessFate::Unnoticed { exit_code } => return exit_code,
+                ProcessFate::Lives if !seen.dead => return None,
                 // It has closed its terminal and is about to end, or tmux is about to tell how.
                 _ => nap(STATUS_INTERVAL),
             }

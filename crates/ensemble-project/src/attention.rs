@@ -30,21 +30,21 @@ use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderState};
 use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::requests::{Asked, UnplannedTask};
-use ensemble_team::budget::Parked;
+use ensemble_core::requests::{AskedRequest, UnplannedTask};
+use ensemble_team::budget::ParkedScope;
 use ensemble_team::roster::State;
-use ensemble_team::steps::Standing;
+use ensemble_team::steps::StuckStep;
 use serde::Serialize;
 
 pub use crate::need_kind::NeedKind as Kind;
 use crate::short_ids::ShortIds;
-use crate::troubles::{Trouble, budget_help};
+use crate::troubles::{BoardTrouble, budget_help};
 
 mod facts;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{AgentView, DeadTask, Facts, MailAct, PersonMail, StrandedFile};
+pub use facts::{AgentView, DeadTask, MailAct, NeedFacts, PersonMail, StrandedFile};
 
 /// How long mail may wait for an idle agent. A nudge takes a second, and one that was refused is tried again within 30.
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ impl Need {
 
 /// All needs, the worst first; of one kind the oldest first.
 #[must_use]
-pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
+pub fn needs(facts: &NeedFacts<'_>) -> Vec<Need> {
     let mut all: Vec<Need> = of_mail(facts.mail);
     all.extend(of_farewells(facts.mail));
     all.extend(facts.servers_away.map(of_servers));
@@ -216,7 +216,7 @@ fn is_there(state: State) -> bool {
     !matches!(state, State::Shutdown | State::Gone)
 }
 
-fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
+fn of_watcher(facts: &NeedFacts<'_>) -> Option<Need> {
     let is_here = |agent: &AgentView| is_there(agent.state) && agent.machine.is_none();
     let is_needed = facts.agents.iter().any(is_here);
     let (text, help) = match facts.watcher {
@@ -346,7 +346,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
 }
 
 /// Mail for an agent that has left while others are still there. After `down` it waits for the next `up`.
-fn of_leaver(facts: &Facts<'_>, agent: &AgentView) -> Option<Need> {
+fn of_leaver(facts: &NeedFacts<'_>, agent: &AgentView) -> Option<Need> {
     let is_left_alone = !facts.agents.iter().any(|agent| is_there(agent.state));
     if agent.state != State::Shutdown || agent.unread == 0 || is_left_alone {
         return None;
@@ -363,13 +363,13 @@ fn of_leaver(facts: &Facts<'_>, agent: &AgentView) -> Option<Need> {
     Some(Need::new(Kind::Undelivered, text, help).of(&agent.name).since(agent.since))
 }
 
-fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
+fn of_request(facts: &NeedFacts<'_>, asked: &AskedRequest) -> Option<Need> {
     let is_agent = |agent: &AgentView| agent.name == asked.to && is_there(agent.state);
     let waited = facts.now.since(asked.created_at);
     if facts.agents.iter().any(is_agent) && waited < UNDECIDED_MAX {
         return None;
     }
-    let Asked { request_id: id, kind, from, to, .. } = asked;
+    let AskedRequest { request_id: id, kind, from, to, .. } = asked;
     let kind = kind.as_str().replace('_', " ");
     let text = format!("{from} waits for {to} to decide on its {kind}{}", words_of(asked));
     let help = format!("`ensemble request list {id}` shows it, and how to answer");
@@ -382,15 +382,15 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
 }
 
 /// The first words of what is asked.
-fn words_of(asked: &Asked) -> String {
+fn words_of(asked: &AskedRequest) -> String {
     let content = Envelope::new(asked.to.clone(), asked.content.as_str());
     let words = content.first_words(ASKED_CHARS_MAX);
     if words.is_empty() { words } else { format!(": \"{words}\"") }
 }
 
 /// The requester continues without a decision, and the conductor was notified; no agent has dealt with that.
-fn of_undecided(asked: &Asked) -> Need {
-    let Asked { request_id: id, kind, from, to, .. } = asked;
+fn of_undecided(asked: &AskedRequest) -> Need {
+    let AskedRequest { request_id: id, kind, from, to, .. } = asked;
     let kind = kind.as_str().replace('_', " ");
     let text = format!("{to} did not decide on the {kind} of {from} in time{}", words_of(asked));
     let help = format!("`ensemble request list {id}` shows it; ask {from} to ask again");
@@ -415,12 +415,12 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
 
-fn of_trouble(trouble: &Trouble) -> Need {
+fn of_trouble(trouble: &BoardTrouble) -> Need {
     let kind = if trouble.is_pause() { Kind::Paused } else { Kind::Standstill };
     Need::new(kind, trouble.text.clone(), trouble.help.clone()).about(&trouble.about)
 }
 
-fn of_step(step: &Standing) -> Need {
+fn of_step(step: &StuckStep) -> Need {
     let (task, index) = (&step.key.task_id, step.key.step_index);
     let what = match step.stops_queue {
         true => format!("task {task} is stuck at step {index}"),
@@ -452,8 +452,8 @@ fn of_stranded(file: &StrandedFile) -> Need {
     Need::new(Kind::Undelivered, text, file.help.clone()).about(&file.path)
 }
 
-fn of_budget(parked: &Parked) -> Need {
-    let Parked { scope, limit, used, since, .. } = parked;
+fn of_budget(parked: &ParkedScope) -> Need {
+    let ParkedScope { scope, limit, used, since, .. } = parked;
     let text = format!("{scope} has used {used} of {limit}: no work of it begins");
     let help = budget_help(&scope.arguments());
     Need::new(Kind::Budget, text, help).about(scope.arguments()).since(Some(*since))

@@ -10,9 +10,10 @@ use ensemble_core::Result;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::Member;
-use ensemble_team::session::Session;
+use ensemble_team::session::AgentSession;
 use ensemble_team::usage::{
-    AgentUsage, Claim, HeldTasks, Prices, ReadingLimit, Rollouts, TeamRecords, Unclear,
+    AgentUsage, HeldTasks, Prices, ReadingLimit, RolloutClaim, Rollouts, TeamRecords,
+    UnclearRollout,
 };
 
 use crate::project::Project;
@@ -34,7 +35,7 @@ pub struct UsageReader {
     ups: BTreeMap<String, Vec<Timestamp>>,
     /// Rollouts by home of Codex.
     rollouts: BTreeMap<PathBuf, Rollouts>,
-    unclear: Vec<Unclear>,
+    unclear: Vec<UnclearRollout>,
 }
 
 impl UsageReader {
@@ -79,7 +80,7 @@ impl UsageReader {
             if new.is_empty() {
                 break;
             }
-            new.iter().for_each(|record| self.take(record));
+            new.iter().for_each(|record| self.apply_record(record));
         }
         let mut sessions = self.project.sessions().all()?;
         self.find_rollouts(&mut sessions, limit)?;
@@ -89,12 +90,12 @@ impl UsageReader {
 
     /// Records that may belong to several agents, and count for none, as of the last reading.
     #[must_use]
-    pub fn unclear(&self) -> &[Unclear] {
+    pub fn unclear(&self) -> &[UnclearRollout] {
         &self.unclear
     }
 
-    fn take(&mut self, record: &Record) {
-        self.held.take(record);
+    fn apply_record(&mut self, record: &Record) {
+        self.held.apply_record(record);
         if record.kind.as_str() == types::AGENT_UP
             && let Some(agent) = record.data.get("agent").and_then(|agent| agent.as_str())
         {
@@ -105,12 +106,12 @@ impl UsageReader {
     /// Adds the rollouts that no hook has named.
     fn find_rollouts(
         &mut self,
-        sessions: &mut Vec<Session>,
+        sessions: &mut Vec<AgentSession>,
         limit: &mut ReadingLimit,
     ) -> Result<()> {
         let named: BTreeSet<PathBuf> =
             sessions.iter().flat_map(|session| session.records.iter().cloned()).collect();
-        let mut claims: BTreeMap<PathBuf, Vec<Claim>> = BTreeMap::new();
+        let mut claims: BTreeMap<PathBuf, Vec<RolloutClaim>> = BTreeMap::new();
         for member in self.project.roster().entries()?.0 {
             let is_named =
                 sessions.iter().any(|it| it.agent == member.name && !it.records.is_empty());
@@ -128,7 +129,7 @@ impl UsageReader {
             let (found, unclear) = rollouts.of(&claims, &named, limit);
             self.unclear.extend(unclear);
             for (agent, records) in found {
-                let mut session = Session::new(agent.clone());
+                let mut session = AgentSession::new(agent.clone());
                 CODEX.clone_into(&mut session.provider);
                 session.records = records;
                 sessions.retain(|session| session.agent != agent);
@@ -138,7 +139,7 @@ impl UsageReader {
         Ok(())
     }
 
-    fn claim(&self, member: &Member) -> Option<Claim> {
+    fn claim(&self, member: &Member) -> Option<RolloutClaim> {
         let directory = member.directory.clone()?;
         let ups = self.ups.get(member.name.as_str()).map_or(&[][..], Vec::as_slice);
         // A life ends with the next one, and the last with the agent.
@@ -149,7 +150,7 @@ impl UsageReader {
             false => ups.iter().copied().zip(next.chain([ended])).collect(),
         };
         let directory = self.project.root().join(directory);
-        Some(Claim {
+        Some(RolloutClaim {
             agent: member.name.clone(),
             mailbox: member.mailbox.clone(),
             directory,

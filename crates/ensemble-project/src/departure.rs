@@ -11,11 +11,11 @@ use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::MessageId;
 use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
+use ensemble_core::requests::{AskedRequest, RequestEntry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
-use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
-use ensemble_team::proto::shutdown::{Consent, GRACE};
+use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
+use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent};
 use ensemble_team::roster::{Member, MemberState};
 use serde_json::json;
 
@@ -29,7 +29,7 @@ const REASON_CHARACTERS_MAX: usize = 200;
 
 /// Result of carrying out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carried {
+pub enum DepartureResult {
     /// The agent has gone, or had gone before, or was spawned again since; the request is closed.
     Done {
         /// Processes that did not end.
@@ -52,11 +52,11 @@ pub fn carry_out(
     project: &Project,
     store: &dyn RequestStore,
     recorder: &dyn Recorder,
-    entry: &Entry,
+    entry: &RequestEntry,
     rest: &mut dyn FnMut(Duration) -> bool,
-) -> Result<Carried> {
+) -> Result<DepartureResult> {
     let (asked, Some(decision)) = (&entry.request, &entry.decision) else {
-        return Ok(Carried::Done { survivors: 0 });
+        return Ok(DepartureResult::Done { survivors: 0 });
     };
     let locks = project.locks();
     std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
@@ -67,26 +67,30 @@ pub fn carry_out(
     let lock = locks.join(format!("departure-{}.lock", asked.to));
     let _alone = match FileLock::acquire(&lock, Duration::ZERO) {
         Ok(lock) => lock,
-        Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
+        Err(Error::Locked { .. }) => return Ok(DepartureResult::Elsewhere),
         Err(error) => return Err(error),
     };
     let survivors = match member_departs(project, store, recorder, entry, decision, rest)? {
-        Departed::Gone { survivors } => survivors,
-        Departed::Interrupted => return Ok(Carried::Interrupted),
+        DepartureOutcome::Gone { survivors } => survivors,
+        DepartureOutcome::Interrupted => return Ok(DepartureResult::Interrupted),
         _ => 0,
     };
     settle_questions(store, asked, decision)?;
     Requests::new(store).close(asked.request_id.as_str())?;
-    Ok(Carried::Done { survivors })
+    Ok(DepartureResult::Done { survivors })
 }
 
 /// Removes questions to an agent that was shut down, from the mailbox and from the pending
 /// requests. At its deadline such a question would end the next agent of that name.
-fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision) -> Result<()> {
+fn settle_questions(
+    store: &dyn RequestStore,
+    asked: &AskedRequest,
+    decision: &Decision,
+) -> Result<()> {
     let requests = Requests::new(store);
     let (entries, _) = requests.list()?;
-    let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
-    let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
+    let same = |other: &AskedRequest| other.to == asked.to && other.kind == asked.kind;
+    let before = |other: &AskedRequest| other.created_at <= decision.at.max(asked.created_at);
     let mut questions = Vec::new();
     for entry in entries.into_iter().filter(|entry| same(&entry.request)) {
         let other = entry.request;
@@ -127,20 +131,20 @@ fn member_departs(
     project: &Project,
     store: &dyn RequestStore,
     recorder: &dyn Recorder,
-    entry: &Entry,
+    entry: &RequestEntry,
     decision: &Decision,
     rest: &mut dyn FnMut(Duration) -> bool,
-) -> Result<Departed> {
+) -> Result<DepartureOutcome> {
     let (asked, roster) = (&entry.request, project.roster());
     let Some(member) = roster.get(&asked.to)? else {
         return outsider_departs(project, store, recorder, entry);
     };
     if is_another(&member, asked, decision) {
-        return Ok(Departed::Superseded);
+        return Ok(DepartureOutcome::Superseded);
     }
     let consent = match decision.outcome {
-        Outcome::Approved => Consent::Approved,
-        Outcome::Expired | Outcome::Rejected | Outcome::Cancelled => Consent::Forced,
+        Outcome::Approved => ShutdownConsent::Approved,
+        Outcome::Expired | Outcome::Rejected | Outcome::Cancelled => ShutdownConsent::Forced,
     };
     let configured = project.config.agents.get(&asked.to).map(|agent| agent.shutdown);
     let grace = configured.and_then(|shutdown| shutdown.grace);
@@ -159,7 +163,7 @@ fn member_departs(
 /// Whether the agent was brought up again after this decision. If the request names a generation
 /// and it is the same one, no clock counts. For another generation, and for a request that names
 /// none, the stamps decide.
-fn is_another(member: &Member, asked: &Asked, decision: &Decision) -> bool {
+fn is_another(member: &Member, asked: &AskedRequest, decision: &Decision) -> bool {
     let is_same = asked.generation == Some(member.generation);
     member.state == MemberState::Up && !is_same && member.since > decision.at
 }
@@ -170,8 +174,8 @@ fn outsider_departs(
     project: &Project,
     store: &dyn RequestStore,
     recorder: &dyn Recorder,
-    entry: &Entry,
-) -> Result<Departed> {
+    entry: &RequestEntry,
+) -> Result<DepartureOutcome> {
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
     let returned =
@@ -189,16 +193,16 @@ fn outsider_departs(
             "mail_kept": returned.map(|r| r.kept),
         }),
     );
-    Ok(Departed::Gone { survivors: 0 })
+    Ok(DepartureOutcome::Gone { survivors: 0 })
 }
 
-fn unread_mail(project: &Project, entry: &Entry) -> UnreadMail {
+fn unread_mail(project: &Project, entry: &RequestEntry) -> UnreadMail {
     let configured = || project.config.agents.get(&entry.request.to)?.shutdown.mail;
     entry.request.unread_mail.or_else(configured).unwrap_or_default()
 }
 
 /// The departure in one line.
-fn reason(entry: &Entry) -> String {
+fn reason(entry: &RequestEntry) -> String {
     let asked = &entry.request;
     let text: String = asked
         .content

@@ -19,7 +19,7 @@ use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
 use ensemble_team::roster::{Member, MemberState, State};
 use serde::{Deserialize, Serialize};
 
-use crate::members::Observed;
+use crate::members::ObservedMember;
 use crate::project::machine_name;
 
 /// The largest report of a host that is read, in bytes.
@@ -83,7 +83,7 @@ pub struct PingCall {
 impl PingCall {
     /// A handshake with these times.
     #[must_use]
-    pub fn new(worker: Name, by: Name, times: &ready::Config) -> Self {
+    pub fn new(worker: Name, by: Name, times: &ready::PingTimes) -> Self {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (wait, delay) = (millis(times.pong_wait), millis(times.retry_delay));
         let (attempts, needs_pong) = (times.attempts_max, times.needs_pong);
@@ -92,8 +92,8 @@ impl PingCall {
 
     /// The times of the handshake.
     #[must_use]
-    pub fn times(&self) -> ready::Config {
-        let mut times = ready::Config::default()
+    pub fn times(&self) -> ready::PingTimes {
+        let mut times = ready::PingTimes::default()
             .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
             .with_retry_delay(Duration::from_millis(self.retry_delay_ms))
             .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT));
@@ -137,7 +137,7 @@ pub struct OtherHost {
 impl HostReport {
     /// The report of this host.
     #[must_use]
-    pub fn of(members: &[Member], observed: &[Observed]) -> Self {
+    pub fn of(members: &[Member], observed: &[ObservedMember]) -> Self {
         let agent = |member: &Member| {
             let seen = observed.iter().find(|seen| seen.agent == member.name);
             HostAgent {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ensemble_core::proto::request::{AtExpiry, Kind, SHUTDOWN};
+use ensemble_core::proto::request::{AtExpiry, RequestKind, SHUTDOWN};
 use ensemble_core::requests::{Kinds, kind_fault};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,8 @@ impl RequestsConfig {
                 return Err(malformed(fault));
             }
             let known = kinds.find(name).cloned();
-            kinds = kinds.with(config.apply(known.unwrap_or_else(|| Kind::new(name.clone()))));
+            kinds =
+                kinds.with(config.apply(known.unwrap_or_else(|| RequestKind::new(name.clone()))));
         }
         Ok(kinds)
     }
@@ -91,10 +92,10 @@ impl KindConfig {
         })
     }
 
-    fn apply(&self, kind: Kind) -> Kind {
+    fn apply(&self, kind: RequestKind) -> RequestKind {
         let period = |own: Option<ConfigDuration>, usual| own.map_or(usual, Duration::from);
         let field = |own: &Option<String>, usual| own.clone().map_or(usual, Into::into);
-        Kind {
+        RequestKind {
             deadline: period(self.deadline, kind.deadline),
             remind_every: period(self.remind_every, kind.remind_every),
             at_expiry: self.at_expiry.unwrap_or(kind.at_expiry),

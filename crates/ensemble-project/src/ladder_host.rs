@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ensemble_core::Result;
-use ensemble_core::driver::{LadderHost, Reader};
+use ensemble_core::driver::{LadderHost, MailboxReader};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
 use crate::panes::{self, PaneEntry};
 use crate::{LadderClaim, Project, TeamLink};
@@ -38,7 +38,7 @@ impl ForegroundHost {
 }
 
 impl LadderHost for ForegroundHost {
-    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+    fn reader(&self, mailbox: &Name) -> Result<MailboxReader> {
         let (entries, members) = self.team()?;
         reader_of(&self.project, &self.profiles, mailbox, &entries, &members)
     }
@@ -74,20 +74,20 @@ pub fn reader_of(
     mailbox: &Name,
     entries: &[PaneEntry],
     members: &[Member],
-) -> Result<Reader> {
+) -> Result<MailboxReader> {
     let bound: Vec<&PaneEntry> = entries.iter().filter(|e| e.mailbox == *mailbox).collect();
     let agents = readers_of(mailbox, entries, members);
     let only = if agents.len() == 1 { agents.first() } else { None };
     let agent = only.map_or(mailbox, |agent| *agent).clone();
     let [entry] = bound[..] else {
         let config = project.config.ladder_for(None);
-        return Ok(Reader::new(agent, config).of(agents.len().max(1)));
+        return Ok(MailboxReader::new(agent, config).of(agents.len().max(1)));
     };
     let profile = profiles.get(&entry.provider)?;
     let config = project.config.ladder_for(Some(&profile));
-    let server = Server::brief(entry.binding.socket.clone());
+    let server = TmuxServer::brief(entry.binding.socket.clone());
     let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
     let place = format!("{:?}", entry.binding);
-    let reader = Reader::new(agent, config).in_pane(Box::new(pane), place);
+    let reader = MailboxReader::new(agent, config).in_pane(Box::new(pane), place);
     Ok(reader.of(agents.len().max(1)))
 }

@@ -51,11 +51,11 @@ pub use need_kind::NeedKind;
 pub use open_queue::{OpenQueue, QueueAccess};
 pub use period::ConfigDuration;
 pub use project::{
-    AgentConfig, AlarmsConfig, AlertRule, BoxRule, BoxTable, BudgetConfig, CONFIG_FILE, Config,
-    HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Occasion, Project,
-    QUEUE_DEFAULT, QUEUE_VARIABLE, QuietHours, QuotaConfig, ReadinessConfig, Refusal,
-    STATE_DIRECTORY, ShutdownConfig, StepsConfig, TeamConfig, TerminalSignal, USER_CONFIG,
-    WorktreesConfig,
+    AgentConfig, AlarmsConfig, AlertOccasion, AlertRule, BoxRule, BoxTable, BudgetConfig,
+    CONFIG_FILE, HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Project,
+    ProjectConfig, QUEUE_DEFAULT, QUEUE_VARIABLE, QuietHours, QuotaConfig, ReadinessConfig,
+    RouteRefusal, STATE_DIRECTORY, ShutdownConfig, StepsConfig, TeamConfig, TerminalSignal,
+    USER_CONFIG, WorktreesConfig,
 };
 pub use status::ACTOR;
 pub use team_link::{LadderClaim, TeamLink};

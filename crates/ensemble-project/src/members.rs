@@ -12,10 +12,10 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::driver::supervise::seated;
 use ensemble_team::holdings::{self, Holding};
 use ensemble_team::roster::{
-    Evidence, Member, PaneObservation, Presence, Reported, State, presence,
+    Member, PaneObservation, Presence, PresenceEvidence, ReportedActivity, State, presence,
 };
 use ensemble_tmux::provider::process;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use serde::{Deserialize, Serialize};
 
 use crate::panes::{self, PaneEntry};
@@ -27,7 +27,7 @@ const SCRIPTS: [&str; 3] = ["shell", "generic", "acp"];
 
 /// The last observation of a member, as it stands in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct ObservedMember {
     /// The member.
     pub agent: Name,
     /// State of the agent.
@@ -50,11 +50,11 @@ pub fn is_script(provider: &str) -> bool {
 pub fn judge(
     member: &Member,
     observation: PaneObservation,
-    reported: Option<Reported>,
+    reported: Option<ReportedActivity>,
     waits_for: Option<&String>,
     holds: &[Holding],
 ) -> Presence {
-    let mut evidence = Evidence::new(member.state, observation);
+    let mut evidence = PresenceEvidence::new(member.state, observation);
     evidence.reported = reported;
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = is_script(&member.provider);
@@ -69,13 +69,13 @@ pub fn judge(
 ///
 /// # Errors
 /// Its provider or its binding makes no sense.
-pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
+pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservation> {
     if let Some(observation) = by_supervisor(project, member) {
         return Ok(observation);
     }
     let Some(entry) = PaneEntry::of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
-    let server = Server::brief(entry.binding.socket.clone());
+    let server = TmuxServer::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
     let mut pane = entry.open(server, profile, &sources, &locks)?;
     Ok(panes::observe(&mut pane))
@@ -108,15 +108,15 @@ pub fn without_pane(member: &Member) -> PaneObservation {
 
 /// What the last watcher has seen, from its status file.
 #[must_use]
-pub fn last_observed(status: &Path) -> Vec<Observed> {
+pub fn last_observed(status: &Path) -> Vec<ObservedMember> {
     let content = read_file(status, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();
     observed_in(&serde_json::from_slice(&content).unwrap_or_default())
 }
 
 /// The members in a watcher's status.
-pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<Observed> {
+pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<ObservedMember> {
     let members = status["members"].as_array().into_iter().flatten();
-    members.filter_map(|member| Observed::deserialize(member).ok()).collect()
+    members.filter_map(|member| ObservedMember::deserialize(member).ok()).collect()
 }
 
 /// The members that the last watcher has seen gone.

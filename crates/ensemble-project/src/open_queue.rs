@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::requests::RequestStore;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::team_link::TeamLink;
 
@@ -14,7 +14,7 @@ use crate::team_link::TeamLink;
 #[derive(Clone)]
 pub struct QueueAccess {
     /// The options of a directory. Servers take its recorder and its quota.
-    pub options: Options,
+    pub options: SpoolOptions,
     /// Whether a team that the servers do not know begins.
     pub creates: bool,
     /// How long a call to servers may take, if that is less than configured.
@@ -26,7 +26,7 @@ pub struct QueueAccess {
 impl QueueAccess {
     /// Access to a team that exists, with the configured patience for each call.
     #[must_use]
-    pub const fn new(options: Options) -> Self {
+    pub const fn new(options: SpoolOptions) -> Self {
         Self { options, creates: false, patience_max: None, shares_patience: false }
     }
 }

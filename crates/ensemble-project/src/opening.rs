@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ensemble_core::Result;
 use ensemble_core::event_log::NullRecorder;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::transfer::{OUTBOX_CAPACITY_DEFAULT, Outbox};
 
 use crate::open_queue::{OpenQueue, QueueAccess};
@@ -39,7 +39,7 @@ impl Project {
     pub fn open_outbox(&self) -> Result<Outbox> {
         self.ensure_state()?;
         let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
-        let mut options = Options::default();
+        let mut options = SpoolOptions::default();
         options.durability = self.config.durability.unwrap_or_default();
         Outbox::open(&self.outbox(), capacity.max(1), options)
     }

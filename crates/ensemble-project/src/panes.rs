@@ -9,10 +9,10 @@ use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, PaneObservation, RecordedPlace};
 use ensemble_tmux::provider::Profile;
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::{Binding, Server};
+use ensemble_tmux::tmux::{Binding, TmuxServer};
 use serde::{Deserialize, Serialize};
 
-use crate::sources::Sources;
+use crate::sources::AgentSources;
 
 /// The largest such file, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
@@ -57,9 +57,9 @@ impl PaneEntry {
     /// The binding is malformed or of another server, or `locks` cannot be made.
     pub fn open(
         &self,
-        server: Server,
+        server: TmuxServer,
         profile: Arc<Profile>,
-        sources: &Sources,
+        sources: &AgentSources,
         locks: &Path,
     ) -> Result<BoundPane> {
         let observer = sources.observer(Some(&self.agent), profile);

@@ -36,12 +36,12 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
-use ensemble_core::spool::{Options, Owners, Spool};
+use ensemble_core::spool::{Owners, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
-use ensemble_team::admission::{Admissions, MailAdmission};
+use ensemble_team::admission::{MailAdmission, ProjectAdmission};
 use ensemble_team::authority::Authority;
-use ensemble_team::contract::Node;
-use ensemble_team::driver::{Reviews, TaskEnds, departure_note};
+use ensemble_team::contract::DocumentNode;
+use ensemble_team::driver::{ReviewCounts, TaskEnds, departure_note};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
 use ensemble_team::session::Sessions;
@@ -50,16 +50,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::period::ConfigDuration;
-use crate::sources::Sources;
+use crate::sources::AgentSources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
 pub use budget::BudgetConfig;
-pub use drop_boxes::{BoxRule, BoxTable, Refusal};
+pub use drop_boxes::{BoxRule, BoxTable, RouteRefusal};
 pub use hooks::HooksConfig;
 pub(crate) use host_name::machine_name;
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
-pub use notify::{AlertRule, Occasion, QuietHours, TerminalSignal};
+pub use notify::{AlertOccasion, AlertRule, QuietHours, TerminalSignal};
 pub use quota::QuotaConfig;
 pub use steps::StepsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
@@ -80,7 +80,7 @@ pub const USER_CONFIG: &str = "ensemble/config.yaml";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Config {
+pub struct ProjectConfig {
     /// Failures that a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
     /// Interval of full scans without an event (default 30s).
@@ -144,14 +144,14 @@ pub struct Config {
     pub notify: Vec<AlertRule>,
 }
 
-impl Config {
+impl ProjectConfig {
     /// Parses a configuration; `path` is the source of the text, for the error.
     ///
     /// ```
-    /// use ensemble_project::Config;
-    /// let config = Config::parse("poll_interval: 5s\n", "ensemble.yaml".as_ref())?;
+    /// use ensemble_project::ProjectConfig;
+    /// let config = ProjectConfig::parse("poll_interval: 5s\n", "ensemble.yaml".as_ref())?;
     /// assert_eq!(config.poll_interval().as_secs(), 5);
-    /// assert!(Config::parse("pol_interval: 5s\n", "ensemble.yaml".as_ref()).is_err());
+    /// assert!(ProjectConfig::parse("pol_interval: 5s\n", "ensemble.yaml".as_ref()).is_err());
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
     ///
@@ -163,7 +163,7 @@ impl Config {
             return Ok(Self::default());
         }
         let config: Self = yaml::read(text).map_err(|fault| {
-            let field = fault.place.and_then(|place| Node::field_at(text, place));
+            let field = fault.place.and_then(|place| DocumentNode::field_at(text, place));
             fault.at(path, field.as_deref())
         })?;
         drop_boxes::check(&config, text, path)?;
@@ -249,7 +249,7 @@ pub struct Project {
     /// The state directory `.ensemble/` beside the queue.
     pub state: PathBuf,
     /// The configuration.
-    pub config: Config,
+    pub config: ProjectConfig,
 }
 
 impl Project {
@@ -272,7 +272,7 @@ impl Project {
         let user = match user_config() {
             // People keep the files of their home elsewhere, and link to them.
             Some(path) => read_config(&path, None)?,
-            None => Config::default(),
+            None => ProjectConfig::default(),
         };
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
     }
@@ -295,11 +295,11 @@ impl Project {
 
     /// Where the agents of this project report their state to programs.
     #[must_use]
-    pub fn sources(&self) -> Sources {
+    pub fn sources(&self) -> AgentSources {
         let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let agents = &self.config.agents;
         let servers = agents.iter().map(|(agent, it)| (agent.clone(), it.server.clone())).collect();
-        Sources::new(root, servers, self.sessions())
+        AgentSources::new(root, servers, self.sessions())
     }
 
     /// The drop boxes: the built-in and the configured ones.
@@ -360,8 +360,8 @@ impl Project {
 
     /// Number of times each task came back from review.
     #[must_use]
-    pub fn reviews(&self) -> Reviews {
-        Reviews::new(&self.queue, &self.state, self.config.review_cycles_max)
+    pub fn reviews(&self) -> ReviewCounts {
+        ReviewCounts::new(&self.queue, &self.state, self.config.review_cycles_max)
     }
 
     /// How tasks have ended, for the log.
@@ -432,14 +432,14 @@ impl Project {
 
     /// What each door asks before an agent begins something.
     #[must_use]
-    pub fn admissions(&self) -> Admissions {
-        Admissions::new(self.root(), &self.state).with_copy(self.shared_copy())
+    pub fn admissions(&self) -> ProjectAdmission {
+        ProjectAdmission::new(self.root(), &self.state).with_copy(self.shared_copy())
     }
 
     /// The options for opening this project's queue.
     #[must_use]
-    pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
-        let mut options = Options::default();
+    pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> SpoolOptions {
+        let mut options = SpoolOptions::default();
         options.durability = self.config.durability.unwrap_or_default();
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
@@ -468,17 +468,17 @@ mod tests {
         let file = home.path().join(CONFIG_FILE);
         std::fs::write(&file, "durability: process\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n").unwrap();
         let project = read_config(&file, None).unwrap();
-        let user = Config {
+        let user = ProjectConfig {
             durability: Some(Durability::Power),
             poll_interval: "5s".parse().ok(),
-            ..Config::default()
+            ..ProjectConfig::default()
         };
         let both = project.or(user);
         assert_eq!(both.durability, Some(Durability::Process));
         assert_eq!(both.poll_interval(), Duration::from_secs(5));
         assert_eq!(both.routes.len(), 1);
         std::fs::write(&file, "# nothing yet\n").unwrap();
-        assert_eq!(read_config(&file, None).unwrap(), Config::default());
+        assert_eq!(read_config(&file, None).unwrap(), ProjectConfig::default());
         std::fs::write(&file, "durabilty: process\n").unwrap();
         assert!(read_config(&file, None).unwrap_err().to_string().contains("durabilty"));
     }

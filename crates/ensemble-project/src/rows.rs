@@ -17,14 +17,14 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::holdings::Holding;
-use ensemble_team::roster::{Came, Member, PaneObservation, Presence, State};
+use ensemble_team::roster::{Member, MemberOrigin, PaneObservation, Presence, State};
 use serde::Serialize;
 
 use crate::hosts::{HostAgent, OtherHost};
 use crate::members;
 use crate::project::Project;
 use crate::sessions;
-use crate::workload::Books;
+use crate::workload::TaskBooks;
 
 /// How a hint that mail waits reaches an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -45,19 +45,19 @@ pub enum WayIn {
 /// An agent of the one roster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Row {
+pub struct RosterRow {
     /// The agent as its file in the roster has it, or as its other place says.
     pub member: Member,
     /// How the agent came to the team.
-    pub came: Came,
+    pub came: MemberOrigin,
     /// What its host tells of it, if it is an agent of another host.
-    pub elsewhere: Option<Elsewhere>,
+    pub elsewhere: Option<RemotePresence>,
 }
 
 /// An agent of another host, as that host's watcher sees it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Elsewhere {
+pub struct RemotePresence {
     /// Where it is, in a few words.
     pub place: String,
     /// The machine's name.
@@ -84,7 +84,7 @@ const ROLE_UNKNOWN: &str = "unknown";
 /// The provider of an agent of which none is known.
 const PROVIDER_UNKNOWN: &str = "-";
 
-impl Row {
+impl RosterRow {
     /// A row of the roster's own files.
     #[must_use]
     pub fn of(member: Member) -> Self {
@@ -93,7 +93,7 @@ impl Row {
     }
 
     /// A row without a file in the roster.
-    fn beside(name: &Name, role: &str, came: Came, since: Timestamp) -> Option<Self> {
+    fn beside(name: &Name, role: &str, came: MemberOrigin, since: Timestamp) -> Option<Self> {
         let role = Name::new(role).or_else(|_| Name::new(ROLE_UNKNOWN)).ok()?;
         let member = Member::new(name.clone(), role, PROVIDER_UNKNOWN, since);
         Some(Self { member, came, elsewhere: None })
@@ -111,8 +111,8 @@ impl Row {
             None => (Presence::new(agent.state, agent.why.clone()), agent.since),
         };
         let (place, machine) = (host.place(), host.report.machine.clone());
-        let elsewhere = Some(Elsewhere { place, machine, presence, since });
-        Self { member, came: Came::Remote, elsewhere }
+        let elsewhere = Some(RemotePresence { place, machine, presence, since });
+        Self { member, came: MemberOrigin::Remote, elsewhere }
     }
 
     /// Where it runs, in a few words.
@@ -127,8 +127,8 @@ impl Row {
             }
             (Some(binding), ..) => format!("pane {}", binding.id),
             (None, Some(supervisor), _) => format!("process {}", supervisor.pid),
-            (None, None, Came::Registered) => "board".to_owned(),
-            (None, None, Came::Remote) => "another host".to_owned(),
+            (None, None, MemberOrigin::Registered) => "board".to_owned(),
+            (None, None, MemberOrigin::Remote) => "another host".to_owned(),
             (None, None, _) => "-".to_owned(),
         }
     }
@@ -140,14 +140,18 @@ impl Row {
         let is_configured = project.config.agents.contains_key(name);
         match self.came {
             // Its row has lost its terminal with its end.
-            Came::Recorded if !is_configured && is_wrapper(provider) => {
+            MemberOrigin::Recorded if !is_configured && is_wrapper(provider) => {
                 wrapper_line(provider, name)
             }
-            Came::Wrapped => wrapper_line(provider, name),
-            Came::Joined => {
+            MemberOrigin::Wrapped => wrapper_line(provider, name),
+            MemberOrigin::Joined => {
                 format!("start it in its pane, or run `ensemble agent join {name}` in another")
             }
-            Came::Started | Came::Supervised | Came::Registered | Came::Remote | Came::Recorded => {
+            MemberOrigin::Started
+            | MemberOrigin::Supervised
+            | MemberOrigin::Registered
+            | MemberOrigin::Remote
+            | MemberOrigin::Recorded => {
                 format!("`ensemble up {name}`")
             }
         }
@@ -166,7 +170,7 @@ impl Row {
         }
     }
 
-    /// As [`Row::presence`]; where that cannot be seen, unknown with the reason.
+    /// As [`RosterRow::presence`]; where that cannot be seen, unknown with the reason.
     #[must_use]
     pub fn presence_or_why(
         &self,
@@ -181,7 +185,7 @@ impl Row {
     /// What it is doing, from what is seen of it now, what it waits for and what it holds.
     ///
     /// # Errors
-    /// As for [`members::look`].
+    /// As for [`members::observe_member`].
     pub fn presence(
         &self,
         project: &Project,
@@ -192,14 +196,16 @@ impl Row {
             return Ok(elsewhere.presence.clone());
         }
         let observation = match self.came {
-            Came::Registered | Came::Remote => PaneObservation::NoPane,
-            Came::Started | Came::Joined | Came::Wrapped | Came::Supervised | Came::Recorded => {
-                members::look(project, &self.member)?
-            }
+            MemberOrigin::Registered | MemberOrigin::Remote => PaneObservation::NoPane,
+            MemberOrigin::Started
+            | MemberOrigin::Joined
+            | MemberOrigin::Wrapped
+            | MemberOrigin::Supervised
+            | MemberOrigin::Recorded => members::observe_member(project, &self.member)?,
         };
         let reported = sessions::reported(&project.sessions(), &self.member.name);
         let mut presence = members::judge(&self.member, observation, reported, waits_for, holds);
-        if self.came == Came::Remote && presence.state == State::Idle {
+        if self.came == MemberOrigin::Remote && presence.state == State::Idle {
             presence.state = State::Unknown;
             "runs on another host; holds nothing".clone_into(&mut presence.why);
         }
@@ -211,11 +217,11 @@ impl Row {
 #[must_use]
 pub fn rows(
     members: Vec<Member>,
-    books: &Books,
+    books: &TaskBooks,
     mailboxes: &[Name],
     hosts: &[OtherHost],
-) -> Vec<Row> {
-    let mut rows: Vec<Row> = members.into_iter().map(Row::of).collect();
+) -> Vec<RosterRow> {
+    let mut rows: Vec<RosterRow> = members.into_iter().map(RosterRow::of).collect();
     let now = SystemClock.wall();
     if let Some(state) = books.board() {
         for (name, entry) in &state.agents {
@@ -227,7 +233,7 @@ pub fn rows(
             }
             let role = entry.role.as_deref().unwrap_or(ROLE_UNKNOWN);
             let since = entry.heartbeat.unwrap_or(now);
-            if let Some(row) = Row::beside(name, role, Came::Registered, since) {
+            if let Some(row) = RosterRow::beside(name, role, MemberOrigin::Registered, since) {
                 if let Some(at) = at {
                     rows.remove(at);
                 }
@@ -242,15 +248,15 @@ pub fn rows(
         // One that was shut down here is up there now.
         match at {
             Some(at) if rows[at].member.is_present() => {}
-            Some(at) => rows[at] = Row::of_host(host, agent),
-            None => rows.push(Row::of_host(host, agent)),
+            Some(at) => rows[at] = RosterRow::of_host(host, agent),
+            None => rows.push(RosterRow::of_host(host, agent)),
         }
     }
     for mailbox in mailboxes {
         let is_known =
             rows.iter().any(|row| row.member.name == *mailbox || row.member.mailbox == *mailbox);
         if !is_known {
-            rows.extend(Row::beside(mailbox, ROLE_UNKNOWN, Came::Remote, now));
+            rows.extend(RosterRow::beside(mailbox, ROLE_UNKNOWN, MemberOrigin::Remote, now));
         }
     }
     rows.sort_unstable_by(|a, b| a.member.name.cmp(&b.member.name));

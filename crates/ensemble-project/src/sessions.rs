@@ -8,8 +8,8 @@ use ensemble_core::driver::HookEvidence;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
-use ensemble_team::roster::Reported;
-use ensemble_team::session::{Activity, Carried, Session, Sessions};
+use ensemble_team::roster::ReportedActivity;
+use ensemble_team::session::{Activity, AgentSession, CarriedMessage, Sessions};
 use serde_json::{Value, json};
 
 /// Gives back a message that a hook has received and not handed over. A message that the hook has not received, or
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 ///
 /// # Errors
 /// The mailbox cannot be read or changed.
-pub fn give_back(spool: &Spool, agent: &Name, carried: &Carried) -> Result<bool> {
-    let Carried { mailbox, id, epoch, .. } = carried;
+pub fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Result<bool> {
+    let CarriedMessage { mailbox, id, epoch, .. } = carried;
     let state = spool.state(mailbox, id)?;
     let is_its = matches!(&state, Some(State::Acked { holder, epoch: at }) if holder == agent && at == epoch);
     if is_its {
@@ -36,7 +36,7 @@ pub fn give_back_all<'a>(
 ) -> Vec<Name> {
     let mut changed = Vec::new();
     for agent in agents {
-        let is_left = |session: &Session| session.abandoned().next().is_some();
+        let is_left = |session: &AgentSession| session.abandoned().next().is_some();
         if !sessions.get(agent).ok().flatten().is_some_and(|session| is_left(&session)) {
             continue;
         }
@@ -58,9 +58,9 @@ pub fn give_back_all<'a>(
 
 /// What an agent's hooks have reported last, while its process lives.
 #[must_use]
-pub fn reported(sessions: &Sessions, agent: &Name) -> Option<Reported> {
+pub fn reported(sessions: &Sessions, agent: &Name) -> Option<ReportedActivity> {
     let session = sessions.get(agent).ok().flatten()?;
-    session.lives().then(|| Reported::new(session.activity, session.detail.clone()))
+    session.lives().then(|| ReportedActivity::new(session.activity, session.detail.clone()))
 }
 
 /// Whether the agent is woken by a waiter of its own, so that nothing has to be typed.
@@ -73,7 +73,7 @@ pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
 #[must_use]
 pub fn hook_evidence(state: &Path, agent: &Name) -> HookEvidence {
     let sessions = Sessions::open(state);
-    let Some(session) = sessions.get(agent).ok().flatten().filter(Session::lives) else {
+    let Some(session) = sessions.get(agent).ok().flatten().filter(AgentSession::lives) else {
         return HookEvidence::default();
     };
     let is_idle = session.activity == Activity::Idle;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use ensemble_core::durable::read_chosen_file;
 use ensemble_core::message::Name;
 use ensemble_team::session::Sessions;
-use ensemble_tmux::provider::machine::Places;
-use ensemble_tmux::provider::{MachineSource, Observer, Profile, ServerConfig, TurnSign, Zones};
+use ensemble_tmux::provider::machine::SourcePlaces;
+use ensemble_tmux::provider::{
+    AgentObserver, MachineSource, Profile, ServerConfig, TurnSign, Zones,
+};
 
 /// The longest password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 1024;
@@ -16,7 +18,7 @@ const PASSWORD_BYTES_MAX: usize = 1024;
 /// The sources of a project's agents. Passwords are read when an agent is asked, so that a new one
 /// counts at once.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct AgentSources {
     root: PathBuf,
     home: Option<PathBuf>,
     servers: BTreeMap<Name, ServerConfig>,
@@ -24,7 +26,7 @@ pub struct Sources {
     sessions: Sessions,
 }
 
-impl Sources {
+impl AgentSources {
     /// The sources of agents that are configured so, in a project at `root` whose hooks report to `sessions`.
     #[must_use]
     pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>, sessions: Sessions) -> Self {
@@ -34,9 +36,10 @@ impl Sources {
 
     /// Observes an agent of this profile by all sources; one without a name has no hooks of its own.
     #[must_use]
-    pub fn observer(&self, agent: Option<&Name>, profile: Arc<Profile>) -> Observer {
+    pub fn observer(&self, agent: Option<&Name>, profile: Arc<Profile>) -> AgentObserver {
         let places = self.places(agent, &profile);
-        let observer = Observer::new(profile).with_places(places).with_zones(self.zones.clone());
+        let observer =
+            AgentObserver::new(profile).with_places(places).with_zones(self.zones.clone());
         let Some(agent) = agent.cloned() else { return observer };
         let sessions = self.sessions.clone();
         observer.with_turn_sign(TurnSign::new(move || sessions.is_turn_beginning(&agent)))
@@ -44,8 +47,8 @@ impl Sources {
 
     /// Where the agent tells its state; `None` for an agent that has no name. A password that
     /// cannot be read appears in the agent's diagnosis, and the screen decides.
-    fn places(&self, agent: Option<&Name>, profile: &Profile) -> Places {
-        let places = self.home.as_deref().map(Places::in_home).unwrap_or_default();
+    fn places(&self, agent: Option<&Name>, profile: &Profile) -> SourcePlaces {
+        let places = self.home.as_deref().map(SourcePlaces::in_home).unwrap_or_default();
         if profile.machine_source() != Some(MachineSource::OpencodeHttp) {
             return places;
         }
@@ -105,7 +108,7 @@ mod tests {
         let agent = Name::new("w1").unwrap();
         let servers = BTreeMap::from([(agent.clone(), server)]);
         let sessions = Sessions::open(home.path());
-        let sources = Sources::new(home.path().to_owned(), servers, sessions);
+        let sources = AgentSources::new(home.path().to_owned(), servers, sessions);
         let described = || format!("{:?}", sources.places(Some(&agent), &opencode));
         assert!(described().contains("its password is missing"), "{}", described());
         std::fs::write(home.path().join("secret"), "\n").unwrap();
@@ -115,7 +118,7 @@ mod tests {
         assert!(!described().contains("s3cret"), "{}", described());
         // Another agent has no address, and no password.
         let other = sources.places(Some(&Name::new("w2").unwrap()), &opencode);
-        let as_started = Places::default().with_opencode_as_started(None, None);
+        let as_started = SourcePlaces::default().with_opencode_as_started(None, None);
         assert_eq!(other, {
             let claude = sources.places(None, &profiles.get("claude").unwrap());
             assert_ne!(claude, as_started, "Claude Code has no port");

@@ -14,8 +14,8 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
-    Alarm, AlarmKey, Board, Condition, Control, ControlFile, Graces, State, conditions,
-    is_left_behind, leases, stale,
+    ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, State,
+    conditions, is_left_behind, leases, stale,
 };
 use ensemble_team::worktree::Silence;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::alarm_list::list_raised;
 use crate::project::Project;
-use crate::workload::Books;
+use crate::workload::TaskBooks;
 
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
@@ -33,7 +33,7 @@ const REMOTE: &str = "remote";
 /// Something that stands still.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Trouble {
+pub struct BoardTrouble {
     /// Name of the alarm, or `lease_over`.
     pub alarm: String,
     /// A task, an agent, a discovery or a control file.
@@ -44,7 +44,7 @@ pub struct Trouble {
     pub help: String,
 }
 
-impl Trouble {
+impl BoardTrouble {
     /// Whether the team was stopped on purpose.
     #[must_use]
     pub fn is_pause(&self) -> bool {
@@ -57,7 +57,11 @@ impl Trouble {
 ///
 /// # Errors
 /// The control files cannot be read.
-pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Vec<Trouble>> {
+pub fn of_project(
+    project: &Project,
+    books: &TaskBooks,
+    now: Timestamp,
+) -> Result<Vec<BoardTrouble>> {
     let control = project.admissions().control(None)?;
     let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
     let mut found = match (books.board(), books.unreadable()) {
@@ -87,15 +91,15 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
 pub(crate) fn of_board(
     board: &Board,
     state: &State,
-    (controls, now): (&[Control], Timestamp),
-    graces: Graces,
+    (controls, now): (&[ActiveControl], Timestamp),
+    graces: AlarmGraces,
     raised: &[AlarmKey],
-) -> Vec<Trouble> {
-    let mut found: Vec<Trouble> = conditions(state, graces)
+) -> Vec<BoardTrouble> {
+    let mut found: Vec<BoardTrouble> = conditions(state, graces)
         .into_iter()
         .chain(stale(controls, now))
         .filter(|condition| needs_action(state, condition, raised))
-        .map(|Condition { key, text, .. }| Trouble {
+        .map(|AlarmCondition { key, text, .. }| BoardTrouble {
             help: help(key.alarm, &key.about),
             alarm: word(key.alarm),
             about: key.about,
@@ -107,11 +111,11 @@ pub(crate) fn of_board(
 }
 
 /// The git remote, if it gives no answer. A note that cannot be read is written anew after the next question.
-fn silent_remote(project: &Project) -> Option<Trouble> {
+fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     project.config.worktrees.remote.as_ref()?;
     let Silence { remote, since, detail, .. } =
         Silence::of(&project.state, SystemClock.wall()).ok().flatten()?;
-    Some(Trouble {
+    Some(BoardTrouble {
         alarm: REMOTE.to_owned(),
         text: format!(
             "the git remote `{remote}` gives no answer since {since}, so no task can be claimed, \
@@ -124,12 +128,12 @@ fn silent_remote(project: &Project) -> Option<Trouble> {
 }
 
 /// A control file: while it is there, waiting work is not taken up.
-fn in_force(control: &Control) -> Trouble {
+fn in_force(control: &ActiveControl) -> BoardTrouble {
     let help = match control.file {
         ControlFile::Abort => "`ensemble resume --lift-abort` continues the team's work",
         _ => "`ensemble resume` continues the team's work",
     };
-    Trouble {
+    BoardTrouble {
         alarm: CONTROL.to_owned(),
         about: control.file.name().to_owned(),
         text: NotAdmitted::Control(control.clone()).to_string(),
@@ -138,8 +142,8 @@ fn in_force(control: &Control) -> Trouble {
 }
 
 /// A board that cannot be read.
-fn unreadable(error: &str) -> Trouble {
-    Trouble {
+fn unreadable(error: &str) -> BoardTrouble {
+    BoardTrouble {
         alarm: word(Alarm::InvalidState),
         about: "board".to_owned(),
         text: format!("the blackboard cannot be read: {error}"),
@@ -152,7 +156,7 @@ fn word(alarm: Alarm) -> String {
 }
 
 /// Whether something has to be done now: a warning, or an event that is settled, needs nothing.
-fn needs_action(state: &State, condition: &Condition, raised: &[AlarmKey]) -> bool {
+fn needs_action(state: &State, condition: &AlarmCondition, raised: &[AlarmKey]) -> bool {
     let task = Name::new(&condition.key.about).ok();
     let task = task.and_then(|id| state.task(&id));
     match condition.key.alarm {
@@ -182,8 +186,8 @@ fn needs_action(state: &State, condition: &Condition, raised: &[AlarmKey]) -> bo
 
 /// Agents with work in their hands whose lease is over by what is written: no observer runs, or it
 /// will take the work away soon.
-fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> {
-    let mut found: Vec<Trouble> = Vec::new();
+fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<BoardTrouble> {
+    let mut found: Vec<BoardTrouble> = Vec::new();
     for lease in leases(state) {
         let Some(task) = lease.task() else { continue };
         let about = lease.by().to_string();
@@ -193,7 +197,7 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> 
             continue;
         }
         let since = until.map_or_else(String::new, |until| format!(" since {until}"));
-        found.push(Trouble {
+        found.push(BoardTrouble {
             alarm: "lease_over".to_owned(),
             text: format!("{about} has no lease{since}, and still holds task {task}"),
             help: format!(
@@ -206,7 +210,7 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> 
 }
 
 /// How a person decides about a budget that is used up: what allows more, and what ends its work instead. `arguments`
-/// are those of [`Scope`](ensemble_team::budget::Scope).
+/// are those of [`BudgetScope`](ensemble_team::budget::BudgetScope).
 #[must_use]
 pub fn budget_help(arguments: &str) -> String {
     let end = match arguments.split_once(' ') {

@@ -19,11 +19,11 @@ use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Asked, RequestStore, Requests};
+use ensemble_core::requests::{AskedRequest, RequestStore, Requests};
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{self, Board, State};
-use ensemble_team::holdings::{self, Holding, KnownHoldings, Places};
-use ensemble_team::steps::{Standing, StepOptions, StepStore};
+use ensemble_team::holdings::{self, Holding, HoldingPlaces, KnownHoldings};
+use ensemble_team::steps::{StepOptions, StepStore, StuckStep};
 
 use crate::project::Project;
 use crate::status::ACTOR;
@@ -36,7 +36,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// The blackboard and the step queues of a project, as of the last look. What does not exist, or cannot be
 /// read, holds nothing; the alarms and `fsck` tell of damage.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct TaskBooks {
     place: Option<Board>,
     board: Option<State>,
     /// Why a board that exists cannot be read.
@@ -50,17 +50,17 @@ pub struct Books {
     silent_until: Option<Monotonic>,
 }
 
-impl Books {
+impl TaskBooks {
     /// Reads the books of a project.
     #[must_use]
     pub fn open(project: &Project) -> Self {
         let mut books = Self::default();
-        books.look(project);
+        books.refresh_books(project);
         books
     }
 
     /// Reads again what has changed.
-    pub fn look(&mut self, project: &Project) {
+    pub fn refresh_books(&mut self, project: &Project) {
         let options = project.board_options(ACTOR, Arc::new(NullRecorder));
         let board = project.find_board(options, None).ok();
         let seen = board.as_ref().and_then(|board| {
@@ -135,7 +135,7 @@ impl Books {
     ///
     /// # Errors
     /// There are step queues, and they cannot be read.
-    pub fn standing(&self, project: &Project) -> Result<Vec<Standing>> {
+    pub fn standing(&self, project: &Project) -> Result<Vec<StuckStep>> {
         match &self.steps {
             Some(steps) => steps.standing(),
             None if !project.has_steps() => Ok(Vec::new()),
@@ -148,13 +148,13 @@ impl Books {
     /// # Errors
     /// The mailboxes cannot be listed, or a server failed.
     pub fn holds(&self, queue: &dyn Broker, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
-        self.holds_with(Places::new(queue), who)
+        self.holds_with(HoldingPlaces::new(queue), who)
     }
 
     /// As [`Self::holds`], with received messages that were read before.
     pub(crate) fn holds_with(
         &self,
-        mail: Places<'_>,
+        mail: HoldingPlaces<'_>,
         who: impl Fn(&Name) -> bool,
     ) -> Result<KnownHoldings> {
         let places = mail.with_board(self.board.as_ref()).with_steps(self.steps.as_ref());
@@ -179,7 +179,7 @@ impl Workload {
     pub fn of(
         queue: &dyn Broker,
         store: &dyn RequestStore,
-        books: &Books,
+        books: &TaskBooks,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
         Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)?.by_agent })
@@ -205,7 +205,7 @@ impl Workload {
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
     /// The oldest first.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<AskedRequest>,
     /// Requests that cannot be read, and why.
     pub(crate) unread: Vec<(Name, Error)>,
 }
@@ -253,8 +253,9 @@ pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
 }
 
 /// The oldest of these requests of each agent, in a few words.
-pub(crate) fn waits_in(pending: &[Asked]) -> BTreeMap<Name, String> {
-    let words = |asked: &Asked| (asked.from.clone(), describe_wait(asked.kind.as_str(), &asked.to));
+pub(crate) fn waits_in(pending: &[AskedRequest]) -> BTreeMap<Name, String> {
+    let words =
+        |asked: &AskedRequest| (asked.from.clone(), describe_wait(asked.kind.as_str(), &asked.to));
     // The oldest request is inserted last.
     pending.iter().rev().map(words).collect()
 }

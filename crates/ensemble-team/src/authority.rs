@@ -14,12 +14,12 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_team::authority::{Act, Authority, Standing};
+//! use ensemble_team::authority::{AuthorityAct, Authority, ActorStanding};
 //!
-//! let worker = Standing::agent(Name::new("worker-1")?, Name::new("worker")?);
-//! let refused = Authority::default().check(Act::Down, &worker).unwrap_err();
+//! let worker = ActorStanding::agent(Name::new("worker-1")?, Name::new("worker")?);
+//! let refused = Authority::default().check(AuthorityAct::Down, &worker).unwrap_err();
 //! assert!(refused.to_string().contains("worker-1 (role worker) may not take the team down"));
-//! assert!(Authority::default().check(Act::Down, &Standing::Person).is_ok());
+//! assert!(Authority::default().check(AuthorityAct::Down, &ActorStanding::Person).is_ok());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -35,7 +35,7 @@ const LEADS: [&str; 4] = ["conductor", "lead", "orchestrator", "dispatch"];
 
 /// Something that an agent may do to others only with authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
+pub enum AuthorityAct {
     /// Take the team down.
     Down,
     /// Ask another agent to shut down.
@@ -66,7 +66,7 @@ pub struct Authority {
 
 /// The one that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ActorStanding {
     /// A person, or a program outside of the team.
     Person,
     /// An agent of the roster or the blackboard.
@@ -90,14 +90,14 @@ pub struct NotAuthorized {
     /// The agent's role.
     pub role: Name,
     /// What it may not do.
-    pub act: Act,
+    pub act: AuthorityAct,
     /// The roles and agents that may.
     pub allowed: Vec<Name>,
 }
 
 impl AreaError for NotAuthorized {}
 
-impl Act {
+impl AuthorityAct {
     /// The key in `authority`.
     #[must_use]
     pub const fn key(self) -> &'static str {
@@ -120,7 +120,7 @@ impl Act {
     }
 }
 
-impl Standing {
+impl ActorStanding {
     /// An agent.
     #[must_use]
     pub const fn agent(name: Name, role: Name) -> Self {
@@ -148,8 +148,8 @@ impl Authority {
     ///
     /// # Errors
     /// [`NotAuthorized`] names the rule and its key.
-    pub fn check(&self, act: Act, by: &Standing) -> Result<(), NotAuthorized> {
-        let Standing::Agent { name, role } = by else { return Ok(()) };
+    pub fn check(&self, act: AuthorityAct, by: &ActorStanding) -> Result<(), NotAuthorized> {
+        let ActorStanding::Agent { name, role } = by else { return Ok(()) };
         let allowed = self.allowed(act);
         if allowed.contains(name) || allowed.contains(role) {
             return Ok(());
@@ -161,20 +161,20 @@ impl Authority {
     ///
     /// # Errors
     /// As for [`Authority::check`].
-    pub fn check_shutdown(&self, by: &Standing, whom: &Name) -> Result<(), NotAuthorized> {
+    pub fn check_shutdown(&self, by: &ActorStanding, whom: &Name) -> Result<(), NotAuthorized> {
         match by {
-            Standing::Agent { name, .. } if name == whom => Ok(()),
-            _ => self.check(Act::Shutdown, by),
+            ActorStanding::Agent { name, .. } if name == whom => Ok(()),
+            _ => self.check(AuthorityAct::Shutdown, by),
         }
     }
 
     /// The roles and names that may do it.
-    fn allowed(&self, act: Act) -> Vec<Name> {
+    fn allowed(&self, act: AuthorityAct) -> Vec<Name> {
         let (listed, usual): (_, &[&str]) = match act {
-            Act::Down => (&self.down, &LEADS),
-            Act::Shutdown | Act::Mailbox => (&self.shutdown, &LEADS),
-            Act::Abort => (&self.abort, &LEADS),
-            Act::Resume => (&self.resume, &[]),
+            AuthorityAct::Down => (&self.down, &LEADS),
+            AuthorityAct::Shutdown | AuthorityAct::Mailbox => (&self.shutdown, &LEADS),
+            AuthorityAct::Abort => (&self.abort, &LEADS),
+            AuthorityAct::Resume => (&self.resume, &[]),
         };
         let usual = || usual.iter().filter_map(|name| Name::new(*name).ok()).collect();
         listed.clone().unwrap_or_else(usual)
@@ -196,13 +196,13 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn agent(who: &str, role: &str) -> Standing {
-        Standing::agent(name(who), name(role))
+    fn agent(who: &str, role: &str) -> ActorStanding {
+        ActorStanding::agent(name(who), name(role))
     }
 
     #[test]
     fn each_act_has_its_roles() {
-        use Act::{Abort, Down, Mailbox, Resume, Shutdown};
+        use AuthorityAct::{Abort, Down, Mailbox, Resume, Shutdown};
         let rules = Authority::default();
         for (who, may) in [
             (agent("w1", "worker"), &[][..]),
@@ -211,7 +211,7 @@ mod tests {
             (agent("x", "conductor"), &[Down, Shutdown, Mailbox, Abort]),
             (agent("lead", "worker"), &[Down, Shutdown, Mailbox, Abort]),
             (agent("d", "dispatch"), &[Down, Shutdown, Mailbox, Abort]),
-            (Standing::Person, &[Down, Shutdown, Mailbox, Abort, Resume]),
+            (ActorStanding::Person, &[Down, Shutdown, Mailbox, Abort, Resume]),
         ] {
             for act in [Down, Shutdown, Mailbox, Abort, Resume] {
                 assert_eq!(rules.check(act, &who).is_ok(), may.contains(&act), "{who:?} {act:?}");
@@ -222,13 +222,14 @@ mod tests {
     #[test]
     fn a_list_replaces_the_default_and_is_named_in_the_refusal() {
         let rules = Authority { down: Some(vec![name("w1")]), ..Authority::default() };
-        assert_eq!(rules.check(Act::Down, &agent("w1", "worker")), Ok(()));
-        let refused = rules.check(Act::Down, &agent("x", "conductor")).unwrap_err();
+        assert_eq!(rules.check(AuthorityAct::Down, &agent("w1", "worker")), Ok(()));
+        let refused = rules.check(AuthorityAct::Down, &agent("x", "conductor")).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "x (role conductor) may not take the team down: `authority: {down: …}` in ensemble.yaml lists w1"
         );
-        let refused = rules.check(Act::Resume, &agent("w1", "worker")).unwrap_err().to_string();
+        let refused =
+            rules.check(AuthorityAct::Resume, &agent("w1", "worker")).unwrap_err().to_string();
         assert!(refused.ends_with("lists no agent: a person may"), "{refused}");
     }
 

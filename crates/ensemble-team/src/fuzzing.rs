@@ -13,7 +13,7 @@ use crate::board::text;
 /// # Errors
 /// The text is refused.
 pub fn board_value(source: &str) -> Result<Value> {
-    Ok(text::Text::parse(source, Path::new("state.yaml"))?.value())
+    Ok(text::YamlText::parse(source, Path::new("state.yaml"))?.value())
 }
 
 /// The blackboard's text, changed in place until it says `value`.
@@ -22,7 +22,7 @@ pub fn board_value(source: &str) -> Result<Value> {
 /// It is refused, or cannot be changed as it is laid out.
 pub fn board_update(source: &str, value: &Value) -> Result<String> {
     let path = Path::new("state.yaml");
-    Ok(text::Text::parse(source, path)?.update(value, path)?.source().to_owned())
+    Ok(text::YamlText::parse(source, path)?.update(value, path)?.source().to_owned())
 }
 
 /// The comments of a blackboard's text, sorted.
@@ -30,6 +30,6 @@ pub fn board_update(source: &str, value: &Value) -> Result<String> {
 /// # Errors
 /// The text is refused.
 pub fn board_comments(source: &str) -> Result<Vec<String>> {
-    let text = text::Text::parse(source, Path::new("state.yaml"))?;
+    let text = text::YamlText::parse(source, Path::new("state.yaml"))?;
     Ok(text.comments().into_iter().map(str::to_owned).collect())
 }

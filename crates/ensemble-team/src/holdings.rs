@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::board::{State, Status};
+use crate::board::{State, TaskStatus};
 #[cfg(feature = "steps")]
 use crate::steps::StepStore;
 use ensemble_core::broker::Broker;
@@ -85,8 +85,8 @@ impl Holding {
 /// The mailboxes, the blackboard and the step queues in which agents hold tasks.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct Places<'a> {
-    mail: Mail<'a>,
+pub struct HoldingPlaces<'a> {
+    mail: ReceivedMail<'a>,
     board: Option<&'a State>,
     #[cfg(feature = "steps")]
     steps: Option<&'a StepStore>,
@@ -94,31 +94,33 @@ pub struct Places<'a> {
 
 /// Where received messages are looked up.
 #[derive(Clone, Copy)]
-enum Mail<'a> {
+enum ReceivedMail<'a> {
     Queue(&'a dyn Broker),
     Read(&'a [(Name, Holding)]),
 }
 
-impl std::fmt::Debug for Places<'_> {
+impl std::fmt::Debug for HoldingPlaces<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Places").field("board", &self.board.is_some()).finish_non_exhaustive()
+        f.debug_struct("HoldingPlaces")
+            .field("board", &self.board.is_some())
+            .finish_non_exhaustive()
     }
 }
 
-impl<'a> Places<'a> {
+impl<'a> HoldingPlaces<'a> {
     /// The mailboxes alone.
     #[must_use]
     pub const fn new(queue: &'a dyn Broker) -> Self {
-        Self::of(Mail::Queue(queue))
+        Self::of(ReceivedMail::Queue(queue))
     }
 
     /// Received messages that [`of_mailbox`] has read.
     #[must_use]
     pub const fn of_messages(held: &'a [(Name, Holding)]) -> Self {
-        Self::of(Mail::Read(held))
+        Self::of(ReceivedMail::Read(held))
     }
 
-    const fn of(mail: Mail<'a>) -> Self {
+    const fn of(mail: ReceivedMail<'a>) -> Self {
         Self {
             mail,
             board: None,
@@ -157,16 +159,16 @@ pub struct KnownHoldings {
 ///
 /// # Errors
 /// The mailboxes cannot be listed, or a server failed.
-pub fn holds(places: &Places<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
+pub fn holds(places: &HoldingPlaces<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
     let mut known = KnownHoldings::default();
     let KnownHoldings { by_agent: all, unread } = &mut known;
     match places.mail {
-        Mail::Read(held) => {
+        ReceivedMail::Read(held) => {
             for (agent, holding) in held.iter().filter(|(agent, _)| who(agent)) {
                 push(all.entry(agent.clone()).or_default(), holding.clone());
             }
         }
-        Mail::Queue(queue) => {
+        ReceivedMail::Queue(queue) => {
             let bad = visit_mailboxes(queue.mailboxes()?, |mailbox| {
                 for (agent, holding) in of_mailbox(queue, mailbox, &who)? {
                     push(all.entry(agent).or_default(), holding);
@@ -204,8 +206,8 @@ pub fn holds(places: &Places<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHo
 pub fn on_board(state: &State) -> impl Iterator<Item = (&Name, Holding)> {
     state.tasks.iter().filter_map(|task| {
         let (agent, held_as, epoch) = match (task.status, &task.assigned_to, &task.reviewing_by) {
-            (Status::Claimed, Some(coder), _) => (coder, HeldAs::Task, task.lease_epoch),
-            (Status::ReadyForReview, _, Some(reviewer)) => {
+            (TaskStatus::Claimed, Some(coder), _) => (coder, HeldAs::Task, task.lease_epoch),
+            (TaskStatus::ReadyForReview, _, Some(reviewer)) => {
                 (reviewer, HeldAs::Review, task.review_epoch)
             }
             _ => return None,
@@ -270,7 +272,7 @@ pub fn of_mailbox(
 mod tests {
     use super::*;
     use ensemble_core::message::Envelope;
-    use ensemble_core::spool::{Options, Spool};
+    use ensemble_core::spool::{Spool, SpoolOptions};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn messages_tasks_and_reviews_are_held_together_and_each_task_is_named_once() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let bob = name("bob");
         spool.add_mailbox(&bob, &Default::default()).unwrap();
         let mut task = Envelope::new(bob.clone(), "do it");
@@ -291,7 +293,7 @@ mod tests {
              - {id: t2, status: READY_FOR_REVIEW, assigned_to: ann, reviewing_by: bob}\n\
              - {id: t3, status: MERGED, assigned_to: bob}\n";
         let state: State = ensemble_core::message::yaml::parse(text, home.path()).unwrap();
-        let places = Places::new(&spool).with_board(Some(&state));
+        let places = HoldingPlaces::new(&spool).with_board(Some(&state));
         let held = holds(&places, |_| true).unwrap().by_agent;
         assert_eq!(held.keys().collect::<Vec<_>>(), [&bob]);
         let ways: Vec<(&str, HeldAs)> =

@@ -26,14 +26,14 @@ pub enum TemplateError {
 
 /// Allowed and required names of one kind of template.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Form {
+pub(crate) struct TemplateForm {
     /// All allowed names.
     pub(crate) names: &'static [&'static str],
     /// Required names, each with the reason.
     pub(crate) required: &'static [(&'static str, &'static str)],
 }
 
-impl Form {
+impl TemplateForm {
     /// Fills a template in one pass: inserted values are not expanded again.
     pub(crate) fn fill(
         &self,
@@ -66,8 +66,10 @@ impl Form {
 mod tests {
     use super::*;
 
-    const FORM: Form =
-        Form { names: &["role", "goal", "output"], required: &[("output", "say how to report")] };
+    const FORM: TemplateForm = TemplateForm {
+        names: &["role", "goal", "output"],
+        required: &[("output", "say how to report")],
+    };
 
     #[test]
     fn inserted_values_are_not_expanded() {

@@ -24,17 +24,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ensemble_app::error_line::Code;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::error_line::FailureCode;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::interrupt::Calls;
+use ensemble_app::interrupt::RunningCalls;
 use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::args::Globals;
+use crate::args::GlobalFlags;
 use crate::context::Context;
-use crate::printed::lines::{Answer, Call, Ended, Hello, News};
+use crate::printed::lines::{ApiAnswer, ApiCall, ApiHello, ApiNews, SubscriptionEnd};
 
 /// Version of the protocol.
 const PROTOCOL: u32 = 1;
@@ -53,11 +53,11 @@ pub(crate) type VerbCall =
     fn(&str, &Map<String, Value>, (Option<PathBuf>, Option<Name>)) -> (Vec<u8>, Outcome);
 
 /// One client, and what it has under way.
-struct Session {
+struct ApiSession {
     call_verb: VerbCall,
     queue: Option<PathBuf>,
     agent: Option<Name>,
-    calls: &'static Calls,
+    calls: &'static RunningCalls,
     running: AtomicUsize,
     /// By the id of the call that subscribed; set when it is to end.
     subscriptions: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
@@ -68,16 +68,16 @@ struct Session {
 /// Serves one client until it closes stdin.
 pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
     ensemble_app::content::take_stdin();
-    let session = Arc::new(Session {
+    let session = Arc::new(ApiSession {
         call_verb,
         queue: context.queue_flag().map(std::path::Path::to_owned),
         agent: context.agent_flag().cloned(),
-        calls: Calls::begin(),
+        calls: RunningCalls::begin(),
         running: AtomicUsize::new(0),
         subscriptions: Mutex::default(),
         wake: tempfile::tempdir().map_err(|error| Failure::refused(error.to_string()))?,
     });
-    write_line(&json!({ "hello": Hello {
+    write_line(&json!({ "hello": ApiHello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION"),
         line_bytes_max: LINE_BYTES_MAX,
@@ -103,14 +103,14 @@ fn write_line(line: &impl Serialize) {
 
 fn answer(id: Value, result: Value, outcome: Outcome) {
     let error = outcome.err().map(|failure| failure.into_line().error);
-    write_line(&Answer { id, result, error });
+    write_line(&ApiAnswer { id, result, error });
 }
 
-impl Session {
+impl ApiSession {
     /// Begins what a line asks for.
     fn begin_call(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
         let call = line.and_then(|line| {
-            serde_json::from_slice::<Call>(&line)
+            serde_json::from_slice::<ApiCall>(&line)
                 .map_err(|error| Failure::usage(format!("no call: {error}")))
         });
         match call {
@@ -125,11 +125,11 @@ impl Session {
     }
 
     /// Runs a call in a thread of its own.
-    fn call(self: &Arc<Self>, call: Call) {
+    fn call(self: &Arc<Self>, call: ApiCall) {
         if self.running.fetch_add(1, Ordering::SeqCst) >= CALLS_MAX {
             self.running.fetch_sub(1, Ordering::SeqCst);
             let text = format!("{CALLS_MAX} calls are running");
-            return answer(call.id, json!([]), Err(Failure::new(Exit::Busy, text)));
+            return answer(call.id, json!([]), Err(Failure::new(VerbExit::Busy, text)));
         }
         let session = Arc::clone(self);
         // Here and not in its thread: the end of stdin waits for each call that was read.
@@ -137,7 +137,7 @@ impl Session {
         std::thread::spawn(move || {
             let (result, outcome) = catch_unwind(AssertUnwindSafe(|| session.run(&call)))
                 .unwrap_or_else(|_| {
-                    (json!([]), Err(Failure::new(Exit::Corrupt, "a bug: see stderr")))
+                    (json!([]), Err(Failure::new(VerbExit::Corrupt, "a bug: see stderr")))
                 });
             session.running.fetch_sub(1, Ordering::SeqCst);
             answer(call.id, result, outcome);
@@ -145,7 +145,7 @@ impl Session {
         });
     }
 
-    fn run(&self, call: &Call) -> (Value, Outcome) {
+    fn run(&self, call: &ApiCall) -> (Value, Outcome) {
         if call.method == "wait" {
             return match self.wait(&call.params) {
                 Ok(news) => (json!([news]), Ok(())),
@@ -159,11 +159,11 @@ impl Session {
 
     /// Waits for news, at most for `timeout_seconds`.
     fn wait(&self, params: &Map<String, Value>) -> Outcome<Value> {
-        let (wanted, patience) = news::Wanted::read_with_timeout(params)?;
+        let (wanted, patience) = news::SubscribeParams::read_with_timeout(params)?;
         let mut source = wanted.open(self.context(), self.wake.path())?;
         let deadline = std::time::Instant::now() + patience;
         loop {
-            if let Some(news) = source.look()?.into_iter().next() {
+            if let Some(news) = source.poll_news()?.into_iter().next() {
                 return Ok(news);
             }
             let left = deadline.saturating_duration_since(std::time::Instant::now());
@@ -177,15 +177,16 @@ impl Session {
     }
 
     fn context(&self) -> Context {
-        let globals = Globals { queue: self.queue.clone(), agent: self.agent.clone(), json: true };
+        let globals =
+            GlobalFlags { queue: self.queue.clone(), agent: self.agent.clone(), json: true };
         Context::called(globals, "admin api")
     }
 
     /// Follows something until it is unsubscribed. What is there is told first.
-    fn subscribe(self: &Arc<Self>, call: Call) {
+    fn subscribe(self: &Arc<Self>, call: ApiCall) {
         let (key, is_over) = (call.id.to_string(), Arc::new(AtomicBool::new(false)));
         let opened = self.enlist(&key, &is_over).and_then(|()| {
-            let source = news::Wanted::read(&call.params)
+            let source = news::SubscribeParams::read(&call.params)
                 .and_then(|wanted| wanted.open(self.context(), self.wake.path()));
             source.inspect_err(|_| drop(self.subscriptions().remove(&key)))
         });
@@ -197,7 +198,10 @@ impl Session {
         let session = Arc::clone(self);
         std::thread::spawn(move || {
             if let Err(failure) = follow(source, &call.id, &is_over) {
-                write_line(&Ended { subscription: call.id, error: failure.into_line().error });
+                write_line(&SubscriptionEnd {
+                    subscription: call.id,
+                    error: failure.into_line().error,
+                });
             }
             session.subscriptions().remove(&key);
         });
@@ -208,11 +212,11 @@ impl Session {
         let mut all = self.subscriptions();
         if all.contains_key(key) {
             return Err(Failure::refused(format!("there is a subscription {key}"))
-                .with_code(Code::Conflict));
+                .with_code(FailureCode::Conflict));
         }
         if all.len() >= SUBSCRIPTIONS_MAX {
             return Err(Failure::new(
-                Exit::Busy,
+                VerbExit::Busy,
                 format!("there are {SUBSCRIPTIONS_MAX} subscriptions"),
             ));
         }
@@ -220,7 +224,7 @@ impl Session {
         Ok(())
     }
 
-    fn unsubscribe(&self, call: &Call) {
+    fn unsubscribe(&self, call: &ApiCall) {
         let key = call.params.get("subscription").map(Value::to_string).unwrap_or_default();
         let outcome = match self.subscriptions().get(&key) {
             Some(is_over) => {
@@ -242,13 +246,13 @@ impl Session {
 }
 
 /// Tells news until the subscription is over.
-fn follow(mut source: news::Source, id: &Value, is_over: &AtomicBool) -> Outcome {
+fn follow(mut source: news::NewsSource, id: &Value, is_over: &AtomicBool) -> Outcome {
     loop {
-        for news in source.look()? {
+        for news in source.poll_news()? {
             if is_over.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            write_line(&News { subscription: id.clone(), news });
+            write_line(&ApiNews { subscription: id.clone(), news });
         }
         if is_over.load(Ordering::SeqCst) {
             return Ok(());

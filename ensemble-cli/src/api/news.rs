@@ -18,7 +18,7 @@ use ensemble_app::asking::requests;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::listing::describe_listed;
 use ensemble_app::overview::list_agents;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Name;
 use ensemble_core::spool::State;
@@ -36,8 +36,8 @@ const TIMEOUT_SECONDS_MAX: u64 = 24 * 3600;
 /// Parameters of `subscribe` and `wait`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    to: Subject,
+pub(super) struct SubscribeParams {
+    to: NewsSubject,
     /// The mailbox of `mail`.
     mailbox: Option<Name>,
     /// Patterns for types of `events`.
@@ -51,14 +51,14 @@ pub(super) struct Wanted {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Subject {
+enum NewsSubject {
     Mail,
     States,
     Requests,
     Events,
 }
 
-impl Wanted {
+impl SubscribeParams {
     pub(super) fn read(params: &Map<String, Value>) -> Outcome<Self> {
         let wanted: Self = serde_json::from_value(json!(params))
             .map_err(|error| Failure::usage(format!("params: {error}")))?;
@@ -78,15 +78,15 @@ impl Wanted {
     }
 
     /// Listens from now on, also to files in `wake`.
-    pub(super) fn open(self, context: Context, wake: &Path) -> Outcome<Source> {
-        let queue = Queue::open(&context)?;
+    pub(super) fn open(self, context: Context, wake: &Path) -> Outcome<NewsSource> {
+        let queue = ProjectQueue::open(&context)?;
         let project = context.project()?;
         let logs = project.logs();
         fs::create_dir_all(&logs).map_err(|error| {
             Failure::refused(format!("cannot make {}: {error}", logs.display()))
         })?;
         let mailbox = match self.to {
-            Subject::Mail => Some(self.mailbox.map_or_else(|| context.agent_required(), Ok)?),
+            NewsSubject::Mail => Some(self.mailbox.map_or_else(|| context.agent_required(), Ok)?),
             _ => None,
         };
         let mut dirs = vec![logs.clone(), project.state.clone(), wake.to_owned()];
@@ -101,7 +101,7 @@ impl Wanted {
         let waiter = Waiter::for_logs(&dirs);
         let follower = Follower::from_end(&logs)?;
         let follower = if self.types.is_empty() { follower } else { follower.only(self.types) };
-        Ok(Source {
+        Ok(NewsSource {
             subject: self.to,
             mailbox,
             has: self.has,
@@ -115,38 +115,40 @@ impl Wanted {
 }
 
 /// Something that is followed.
-pub(super) struct Source {
-    subject: Subject,
+pub(super) struct NewsSource {
+    subject: NewsSubject,
     mailbox: Option<Name>,
     has: Map<String, Value>,
     context: Context,
-    queue: Queue,
+    queue: ProjectQueue,
     waiter: Waiter,
     follower: Follower,
     /// What was told, by id: its state.
     known: BTreeMap<String, Value>,
 }
 
-impl Source {
+impl NewsSource {
     /// Sleeps until there may be news.
     pub(super) fn sleep(&self, patience: Duration) {
         self.waiter.wait(patience);
     }
 
     /// The news since the last look.
-    pub(super) fn look(&mut self) -> Outcome<Vec<Value>> {
+    pub(super) fn poll_news(&mut self) -> Outcome<Vec<Value>> {
         let news = match self.subject {
-            Subject::Events => self.follower.poll()?.iter().map(|record| json!(record)).collect(),
-            Subject::Mail => self.mail()?,
-            Subject::States => {
+            NewsSubject::Events => {
+                self.follower.poll()?.iter().map(|record| json!(record)).collect()
+            }
+            NewsSubject::Mail => self.mail()?,
+            NewsSubject::States => {
                 let rows = list_agents(&self.context)?;
                 self.changed(
                     rows.into_iter().map(|(name, row)| (name.to_string(), row.clone(), row)),
                 )
             }
-            Subject::Requests => {
+            NewsSubject::Requests => {
                 let (entries, _) = requests(&self.context, &self.queue)?.list()?;
-                let row = |entry: &ensemble_core::requests::Entry| {
+                let row = |entry: &ensemble_core::requests::RequestEntry| {
                     (entry.request.request_id.to_string(), json!(entry.state()), entry.to_json())
                 };
                 self.changed(entries.iter().map(row))

@@ -3,7 +3,7 @@
 use ensemble_app::authority::authorize;
 use ensemble_app::controls::{put_control, step_stopped_sprint};
 use ensemble_app::failure::Outcome;
-use ensemble_team::authority::Act;
+use ensemble_team::authority::AuthorityAct;
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
 
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        authorize(context, Act::Abort)?;
+        authorize(context, AuthorityAct::Abort)?;
         print_control(context, &put_control(context, ControlFile::Abort, &self.reason)?)?;
         step_stopped_sprint(context, SprintEvent::Abort)
     }

@@ -11,8 +11,8 @@ use ensemble_app::text::one_line;
 use ensemble_app::watcher_start::watcher_runs;
 use ensemble_core::message::Name;
 use ensemble_project::panes::PaneEntry;
-use ensemble_project::team::Brought;
-use ensemble_tmux::tmux::Server;
+use ensemble_project::team::LaunchedAgent;
+use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
 use crate::context::Context;
@@ -70,7 +70,7 @@ impl Arguments {
         self.panes.iter().map(one).collect()
     }
 
-    fn adopt(&self, context: &Context, server: &Server, wanted: &[&RunningAgent]) -> Outcome {
+    fn adopt(&self, context: &Context, server: &TmuxServer, wanted: &[&RunningAgent]) -> Outcome {
         let identity = context.identity()?;
         if let Some(actual) = identity.name.as_ref().filter(|_| identity.is_member()) {
             let text = format!("this is {actual}, who may not take panes into the team");
@@ -118,7 +118,7 @@ fn list(context: &Context, found: &[RunningAgent]) -> Outcome {
     }
 }
 
-fn say_next(context: &Context, brought: &[Brought]) -> Outcome {
+fn say_next(context: &Context, brought: &[LaunchedAgent]) -> Outcome {
     let Some(first) = brought.first().filter(|_| !context.out.is_json()) else { return Ok(()) };
     if !watcher_runs(context.project()?) {
         context.out.line("they are notified of mail while a watcher runs: ensemble up")?;

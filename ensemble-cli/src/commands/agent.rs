@@ -20,12 +20,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Register(register::Register),
-    Verify(verify::Verify),
-    Heartbeat(heartbeat::Heartbeat),
-    Handoff(handoff::Handoff),
-    Exit(exit::Exit),
-    Unregister(unregister::Unregister),
+    Register(register::RegisterAgent),
+    Verify(verify::VerifyAgent),
+    Heartbeat(heartbeat::AgentHeartbeat),
+    Handoff(handoff::HandoffNotes),
+    Exit(exit::AnnounceExit),
+    Unregister(unregister::UnregisterAgent),
 }
 
 impl Arguments {

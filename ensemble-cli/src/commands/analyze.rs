@@ -3,7 +3,7 @@
 use ensemble_app::controls::{authorize_resume, control_place, lift_control};
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::{one_line, plural};
-use ensemble_team::board::{Board, ControlFile, Verdict, analyze};
+use ensemble_team::board::{AnalysisVerdict, Board, ControlFile, analyze};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
@@ -50,8 +50,8 @@ impl Arguments {
             context.out.line(context.out.paint(BAD, one_line(&text)))?;
         }
         match analysis.verdict {
-            Verdict::Triggered => Ok(()),
-            Verdict::Ok => {
+            AnalysisVerdict::Triggered => Ok(()),
+            AnalysisVerdict::Ok => {
                 let fresh = (analysis.anomalies - analysis.acknowledged) as u64;
                 let text = format!("no pattern in {}", plural(fresh, "anomaly"));
                 context.out.line(context.out.paint(GOOD, text))

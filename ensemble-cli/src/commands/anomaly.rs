@@ -3,7 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
-use ensemble_team::board::{Anomaly, NewAnomaly};
+use ensemble_team::board::{BoardAnomaly, NewAnomaly};
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -17,8 +17,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(Add),
-    List(List),
+    Add(AddAnomaly),
+    List(ListAnomalies),
 }
 
 impl Arguments {
@@ -37,7 +37,7 @@ impl Arguments {
 /// workaround, debt_created, spec_changed, hypothesis_exhaustion, spec_gap, review_deadlock,
 /// system_ambiguity (protocol_section, question). The details in brackets are required.
 #[derive(Debug, clap::Args)]
-struct Add {
+struct AddAnomaly {
     /// One of the types
     #[arg(value_name = "TYPE")]
     kind: String,
@@ -59,7 +59,7 @@ fn detail(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), plain.unwrap_or_else(|| json!(value))))
 }
 
-impl Add {
+impl AddAnomaly {
     fn run(self, context: &Context) -> Outcome {
         let reporter = context.reporter()?;
         let details: Map<String, Value> = self.details.into_iter().collect();
@@ -77,24 +77,25 @@ impl Add {
 
 /// List the anomalies, in the order of the board
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListAnomalies {
     /// Only those of a type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
 }
 
-impl List {
+impl ListAnomalies {
     fn run(self, context: &Context) -> Outcome {
         let state = context.board()?.read()?;
-        let is_wanted = |anomaly: &&Anomaly| self.kind.as_ref().is_none_or(|k| *k == anomaly.kind);
-        let found: Vec<&Anomaly> = state.anomalies.iter().filter(is_wanted).collect();
+        let is_wanted =
+            |anomaly: &&BoardAnomaly| self.kind.as_ref().is_none_or(|k| *k == anomaly.kind);
+        let found: Vec<&BoardAnomaly> = state.anomalies.iter().filter(is_wanted).collect();
         if context.out.is_json() {
             return found.iter().try_for_each(|anomaly| context.out.object(anomaly));
         }
         if found.is_empty() {
             return context.out.line("none");
         }
-        let row = |anomaly: &&Anomaly| {
+        let row = |anomaly: &&BoardAnomaly| {
             let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             vec![
                 text(anomaly.timestamp.map(|at| at.to_string())),

@@ -5,25 +5,25 @@ use std::time::Instant;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::content::fill;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
-use ensemble_app::receipt::{Receipt, Tracker};
+use ensemble_app::queue::ProjectQueue;
+use ensemble_app::receipt::{Receipt, ReceiptTracker};
 use ensemble_app::text::age;
 use ensemble_app::wait_line::WaitLine;
-use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
+use ensemble_app::worker::{TargetAgent, agent_pane, assigner, resting};
 use ensemble_core::Error;
-use ensemble_core::driver::{Assigned, Ended, Order};
+use ensemble_core::driver::{AssignOutcome, DeliveryOrder, Ended};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_team::admission::{Act, is_refusal};
+use ensemble_team::admission::{TaskAct, is_refusal};
 use serde_json::json;
 
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::Content;
-use crate::flags::waiting::Waiting;
+use crate::flags::content::ContentFlags;
+use crate::flags::waiting::WaitFlags;
 use crate::printing::readiness::{AssignProgress, describe_not_ready};
 use ensemble_project::overview::WatcherView;
 
@@ -42,13 +42,13 @@ pub(crate) struct Arguments {
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     worker: Name,
     #[command(flatten)]
-    content: Content,
+    content: ContentFlags,
     /// The task's name: assigning it again continues the current attempt [default: a
     /// new one]
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
     #[command(flatten)]
-    waiting: Waiting<Wait>,
+    waiting: WaitFlags<AssignWait>,
     /// Ping the worker in any case, so that its model proves that it answers
     #[arg(long)]
     ping: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Wait {
+enum AssignWait {
     /// The worker has received it
     Acked,
     /// The worker has settled it
@@ -77,12 +77,12 @@ struct DeliveredTask {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let recorder = context.recorder()?;
-        let mut worker = Worker::find(context, &self.worker)?;
+        let mut worker = TargetAgent::find(context, &self.worker)?;
         let order = self.order(context, &queue, &mut worker)?;
         let task = order.task.clone();
-        let may_begin = context.project()?.doorkeeper().check(Act::TakeUp, &task, &self.worker);
+        let may_begin = context.project()?.doorkeeper().check(TaskAct::TakeUp, &task, &self.worker);
         may_begin.map_err(gated)?;
         if self.plan {
             let requests = ensemble_app::asking::requests(context, &queue)?;
@@ -93,8 +93,8 @@ impl Arguments {
         let patience = self.waiting.patience();
         let deadline = patience.and_then(|patience| delivered_at.checked_add(patience));
         let (message, attempt, phase, acked) = match assigned {
-            Assigned::NotReady(failure) => return Err(describe_not_ready(context, &failure)?),
-            Assigned::Delivered { ended, .. } => match ended {
+            AssignOutcome::NotReady(failure) => return Err(describe_not_ready(context, &failure)?),
+            AssignOutcome::Delivered { ended, .. } => match ended {
                 Ended::Acked { phase, attempt, message } => (message, attempt, phase, true),
                 Ended::Abandoned { phase, attempt, message } => (message, attempt, phase, false),
                 Ended::Escalated { notice, file } => {
@@ -126,9 +126,9 @@ impl Arguments {
             self.print(context, "stored", &delivered)?;
             return Err(self.late("stored"));
         }
-        match self.waiting.until().unwrap_or(Wait::Acked) {
-            Wait::Acked => self.print(context, "acked", &delivered),
-            Wait::Settled => self.settle(context, &queue, &*recorder, &delivered, deadline),
+        match self.waiting.until().unwrap_or(AssignWait::Acked) {
+            AssignWait::Acked => self.print(context, "acked", &delivered),
+            AssignWait::Settled => self.settle(context, &queue, &*recorder, &delivered, deadline),
         }
     }
 
@@ -136,10 +136,10 @@ impl Arguments {
     fn deliver(
         &self,
         context: &Context,
-        queue: &Queue,
+        queue: &ProjectQueue,
         recorder: &dyn Recorder,
-        (worker, order): (&mut Worker, Order),
-    ) -> Outcome<(Assigned, Instant)> {
+        (worker, order): (&mut TargetAgent, DeliveryOrder),
+    ) -> Outcome<(AssignOutcome, Instant)> {
         let (spool, project) = (context.spool()?, context.project()?);
         let (waiter, host) = (worker.waiter(context)?, queue.ladder_host(project)?);
         let (store, patience) = (queue.request_store(), self.waiting.patience());
@@ -162,7 +162,12 @@ impl Arguments {
         Ok((assigned.map_err(gated)?, stored_at.get().unwrap_or_else(Instant::now)))
     }
 
-    fn order(&self, context: &Context, queue: &Queue, worker: &mut Worker) -> Outcome<Order> {
+    fn order(
+        &self,
+        context: &Context,
+        queue: &ProjectQueue,
+        worker: &mut TargetAgent,
+    ) -> Outcome<DeliveryOrder> {
         let content = self.content.read()?;
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
@@ -172,7 +177,7 @@ impl Arguments {
         let envelope = fill(context, &**queue, envelope, content)?;
         let profile = worker.pane().map(|pane| pane.profile().clone());
         let config = context.project()?.config.ladder_for(profile.as_deref());
-        let order = Order::new(task, self.worker.clone(), envelope).with_config(config);
+        let order = DeliveryOrder::new(task, self.worker.clone(), envelope).with_config(config);
         Ok(order.with_patience(self.waiting.patience()))
     }
 
@@ -180,14 +185,14 @@ impl Arguments {
     fn settle(
         &self,
         context: &Context,
-        queue: &Queue,
+        queue: &ProjectQueue,
         recorder: &dyn Recorder,
         delivered: &DeliveredTask,
         deadline: Option<Instant>,
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
         let root = queue.directory().map(|spool| spool.root().to_owned());
-        let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
+        let mut tracker = ReceiptTracker::new(&**queue, root, mailbox, message, None);
         let line = WaitLine::new(
             format!("{} to settle {}", self.worker, delivered.task),
             self.waiting.patience(),
@@ -248,7 +253,7 @@ impl Arguments {
 /// A task that may not be begun now may be assigned later.
 fn gated(error: Error) -> Failure {
     match is_refusal(&error) {
-        true => Failure::from(error).with_exit(Exit::Busy),
+        true => Failure::from(error).with_exit(VerbExit::Busy),
         false => error.into(),
     }
 }

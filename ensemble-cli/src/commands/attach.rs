@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::team::{socket_of, team_session};
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
 use crate::completion;
 use crate::context::Context;
@@ -40,7 +40,7 @@ impl Arguments {
         let error = attach(&socket, &target).exec();
         match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Err(Failure::new(Exit::MissingProgram, "`tmux` is not installed"))
+                Err(Failure::new(VerbExit::MissingProgram, "`tmux` is not installed"))
             }
             _ => Err(Failure::refused(format!("cannot start tmux: {error}"))),
         }
@@ -56,7 +56,7 @@ impl Arguments {
             let text = format!("{name} runs in its own terminal (process {})", binding.pid);
             return Err(Failure::refused(text).with_hint("look at the terminal it was started in"));
         }
-        match Server::brief(binding.socket.clone()).check(&binding)? {
+        match TmuxServer::brief(binding.socket.clone()).check(&binding)? {
             None => Ok((binding.socket, binding.id)),
             Some(gone) => Err(Failure::nothing(format!("{name}: {gone}"))
                 .with_hint("`ensemble up` starts it again")),
@@ -75,7 +75,7 @@ fn session_of(project: &Project) -> Outcome<(PathBuf, String)> {
 /// Within the same server the client moves over; otherwise a session within a session is what was
 /// asked for.
 fn attach(socket: &std::path::Path, target: &str) -> Command {
-    let around = std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
+    let around = std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux));
     let is_inside = around.is_some_and(|server| server.socket() == socket);
     let mut tmux = Command::new("tmux");
     tmux.arg("-S").arg(socket);

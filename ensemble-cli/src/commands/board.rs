@@ -1,12 +1,12 @@
 //! `ensemble board`: the blackboard as a whole.
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::OpeningPurpose;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_team::board::BoardError;
-use ensemble_team::board::{self, Board, Control, State, Status, Violation};
+use ensemble_team::board::{self, ActiveControl, Board, State, TaskStatus, Violation};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -26,17 +26,17 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Init(Init),
-    Show(Show),
-    Validate(Validate),
-    Edit(edit::Edit),
+    Init(InitBoard),
+    Show(ShowBoard),
+    Validate(ValidateBoard),
+    Edit(edit::EditBoard),
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Init(Init {}) => init(context),
-            Verb::Show(Show {}) => show(context),
+            Verb::Init(InitBoard {}) => init(context),
+            Verb::Show(ShowBoard {}) => show(context),
             Verb::Validate(validate) => validate.run(context),
             Verb::Edit(edit) => edit.run(context),
         }
@@ -45,7 +45,7 @@ impl Arguments {
 
 /// Create an empty blackboard
 #[derive(Debug, clap::Args)]
-struct Init {}
+struct InitBoard {}
 
 fn init(context: &Context) -> Outcome {
     let project = context.project()?;
@@ -63,7 +63,7 @@ fn init(context: &Context) -> Outcome {
 
 /// Show what is on the blackboard
 #[derive(Debug, clap::Args)]
-struct Show {}
+struct ShowBoard {}
 
 fn show(context: &Context) -> Outcome {
     let board = context.board()?;
@@ -89,7 +89,7 @@ fn show(context: &Context) -> Outcome {
     }
     context.out.line(summary(&state))?;
     if !state.agents.is_empty() {
-        let row = |(name, agent): (&ensemble_core::message::Name, &board::Agent)| {
+        let row = |(name, agent): (&ensemble_core::message::Name, &board::BoardAgent)| {
             let task = agent.current_task.as_ref().map_or("-", |task| task.as_str());
             let word = serde_json::to_value(agent.status).unwrap_or_default();
             vec![
@@ -117,7 +117,7 @@ fn percent(used: u64) -> String {
 
 /// How many tasks there are, by status.
 fn summary(state: &State) -> String {
-    let mut counts: Vec<(Status, u64)> = Vec::new();
+    let mut counts: Vec<(TaskStatus, u64)> = Vec::new();
     for task in &state.tasks {
         match counts.iter_mut().find(|(status, _)| *status == task.status) {
             Some((_, count)) => *count += 1,
@@ -136,7 +136,7 @@ fn summary(state: &State) -> String {
 }
 
 /// The files that stop the team.
-pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
+pub(super) fn controls(board: &Board) -> Outcome<Vec<ActiveControl>> {
     Ok(board.controls()?)
 }
 
@@ -144,13 +144,13 @@ pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
 ///
 /// Prints every violation with its field. Exit code 4 if there is one.
 #[derive(Debug, clap::Args)]
-struct Validate {
+struct ValidateBoard {
     /// Also check whether worktrees and specifications exist
     #[arg(long)]
     worktrees: bool,
 }
 
-impl Validate {
+impl ValidateBoard {
     fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let mut warnings = Vec::new();
@@ -191,7 +191,7 @@ impl Validate {
             context.out.flush()?;
             let rules = plural(violations.len() as u64, "violation");
             return Err(Failure::new(
-                Exit::Corrupt,
+                VerbExit::Corrupt,
                 format!("{}: {rules}", board.path().display()),
             ));
         }

@@ -8,7 +8,7 @@ use ensemble_app::text::{one_line, plural};
 use ensemble_project::QUEUE_VARIABLE;
 use serde_json::json;
 
-use crate::conformance::{self, Check, Load, Played};
+use crate::conformance::{self, ClientCheck, LoadFigures, LoadRun};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};
 
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     clients: Vec<String>,
     /// Stages to run; all by default
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
-    only: Vec<Stage>,
+    only: Vec<ConformanceStage>,
     /// Run only the vectors whose names contain this
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Stage {
+enum ConformanceStage {
     /// The test vectors of conformance/
     Vectors,
     /// Order of system calls, under strace
@@ -69,8 +69,11 @@ enum Stage {
 }
 
 /// The stages of one client alone.
-const ALONE: [(Stage, &str); 3] =
-    [(Stage::Traces, "traces"), (Stage::Locks, "locks"), (Stage::Disk, "disk")];
+const ALONE: [(ConformanceStage, &str); 3] = [
+    (ConformanceStage::Traces, "traces"),
+    (ConformanceStage::Locks, "locks"),
+    (ConformanceStage::Disk, "disk"),
+];
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
@@ -80,7 +83,7 @@ impl Arguments {
         let mut failed = 0;
         for client in &self.clients {
             let mut checks = Vec::new();
-            if self.runs(Stage::Vectors) {
+            if self.runs(ConformanceStage::Vectors) {
                 checks.extend(conformance::vectors(client, &self.case));
             }
             for (_, name) in ALONE.iter().filter(|(stage, _)| self.runs(*stage)) {
@@ -88,7 +91,7 @@ impl Arguments {
             }
             failed += show(context, client, &checks)?;
         }
-        if self.runs(Stage::Load) {
+        if self.runs(ConformanceStage::Load) {
             failed += self.load(context)?;
         }
         context.out.flush()?;
@@ -99,7 +102,7 @@ impl Arguments {
         }
     }
 
-    fn runs(&self, stage: Stage) -> bool {
+    fn runs(&self, stage: ConformanceStage) -> bool {
         self.only.is_empty() || self.only.contains(&stage)
     }
 
@@ -109,7 +112,7 @@ impl Arguments {
         let own = std::env::current_exe().map_err(|error| Failure::refused(error.to_string()))?;
         let own = format!("'{}' admin conformance --serve", own.display());
         let turns = self.clients.iter().chain(std::iter::once(&own)).cycle();
-        let load = Load {
+        let load = LoadRun {
             processes: turns.take(self.processes.max(self.clients.len() + 1)).cloned().collect(),
             messages: self.messages,
             budget: Duration::from_secs(self.seconds),
@@ -128,7 +131,7 @@ impl Arguments {
     }
 }
 
-fn sentence(played: &Played, seed: u64) -> String {
+fn sentence(played: &LoadFigures, seed: u64) -> String {
     let mut clients: Vec<_> = played.by_client.iter().collect();
     clients.sort_unstable();
     let clients: Vec<_> =
@@ -155,7 +158,7 @@ fn sentence(played: &Played, seed: u64) -> String {
 }
 
 /// Whether the event log, which our own processes wrote, contradicts the files.
-fn replayed(home: &Path) -> Check {
+fn replayed(home: &Path) -> ClientCheck {
     let run = || -> Result<(), String> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut replay = std::process::Command::new(own);
@@ -172,7 +175,7 @@ fn replayed(home: &Path) -> Check {
 }
 
 /// Prints what failed, and a summary. Returns the number of failures.
-fn show(context: &Context, client: &str, checks: &[Check]) -> Outcome<u64> {
+fn show(context: &Context, client: &str, checks: &[ClientCheck]) -> Outcome<u64> {
     let out = &context.out;
     let count =
         |verdict: &str| checks.iter().filter(|check| check.verdict == verdict).count() as u64;

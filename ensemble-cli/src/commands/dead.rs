@@ -4,7 +4,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
@@ -30,10 +30,10 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    List(List),
-    Show(Show),
-    Retry(Retry),
-    Drop(Drop),
+    List(ListDeadLetters),
+    Show(ShowDeadLetter),
+    Retry(RetryDeadLetter),
+    Drop(DropDeadLetter),
 }
 
 impl Arguments {
@@ -49,15 +49,15 @@ impl Arguments {
 
 /// List dead letters with their reasons, oldest first
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListDeadLetters {
     /// Only those of this mailbox
     #[arg(value_name = "MAILBOX", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
 }
 
-impl List {
+impl ListDeadLetters {
     fn run(self, context: &Context) -> Outcome {
-        let places = Places::open(context)?;
+        let places = DeadLetterPlaces::open(context)?;
         let letters = places.letters(self.mailbox.as_ref())?;
         if context.out.is_json() {
             return letters.iter().try_for_each(|(place, letter)| {
@@ -69,7 +69,7 @@ impl List {
         }
         let short: ShortIds =
             places.letters(None)?.into_iter().map(|(_, letter)| letter.id).collect();
-        let row = |(place, letter): &(&Place, DeadLetter)| {
+        let row = |(place, letter): &(&DeadLetterPlace, DeadLetter)| {
             let id = short.shorten(letter.id.as_str()).to_owned();
             let at = letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
             let reason = match place.word {
@@ -86,7 +86,7 @@ impl List {
 
 /// Show a dead letter: why it died, and what it says
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ShowDeadLetter {
     /// The message's id, or a unique beginning of it
     #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
     id: MessageId,
@@ -95,9 +95,9 @@ struct Show {
     mailbox: Option<Name>,
 }
 
-impl Show {
+impl ShowDeadLetter {
     fn run(self, context: &Context) -> Outcome {
-        let places = Places::open(context)?;
+        let places = DeadLetterPlaces::open(context)?;
         let (place, letter) = places.one(&self.id, self.mailbox.as_ref())?;
         let (queue, place) = (&*place.queue, place.word);
         let envelope = match queue.peek(&letter.mailbox, &letter.id) {
@@ -138,7 +138,7 @@ impl Show {
 /// Which dead letters are meant.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("letters").required(true).multiple(true).args(["id", "all"]))]
-struct Which {
+struct DeadLetterChoice {
     /// The message's id, or a unique beginning of it
     #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
     id: Option<MessageId>,
@@ -150,8 +150,11 @@ struct Which {
     mailbox: Option<Name>,
 }
 
-impl Which {
-    fn letters<'p>(&self, places: &'p Places) -> Outcome<Vec<(&'p Place, DeadLetter)>> {
+impl DeadLetterChoice {
+    fn letters<'p>(
+        &self,
+        places: &'p DeadLetterPlaces,
+    ) -> Outcome<Vec<(&'p DeadLetterPlace, DeadLetter)>> {
         match &self.id {
             Some(id) => Ok(vec![places.one(id, self.mailbox.as_ref())?]),
             None => places.letters(self.mailbox.as_ref()),
@@ -165,7 +168,7 @@ impl Which {
         (done, state): (impl Fn(&str, &str) -> String, &str),
         act: impl Fn(&dyn Broker, &DeadLetter) -> ensemble_core::Result<()>,
     ) -> Outcome {
-        let places = Places::open(context)?;
+        let places = DeadLetterPlaces::open(context)?;
         let letters = self.letters(&places)?;
         for (place, letter) in &letters {
             act(&*place.queue, letter)?;
@@ -190,12 +193,12 @@ impl Which {
 
 /// Give a dead letter back to its mailbox, with all its attempts
 #[derive(Debug, clap::Args)]
-struct Retry {
+struct RetryDeadLetter {
     #[command(flatten)]
-    which: Which,
+    which: DeadLetterChoice,
 }
 
-impl Retry {
+impl RetryDeadLetter {
     fn run(self, context: &Context) -> Outcome {
         let done = |what: &str, mailbox: &str| {
             let unread = match is_unread(context, mailbox) {
@@ -222,15 +225,15 @@ fn is_unread(context: &Context, mailbox: &str) -> bool {
 
 /// Remove a dead letter for good
 #[derive(Debug, clap::Args)]
-struct Drop {
+struct DropDeadLetter {
     #[command(flatten)]
-    which: Which,
+    which: DeadLetterChoice,
     /// Really all of them
     #[arg(long)]
     yes: bool,
 }
 
-impl Drop {
+impl DropDeadLetter {
     fn run(self, context: &Context) -> Outcome {
         if self.which.all && !self.yes {
             let text = "dropping all dead letters cannot be undone: nothing was removed";
@@ -249,31 +252,34 @@ const DIRECTORY: &str = "directory";
 const SERVERS: &str = "servers";
 
 /// One place with dead letters.
-struct Place {
+struct DeadLetterPlace {
     word: &'static str,
-    queue: Queue,
+    queue: ProjectQueue,
 }
 
 /// All places with dead letters: the queue, and beside servers the outbox and the directory of this host.
-struct Places(Vec<Place>);
+struct DeadLetterPlaces(Vec<DeadLetterPlace>);
 
-impl Places {
+impl DeadLetterPlaces {
     fn open(context: &Context) -> Outcome<Self> {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         if queue.directory().is_some() {
-            return Ok(Self(vec![Place { word: DIRECTORY, queue }]));
+            return Ok(Self(vec![DeadLetterPlace { word: DIRECTORY, queue }]));
         }
-        let mut places = vec![Place { word: SERVERS, queue }];
-        let outbox = Queue::in_directory(context.project()?.open_outbox()?.into_spool());
-        places.push(Place { word: OUTBOX, queue: outbox });
+        let mut places = vec![DeadLetterPlace { word: SERVERS, queue }];
+        let outbox = ProjectQueue::in_directory(context.project()?.open_outbox()?.into_spool());
+        places.push(DeadLetterPlace { word: OUTBOX, queue: outbox });
         if let Ok(spool) = context.spool() {
-            places.push(Place { word: DIRECTORY, queue: Queue::in_directory(spool) });
+            places.push(DeadLetterPlace {
+                word: DIRECTORY,
+                queue: ProjectQueue::in_directory(spool),
+            });
         }
         Ok(Self(places))
     }
 
     /// The dead letters of one mailbox, or of all.
-    fn letters(&self, mailbox: Option<&Name>) -> Outcome<Vec<(&Place, DeadLetter)>> {
+    fn letters(&self, mailbox: Option<&Name>) -> Outcome<Vec<(&DeadLetterPlace, DeadLetter)>> {
         let (mut all, mut unknown, mut is_known) = (Vec::new(), None, false);
         for place in &self.0 {
             let mailboxes = match mailbox {
@@ -320,7 +326,11 @@ impl Places {
     }
 
     /// The dead letter with this id.
-    fn one(&self, id: &MessageId, mailbox: Option<&Name>) -> Outcome<(&Place, DeadLetter)> {
+    fn one(
+        &self,
+        id: &MessageId,
+        mailbox: Option<&Name>,
+    ) -> Outcome<(&DeadLetterPlace, DeadLetter)> {
         let id = &self.whole(id)?;
         let mut holding = Vec::new();
         for place in &self.0 {

@@ -7,7 +7,7 @@ use ensemble_app::failure::Outcome;
 
 use crate::args;
 use crate::context::Context;
-use crate::demo::{self, Scenario, Settings};
+use crate::demo::{self, DemoScenario, DemoSettings};
 
 /// Watch a small team: one agent is done, one is silent, one asks, one crashes
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     attach: bool,
     /// Scenario to run
     #[arg(long, value_name = "SCENARIO", default_value = "lunch")]
-    scenario: Scenario,
+    scenario: DemoScenario,
     /// Time limit of the demo
     #[arg(long = "wait", alias = "timeout", value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = args::duration)]
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self { dir, work, attach, timeout, scenario } = self;
-        let settings = Settings { dir, work, attach, timeout, scenario };
+        let settings = DemoSettings { dir, work, attach, timeout, scenario };
         demo::run(context, &settings)
     }
 }

@@ -16,10 +16,10 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(Add),
-    List(List),
-    Convert(Convert),
-    Defer(Defer),
+    Add(AddDiscovery),
+    List(ListDiscoveries),
+    Convert(ConvertDiscovery),
+    Defer(DeferDiscovery),
 }
 
 impl Arguments {
@@ -27,10 +27,12 @@ impl Arguments {
         match self.verb {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
-            Verb::Convert(Convert { id, task }) => {
+            Verb::Convert(ConvertDiscovery { id, task }) => {
                 change(context, &id, |board| board.convert_discovery(&id, &task))
             }
-            Verb::Defer(Defer { id }) => change(context, &id, |board| board.defer_discovery(&id)),
+            Verb::Defer(DeferDiscovery { id }) => {
+                change(context, &id, |board| board.defer_discovery(&id))
+            }
         }
     }
 }
@@ -39,7 +41,7 @@ impl Arguments {
 ///
 /// With `--immediate` a planner is called for it.
 #[derive(Debug, clap::Args)]
-struct Add {
+struct AddDiscovery {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
     /// Description of the finding
@@ -59,7 +61,7 @@ struct Add {
     recommendation: Option<String>,
 }
 
-impl Add {
+impl AddDiscovery {
     fn run(self, context: &Context) -> Outcome {
         let by = context.reporter()?;
         let new = NewDiscovery {
@@ -77,13 +79,13 @@ impl Add {
 
 /// List the discoveries, in the order of the board
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListDiscoveries {
     /// Only those that are immediate and no task yet
     #[arg(long)]
     immediate: bool,
 }
 
-impl List {
+impl ListDiscoveries {
     fn run(self, context: &Context) -> Outcome {
         let state = context.board()?.read()?;
         let is_wanted = |discovery: &&Discovery| {
@@ -119,7 +121,7 @@ impl List {
 
 /// Name the task that a discovery has become
 #[derive(Debug, clap::Args)]
-struct Convert {
+struct ConvertDiscovery {
     /// Id of the discovery
     id: Name,
     /// The task
@@ -129,7 +131,7 @@ struct Convert {
 
 /// Defer a discovery
 #[derive(Debug, clap::Args)]
-struct Defer {
+struct DeferDiscovery {
     /// Id of the discovery
     id: Name,
 }

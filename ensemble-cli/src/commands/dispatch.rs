@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use ensemble_app::batches::read_instruction;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome, failed};
-use ensemble_app::queue::Queue;
-use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
+use ensemble_app::queue::ProjectQueue;
+use ensemble_app::worker::{TargetAgent, agent_pane, assigner, resting};
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
-use ensemble_core::driver::{LadderHost as _, Readied};
+use ensemble_core::driver::{LadderHost as _, ReadyOutcome};
 use ensemble_core::env::{Lease, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
@@ -21,10 +21,11 @@ use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::members;
 use ensemble_project::panes;
-use ensemble_team::admission::{Act, NotAdmitted};
+use ensemble_team::admission::{NotAdmitted, TaskAct};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
-    Batch, Batches, DispatchRun, Handout, Hands, INSTRUCTION_TYPE, Progress, Told, plan_of,
+    AvailableWorker, BatchProgress, Batches, DispatchRun, INSTRUCTION_TYPE, SummaryOutcome,
+    TaskBatch, WorkerPool, plan_of,
 };
 use ensemble_team::roster::State as Doing;
 
@@ -32,9 +33,9 @@ mod hold;
 mod others;
 mod remarks;
 
-use self::hold::Hold;
-use self::others::Others;
-use self::remarks::Remarks;
+use self::hold::InstructionHold;
+use self::others::OtherMail;
+use self::remarks::LastRemark;
 use crate::context::Context;
 use crate::printing::batches::print_summary;
 
@@ -83,18 +84,18 @@ pub(crate) struct Arguments {
 }
 
 /// An instruction that is worked on.
-struct Job {
-    batch: Batch,
+struct DispatchJob {
+    batch: TaskBatch,
     instruction: Instruction,
-    hold: Hold,
+    hold: InstructionHold,
 }
 
 /// What a look at a batch has found.
-enum Turn {
+enum BatchTurn {
     /// The batch is not over.
     GoesOn,
     /// The conductor was told.
-    Told(Box<Told>),
+    Told(Box<SummaryOutcome>),
     /// Another process has its message.
     Left,
 }
@@ -102,11 +103,11 @@ enum Turn {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
-        let (spool, queue) = (context.spool()?, Queue::open(context)?);
+        let (spool, queue) = (context.spool()?, ProjectQueue::open(context)?);
         let recorder = context.recorder()?;
         let actor = Name::new(DISPATCH).map_err(Error::from)?;
         let durability = project.config.durability.unwrap_or_default();
-        let team = Team {
+        let team = DispatchTeam {
             context,
             project,
             spool: &spool,
@@ -128,12 +129,12 @@ impl Arguments {
         let waiter =
             Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
         let idle = idle_interval(&queue);
-        let mut others = Others::new(&*queue, &run.actor);
+        let mut others = OtherMail::new(&*queue, &run.actor);
         if let Some(file) = &self.file {
             let instruction = read_instruction(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
-            let batch = Batch::of(&instruction)?;
-            let job = Job { batch, instruction, hold: Hold::default() };
+            let batch = TaskBatch::of(&instruction)?;
+            let job = DispatchJob { batch, instruction, hold: InstructionHold::default() };
             return work_off(context, &run, job, &waiter, None)?;
         }
         let stands = !self.once && self.batch.is_none();
@@ -168,7 +169,7 @@ impl Arguments {
     }
 
     /// The next instruction of the mailbox: one that an earlier process of this command held goes first.
-    fn next_job(&self, run: &DispatchRun<'_>, is_shared: bool) -> Result<Option<Job>> {
+    fn next_job(&self, run: &DispatchRun<'_>, is_shared: bool) -> Result<Option<DispatchJob>> {
         let (queue, actor) = (run.queue, &run.actor.name);
         for found in queue.unfinished(actor, MESSAGES_MAX)? {
             if self.batch.as_ref().is_some_and(|batch| batch.as_str() != found.id.as_str()) {
@@ -192,7 +193,11 @@ impl Arguments {
                 // A process on another host works on it.
                 Ok((batch, _)) if is_held && is_shared && !run.is_begun(&batch.id) => {}
                 Ok((batch, instruction)) => {
-                    return Ok(Some(Job { batch, instruction, hold: Hold::under(lease) }));
+                    return Ok(Some(DispatchJob {
+                        batch,
+                        instruction,
+                        hold: InstructionHold::under(lease),
+                    }));
                 }
                 Err(why) => refuse(run, &envelope, &lease, &why)?,
             }
@@ -209,7 +214,7 @@ fn announce(project: &Project, stands: bool) {
 }
 
 /// How often the mailbox is looked at while there is no instruction.
-fn idle_interval(queue: &Queue) -> Duration {
+fn idle_interval(queue: &ProjectQueue) -> Duration {
     match queue.directory() {
         Some(_) => IDLE_INTERVAL,
         // Nothing lands here for an instruction on servers.
@@ -218,11 +223,11 @@ fn idle_interval(queue: &Queue) -> Duration {
 }
 
 /// An instruction, or what is wrong with it: a circle, an unknown task, a policy that makes no sense.
-fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String> {
+fn read(envelope: &Envelope) -> std::result::Result<(TaskBatch, Instruction), String> {
     match contract::read_as::<Instruction>(&envelope.body, "instruction.yaml".as_ref()) {
         Ok(Reading::Whole(instruction)) => {
             plan_of(&instruction).map_err(|error| error.to_string())?;
-            let batch = Batch::of(&instruction).map_err(|error| error.to_string())?;
+            let batch = TaskBatch::of(&instruction).map_err(|error| error.to_string())?;
             Ok((batch, instruction))
         }
         Ok(Reading::Foreign) => Err("it is not an instruction".to_owned()),
@@ -261,9 +266,9 @@ fn is_passing(error: &Error) -> bool {
 fn work_off(
     context: &Context,
     run: &DispatchRun<'_>,
-    mut job: Job,
+    mut job: DispatchJob,
     waiter: &Waiter,
-    others: Option<&mut Others<'_>>,
+    others: Option<&mut OtherMail<'_>>,
 ) -> Outcome<Outcome> {
     let Some(told) = work(run, &mut job, waiter, others)? else {
         let text =
@@ -280,20 +285,20 @@ fn work_off(
 /// batch.
 fn work(
     run: &DispatchRun<'_>,
-    job: &mut Job,
+    job: &mut DispatchJob,
     waiter: &Waiter,
-    mut others: Option<&mut Others<'_>>,
-) -> Outcome<Option<Told>> {
+    mut others: Option<&mut OtherMail<'_>>,
+) -> Outcome<Option<SummaryOutcome>> {
     let _lock = run.lock(&job.batch.id)?;
     if let Some(others) = &mut others {
         others.expect(&job.batch);
     }
-    let mut remarks = Remarks::default();
+    let mut remarks = LastRemark::default();
     loop {
         let told = match turn(run, job) {
-            Ok(Turn::Told(told)) => Some(Some(*told)),
-            Ok(Turn::Left) => Some(None),
-            Ok(Turn::GoesOn) => {
+            Ok(BatchTurn::Told(told)) => Some(Some(*told)),
+            Ok(BatchTurn::Left) => Some(None),
+            Ok(BatchTurn::GoesOn) => {
                 remarks.clear();
                 None
             }
@@ -317,20 +322,20 @@ fn work(
 }
 
 /// One look at a batch.
-fn turn(run: &DispatchRun<'_>, job: &mut Job) -> Result<Turn> {
+fn turn(run: &DispatchRun<'_>, job: &mut DispatchJob) -> Result<BatchTurn> {
     let progress = run.step(&job.batch, &job.instruction)?;
     settle_reports(run, job)?;
-    if let Progress::Told(told) = progress {
-        return Ok(Turn::Told(told));
+    if let BatchProgress::Told(told) = progress {
+        return Ok(BatchTurn::Told(told));
     }
-    match job.hold.keep(run.queue, &run.actor.name)? {
-        true => Ok(Turn::GoesOn),
-        false => Ok(Turn::Left),
+    match job.hold.extend_lease(run.queue, &run.actor.name)? {
+        true => Ok(BatchTurn::GoesOn),
+        false => Ok(BatchTurn::Left),
     }
 }
 
 /// The reports of the batch that were routed to this mailbox are read: those of this host as files, the others here.
-fn settle_reports(run: &DispatchRun<'_>, job: &Job) -> Result<()> {
+fn settle_reports(run: &DispatchRun<'_>, job: &DispatchJob) -> Result<()> {
     let (batch, actor) = (&job.batch, &run.actor.name);
     for found in run.queue.unfinished(actor, MESSAGES_MAX)? {
         let Ok(envelope) = run.queue.peek(actor, &found.id) else { continue };
@@ -365,8 +370,8 @@ fn settle_later(queue: &dyn Broker, lease: &Lease, waiter: &Waiter) -> Outcome {
     }
 }
 
-fn print(context: &Context, job: &Job, told: &Told) -> Outcome {
-    let is_new = matches!(told, Told::Now(_));
+fn print(context: &Context, job: &DispatchJob, told: &SummaryOutcome) -> Outcome {
+    let is_new = matches!(told, SummaryOutcome::Now(_));
     print_summary(context, &job.batch, told.summary(), is_new)?;
     context.out.flush()?;
     match told.summary().failed_tasks {
@@ -376,26 +381,26 @@ fn print(context: &Context, job: &Job, told: &Told) -> Outcome {
 }
 
 /// The team as this project knows it.
-struct Team<'a> {
+struct DispatchTeam<'a> {
     context: &'a Context,
     project: &'a Project,
     spool: &'a Spool,
-    queue: &'a Queue,
+    queue: &'a ProjectQueue,
     recorder: &'a dyn Recorder,
     /// When a worker was last found not to be ready.
     not_ready: RefCell<HashMap<Name, Instant>>,
 }
 
-impl Team<'_> {
+impl DispatchTeam<'_> {
     /// All workers: those of the roster; in a team without one the agents in panes, or the mailboxes whose
     /// names begin with `worker`.
-    fn all(&self) -> Result<Vec<Handout>> {
+    fn all(&self) -> Result<Vec<AvailableWorker>> {
         let (members, _) = self.project.roster().entries()?;
         let is_worker = |role: &Name| role.as_str().starts_with(WORKER_PREFIX);
-        let listed: Vec<Handout> = members
+        let listed: Vec<AvailableWorker> = members
             .iter()
             .filter(|member| member.is_present() && is_worker(&member.role))
-            .map(|member| Handout::new(member.name.clone(), member.mailbox.clone()))
+            .map(|member| AvailableWorker::new(member.name.clone(), member.mailbox.clone()))
             .collect();
         if !listed.is_empty() {
             return Ok(listed);
@@ -403,21 +408,21 @@ impl Team<'_> {
         let is_free = |name: &Name| !NO_WORKERS.contains(&name.as_str());
         let is_member = |name: &Name| members.iter().any(|member| member.name == *name);
         let (entries, _) = panes::read_all(&self.project.panes())?;
-        let bound: Vec<Handout> = entries
+        let bound: Vec<AvailableWorker> = entries
             .into_iter()
             .filter(|entry| is_free(&entry.agent) && !is_member(&entry.agent))
-            .map(|entry| Handout::new(entry.agent, entry.mailbox))
+            .map(|entry| AvailableWorker::new(entry.agent, entry.mailbox))
             .collect();
         if !bound.is_empty() {
             return Ok(bound);
         }
         let names = self.queue.mailboxes()?.into_iter().filter(is_worker);
-        Ok(names.map(|name| Handout::new(name.clone(), name)).collect())
+        Ok(names.map(|name| AvailableWorker::new(name.clone(), name)).collect())
     }
 }
 
-impl Hands for Team<'_> {
-    fn workers(&self) -> Result<Vec<Handout>> {
+impl WorkerPool for DispatchTeam<'_> {
+    fn workers(&self) -> Result<Vec<AvailableWorker>> {
         let seen = members::last_observed(&self.project.watch_status());
         let not_ready = self.not_ready.borrow();
         let is_asked =
@@ -440,12 +445,12 @@ impl Hands for Team<'_> {
     }
 
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
-        self.project.doorkeeper().check(Act::TakeUp, task, worker)
+        self.project.doorkeeper().check(TaskAct::TakeUp, task, worker)
     }
 
     fn is_ready(&self, worker: &Name) -> Result<bool> {
         let failed = |failure: Failure| failed(worker, &failure);
-        let mut found = Worker::find(self.context, worker).map_err(failed)?;
+        let mut found = TargetAgent::find(self.context, worker).map_err(failed)?;
         let waiter = found.waiter(self.context).map_err(failed)?;
         let store = self.queue.request_store();
         let mut assigner =
@@ -456,8 +461,8 @@ impl Hands for Team<'_> {
         let mut pane = found.openable_pane(self.context).map_err(failed)?;
         let readied = assigner.ping(worker, agent_pane(&mut pane), &mut resting(&waiter))?;
         match readied {
-            Readied::Ready { .. } => Ok(true),
-            Readied::NotReady(failure) => {
+            ReadyOutcome::Ready { .. } => Ok(true),
+            ReadyOutcome::NotReady(failure) => {
                 say(&format!("{worker} is not ready: {}", failure.observation));
                 self.not_ready.borrow_mut().insert(worker.clone(), Instant::now());
                 Ok(false)

@@ -9,11 +9,11 @@ mod servers;
 mod steps;
 mod trust;
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::{one_line, plural};
-use ensemble_project::overview::{Evidence, Overview};
+use ensemble_project::overview::{Overview, StateSource};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -35,14 +35,14 @@ impl Arguments {
         checks.extend(agents::programs(context));
         checks.extend(agents::configured(context));
         let opened = queue::opens(context);
-        let is_open = opened.level == Level::Ok;
+        let is_open = opened.level == CheckLevel::Ok;
         checks.push(opened);
         if is_open {
             checks.extend(place::network(&project.queue));
             checks.push(place::drop_boxes(project));
             checks.extend(place::git(project));
             checks.extend(queue::checks(project));
-            let overview = gather(context, Evidence::Watcher);
+            let overview = gather(context, StateSource::Watcher);
             // A look at the blackboard of a mistyped team would create it.
             let is_away = overview.as_ref().is_ok_and(|overview| overview.away.is_some());
             checks.push(needs(overview));
@@ -61,26 +61,28 @@ impl Arguments {
 }
 
 /// What needs a person, as `ensemble status` has it.
-fn needs(gathered: Outcome<Overview>) -> Check {
+fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
     match gathered {
-        Ok(overview) if overview.needs.is_empty() => Check::ok("needs you", "nothing"),
+        Ok(overview) if overview.needs.is_empty() => DoctorCheck::ok("needs you", "nothing"),
         Ok(overview) => {
             let count = plural(overview.needs.len() as u64, "thing");
-            Check::bad(
+            DoctorCheck::bad(
                 "needs you",
-                Level::Warn,
+                CheckLevel::Warn,
                 count,
                 "`ensemble status` says what, and what helps",
             )
         }
-        Err(failure) => Check::bad("needs you", Level::Warn, failure.text(), "`ensemble status`"),
+        Err(failure) => {
+            DoctorCheck::bad("needs you", CheckLevel::Warn, failure.text(), "`ensemble status`")
+        }
     }
 }
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Level {
+enum CheckLevel {
     Ok,
     Warn,
     Fail,
@@ -90,22 +92,22 @@ enum Level {
 
 /// What was looked at, what was found, and what to do about it.
 #[derive(Debug, Serialize)]
-struct Check {
+struct DoctorCheck {
     check: &'static str,
-    level: Level,
+    level: CheckLevel,
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
 
-impl Check {
+impl DoctorCheck {
     fn ok(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, text: text.into(), remedy: None }
+        Self { check, level: CheckLevel::Ok, text: text.into(), remedy: None }
     }
 
     fn bad(
         check: &'static str,
-        level: Level,
+        level: CheckLevel,
         text: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
@@ -113,11 +115,11 @@ impl Check {
     }
 }
 
-fn print(context: &Context, check: &Check) -> Outcome {
+fn print(context: &Context, check: &DoctorCheck) -> Outcome {
     let (word, style) = match check.level {
-        Level::Ok => ("ok  ", GOOD),
-        Level::Warn => ("warn", WARNING),
-        Level::Fail | Level::Missing => ("fail", BAD),
+        CheckLevel::Ok => ("ok  ", GOOD),
+        CheckLevel::Warn => ("warn", WARNING),
+        CheckLevel::Fail | CheckLevel::Missing => ("fail", BAD),
     };
     let out = &context.out;
     out.line(format!("{}  {:<12} {}", out.paint(style, word), check.check, one_line(&check.text)))?;
@@ -127,15 +129,16 @@ fn print(context: &Context, check: &Check) -> Outcome {
     }
 }
 
-fn conclude(context: &Context, checks: &[Check]) -> Outcome {
-    let count = |level: Level| checks.iter().filter(|check| check.level == level).count() as u64;
-    let (failed, missing) = (count(Level::Fail), count(Level::Missing));
+fn conclude(context: &Context, checks: &[DoctorCheck]) -> Outcome {
+    let count =
+        |level: CheckLevel| checks.iter().filter(|check| check.level == level).count() as u64;
+    let (failed, missing) = (count(CheckLevel::Fail), count(CheckLevel::Missing));
     context.out.flush()?;
     let failure =
         |exit| Failure::new(exit, format!("{} failed", plural(failed + missing, "check")));
     match (missing, failed) {
         (0, 0) => Ok(()),
-        (0, _) => Err(failure(Exit::Failed)),
-        _ => Err(failure(Exit::MissingProgram)),
+        (0, _) => Err(failure(VerbExit::Failed)),
+        _ => Err(failure(VerbExit::MissingProgram)),
     }
 }

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_app::authority::authorize;
-use ensemble_app::departing::{Farewell, present_members};
+use ensemble_app::departing::{DepartureAsk, present_members};
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::starting;
 use ensemble_core::Error;
 use ensemble_core::broker::UnreadMail;
@@ -17,8 +17,8 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_project::Project;
-use ensemble_project::team::{Team, session_of};
-use ensemble_team::authority::Act;
+use ensemble_project::team::{ProjectTeam, session_of};
+use ensemble_team::authority::AuthorityAct;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::{PaneSigns, TeamSession};
 use rustix::process::{Pid, Signal, kill_process};
@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        authorize(context, Act::Down)?;
+        authorize(context, AuthorityAct::Down)?;
         if self.detached {
             leave_the_pane();
         } else if context.identity()?.is_member() {
@@ -74,7 +74,7 @@ impl Arguments {
         let project = context.project()?;
         let spool = context.spool()?;
         let from = context.actor()?;
-        let farewell = Farewell {
+        let farewell = DepartureAsk {
             app: context,
             from: from.clone(),
             reason: self.reason.clone(),
@@ -84,7 +84,7 @@ impl Arguments {
             id: None,
         };
         let members = present_members(project)?;
-        let fates = farewell.drain(&Queue::open(context)?, &members, start_watcher)?;
+        let fates = farewell.drain(&ProjectQueue::open(context)?, &members, start_watcher)?;
         print_fates(context, &fates)?;
         let team = starting::open(context, &spool)?;
         let _alone = team.lock()?;
@@ -105,9 +105,9 @@ impl Arguments {
     fn close_session(
         &self,
         project: &Project,
-        team: &Team<'_>,
+        team: &ProjectTeam<'_>,
         session: Option<&TeamSession>,
-    ) -> Outcome<Was> {
+    ) -> Outcome<SessionEnd> {
         let server = team.server();
         let ours = session.filter(|session| session.is_started_by_team);
         let is_in = |pane: &PaneSigns| ours.is_some_and(|session| pane.session == session.id);
@@ -125,7 +125,7 @@ impl Arguments {
         }
         stop_watcher(project)?;
         if session.is_none() && opened.is_empty() {
-            return Ok(Was::NotRunning);
+            return Ok(SessionEnd::NotRunning);
         }
         // A window that another session shows as well outlives its first session.
         let elsewhere = opened.iter().filter(|pane| !is_in(pane));
@@ -142,8 +142,8 @@ impl Arguments {
             server.kill_team_session(session)?;
         }
         Ok(match session {
-            Some(session) if !session.is_started_by_team => Was::Left,
-            Some(_) | None => Was::Closed,
+            Some(session) if !session.is_started_by_team => SessionEnd::Left,
+            Some(_) | None => SessionEnd::Closed,
         })
     }
 
@@ -184,14 +184,14 @@ impl Arguments {
 
 /// What became of the session.
 #[derive(Clone, Copy)]
-enum Was {
+enum SessionEnd {
     Closed,
     NotRunning,
     /// It was there before the team, and its panes stay.
     Left,
 }
 
-impl Was {
+impl SessionEnd {
     const fn word(self) -> &'static str {
         match self {
             Self::Closed => "closed",

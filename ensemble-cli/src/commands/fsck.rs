@@ -1,16 +1,16 @@
 //! `ensemble admin fsck`: is every file where its name says?
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
-use ensemble_core::spool::{Finding, Repair};
+use ensemble_core::spool::{QueueFinding, RepairAction};
 use ensemble_project::Project;
 use ensemble_project::attention::StrandedFile;
 use ensemble_project::stranded::find_stranded;
-use ensemble_team::worktree::Finding as Left;
+use ensemble_team::worktree::WorktreeFinding;
 use serde::Serialize;
 use serde_json::json;
 
@@ -36,10 +36,10 @@ impl Arguments {
         let spool = context.spool()?;
         let project = context.project()?;
         let findings = spool.fsck(self.repair)?;
-        let mut notes: Vec<Note> =
+        let mut notes: Vec<FsckNote> =
             log_notes(project)?.into_iter().chain(box_notes(context)?).collect();
         let worktrees = self.worktrees(context, &mut notes)?;
-        let board = board::look(context, self.repair, &mut notes)?;
+        let board = board::check_board(context, self.repair, &mut notes)?;
         let steps = steps::find_faults(project, &mut notes);
         let out = &context.out;
         for finding in &findings {
@@ -67,10 +67,11 @@ impl Arguments {
         }
         out.flush()?;
         let text = format!("{} left", plural(left as u64, "problem"));
-        let failure = Failure::new(Exit::Corrupt, text);
-        let can_be_repaired = findings.iter().any(|f| !f.repaired && f.repair != Repair::None)
-            || worktrees.iter().any(|finding| !finding.repaired)
-            || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
+        let failure = Failure::new(VerbExit::Corrupt, text);
+        let can_be_repaired =
+            findings.iter().any(|f| !f.repaired && f.repair != RepairAction::None)
+                || worktrees.iter().any(|finding| !finding.repaired)
+                || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
         Err(match can_be_repaired && !self.repair {
             true => failure.with_hint("`ensemble admin fsck --repair` mends what can be mended"),
             false => failure.with_hint("look at each file; nothing was removed"),
@@ -80,7 +81,11 @@ impl Arguments {
 
 impl Arguments {
     /// What crashes left of worktrees and merges. Without a blackboard or a repository there are none.
-    fn worktrees(&self, context: &Context, notes: &mut Vec<Note>) -> Outcome<Vec<Left>> {
+    fn worktrees(
+        &self,
+        context: &Context,
+        notes: &mut Vec<FsckNote>,
+    ) -> Outcome<Vec<WorktreeFinding>> {
         let project = context.project()?;
         let board = match board::find(context) {
             Ok(Some(board)) => board,
@@ -93,10 +98,12 @@ impl Arguments {
             return Ok(Vec::new());
         }
         let found = context.worktrees(&board)?.recover(self.repair)?;
-        let (harmless, left): (Vec<Left>, Vec<Left>) =
+        let (harmless, left): (Vec<WorktreeFinding>, Vec<WorktreeFinding>) =
             found.into_iter().partition(|finding| finding.is_note);
         notes.extend(
-            harmless.into_iter().map(|Left { path, problem: text, .. }| Note { path, text }),
+            harmless
+                .into_iter()
+                .map(|WorktreeFinding { path, problem: text, .. }| FsckNote { path, text }),
         );
         Ok(left)
     }
@@ -104,22 +111,22 @@ impl Arguments {
 
 /// Something that is worth knowing and harms nothing.
 #[derive(Debug, Serialize)]
-struct Note {
+struct FsckNote {
     path: String,
     text: String,
 }
 
-fn print(context: &Context, finding: &Finding) -> Outcome {
+fn print(context: &Context, finding: &QueueFinding) -> Outcome {
     let out = &context.out;
     let what = match (finding.repaired, finding.repair) {
         (true, _) => out.paint(GOOD, "repaired"),
-        (false, Repair::None) => out.paint(BAD, "broken"),
+        (false, RepairAction::None) => out.paint(BAD, "broken"),
         (false, _) => out.paint(BAD, "can be repaired"),
     };
     out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
 }
 
-fn print_worktree(context: &Context, finding: &Left) -> Outcome {
+fn print_worktree(context: &Context, finding: &WorktreeFinding) -> Outcome {
     let out = &context.out;
     let what = match finding.repaired {
         true => out.paint(GOOD, "repaired"),
@@ -131,19 +138,19 @@ fn print_worktree(context: &Context, finding: &Left) -> Outcome {
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.
-fn log_notes(project: &Project) -> Outcome<Vec<Note>> {
+fn log_notes(project: &Project) -> Outcome<Vec<FsckNote>> {
     let mut records = read_all(&project.logs())?;
     records.by_ref().for_each(drop);
     let bad = records.bad_lines();
     let latest = bad.iter().last().map(ToString::to_string).unwrap_or_default();
     let text = format!("{} not records; the latest is {latest}", plural(bad.count(), "line"));
-    let note = Note { path: project.logs().display().to_string(), text };
+    let note = FsckNote { path: project.logs().display().to_string(), text };
     Ok((bad.count() > 0).then_some(note).into_iter().collect())
 }
 
 /// Files in the drop boxes that are not routed as they are named.
-fn box_notes(context: &Context) -> Outcome<Vec<Note>> {
-    let queue = Queue::open(context);
+fn box_notes(context: &Context) -> Outcome<Vec<FsckNote>> {
+    let queue = ProjectQueue::open(context);
     let mailboxes: &dyn Broker = match &queue {
         Ok(queue) => &**queue,
         // The files of this host are checked without the servers.
@@ -151,6 +158,6 @@ fn box_notes(context: &Context) -> Outcome<Vec<Note>> {
     };
     let found = find_stranded(context.project()?, mailboxes)?.into_iter();
     Ok(found
-        .map(|StrandedFile { path, why, help }| Note { path, text: format!("{why}; {help}") })
+        .map(|StrandedFile { path, why, help }| FsckNote { path, text: format!("{why}; {help}") })
         .collect())
 }

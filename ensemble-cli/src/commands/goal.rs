@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Set(Set),
+    Set(SetGoal),
     /// Show it
     Show,
     /// Begin work on the goal, once its plan is complete
@@ -34,7 +34,7 @@ enum Verb {
 
 /// Set the goal; the previous one must be over
 #[derive(Debug, clap::Args)]
-struct Set {
+struct SetGoal {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
     /// Description of the goal
@@ -48,7 +48,7 @@ struct Set {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Set(Set { id, description, spec_ref }) => {
+            Verb::Set(SetGoal { id, description, spec_ref }) => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 locked.set_goal(&NewGoal { id, description, spec_ref })?;

@@ -5,7 +5,7 @@ use ensemble_app::failure::{Failure, Outcome};
 
 use crate::context::Context;
 use crate::help_texts::{
-    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, Group, PROGRAMS, TOPICS, Topic,
+    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, HelpTopic, PROGRAMS, TOPICS,
 };
 use crate::output::STRONG;
 use crate::spellings::{described, meant_by};
@@ -63,7 +63,7 @@ fn unknown(program: &Command, words: &[String]) -> Failure {
     Failure::usage(format!("there is no command, group or topic `{words}`")).with_hint(hint)
 }
 
-fn print_topic(context: &Context, topic: &Topic) -> Outcome {
+fn print_topic(context: &Context, topic: &HelpTopic) -> Outcome {
     context.out.content(topic.text.as_bytes())
 }
 
@@ -83,7 +83,7 @@ fn print_all(context: &Context, program: &Command) -> Outcome {
     context.out.line(AFTER_HELP)
 }
 
-fn print_group(context: &Context, program: &Command, group: &Group) -> Outcome {
+fn print_group(context: &Context, program: &Command, group: &HelpGroup) -> Outcome {
     context.out.line(context.out.paint(STRONG, format!("{}:", group.name)))?;
     let found = group.words.iter().filter_map(|word| program.find_subcommand(word));
     for command in found {

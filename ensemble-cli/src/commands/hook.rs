@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::ValueEnum as _;
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 
 use crate::context::Context;
@@ -48,19 +48,21 @@ impl Arguments {
         let done = catch_unwind(AssertUnwindSafe(|| self.answer(context)));
         let done = done.unwrap_or_else(|_| Err(Failure::refused("a bug: the hook has panicked")));
         match done {
-            Ok(Exit::Done) => {}
+            Ok(VerbExit::Done) => {}
             Ok(exit) => return Err(Failure::Block { exit, text: String::new() }),
             Err(failure) => hooks::record_failure(context, &self.event, &self.provider, &failure),
         }
         Ok(())
     }
 
-    fn answer(&self, context: &Context) -> Outcome<Exit> {
+    fn answer(&self, context: &Context) -> Outcome<VerbExit> {
         let unknown = |what: &str, word: &str| Failure::usage(format!("unknown {what} `{word}`"));
         let program = AgentProgram::from_str(&self.provider, false)
             .map_err(|_| unknown("provider", &self.provider));
         match self.event.as_str() {
-            "accompany" => hooks::accompany(context, program?, &self.program).map(|()| Exit::Done),
+            "accompany" => {
+                hooks::accompany(context, program?, &self.program).map(|()| VerbExit::Done)
+            }
             event => {
                 let event = Event::from_str(event, false).map_err(|_| unknown("event", event));
                 hooks::run(context, event?, program?)

@@ -21,8 +21,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Install(Install),
-    Uninstall(Uninstall),
+    Install(InstallHooks),
+    Uninstall(UninstallHooks),
 }
 
 /// Put hooks into an agent's configuration
@@ -33,9 +33,9 @@ enum Verb {
 #[command(after_help = "Examples:
   ensemble admin hooks install --provider claude
   ensemble admin hooks install --provider codex --user")]
-struct Install {
+struct InstallHooks {
     #[command(flatten)]
-    which: Which,
+    which: HooksChoice,
     /// Print the hooks instead
     #[arg(long)]
     print: bool,
@@ -43,13 +43,13 @@ struct Install {
 
 /// Take our hooks out of an agent's configuration again
 #[derive(Debug, clap::Args)]
-struct Uninstall {
+struct UninstallHooks {
     #[command(flatten)]
-    which: Which,
+    which: HooksChoice,
 }
 
 #[derive(Debug, clap::Args)]
-struct Which {
+struct HooksChoice {
     /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
     provider: AgentProgram,
@@ -70,7 +70,7 @@ impl Arguments {
     }
 }
 
-impl Install {
+impl InstallHooks {
     fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
         let profile = project.profiles()?.get(self.which.provider.word())?;
@@ -103,7 +103,7 @@ impl Install {
     }
 }
 
-impl Uninstall {
+impl UninstallHooks {
     fn run(self, context: &Context) -> Outcome {
         let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
         // What refers to a file of ours goes before it.
@@ -119,7 +119,7 @@ impl Uninstall {
     }
 }
 
-impl Which {
+impl HooksChoice {
     const fn target(&self) -> HookTarget {
         HookTarget { program: self.provider, is_of_user: self.user }
     }

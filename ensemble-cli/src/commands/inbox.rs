@@ -7,7 +7,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::listing::describe_listed;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, plural};
 
 use clap_complete::engine::ArgValueCandidates;
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         // Looking takes nothing, so that a name is not checked.
         let named = self.name.or_else(|| context.agent_flag().cloned());
         let name = match named {
@@ -59,7 +59,7 @@ impl Arguments {
     }
 }
 
-fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outcome {
+fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -> Outcome {
     let found = queue.unfinished(mailbox, limit)?;
     let short = match found.is_empty() || context.out.is_json() {
         true => ShortIds::default(),
@@ -104,7 +104,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
 }
 
 /// The messages that a message answers, the first one first, as far as they are kept.
-fn asked_before(queue: &Queue, envelope: &Envelope) -> Vec<(Style, Vec<String>)> {
+fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<String>)> {
     let (mut rows, mut answer) = (Vec::new(), envelope.clone());
     while rows.len() < THREAD_MAX
         && let Some(id) = answer.causation_id.as_deref().and_then(|id| id.parse().ok())

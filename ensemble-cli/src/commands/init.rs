@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::output::STRONG;
-use upstream::Upstream;
+use upstream::UpstreamProject;
 
 /// The file in which agents of several makers look for instructions.
 const AGENTS_FILE: &str = "AGENTS.md";
@@ -47,12 +47,12 @@ pub(crate) struct Arguments {
     agents_md: bool,
     /// Take over a project of another program in DIR
     #[arg(long, value_name = "PROGRAM")]
-    from: Option<Origin>,
+    from: Option<ProjectOrigin>,
 }
 
 /// A program whose projects can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Origin {
+enum ProjectOrigin {
     /// `ensemble-claude` of PyPI, github.com/ChikaKakazu/ensemble
     EnsembleClaude,
 }
@@ -68,7 +68,7 @@ impl Arguments {
             (None, flag) => Project::discover(flag)?,
         };
         let mut upstream = match self.from {
-            Some(Origin::EnsembleClaude) => Some(Upstream::read(project.root())?),
+            Some(ProjectOrigin::EnsembleClaude) => Some(UpstreamProject::read(project.root())?),
             None => None,
         };
         let is_first = !project.queue.join(MAILBOX_DIRECTORY).is_dir();
@@ -76,7 +76,7 @@ impl Arguments {
             takeover::begin_log(&project)?;
             found.leave_answered(answered::enter(&project.queue, &project.state)?);
         }
-        let text = upstream.as_ref().map(Upstream::configuration);
+        let text = upstream.as_ref().map(UpstreamProject::configuration);
         let CreatedQueue { spool, added, config, config_created } =
             create_queue(context, &project, text.as_deref())?;
         if self.agents_md {
@@ -107,7 +107,7 @@ impl Arguments {
             return context.out.object(&object);
         }
         if let Some(found) = &upstream {
-            return takeover::tell(context, &project, found, lacking.as_deref());
+            return takeover::print_takeover(context, &project, found, lacking.as_deref());
         }
         print_created(context, &project, !added.is_empty())
     }
@@ -119,7 +119,7 @@ fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome 
     let what = if is_new { "created the queue" } else { "the queue exists already:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;
-    next::tell(context)
+    next::print_next_steps(context)
 }
 
 /// Adds a section on the team to the instructions of agents, unless it is there; says whether it did.

@@ -12,7 +12,7 @@ use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::watch::Waiter;
 use ensemble_team::contract::{self, EscalationReport};
-use ensemble_team::driver::{Batch, Batches, Conductor};
+use ensemble_team::driver::{Batches, Conductor, TaskBatch};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
@@ -110,7 +110,7 @@ impl Arguments {
     }
 }
 
-fn handed_over(context: &Context, batch: &Batch) -> Outcome {
+fn handed_over(context: &Context, batch: &TaskBatch) -> Outcome {
     if context.out.is_json() {
         return context.out.object(&json!({
             "batch_id": batch.id, "mailbox": "dispatch", "state": "stored", "tasks": batch.tasks,
@@ -120,7 +120,7 @@ fn handed_over(context: &Context, batch: &Batch) -> Outcome {
     context.out.line(format!("{}: {tasks} handed to dispatch", batch.id))
 }
 
-fn escalated(context: &Context, batch: &Batch, escalation: &EscalationReport) -> Outcome {
+fn escalated(context: &Context, batch: &TaskBatch, escalation: &EscalationReport) -> Outcome {
     if context.out.is_json() {
         return context.out.object(&json!({ "batch_id": batch.id, "escalation": escalation }));
     }

@@ -9,7 +9,7 @@ use ensemble_core::Error;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_project::panes::PaneEntry;
-use ensemble_project::team::{HowBrought, Plan};
+use ensemble_project::team::{AgentPlan, HowBrought};
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::Binding;
 use serde_json::json;
@@ -104,7 +104,7 @@ impl Arguments {
         Ok(())
     }
 
-    fn plan(self, context: &Context) -> Outcome<Plan> {
+    fn plan(self, context: &Context) -> Outcome<AgentPlan> {
         let project = context.project()?;
         let recorded = project.roster().get(&self.name)?;
         let mut agent = project.config.agents.get(&self.name).cloned().unwrap_or_default();
@@ -115,6 +115,6 @@ impl Arguments {
         }
         agent.role = self.role.or(agent.role);
         agent.provider = self.provider.or(agent.provider);
-        Ok(Plan::configured(project, &project.profiles()?, &self.name, &agent)?)
+        Ok(AgentPlan::configured(project, &project.profiles()?, &self.name, &agent)?)
     }
 }

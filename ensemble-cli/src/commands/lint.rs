@@ -3,13 +3,13 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::durable::Dir;
 use ensemble_team::lint::{
-    FILE_BYTES_MAX, Fact, Format, Language, LintConfig, Linted, Linter, Mode, OwnWord, Shape,
-    render,
+    FILE_BYTES_MAX, FindingFormat, Language, LintConfig, LintMode, LintedFile, Linter, OwnWord,
+    RequiredFact, TextShape, render,
 };
 
 use crate::context::Context;
@@ -33,16 +33,16 @@ pub(crate) struct Arguments {
     files: Vec<PathBuf>,
     /// Format of the findings
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Written,
+    format: LintFormat,
     /// Whether findings fail the run (`refuse`) or not (`warn`)
     #[arg(long, value_name = "MODE", default_value = "refuse")]
-    mode: Strictness,
+    mode: LintStrictness,
     /// What every file has to say, reports or not: who, count, share, where; or `none`
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    require: Vec<Required>,
+    require: Vec<FactFlag>,
     /// The languages whose words are banned: ja, en, zh [default: all]
     #[arg(long = "lang", value_name = "LANGUAGE", value_delimiter = ',')]
-    languages: Vec<Tongue>,
+    languages: Vec<LanguageFlag>,
     /// A further banned word; may be repeated
     #[arg(long = "ban", value_name = "WORD")]
     banned: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Written {
+enum LintFormat {
     /// Lines for people
     Text,
     /// A JSON object a line
@@ -64,7 +64,7 @@ enum Written {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Strictness {
+pub(super) enum LintStrictness {
     /// Findings are warnings; exit code 0
     Warn,
     /// Findings are errors; exit code 1
@@ -72,7 +72,7 @@ pub(super) enum Strictness {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Required {
+enum FactFlag {
     Who,
     Count,
     Share,
@@ -81,7 +81,7 @@ enum Required {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Tongue {
+enum LanguageFlag {
     Ja,
     En,
     Zh,
@@ -109,23 +109,23 @@ impl Arguments {
         }
         let found: usize = linted.iter().map(|one| one.findings.len()).sum();
         match (found, self.mode) {
-            (0, _) | (_, Strictness::Warn) => Ok(()),
-            (found, Strictness::Refuse) => {
+            (0, _) | (_, LintStrictness::Warn) => Ok(()),
+            (found, LintStrictness::Refuse) => {
                 let text = format!("{} in {}", plural(found as u64, "finding"), files(&linted));
-                Err(Failure::new(Exit::Failed, text).with_hint(
+                Err(Failure::new(VerbExit::Failed, text).with_hint(
                     "say it exactly, or allow it with a reason: `ensemble-lint: allow WORD: REASON`",
                 ))
             }
         }
     }
 
-    fn format(&self, context: &Context) -> Format {
+    fn format(&self, context: &Context) -> FindingFormat {
         match self.format {
-            Written::Text if context.out.is_json() => Format::Json,
-            Written::Text => Format::Text,
-            Written::Json => Format::Json,
-            Written::Sarif => Format::Sarif,
-            Written::Github => Format::Github,
+            LintFormat::Text if context.out.is_json() => FindingFormat::Json,
+            LintFormat::Text => FindingFormat::Text,
+            LintFormat::Json => FindingFormat::Json,
+            LintFormat::Sarif => FindingFormat::Sarif,
+            LintFormat::Github => FindingFormat::Github,
         }
     }
 
@@ -141,7 +141,7 @@ impl Arguments {
             }
             options.words.push(OwnWord { word: word.clone(), instead: None, language: None });
         }
-        if self.require.contains(&Required::None) && self.require.len() > 1 {
+        if self.require.contains(&FactFlag::None) && self.require.len() > 1 {
             return Err(Failure::usage("`--require none` excludes the others"));
         }
         if !self.require.is_empty() {
@@ -150,7 +150,7 @@ impl Arguments {
         Ok(Linter::new(&options))
     }
 
-    fn check(&self, linter: &Linter, file: &Path) -> Outcome<Linted> {
+    fn check(&self, linter: &Linter, file: &Path) -> Outcome<LintedFile> {
         if file == Path::new("-") {
             let fail = |e: io::Error| Failure::refused(format!("cannot read stdin: {e}"));
             let mut content = Vec::new();
@@ -162,41 +162,41 @@ impl Arguments {
         Ok(linter.file(file, &read(file)?, self.shape(file)))
     }
 
-    fn shape(&self, file: &Path) -> Shape {
-        match Shape::of(file) {
-            Shape::Text if !self.require.is_empty() => Shape::ReportText,
+    fn shape(&self, file: &Path) -> TextShape {
+        match TextShape::of(file) {
+            TextShape::Text if !self.require.is_empty() => TextShape::ReportText,
             shape => shape,
         }
     }
 }
 
-impl Required {
-    const fn fact(self) -> Option<Fact> {
+impl FactFlag {
+    const fn fact(self) -> Option<RequiredFact> {
         match self {
-            Self::Who => Some(Fact::Who),
-            Self::Count => Some(Fact::Count),
-            Self::Share => Some(Fact::Share),
-            Self::Where => Some(Fact::Where),
+            Self::Who => Some(RequiredFact::Who),
+            Self::Count => Some(RequiredFact::Count),
+            Self::Share => Some(RequiredFact::Share),
+            Self::Where => Some(RequiredFact::Where),
             Self::None => None,
         }
     }
 }
 
-impl From<Tongue> for Language {
-    fn from(tongue: Tongue) -> Self {
+impl From<LanguageFlag> for Language {
+    fn from(tongue: LanguageFlag) -> Self {
         match tongue {
-            Tongue::Ja => Self::Ja,
-            Tongue::En => Self::En,
-            Tongue::Zh => Self::Zh,
+            LanguageFlag::Ja => Self::Ja,
+            LanguageFlag::En => Self::En,
+            LanguageFlag::Zh => Self::Zh,
         }
     }
 }
 
-impl From<Strictness> for Mode {
-    fn from(strictness: Strictness) -> Self {
+impl From<LintStrictness> for LintMode {
+    fn from(strictness: LintStrictness) -> Self {
         match strictness {
-            Strictness::Warn => Self::Warn,
-            Strictness::Refuse => Self::Refuse,
+            LintStrictness::Warn => Self::Warn,
+            LintStrictness::Refuse => Self::Refuse,
         }
     }
 }
@@ -220,7 +220,7 @@ fn config(context: &Context) -> Outcome<LintConfig> {
     Ok(context.project()?.config.lint.clone())
 }
 
-fn files(linted: &[Linted]) -> String {
+fn files(linted: &[LintedFile]) -> String {
     let with = linted.iter().filter(|one| !one.findings.is_empty()).count();
     plural(with as u64, "file")
 }

@@ -6,7 +6,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::{OpeningPurpose, Queue};
+use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::text::{age, plural};
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
@@ -20,7 +20,7 @@ mod bind;
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use bind::{Bind, PaneFlags, Unbind};
+use bind::{BindMailbox, PaneFlags, UnbindAgent};
 
 /// Add, list, bind and remove mailboxes; hold a message for longer, or give it back
 #[derive(Debug, clap::Args)]
@@ -31,18 +31,18 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(Add),
-    List(List),
-    Remove(Remove),
-    Bind(Bind),
-    Unbind(Unbind),
+    Add(AddMailbox),
+    List(ListMailboxes),
+    Remove(RemoveMailbox),
+    Bind(BindMailbox),
+    Unbind(UnbindAgent),
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
             Verb::Add(add) => add.run(context),
-            Verb::List(List {}) => list(context),
+            Verb::List(ListMailboxes {}) => list(context),
             Verb::Remove(remove) => remove.run(context),
             Verb::Bind(bind) => bind.run(context),
             Verb::Unbind(unbind) => unbind.run(context),
@@ -54,7 +54,7 @@ impl Arguments {
 ///
 /// Several agents may receive from one mailbox; each message goes to one of them.
 #[derive(Debug, clap::Args)]
-struct Add {
+struct AddMailbox {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     name: Name,
     /// How many messages may wait before senders are refused [default: no limit]
@@ -74,7 +74,7 @@ struct Add {
     place: PaneFlags,
 }
 
-impl Add {
+impl AddMailbox {
     fn run(self, context: &Context) -> Outcome {
         let mut settings = Settings::default();
         settings.capacity = self.capacity;
@@ -84,7 +84,8 @@ impl Add {
         if self.place.is_given() {
             ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
         }
-        Queue::open_for(context, OpeningPurpose::Begin)?.add_mailbox(&self.name, &settings)?;
+        ProjectQueue::open_for(context, OpeningPurpose::Begin)?
+            .add_mailbox(&self.name, &settings)?;
         if self.place.is_given() {
             self.place.bind(context, self.name.clone(), self.name.clone())?;
         }
@@ -97,10 +98,10 @@ impl Add {
 
 /// List the mailboxes with their settings
 #[derive(Debug, clap::Args)]
-struct List {}
+struct ListMailboxes {}
 
 fn list(context: &Context) -> Outcome {
-    let queue = Queue::open(context)?;
+    let queue = ProjectQueue::open(context)?;
     let (mut rows, mut bad) = (Vec::new(), None);
     for name in queue.mailboxes()? {
         let settings = match queue.settings(&name) {
@@ -134,7 +135,7 @@ fn list(context: &Context) -> Outcome {
 
 /// Remove a mailbox with everything that is settled or dead in it
 #[derive(Debug, clap::Args)]
-struct Remove {
+struct RemoveMailbox {
     /// Name of the mailbox
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
@@ -143,7 +144,7 @@ struct Remove {
     force: bool,
 }
 
-impl Remove {
+impl RemoveMailbox {
     fn run(self, context: &Context) -> Outcome {
         authorize_mailbox(context, &self.name)?;
         let spool = context.spool()?;

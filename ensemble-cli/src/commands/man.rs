@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 
@@ -63,7 +63,7 @@ fn show(context: &Context, program: clap::Command, words: &[String]) -> Outcome 
 fn through_man(page: &[u8]) -> Outcome {
     let fail = |error| {
         let text = format!("cannot run man: {error}");
-        Failure::new(Exit::MissingProgram, text)
+        Failure::new(VerbExit::MissingProgram, text)
             .with_hint("`ensemble help COMMAND` says the same without it")
     };
     let mut man =

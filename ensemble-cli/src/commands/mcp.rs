@@ -7,8 +7,8 @@ use ensemble_app::failure::Outcome;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::mcp::install::{self, Command, Provider};
-use crate::mcp::{Desk, serve_http, serve_stdio};
+use crate::mcp::install::{self, ConfiguredProgram, ServerCommand};
+use crate::mcp::{ToolContext, serve_http, serve_stdio};
 
 /// Serve the tools for agents over MCP
 ///
@@ -34,8 +34,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Install(Install),
-    Uninstall(Uninstall),
+    Install(InstallServer),
+    Uninstall(UninstallServer),
 }
 
 /// Put the server into an agent's configuration
@@ -45,10 +45,10 @@ enum Verb {
 #[command(after_help = "Examples:
   ensemble admin mcp install --provider codex --print
   ensemble admin mcp install --provider opencode")]
-struct Install {
+struct InstallServer {
     /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
-    provider: Provider,
+    provider: ConfiguredProgram,
     /// Print the entry instead
     #[arg(long)]
     print: bool,
@@ -60,10 +60,10 @@ struct Install {
 
 /// Take the server out of an agent's configuration again
 #[derive(Debug, clap::Args)]
-struct Uninstall {
+struct UninstallServer {
     /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
-    provider: Provider,
+    provider: ConfiguredProgram,
 }
 
 impl Arguments {
@@ -72,15 +72,15 @@ impl Arguments {
             (Some(Verb::Install(install)), _) => install.run(context),
             (Some(Verb::Uninstall(uninstall)), _) => uninstall.run(context),
             (None, Some(port)) => {
-                let desk = Desk::open(context)?;
+                let desk = ToolContext::open(context)?;
                 serve_http(context, desk, port, self.token_file.as_deref())
             }
-            (None, None) => serve_stdio(Desk::open(context)?),
+            (None, None) => serve_stdio(ToolContext::open(context)?),
         }
     }
 }
 
-impl Install {
+impl InstallServer {
     fn run(self, context: &Context) -> Outcome {
         let command = command(context);
         if self.print {
@@ -105,7 +105,7 @@ impl Install {
     }
 }
 
-impl Uninstall {
+impl UninstallServer {
     fn run(self, context: &Context) -> Outcome {
         let guest = install::guest(&context.project()?.state, self.provider);
         let (file, is_changed) = guest.take_out()?;
@@ -122,7 +122,7 @@ impl Uninstall {
 }
 
 /// What starts this program again, for the same queue and agent if they were named.
-fn command(context: &Context) -> Command {
+fn command(context: &Context) -> ServerCommand {
     let mut arguments = Vec::new();
     if let Some(queue) = context.queue_flag() {
         let queue = std::path::absolute(queue).unwrap_or_else(|_| queue.to_owned());
@@ -132,7 +132,7 @@ fn command(context: &Context) -> Command {
         arguments.extend(["--as".to_owned(), agent.to_string()]);
     }
     arguments.push("mcp".to_owned());
-    Command { program: own_program(), arguments }
+    ServerCommand { program: own_program(), arguments }
 }
 
 /// The schemas of all tools' arguments, by name.

@@ -1,7 +1,7 @@
 //! `ensemble admin migrate`: a team moves from files to servers, or back.
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::spool::Spool;
@@ -23,7 +23,7 @@ use crate::context::Context;
 pub(crate) struct Arguments {
     /// New place of the mailboxes
     #[arg(long = "destination", alias = "to", value_name = "PLACE")]
-    to: Place,
+    to: MailboxPlace,
     /// The servers [default: `transport` in ensemble.yaml]
     #[arg(long, value_name = "URL")]
     servers: Option<String>,
@@ -34,7 +34,7 @@ const KEPT_SHOWN_MAX: usize = 20;
 
 /// A place for mailboxes.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Place {
+enum MailboxPlace {
     /// On the servers
     Servers,
     /// In the queue's directory
@@ -54,8 +54,8 @@ impl Arguments {
         let spool = Spool::open(&project.queue, options()?)?;
         let queue = team.open(QueueAccess { creates: true, ..QueueAccess::new(options()?) })?;
         let moved = match self.to {
-            Place::Servers => migrate(&spool, &*queue)?,
-            Place::Directory => migrate(&*queue, &spool)?,
+            MailboxPlace::Servers => migrate(&spool, &*queue)?,
+            MailboxPlace::Directory => migrate(&*queue, &spool)?,
         };
         if context.out.is_json() {
             context.out.object(&serde_json::json!({
@@ -83,12 +83,12 @@ impl Arguments {
         if moved.crowded > 0 {
             let text = format!("no room for {} yet", plural(moved.crowded, "message"));
             let hint = "run this again once their mailboxes were read";
-            return Err(Failure::new(Exit::Busy, text).with_hint(hint));
+            return Err(Failure::new(VerbExit::Busy, text).with_hint(hint));
         }
         if moved.held > 0 {
             let text = format!("{} held where it was", plural(moved.held, "message"));
             return Err(
-                Failure::new(Exit::Busy, text).with_hint("run this again once it is settled")
+                Failure::new(VerbExit::Busy, text).with_hint("run this again once it is settled")
             );
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! `ensemble agent nudge`: tells an agent of its mail now.
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
-use ensemble_app::worker::Worker;
+use ensemble_app::queue::ProjectQueue;
+use ensemble_app::worker::TargetAgent;
 use ensemble_core::env::Pane as _;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -32,9 +32,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let mut worker = Worker::find(context, &self.agent)?;
+        let mut worker = TargetAgent::find(context, &self.agent)?;
         let (agent, mailbox) = (self.agent, worker.mailbox.clone());
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let waiting = queue.due_ids_for(&mailbox, &agent, COUNT_MAX)?.len();
         if waiting == 0 {
             return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
@@ -78,7 +78,7 @@ impl Arguments {
                 context.out.line(format!("notified {agent} in pane {id} that {mailbox} has mail"))
             }
             Some(why) => {
-                let exit = if why.is_permanent() { Exit::Failed } else { Exit::Busy };
+                let exit = if why.is_permanent() { VerbExit::Failed } else { VerbExit::Busy };
                 Err(Failure::new(exit, format!("{agent} was not nudged: {} ({why})", why.word())))
             }
         }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ensemble_app::agent_panes::named_server;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
-use ensemble_core::agent::{Diagnosis, Evidence};
+use ensemble_core::agent::{AgentDiagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
 use ensemble_project::panes::{self, PaneEntry};
-use ensemble_tmux::provider::{Profile, Purpose};
+use ensemble_tmux::provider::{Profile, TypingPurpose};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::{Examination, Server};
+use ensemble_tmux::tmux::{PaneExamination, TmuxServer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,12 +20,12 @@ use crate::context::Context;
 use crate::output::{GOOD, WARNING};
 
 /// What could be done to a pane, and its word.
-const PURPOSES: [(&str, Purpose<'_>); 5] = [
-    ("nudge", Purpose::Nudge),
-    ("open", Purpose::Open),
-    ("enter", Purpose::Press(Key::Enter)),
-    ("escape", Purpose::Press(Key::Escape)),
-    ("ctrl-c", Purpose::Press(Key::CtrlC)),
+const PURPOSES: [(&str, TypingPurpose<'_>); 5] = [
+    ("nudge", TypingPurpose::Nudge),
+    ("open", TypingPurpose::Open),
+    ("enter", TypingPurpose::Press(Key::Enter)),
+    ("escape", TypingPurpose::Press(Key::Escape)),
+    ("ctrl-c", TypingPurpose::Press(Key::CtrlC)),
 ];
 
 /// Say what the agent in a pane is doing, and how that is known
@@ -54,7 +54,7 @@ impl Arguments {
         let profile = self.profile(context, entry.as_ref())?;
         let mut pane = match &entry {
             Some(entry) => {
-                let server = Server::brief(entry.binding.socket.clone());
+                let server = TmuxServer::brief(entry.binding.socket.clone());
                 let project = context.project()?;
                 let (sources, locks) = (project.sources(), project.locks());
                 entry.open(server, Arc::clone(&profile), &sources, &locks)?
@@ -63,7 +63,7 @@ impl Arguments {
         };
         let examined = pane.examine(&PURPOSES.map(|(_, purpose)| purpose))?;
         let agent = entry.map(|entry| entry.agent);
-        let seen = Seen { agent, pane: &pane, examined: &examined };
+        let seen = InspectedPane { agent, pane: &pane, examined: &examined };
         match context.out.is_json() {
             true => context.out.object(&seen.object()),
             false => seen.print(context),
@@ -96,15 +96,15 @@ impl Arguments {
 }
 
 /// The observation of a pane, as printed.
-struct Seen<'a> {
+struct InspectedPane<'a> {
     agent: Option<Name>,
     pane: &'a BoundPane,
-    examined: &'a Examination,
+    examined: &'a PaneExamination,
 }
 
 /// Whether something would be done now.
 #[derive(Serialize)]
-struct Verdict<'a> {
+struct TypingVerdict<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -112,9 +112,9 @@ struct Verdict<'a> {
     detail: Option<&'a Deferral>,
 }
 
-impl Seen<'_> {
+impl InspectedPane<'_> {
     fn object(&self) -> Value {
-        let Examination { judgement, pane, .. } = self.examined;
+        let PaneExamination { judgement, pane, .. } = self.examined;
         let mut object = json!({
             "pane": self.pane.binding().id,
             "socket": self.pane.binding().socket,
@@ -129,14 +129,15 @@ impl Seen<'_> {
         }
         for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
             let reason = objection.as_ref().map(Deferral::word);
-            let verdict = Verdict { allowed: reason.is_none(), reason, detail: objection.as_ref() };
+            let verdict =
+                TypingVerdict { allowed: reason.is_none(), reason, detail: objection.as_ref() };
             object["would"][word] = serde_json::to_value(verdict).unwrap_or_default();
         }
         object
     }
 
     fn print(&self, context: &Context) -> Outcome {
-        let Examination { judgement, pane, .. } = self.examined;
+        let PaneExamination { judgement, pane, .. } = self.examined;
         let out = &context.out;
         let row = |name: &str, text: String| out.line(format!("{name:<9} {}", one_line(&text)));
         if let Some(agent) = &self.agent {
@@ -165,7 +166,7 @@ impl Seen<'_> {
     }
 
     fn painted_state(&self, context: &Context) -> String {
-        let Diagnosis { state, deferral, .. } = &self.examined.judgement.diagnosis;
+        let AgentDiagnosis { state, deferral, .. } = &self.examined.judgement.diagnosis;
         let style = if deferral.is_none() { GOOD } else { WARNING };
         context.out.paint(style, state.word())
     }

@@ -2,10 +2,10 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::Outcome;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::wait_line::WaitLine;
-use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
-use ensemble_core::driver::Readied;
+use ensemble_app::worker::{TargetAgent, agent_pane, assigner, resting};
+use ensemble_core::driver::ReadyOutcome;
 use ensemble_core::message::Name;
 use serde_json::json;
 
@@ -32,9 +32,9 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let spool = context.spool()?;
         let recorder = context.recorder()?;
-        let mut worker = Worker::find(context, &self.worker)?;
+        let mut worker = TargetAgent::find(context, &self.worker)?;
         let waiter = worker.waiter(context)?;
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let mut assigner = assigner(context, &spool, &spool, &*recorder, None)?;
         assigner.readiness.needs_pong = true;
         let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
@@ -44,13 +44,13 @@ impl Arguments {
         let readied = assigner.ping(&self.worker, agent_pane(&mut pane), &mut resting(&waiter))?;
         drop(line);
         match readied {
-            Readied::Ready { attempt } if context.out.is_json() => context
+            ReadyOutcome::Ready { attempt } if context.out.is_json() => context
                 .out
                 .object(&json!({ "worker": self.worker, "ready": true, "attempt": attempt })),
-            Readied::Ready { attempt } => {
+            ReadyOutcome::Ready { attempt } => {
                 context.out.line(format!("{} is ready (ping {attempt})", self.worker))
             }
-            Readied::NotReady(failure) => Err(describe_not_ready(context, &failure)?),
+            ReadyOutcome::NotReady(failure) => Err(describe_not_ready(context, &failure)?),
         }
     }
 }

@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{PlanSubmission, refused, requests, submit_plan};
 use ensemble_app::content::STDIN;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 
@@ -52,7 +52,7 @@ impl Arguments {
         if content.trim_ascii().is_empty() {
             return Err(Failure::usage("the plan is empty"));
         }
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         let file = self.plan.path()?;
         let source = (file != Path::new(STDIN)).then(|| one_line(&file.to_string_lossy()));

@@ -3,10 +3,10 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::worker::Worker;
+use ensemble_app::worker::TargetAgent;
 use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
-use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, Pong};
+use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, PongToken};
 use serde_json::json;
 
 use crate::completion;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self { worker, attempt } = self;
-        Worker::find(context, &worker)?;
+        TargetAgent::find(context, &worker)?;
         if let Some(other) = context.agent()?.filter(|agent| *agent != worker) {
             let text = format!("the ping asks {worker}, and you are {other}");
             return Err(Failure::refused(text).with_hint("only the agent that is asked can answer"));
@@ -38,7 +38,7 @@ impl Arguments {
         // Whatever proves an agent's name also proves its pong.
         context.check_name(&worker)?;
         let pongs = PongBox::open(context.project()?.ready())?;
-        let pong = Pong { worker, attempt };
+        let pong = PongToken { worker, attempt };
         match pongs.asked(&pong.worker)? {
             Some(ping) if ping.attempt == attempt => {}
             Some(ping) => say(&format!("note: the ping that is waited for is {ping}")),

@@ -2,7 +2,7 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::introduction;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 
 use crate::context::Context;
 
@@ -18,7 +18,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self {} = self;
         let agent = context.agent_required()?;
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         queue.overlook()?;
         let member = context.project()?.roster().get(&agent)?;
         let text = introduction::text(context, &queue, &agent, member.as_ref())?;

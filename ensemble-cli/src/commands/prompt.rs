@@ -1,12 +1,12 @@
 //! `ensemble board prompt`: the prompt with which an agent starts, and its form.
 
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::message::Name;
-use ensemble_team::board::prompt::{PlanStanding, Prompts, Role};
-use ensemble_team::board::{State, Status, wake};
+use ensemble_team::board::prompt::{BoardRole, PlanStanding, PromptBuilder};
+use ensemble_team::board::{State, TaskStatus, wake};
 use ensemble_team::driver::supervise::plan_standing;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::context::Context;
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer [default: by the task's status]
     #[arg(long)]
-    role: Option<Role>,
+    role: Option<BoardRole>,
     /// The task that was claimed
     #[arg(long, value_name = "ID")]
     task: Option<Name>,
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
-        let mut prompts = Prompts::of(&board);
+        let mut prompts = PromptBuilder::of(&board);
         if let (true, Some(role)) = (self.template || self.write, self.role) {
             return self.show_form(context, &prompts, role);
         }
@@ -49,37 +49,37 @@ impl Arguments {
                     return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
                 };
                 let usual = match task.status {
-                    Status::ReadyForReview => Role::CodeReviewer,
-                    _ => Role::Coder,
+                    TaskStatus::ReadyForReview => BoardRole::CodeReviewer,
+                    _ => BoardRole::Coder,
                 };
                 match self.role.unwrap_or(usual) {
-                    Role::CodeReviewer => {
+                    BoardRole::CodeReviewer => {
                         let brief = prompts.reviewer(&state, &id)?;
-                        (Role::CodeReviewer, task.reviewing_by.clone(), brief)
+                        (BoardRole::CodeReviewer, task.reviewing_by.clone(), brief)
                     }
-                    Role::Coder => {
+                    BoardRole::Coder => {
                         let coder = task.assigned_to.clone();
                         if let Some(coder) = &coder {
                             prompts = prompts.with_plan(plan(context, &id, coder)?);
                         }
-                        (Role::Coder, coder, prompts.coder(&state, &id)?)
+                        (BoardRole::Coder, coder, prompts.coder(&state, &id)?)
                     }
-                    Role::Planner => {
+                    BoardRole::Planner => {
                         return Err(Failure::usage("a planner's prompt is about no single task"));
                     }
                 }
             }
-            None if self.role != Some(Role::Planner) => {
+            None if self.role != Some(BoardRole::Planner) => {
                 return Err(Failure::usage("say which task it is about, with `--task ID`"));
             }
             None => {
                 let agent = planner(context, &state)?;
                 let brief = prompts.planner(&state, &agent, &calls)?;
-                (Role::Planner, Some(agent), brief)
+                (BoardRole::Planner, Some(agent), brief)
             }
         };
         if context.out.is_json() {
-            let calls = if role == Role::Planner { calls } else { Vec::new() };
+            let calls = if role == BoardRole::Planner { calls } else { Vec::new() };
             return context.out.object(&json!({
                 "agent": agent, "role": role, "wake": calls, "documents": brief.documents,
                 "prompt": brief.text,
@@ -89,7 +89,7 @@ impl Arguments {
     }
 
     /// Prints the form of a role's prompts, or writes it where the project's own form is.
-    fn show_form(&self, context: &Context, prompts: &Prompts, role: Role) -> Outcome {
+    fn show_form(&self, context: &Context, prompts: &PromptBuilder, role: BoardRole) -> Outcome {
         let (path, own) = (prompts.template_path(role), prompts.template(role)?);
         if self.write && own.is_some() {
             return Err(Failure::refused(format!("{} exists already", path.display())));
@@ -119,7 +119,7 @@ fn plan(context: &Context, task: &Name, coder: &Name) -> Outcome<Option<PlanStan
     if !context.project()?.queue.is_dir() && !context.project()?.is_shared()? {
         return Ok(None);
     }
-    Ok(plan_standing(Queue::open(context)?.request_store(), task, coder)?)
+    Ok(plan_standing(ProjectQueue::open(context)?.request_store(), task, coder)?)
 }
 
 /// The agent that runs this command, else the registered planner.
@@ -127,8 +127,9 @@ fn planner(context: &Context, state: &State) -> Outcome<Name> {
     if let Some(agent) = context.agent()? {
         return Ok(agent);
     }
-    let is_planner =
-        |agent: &ensemble_team::board::Agent| agent.role.as_deref() == Some(Role::Planner.as_str());
+    let is_planner = |agent: &ensemble_team::board::BoardAgent| {
+        agent.role.as_deref() == Some(BoardRole::Planner.as_str())
+    };
     let registered = state.agents.iter().find(|(_, agent)| is_planner(agent));
     registered.map(|(name, _)| name.clone()).ok_or_else(|| {
         Failure::usage("no planner is registered").with_hint("say who it is for with `--as NAME`")

@@ -3,7 +3,7 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::recalling::recall;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::{MessageId, Name};
 
 use crate::completion;
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let copies = recall(context, &queue, &self.id, self.mailbox.as_ref())?;
         for copy in &copies {
             match context.out.is_json() {

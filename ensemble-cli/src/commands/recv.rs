@@ -10,9 +10,9 @@ use ensemble_app::introduction;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::conversation::{ShownMessage, ensure_person, read_received, read_waiting};
 use ensemble_app::mail::delivered::{
-    Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
+    DeliveryInstructions, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
 };
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Result;
 use ensemble_core::env::Delivery;
@@ -21,8 +21,8 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
 use ensemble_core::spool::MailWait;
-use ensemble_team::admission::{Act, NotAdmitted};
-use ensemble_team::budget::{BudgetFile, Scope};
+use ensemble_team::admission::{NotAdmitted, TaskAct};
+use ensemble_team::budget::{BudgetFile, BudgetScope};
 use serde_json::json;
 
 use crate::args;
@@ -75,7 +75,7 @@ impl Arguments {
         }
         let agent = context.agent_required()?;
         let mailbox = self.mailbox.clone().unwrap_or_else(|| agent.clone());
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let interrupt = Interrupt::install()?;
         let mut delivery = queue.receive(&mailbox, &agent)?;
         if let (None, Some(patience)) = (&delivery, self.wait) {
@@ -102,7 +102,7 @@ impl Arguments {
                 "what you read is settled at once, so `--lease` means nothing",
             ));
         }
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let person = context.actor()?;
         ensure_person(&*queue, &person)?;
         let interrupt = Interrupt::install()?;
@@ -127,7 +127,7 @@ impl Arguments {
     fn hand_over(
         &self,
         context: &Context,
-        queue: &Queue,
+        queue: &ProjectQueue,
         interrupt: &Interrupt,
         delivery: &mut Delivery,
     ) -> Outcome {
@@ -150,7 +150,12 @@ impl Arguments {
 }
 
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
-fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
+fn nothing(
+    context: &Context,
+    queue: &ProjectQueue,
+    mailbox: &Name,
+    agent: &Name,
+) -> Outcome<Failure> {
     let gates = queue.request_store().gated(mailbox, agent)?;
     let mut gated: Vec<String> = gates
         .iter()
@@ -158,7 +163,7 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
         .collect();
     let shared = queue.request_store().shared_files();
     let circumstances = context.project()?.admissions().whatever_the_task(agent, shared)?;
-    let obstacle = match circumstances.obstacle(Act::TakeUp) {
+    let obstacle = match circumstances.obstacle(TaskAct::TakeUp) {
         None => over_budget(context, queue, mailbox)?,
         obstacle => obstacle,
     };
@@ -178,14 +183,18 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
 }
 
 /// The budget of a waiting task that is used up.
-fn over_budget(context: &Context, queue: &Queue, mailbox: &Name) -> Outcome<Option<NotAdmitted>> {
+fn over_budget(
+    context: &Context,
+    queue: &ProjectQueue,
+    mailbox: &Name,
+) -> Outcome<Option<NotAdmitted>> {
     let parked = BudgetFile::open(&context.project()?.state).stands_in_the_way()?;
     if parked.is_empty() {
         return Ok(None);
     }
     for found in queue.unfinished(mailbox, LOOKED_AT_MAX)? {
         let task = queue.peek(mailbox, &found.id).ok().and_then(|envelope| envelope.task_id);
-        let Some(scope) = task.map(Scope::Task) else { continue };
+        let Some(scope) = task.map(BudgetScope::Task) else { continue };
         if let Some(parked) = parked.iter().find(|parked| parked.scope == scope) {
             return Ok(Some(NotAdmitted::Budget(Box::new(parked.clone()))));
         }
@@ -195,13 +204,13 @@ fn over_budget(context: &Context, queue: &Queue, mailbox: &Name) -> Outcome<Opti
 
 /// A message of another program may ask something. It decides something only if its file proves its
 /// sender: any program could have put it there. The message is delivered in any case.
-fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
+fn correlate(context: &Context, queue: &ProjectQueue, delivery: &Delivery) {
     let envelope = &delivery.envelope;
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));
 }
 
 fn wait(
-    (context, queue): (&Context, &Queue),
+    (context, queue): (&Context, &ProjectQueue),
     interrupt: &Interrupt,
     mailbox: &Name,
     agent: &Name,
@@ -216,7 +225,12 @@ fn wait(
     }
     let mut leases = observer(&context.project()?.state, mailbox, agent);
     let receive = |leases: &mut MailboxLeases| {
-        leases.look(&SystemClock, &**queue, std::slice::from_ref(mailbox), &NullRecorder)?;
+        leases.scan_mailboxes(
+            &SystemClock,
+            &**queue,
+            std::slice::from_ref(mailbox),
+            &NullRecorder,
+        )?;
         queue.receive(mailbox, agent)
     };
     let sleep = |_: &mut _, left: Duration| match queue.team_link() {
@@ -255,9 +269,9 @@ fn until<W>(
     }
 }
 
-fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
+fn print_json(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
-    let told = Delivered::new(context, queue, delivery)?;
+    let told = DeliveryInstructions::new(context, queue, delivery)?;
     let mut object = json!({
         "id": lease.id,
         "mailbox": lease.mailbox,
@@ -278,15 +292,15 @@ fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
     context.out.object(&object)
 }
 
-fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
+fn print_body(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {
     match &delivery.envelope.attachment {
         Some(attachment) => context.out.content(&queue.attached(attachment)?),
         None => context.out.content(delivery.envelope.body.as_bytes()),
     }
 }
 
-fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
-    let told = Delivered::new(context, queue, delivery)?;
+fn print_message(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {
+    let told = DeliveryInstructions::new(context, queue, delivery)?;
     if let Some(introduction) = introduction::at_first_recv(context, &delivery.lease.holder)? {
         context.out.line(introduction)?;
     }

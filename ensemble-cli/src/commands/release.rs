@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::held::release_message;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::age;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let (lease, state) = release_message(context, &queue, self.which.into(), self.delay)?;
         if context.out.is_json() {
             return context

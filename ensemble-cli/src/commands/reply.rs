@@ -4,13 +4,13 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
 use ensemble_app::mail::delivered::more_waiting;
-use ensemble_app::mail::replying::{Replied, reply};
-use ensemble_app::queue::Queue;
+use ensemble_app::mail::replying::{ReplyOutcome, reply};
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::{MessageId, Name};
 
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::Content;
+use crate::flags::content::ContentFlags;
 
 /// Answer a message: goes to its sender, and settles a plain message
 ///
@@ -28,12 +28,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
     #[command(flatten)]
-    content: Content,
+    content: ContentFlags,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let mailbox = match self.mailbox {
             Some(mailbox) => mailbox,
             None => context.own_mailbox()?,
@@ -42,7 +42,7 @@ impl Arguments {
         if context.out.is_json() {
             return context.out.object(&replied.object());
         }
-        let Replied { to, settled, waiting, warning, .. } = replied;
+        let ReplyOutcome { to, settled, waiting, warning, .. } = replied;
         warning.iter().for_each(|warning| say(warning));
         let end = if settled { "; settled the message" } else { "; the work stays yours" };
         context.out.line(format!("replied to {to}{end}"))?;

@@ -2,11 +2,11 @@
 
 use ensemble_app::content::text_or_stdin;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::mail::settling::Reporting;
+use ensemble_app::mail::settling::ReportContext;
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::admission::Act;
-use ensemble_team::contract::{Report, Status};
+use ensemble_team::admission::TaskAct;
+use ensemble_team::contract::{Status, TaskReport};
 use ensemble_team::driver::file_stem;
 use serde_json::json;
 
@@ -66,7 +66,7 @@ impl Arguments {
                 .with_hint("add `--reason TEXT`: what is in the way, where, since when"));
         }
         if let (Status::Success, Some(agent)) = (status, context.agent()?) {
-            context.project()?.doorkeeper().check(Act::HandIn, &self.task, &agent)?;
+            context.project()?.doorkeeper().check(TaskAct::HandIn, &self.task, &agent)?;
         }
         let stopped = context.project()?.reviews().get(&self.task)?;
         if stopped.stopped_at.is_some() {
@@ -82,10 +82,10 @@ impl Arguments {
         }
         let author = context.agent()?;
         let task = self.task.clone();
-        let reporting = author.as_ref().map(|author| Reporting::open(context, &task, author));
-        let mut report = Report::new(self.task.clone(), status);
+        let reporting = author.as_ref().map(|author| ReportContext::open(context, &task, author));
+        let mut report = TaskReport::new(self.task.clone(), status);
         report.worker_id = author.as_ref().map(ToString::to_string);
-        report.set_attempt(reporting.as_ref().and_then(Reporting::attempt));
+        report.set_attempt(reporting.as_ref().and_then(ReportContext::attempt));
         report.summary = self.summary.map(|text| text_or_stdin(&text)).transpose()?;
         report.failure_reason = self.reason;
         report.files_modified = self.modified;

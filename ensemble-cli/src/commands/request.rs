@@ -5,19 +5,19 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::authority::authorize;
-use ensemble_app::departing::{Farewell, SHUTDOWN_REASON, present_members, whole_seconds};
+use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON, present_members, whole_seconds};
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
-use ensemble_core::requests::Ask;
-use ensemble_team::authority::Act;
+use ensemble_core::requests::NewRequest;
+use ensemble_team::authority::AuthorityAct;
 
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::Content;
+use crate::flags::content::ContentFlags;
 use crate::flags::decision::OnSilence;
 use crate::printing::departing::print_fates;
 use crate::printing::requests::{print_decided, print_sent};
@@ -35,9 +35,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Shutdown(Shutdown),
+    Shutdown(AskShutdown),
     Ask(AskFor),
-    Cancel(Cancel),
+    Cancel(CancelRequest),
 }
 
 impl Arguments {
@@ -52,7 +52,7 @@ impl Arguments {
 
 /// Flags of every question.
 #[derive(Debug, clap::Args)]
-struct Flags {
+struct QuestionFlags {
     /// Your own id: asking the same again changes nothing [default: 8 new characters]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -61,9 +61,9 @@ struct Flags {
     wait: Option<Duration>,
 }
 
-impl Flags {
-    fn ask(self, context: &Context, mut ask: Ask) -> Outcome {
-        let queue = Queue::open(context)?;
+impl QuestionFlags {
+    fn ask(self, context: &Context, mut ask: NewRequest) -> Outcome {
+        let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         if let Some(id) = self.id {
             ask = ask.with_id(id);
@@ -88,7 +88,7 @@ impl Flags {
   ensemble request shutdown worker-1 --deadline 10m --on-silence tell
   ensemble request shutdown --all")]
 #[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["name", "all"]))]
-struct Shutdown {
+struct AskShutdown {
     /// The agent
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
@@ -108,12 +108,12 @@ struct Shutdown {
     #[arg(long, conflicts_with_all = ["deadline", "on_silence"])]
     force: bool,
     #[command(flatten)]
-    flags: Flags,
+    flags: QuestionFlags,
 }
 
-impl Shutdown {
+impl AskShutdown {
     fn run(self, context: &Context) -> Outcome {
-        let farewell = Farewell {
+        let farewell = DepartureAsk {
             app: context,
             from: context.actor()?,
             reason: self.reason,
@@ -126,9 +126,9 @@ impl Shutdown {
             unread: None,
             id: self.flags.id,
         };
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let Some(name) = self.name else {
-            authorize(context, Act::Shutdown)?;
+            authorize(context, AuthorityAct::Shutdown)?;
             let mut team = present_members(context.project()?)?;
             team.retain(|member| member.name != farewell.from);
             return print_fates(context, &farewell.drain(&queue, &team, start_watcher)?);
@@ -151,7 +151,7 @@ struct AskFor {
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
     #[command(flatten)]
-    content: Content,
+    content: ContentFlags,
     /// The task it is about, on which you cannot go on before the answer
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
@@ -159,14 +159,14 @@ struct AskFor {
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
     #[command(flatten)]
-    flags: Flags,
+    flags: QuestionFlags,
 }
 
 impl AskFor {
     fn run(self, context: &Context) -> Outcome {
         let from = context.actor()?;
         let content = self.content.named()?.unwrap_or_default();
-        let mut ask = Ask::new(self.kind, from, self.name, content);
+        let mut ask = NewRequest::new(self.kind, from, self.name, content);
         if let Some(task) = self.task {
             ask = ask.with_task(task);
         }
@@ -179,7 +179,7 @@ impl AskFor {
 
 /// Withdraw a request of yours that is not decided yet
 #[derive(Debug, clap::Args)]
-struct Cancel {
+struct CancelRequest {
     /// Its id, or a unique beginning of it
     #[arg(add = ArgValueCandidates::new(completion::requests))]
     id: String,
@@ -188,10 +188,10 @@ struct Cancel {
     reason: String,
 }
 
-impl Cancel {
+impl CancelRequest {
     fn run(self, context: &Context) -> Outcome {
         let by = context.actor()?;
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         let id = ids::request(&requests, &self.id)?;
         let cancelled = requests.cancel(&id, &by, &self.reason);

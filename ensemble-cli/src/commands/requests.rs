@@ -2,13 +2,13 @@
 
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, one_line};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 
 use clap_complete::engine::ArgValueCandidates;
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         if let Some(id) = &self.id {
             let entry = requests.get(&ids::request(&requests, id)?).map_err(refused)?;
@@ -56,14 +56,14 @@ impl Arguments {
             0 => Ok(()),
             count => {
                 let unread = ensemble_app::text::plural(count as u64, "request");
-                Err(Failure::new(Exit::Corrupt, format!("{unread} cannot be read"))
+                Err(Failure::new(VerbExit::Corrupt, format!("{unread} cannot be read"))
                     .with_hint("a running watcher puts them aside, into rejected/"))
             }
         }
     }
 }
 
-fn row(entry: &Entry) -> Vec<String> {
+fn row(entry: &RequestEntry) -> Vec<String> {
     let asked = &entry.request;
     let by = entry.decision.as_ref().map_or_else(String::new, |decision| decision.by.to_string());
     vec![
@@ -78,7 +78,7 @@ fn row(entry: &Entry) -> Vec<String> {
     ]
 }
 
-fn show(context: &Context, entry: &Entry) -> Outcome {
+fn show(context: &Context, entry: &RequestEntry) -> Outcome {
     let asked = &entry.request;
     if context.out.is_json() {
         let mut object = entry.to_json();

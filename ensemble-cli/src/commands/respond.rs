@@ -4,7 +4,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 
 use crate::completion;
 use crate::context::Context;
@@ -38,7 +38,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         check_answer(self.approve, self.reject)?;
         let by = context.actor()?;
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         let id = ids::request(&requests, &self.id)?;
         let entry = requests.respond(&id, &by, self.approve, &self.reason);

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::departing::Farewell;
+use ensemble_app::departing::DepartureAsk;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
-use ensemble_app::starting::{Session, open, plans_of, require_programs_again};
+use ensemble_app::queue::ProjectQueue;
+use ensemble_app::starting::{StartedSession, open, plans_of, require_programs_again};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_project::Project;
-use ensemble_project::rows::Row;
-use ensemble_team::roster::{Came, Member};
+use ensemble_project::rows::RosterRow;
+use ensemble_team::roster::{Member, MemberOrigin};
 
 use crate::completion;
 use crate::context::Context;
@@ -62,7 +62,7 @@ impl Arguments {
         // Nothing ends that could not be started again.
         require_programs_again(&plans)?;
         if let Some(member) = member.filter(Member::is_present) {
-            let farewell = Farewell {
+            let farewell = DepartureAsk {
                 app: context,
                 from,
                 reason: REASON.to_owned(),
@@ -72,14 +72,14 @@ impl Arguments {
                 id: None,
             };
             let fates = farewell.drain(
-                &Queue::open(context)?,
+                &ProjectQueue::open(context)?,
                 std::slice::from_ref(&member),
                 start_watcher,
             )?;
             report_end(context, &fates)?;
         }
         let lock = team.lock()?;
-        let session = Session::start(context, &team)?;
+        let session = StartedSession::start(context, &team)?;
         let brought =
             plans.iter().map(|plan| team.bring_up(plan)).collect::<Result<Vec<_>, _>>()?;
         session.await_watcher(context)?;
@@ -103,15 +103,15 @@ impl Arguments {
 /// Refuses an agent that only a person or its supervisor can start again, with what they have to do.
 fn require_restartable(project: &Project, member: &Member) -> Outcome {
     let name = &member.name;
-    let again = Row::of(member.clone()).again(project);
+    let again = RosterRow::of(member.clone()).again(project);
     let (text, hint) = match member.came() {
-        Came::Started => return Ok(()),
-        Came::Recorded if project.config.agents.contains_key(name) => return Ok(()),
-        Came::Wrapped => (
+        MemberOrigin::Started => return Ok(()),
+        MemberOrigin::Recorded if project.config.agents.contains_key(name) => return Ok(()),
+        MemberOrigin::Wrapped => (
             format!("{name} runs in its own terminal"),
             format!("end it there, then run {again} in that terminal"),
         ),
-        Came::Joined => (
+        MemberOrigin::Joined => (
             format!("{name} joined in a pane that `up` has not opened"),
             "end its program in that pane, and start it there again".to_owned(),
         ),

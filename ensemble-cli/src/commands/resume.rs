@@ -2,7 +2,7 @@
 
 use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_team::board::{Control, ControlFile};
+use ensemble_team::board::{ActiveControl, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
@@ -70,7 +70,7 @@ impl Arguments {
 fn resume_without_board(
     context: &Context,
     at: &ControlPlace,
-    found: &[Control],
+    found: &[ActiveControl],
     by: &str,
 ) -> Outcome {
     if found.is_empty() {

@@ -7,7 +7,7 @@ use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::contract::{self, Finding, Reading, Review, Severity, Verdict};
+use ensemble_team::contract::{self, Reading, Review, ReviewFinding, Severity, Verdict};
 use ensemble_team::driver::{ReviewCount, file_stem};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     task: String,
     /// Whether the work can stay
     #[arg(long)]
-    status: Option<Says>,
+    status: Option<ReviewAnswer>,
     /// Say in the log that the review begins; the verdict follows with `--status`
     #[arg(long, conflicts_with_all = ["status", "findings", "summary", "lift"])]
     start: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Says {
+enum ReviewAnswer {
     /// It can
     Approved,
     /// It has to be changed
@@ -71,11 +71,11 @@ impl Arguments {
         let reviewer = context.agent_required()?;
         let Some(status) = self.status else { return self.start(context, &reviewer) };
         let verdict = match status {
-            Says::Approved => Verdict::Approved,
-            Says::NeedsFix => Verdict::NeedsFix,
+            ReviewAnswer::Approved => Verdict::Approved,
+            ReviewAnswer::NeedsFix => Verdict::NeedsFix,
         };
-        let findings: Vec<Finding> =
-            self.findings.iter().map(|text| Finding::parse(text)).collect();
+        let findings: Vec<ReviewFinding> =
+            self.findings.iter().map(|text| ReviewFinding::parse(text)).collect();
         self.check(context, &reviewer, verdict, &findings)?;
         let mut review = Review::new(self.task.clone(), verdict);
         review.reviewer = Some(reviewer.to_string());
@@ -97,7 +97,7 @@ impl Arguments {
         context: &Context,
         reviewer: &Name,
         verdict: Verdict,
-        findings: &[Finding],
+        findings: &[ReviewFinding],
     ) -> Outcome {
         self.is_not_by(context, reviewer)?;
         let example = "--finding 'HIGH src/auth.rs:45: the token is logged => log its length'";

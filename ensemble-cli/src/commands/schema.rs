@@ -6,8 +6,8 @@ use ensemble_app::error_line::ErrorLine;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::message::EnvelopeFile;
-use ensemble_team::contract::{self, Kind};
-use ensemble_team::steps::{Notice, Plan};
+use ensemble_team::contract::{self, ContractKind};
+use ensemble_team::steps::{Notice, StepPlan};
 use schemars::Schema;
 use serde_json::Value;
 
@@ -26,14 +26,14 @@ use crate::printed;
   ensemble admin schema commands | jq -r 'select(.place == \"recv\") | .flags[]'")]
 pub(crate) struct Arguments {
     /// Schema to print
-    what: What,
+    what: SchemaKind,
     /// For `output`: the command whose lines are meant
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum What {
+enum SchemaKind {
     /// `ensemble.yaml`
     Config,
     /// `tasks/<worker>-task.yaml`
@@ -80,22 +80,24 @@ impl Arguments {
         drop(tool_schemas);
         let contract =
             |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
-        if !self.command.is_empty() && !matches!(self.what, What::Output) {
+        if !self.command.is_empty() && !matches!(self.what, SchemaKind::Output) {
             return Err(Failure::usage("only `output` takes a command"));
         }
         match self.what {
-            What::Config => context.out.content(config_schema()?.as_bytes()),
-            What::Task => contract(Kind::Task),
-            What::Report => contract(Kind::Report),
-            What::Review => contract(Kind::Review),
-            What::Escalation => contract(Kind::Escalation),
-            What::Summary => contract(Kind::Summary),
-            What::Instruction => contract(Kind::Instruction),
-            What::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
-            What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
-            What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
-            What::Error => print(context, "failure", schemars::schema_for!(ErrorLine)),
-            What::Output => {
+            SchemaKind::Config => context.out.content(config_schema()?.as_bytes()),
+            SchemaKind::Task => contract(ContractKind::Task),
+            SchemaKind::Report => contract(ContractKind::Report),
+            SchemaKind::Review => contract(ContractKind::Review),
+            SchemaKind::Escalation => contract(ContractKind::Escalation),
+            SchemaKind::Summary => contract(ContractKind::Summary),
+            SchemaKind::Instruction => contract(ContractKind::Instruction),
+            SchemaKind::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
+            SchemaKind::Plan => print(context, "plan of steps", schemars::schema_for!(StepPlan)),
+            SchemaKind::Notice => {
+                print(context, "notice of a step queue", schemars::schema_for!(Notice))
+            }
+            SchemaKind::Error => print(context, "failure", schemars::schema_for!(ErrorLine)),
+            SchemaKind::Output => {
                 let place = self.command.join(" ");
                 let schema = match place.is_empty() {
                     true => Some(printed::schema()),
@@ -107,15 +109,15 @@ impl Arguments {
                 };
                 context.out.content(pretty(&schema.ok_or_else(unknown)?)?.as_bytes())
             }
-            What::Api => {
-                print(context, "line of the API", schemars::schema_for!(printed::lines::Line))
+            SchemaKind::Api => {
+                print(context, "line of the API", schemars::schema_for!(printed::lines::ApiLine))
             }
-            What::Commands => {
+            SchemaKind::Commands => {
                 let all = printed::commands(program);
                 all.iter().try_for_each(|command| context.out.object(command))
             }
             #[cfg(feature = "mcp")]
-            What::Tools => {
+            SchemaKind::Tools => {
                 let tools = tool_schemas();
                 let tools: serde_json::Map<String, Value> =
                     tools.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();

@@ -19,12 +19,12 @@ use ensemble_app::mail::recalling::{RecalledCopy, recall_replaced};
 use ensemble_app::mail::sending::{
     MessageHeaders, all_recipients, broadcast_type, known_recipients,
 };
-use ensemble_app::queue::Queue;
-use ensemble_app::receipt::{Receipt, Tracker};
+use ensemble_app::queue::ProjectQueue;
+use ensemble_app::receipt::{Receipt, ReceiptTracker};
 use ensemble_app::text::age;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::broker::Broker;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
@@ -34,8 +34,8 @@ use serde_json::{Value, json};
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::Content;
-use crate::flags::waiting::Waiting;
+use crate::flags::content::ContentFlags;
+use crate::flags::waiting::WaitFlags;
 
 /// The records that tell of nudges.
 const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
@@ -105,9 +105,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     expires: Option<Duration>,
     #[command(flatten)]
-    waiting: Waiting<Receipt>,
+    waiting: WaitFlags<Receipt>,
     #[command(flatten)]
-    content: Content,
+    content: ContentFlags,
 }
 
 impl Arguments {
@@ -155,20 +155,22 @@ impl Arguments {
         for (to, published, follower) in sent {
             let follower = match (follower, published, &log) {
                 // Stored by an earlier run: its records may be old.
-                (Some(_), Published::AlreadyStored, Some(log)) => Some(Follower::from_start(log)),
+                (Some(_), PublishOutcome::AlreadyStored, Some(log)) => {
+                    Some(Follower::from_start(log))
+                }
                 (follower, ..) => follower,
             };
             let follower = follower.map(|follower| follower.only(RECEIPT_RECORDS));
             let tracker = {
                 let (to, id) = (to.clone(), envelope.id.clone());
-                Tracker::new(&spool, Some(spool.root().to_owned()), to, id, follower)
+                ReceiptTracker::new(&spool, Some(spool.root().to_owned()), to, id, follower)
             };
             let (reached, late) = self.wait_for(tracker, deadline)?;
-            let already_stored = (published == Published::AlreadyStored).into();
+            let already_stored = (published == PublishOutcome::AlreadyStored).into();
             let mut more = vec![("already_stored", already_stored)];
             more.extend(self.recall_replaced(context, &envelope.addressed_to(to.clone()))?);
             if self.wait_for_reply.is_some() && failed.is_none() {
-                let asked_in = Queue::open(context)?;
+                let asked_in = ProjectQueue::open(context)?;
                 more.push(("reply", self.print_reply(context, &envelope, &asked_in)?));
             }
             report(context, (&envelope.id, &to), reached, &more)?;
@@ -191,7 +193,7 @@ impl Arguments {
     /// How far the message got, and the failure if that is not far enough.
     fn wait_for(
         &self,
-        mut tracker: Tracker<'_>,
+        mut tracker: ReceiptTracker<'_>,
         deadline: Option<Instant>,
     ) -> Outcome<(Receipt, Option<Failure>)> {
         let Some(wanted) = self.waiting.until() else { return Ok((Receipt::Stored, None)) };
@@ -221,7 +223,7 @@ impl Arguments {
         if self.replaces.is_none() {
             return Ok(None);
         }
-        let recalled = recall_replaced(context, &Queue::open(context)?, stored)?;
+        let recalled = recall_replaced(context, &ProjectQueue::open(context)?, stored)?;
         let is_recalled = recalled.as_ref().is_some_and(|copy| copy.read_by.is_none());
         if !is_recalled && !context.out.is_json() {
             let absent = || format!("{} has no such message to replace", stored.to);
@@ -247,7 +249,7 @@ impl Arguments {
         let published = other.queue.publish(&envelope)?;
         let mut object = json!({
             "id": envelope.id, "mailbox": envelope.to, "project": project, "state": "stored",
-            "already_stored": published == Published::AlreadyStored,
+            "already_stored": published == PublishOutcome::AlreadyStored,
         });
         if self.wait_for_reply.is_some() {
             object["reply"] = self.print_reply(context, &envelope, &other.queue)?;
@@ -268,9 +270,9 @@ impl Arguments {
         &self,
         context: &Context,
         question: &Envelope,
-        asked_in: &Queue,
+        asked_in: &ProjectQueue,
     ) -> Outcome<Value> {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let mailbox = context.own_mailbox()?;
         if context.is_person()? {
             ensure_person(&*queue, &mailbox)?;

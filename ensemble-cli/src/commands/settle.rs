@@ -3,7 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::held::{SettledMessage, settle_message};
 use ensemble_app::mail::delivered::more_waiting;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let (lease, waiting) = match settle_message(context, &queue, self.which.into())? {
             SettledMessage::Now { lease, waiting } => (lease, waiting),
             SettledMessage::Before { mailbox, id, how } => {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{Session, open, require_programs};
+use ensemble_app::starting::{StartedSession, open, require_programs};
 use ensemble_core::message::Name;
 use ensemble_project::AgentConfig;
-use ensemble_project::team::{HowBrought, Plan};
+use ensemble_project::team::{AgentPlan, HowBrought};
 
 use crate::context::Context;
 use crate::printing::starting::print_brought;
@@ -49,7 +49,7 @@ impl Arguments {
         // Before a session is made for it.
         team.claim_name(&plan.name)?;
         let lock = team.lock()?;
-        let session = Session::start(context, &team)?;
+        let session = StartedSession::start(context, &team)?;
         let brought = team.bring_up(&plan)?;
         session.await_watcher(context)?;
         drop(lock);
@@ -60,7 +60,7 @@ impl Arguments {
         print_brought(context, &[brought])
     }
 
-    fn plan(self, context: &Context) -> Outcome<Plan> {
+    fn plan(self, context: &Context) -> Outcome<AgentPlan> {
         let project = context.project()?;
         let mut agent = project.config.agents.get(&self.name).cloned().unwrap_or_default();
         if let Some(recorded) = project.roster().get(&self.name)?
@@ -89,7 +89,7 @@ impl Arguments {
         agent.command = self.command.or(agent.command);
         agent.directory = directory.or(agent.directory);
         agent.env.extend(self.env);
-        Ok(Plan::configured(project, &project.profiles()?, &self.name, &agent)?)
+        Ok(AgentPlan::configured(project, &project.profiles()?, &self.name, &agent)?)
     }
 }
 

@@ -5,7 +5,7 @@ use ensemble_app::overview::{FRESH, gather};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
-use ensemble_project::overview::{COUNT_MAX, MailboxView, Overview, WatcherView, since_millis};
+use ensemble_project::overview::{COUNT_MAX, MailboxOverview, Overview, WatcherView, since_millis};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -63,7 +63,7 @@ fn lasting(overview: &Overview) -> Value {
             agent.unread
         ])
     });
-    let mailboxes = overview.mailboxes.iter().map(|MailboxView { name, glance, .. }| {
+    let mailboxes = overview.mailboxes.iter().map(|MailboxOverview { name, glance, .. }| {
         json!([name, glance.waiting, glance.delayed, glance.held, glance.dead])
     });
     let (agents, mailboxes): (Vec<Value>, Vec<Value>) = (agents.collect(), mailboxes.collect());
@@ -73,7 +73,7 @@ fn lasting(overview: &Overview) -> Value {
 }
 
 fn print_json(context: &Context, overview: &Overview) -> Outcome {
-    for MailboxView { name, glance, overflow, .. } in &overview.mailboxes {
+    for MailboxOverview { name, glance, overflow, .. } in &overview.mailboxes {
         let mut object = json!({ "mailbox": name });
         for (key, value) in
             serde_json::to_value(glance).unwrap_or_default().as_object().into_iter().flatten()

@@ -10,9 +10,9 @@ use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
-use ensemble_team::collect::Limits;
-use ensemble_team::contract::Rule;
-use ensemble_team::driver::{Batch, Batches, Dispatcher, Told, batch_of};
+use ensemble_team::collect::BatchLimits;
+use ensemble_team::contract::VerdictRule;
+use ensemble_team::driver::{Batches, Dispatcher, SummaryOutcome, TaskBatch, batch_of};
 
 use crate::args;
 use crate::context::Context;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     wait: Duration,
     /// What a task's reviews must come to before it counts as done: all("approved")
     #[arg(long, value_name = "RULE")]
-    accept: Option<Rule>,
+    accept: Option<VerdictRule>,
     /// How many reviewers each task has
     #[arg(long, value_name = "N", default_value_t = 1, requires = "accept")]
     reviewers: usize,
@@ -69,8 +69,8 @@ impl Arguments {
             review_dirs: review_dirs.clone(),
         };
         let config = &project.config;
-        let usual = Limits::default();
-        let limits = Limits {
+        let usual = BatchLimits::default();
+        let limits = BatchLimits {
             patience: config.dispatch_patience.map_or(usual.patience, Duration::from),
             deadline: self.wait,
             accept: self.accept.clone(),
@@ -81,15 +81,15 @@ impl Arguments {
         let line = WaitLine::new(format!("the reports of batch {}", batch.id), Some(self.wait));
         let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
         drop(line);
-        print_summary(context, &batch, told.summary(), matches!(told, Told::Now(_)))
+        print_summary(context, &batch, told.summary(), matches!(told, SummaryOutcome::Now(_)))
     }
 
-    fn batch(&self) -> Outcome<Batch> {
+    fn batch(&self) -> Outcome<TaskBatch> {
         let mut batch = match &self.instruction {
-            Some(file) => Batch::of(&read_instruction(file)?).map_err(Failure::from)?,
+            Some(file) => TaskBatch::of(&read_instruction(file)?).map_err(Failure::from)?,
             None => {
                 let id = batch_of(self.tasks.iter().map(String::as_str));
-                Batch { id: Name::new(id).map_err(Error::from)?, tasks: self.tasks.clone() }
+                TaskBatch { id: Name::new(id).map_err(Error::from)?, tasks: self.tasks.clone() }
             }
         };
         if let Some(id) = &self.batch {

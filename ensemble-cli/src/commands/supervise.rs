@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::{Lasting, Queue};
+use ensemble_app::queue::{LastingConnection, ProjectQueue};
 use ensemble_core::Error;
 use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
@@ -20,9 +20,11 @@ use ensemble_project::Project;
 use ensemble_project::QUEUE_VARIABLE;
 use ensemble_project::team::hooked_words;
 use ensemble_team::board::Board;
-use ensemble_team::board::prompt::Role;
-use ensemble_team::driver::supervise::{Office, Order, Surroundings, seated, supervise};
-use ensemble_team::proto::supervise::Reason;
+use ensemble_team::board::prompt::BoardRole;
+use ensemble_team::driver::supervise::{
+    RosterAccess, SuperviseOrder, SupervisorServices, seated, supervise,
+};
+use ensemble_team::proto::supervise::EndReason;
 use ensemble_team::worktree::{CheckedOut, Worktrees};
 use serde_json::json;
 
@@ -56,7 +58,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer
     #[arg(long, value_name = "ROLE", value_parser = role)]
-    role: Role,
+    role: BoardRole,
     /// The agent's name [default: who is asking]
     #[arg(long, alias = "id", value_name = "NAME")]
     name: Option<Name>,
@@ -93,24 +95,24 @@ impl Arguments {
             None => context.agent_required()?,
         };
         let project = context.project()?;
-        let lasting = Queue::lasting(context)?;
+        let lasting = ProjectQueue::lasting(context)?;
         let files = lasting.as_ref().map(|lasting| Arc::clone(&lasting.files));
         let board = project.find_board(context.board_options_for(project, id.as_str()), files)?;
         check_name(context, &board, &id)?;
         let worktrees = match self.role {
-            Role::Planner => None,
-            Role::Coder | Role::CodeReviewer => {
+            BoardRole::Planner => None,
+            BoardRole::Coder | BoardRole::CodeReviewer => {
                 let options = project.worktree_options(id.as_str(), context.recorder()?);
                 Some(Worktrees::open(&board, options)?)
             }
         };
         let order = self.order(context, &board, (id, lasting))?;
-        let mut here = Here::new(context, project, &board, &order.id)?;
-        if order.role == Role::CodeReviewer
+        let mut here = CommandServices::new(context, project, &board, &order.id)?;
+        if order.role == BoardRole::CodeReviewer
             && let Some(CheckedOut { branch, path, .. }) =
                 worktrees.as_ref().map(Worktrees::checked_out).transpose()?.flatten()
         {
-            here.tell(&format!(
+            here.print_line(&format!(
                 "warning: nothing can be merged into `{branch}` while it is checked out at {}: \
                  `git switch --detach` there, or name another `integration_branch`",
                 path.display()
@@ -118,9 +120,13 @@ impl Arguments {
         }
         let ended = supervise(&board, worktrees.as_ref(), &order, &mut here);
         match ended.map_err(|error| refused(context, error, &board, &order.id))? {
-            Reason::Stopped | Reason::Agreed | Reason::Aborted | Reason::NoWork => Ok(()),
-            Reason::Refused => Err(Failure::new(Exit::Busy, "another one supervises this agent")),
-            Reason::GaveUp => {
+            EndReason::Stopped | EndReason::Agreed | EndReason::Aborted | EndReason::NoWork => {
+                Ok(())
+            }
+            EndReason::Refused => {
+                Err(Failure::new(VerbExit::Busy, "another one supervises this agent"))
+            }
+            EndReason::GaveUp => {
                 let text = "agents failed again and again, and nothing came of it";
                 let hint = "`ensemble board show` has the anomalies; see what the agent printed";
                 Err(Failure::refused(text).with_hint(hint))
@@ -132,8 +138,8 @@ impl Arguments {
         self,
         context: &Context,
         board: &Board,
-        (id, lasting): (Name, Option<Lasting>),
-    ) -> Outcome<Order> {
+        (id, lasting): (Name, Option<LastingConnection>),
+    ) -> Outcome<SuperviseOrder> {
         let project = context.project()?;
         let queue = std::path::absolute(&project.queue).unwrap_or_else(|_| project.queue.clone());
         let program = std::env::current_exe().map_err(|error| {
@@ -143,7 +149,8 @@ impl Arguments {
         let mut env: BTreeMap<String, OsString> =
             hooked.env.into_iter().map(|(name, value)| (name, value.into())).collect();
         env.insert(QUEUE_VARIABLE.to_owned(), queue.into());
-        let mut order = Order::new(id, self.role, hooked.words).with_config(&board.read()?.config);
+        let mut order =
+            SuperviseOrder::new(id, self.role, hooked.words).with_config(&board.read()?.config);
         order.env = env;
         order.terminal = terminal();
         order.takes_over = self.take_over;
@@ -181,7 +188,7 @@ fn refused(context: &Context, error: Error, board: &Board, id: &Name) -> Failure
     Failure::from(error).with_hint(hint)
 }
 
-fn role(text: &str) -> Result<Role, String> {
+fn role(text: &str) -> Result<BoardRole, String> {
     text.parse()
 }
 
@@ -217,18 +224,22 @@ fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
 }
 
 /// Where the supervisor speaks for its agent. Without a queue it supervises all the same.
-fn office(context: &Context, command: &[String], lasting: Option<Lasting>) -> Option<Office> {
-    let open = move || -> Outcome<Office> {
+fn office(
+    context: &Context,
+    command: &[String],
+    lasting: Option<LastingConnection>,
+) -> Option<RosterAccess> {
+    let open = move || -> Outcome<RosterAccess> {
         let project = context.project()?;
         project.ensure_state()?;
         let store = match lasting {
             Some(lasting) => lasting.store,
-            None => Queue::open(context)?.into_store(),
+            None => ProjectQueue::open(context)?.into_store(),
         };
         let program = command.first().map_or("", String::as_str);
         let program = Path::new(program).file_name().and_then(|name| name.to_str());
         let known = program.filter(|name| project.profiles().is_ok_and(|it| it.get(name).is_ok()));
-        let mut office = Office::new(store, project.roster(), known.unwrap_or("generic"));
+        let mut office = RosterAccess::new(store, project.roster(), known.unwrap_or("generic"));
         office.authority = project.config.authority.clone();
         Ok(office)
     };
@@ -246,14 +257,14 @@ fn directory(board: &Board) -> &Path {
 }
 
 /// Signals, the directories in which work and mail arrive, and the output.
-struct Here<'a> {
+struct CommandServices<'a> {
     context: &'a Context,
     id: Name,
     stopped: Arc<AtomicBool>,
     waiter: Waiter,
 }
 
-impl<'a> Here<'a> {
+impl<'a> CommandServices<'a> {
     fn new(context: &'a Context, project: &Project, board: &Board, id: &Name) -> Outcome<Self> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let stopped = Arc::new(AtomicBool::new(false));
@@ -267,7 +278,7 @@ impl<'a> Here<'a> {
     }
 }
 
-impl Surroundings for Here<'_> {
+impl SupervisorServices for CommandServices<'_> {
     fn rest(&mut self, limit: Duration) {
         match self.is_over() {
             false => self.waiter.wait(limit.min(OFFICE_EVERY)),
@@ -280,7 +291,7 @@ impl Surroundings for Here<'_> {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    fn tell(&mut self, line: &str) {
+    fn print_line(&mut self, line: &str) {
         match self.context.out.is_json() {
             true => {
                 let told = json!({ "agent": self.id, "told": line });

@@ -2,11 +2,11 @@
 
 use ensemble_app::acting::holder_itself;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{change_task, describe_task};
 use ensemble_app::text::{one_line, printable};
 use ensemble_core::message::Name;
-use ensemble_team::board::{LockedBoard, NewTask, Status, Task, claimable};
+use ensemble_team::board::{BoardTask, LockedBoard, NewTask, TaskStatus, claimable};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -35,19 +35,19 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    New(new::New),
-    Add(Add),
-    List(List),
-    Show(Show),
-    Finalize(plan::Finalize),
-    Block(Block),
-    Unblock(plan::Unblock),
-    Supersede(Supersede),
-    Claim(claim::Claim),
-    Submit(hand_in::Submit),
-    Verdict(hand_in::Verdict),
-    Merge(merge::Merge),
-    Abandon(plan::Abandon),
+    New(new::CreateTask),
+    Add(AddTask),
+    List(ListTasks),
+    Show(ShowTask),
+    Finalize(plan::FinalizeTask),
+    Block(BlockTask),
+    Unblock(plan::UnblockTask),
+    Supersede(SupersedeTask),
+    Claim(claim::ClaimTask),
+    Submit(hand_in::SubmitTask),
+    Verdict(hand_in::JudgeTask),
+    Merge(merge::MergeTask),
+    Abandon(plan::AbandonTask),
 }
 
 impl Arguments {
@@ -74,7 +74,7 @@ impl Arguments {
 ///
 /// It can be claimed as soon as all tasks of `--after` are merged.
 #[derive(Debug, clap::Args)]
-struct Add {
+struct AddTask {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
     /// Description of the task
@@ -103,7 +103,7 @@ struct Add {
     needs_plan: bool,
 }
 
-impl Add {
+impl AddTask {
     fn run(self, context: &Context) -> Outcome {
         let mut task = NewTask::draft(self.id.clone()).after(self.after);
         task.description = self.description;
@@ -114,7 +114,7 @@ impl Add {
         task.is_draft = self.draft;
         if self.needs_plan {
             // Before the task is there: no agent may claim it unseen.
-            let queue = Queue::open(context)?;
+            let queue = ProjectQueue::open(context)?;
             let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(self.id.as_str(), &context.actor()?)?;
         }
@@ -124,24 +124,24 @@ impl Add {
 
 /// List tasks, in the order of the board
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListTasks {
     /// Only those that a coder could claim now, most urgent first
     #[arg(long)]
     claimable: bool,
     /// Only those in this state: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
     #[arg(long, value_name = "STATUS", value_parser = status, conflicts_with = "claimable")]
-    status: Option<Status>,
+    status: Option<TaskStatus>,
 }
 
-impl List {
+impl ListTasks {
     fn run(self, context: &Context) -> Outcome {
         let state = context.board()?.read()?;
-        let tasks: Vec<&Task> = match self.claimable {
+        let tasks: Vec<&BoardTask> = match self.claimable {
             true => claimable(&state, context.agent()?.as_ref()),
             false => state.tasks.iter().collect(),
         };
-        let is_wanted = |task: &&Task| self.status.is_none_or(|status| task.status == status);
-        let tasks: Vec<&Task> = tasks.into_iter().filter(is_wanted).collect();
+        let is_wanted = |task: &&BoardTask| self.status.is_none_or(|status| task.status == status);
+        let tasks: Vec<&BoardTask> = tasks.into_iter().filter(is_wanted).collect();
         if context.out.is_json() {
             return tasks
                 .iter()
@@ -156,12 +156,12 @@ impl List {
 
 /// Show a task
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ShowTask {
     /// Id of the task
     id: Name,
 }
 
-impl Show {
+impl ShowTask {
     fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let state = board.read()?;
@@ -208,7 +208,7 @@ fn happened(line: &Value) -> String {
 /// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim has ended. Any other caller acts as its
 /// planner: the agent that worked on it is fenced off, and its later writes are refused.
 #[derive(Debug, clap::Args)]
-struct Block {
+struct BlockTask {
     /// Id of the task
     id: Name,
     /// Why
@@ -219,7 +219,7 @@ struct Block {
     questions: Vec<String>,
 }
 
-impl Block {
+impl BlockTask {
     fn run(self, context: &Context) -> Outcome {
         let holder = holder_itself(context, &self.id)?;
         change(context, &self.id, |board| {
@@ -232,7 +232,7 @@ impl Block {
 ///
 /// Tasks that depended on it depend on the new ones from then on.
 #[derive(Debug, clap::Args)]
-struct Supersede {
+struct SupersedeTask {
     /// Id of the task
     id: Name,
     /// A task that takes its place; may be repeated
@@ -243,7 +243,7 @@ struct Supersede {
     reason: String,
 }
 
-impl Supersede {
+impl SupersedeTask {
     fn run(self, context: &Context) -> Outcome {
         change(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
     }
@@ -263,7 +263,7 @@ fn change(
 }
 
 /// A status by the seed's name, in any case.
-fn status(text: &str) -> Result<Status, String> {
+fn status(text: &str) -> Result<TaskStatus, String> {
     let word = text.to_ascii_uppercase().replace('-', "_");
     serde_json::from_value(Value::String(word)).map_err(|_| "is not a status of a task".to_owned())
 }

@@ -1,13 +1,13 @@
 //! `ensemble team`: who belongs to the team, and what each is doing.
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, describe_agent, gather, unknown_agent};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::attention::{Kind, Need, WatcherState};
-use ensemble_project::overview::{Agent, Overview};
+use ensemble_project::overview::{AgentOverview, Overview};
 use serde_json::{Value, json};
 
 use crate::completion;
@@ -40,10 +40,10 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         note_look(context);
         if !self.watch {
-            return print(context, &self.look(context)?);
+            return print(context, &self.gather_overview(context)?);
         }
         let look = || {
-            let overview = self.look(context)?;
+            let overview = self.gather_overview(context)?;
             let project = context.project()?;
             let lasting = |agent| describe_agent(project, agent);
             let mut lasting: Vec<Value> = overview.agents.iter().map(lasting).collect();
@@ -54,7 +54,7 @@ impl Arguments {
         watch(context, look, |overview| print(context, overview))
     }
 
-    fn look(&self, context: &Context) -> Outcome<Overview> {
+    fn gather_overview(&self, context: &Context) -> Outcome<Overview> {
         let mut overview = gather(context, FRESH)?;
         if let Some(name) = &self.name {
             let mut known = overview.agents.iter().map(|agent| &agent.row.member.name);
@@ -70,7 +70,7 @@ impl Arguments {
         }
         if let (true, Some(away)) = (overview.agents.is_empty(), &overview.away) {
             let text = format!("no agent runs here, and the servers are away: {}", away.why);
-            return Err(Failure::new(Exit::Busy, text).with_hint(&away.help));
+            return Err(Failure::new(VerbExit::Busy, text).with_hint(&away.help));
         }
         if overview.agents.is_empty() {
             return Err(Failure::nothing("the team has no agents").with_hint(
@@ -81,7 +81,7 @@ impl Arguments {
     }
 }
 
-fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
+fn object(project: &Project, agent: &AgentOverview, overview: &Overview) -> Value {
     let mut object = describe_agent(project, agent);
     object["servers_away"] = json!(overview.away);
     if overview.away.is_some() {

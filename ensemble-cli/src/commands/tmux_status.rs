@@ -3,7 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::gather;
 use ensemble_app::text::one_line;
-use ensemble_project::overview::{Evidence, Overview};
+use ensemble_project::overview::{Overview, StateSource};
 
 use crate::context::Context;
 use crate::printing::overview::cut;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let overview = gather(context, Evidence::Watcher)?;
+        let overview = gather(context, StateSource::Watcher)?;
         if context.out.is_json() {
             let object = serde_json::json!({
                 "urgent": overview.urgent(), "text": text(&overview), "needs": overview.needs,

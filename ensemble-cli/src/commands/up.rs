@@ -3,10 +3,10 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{Session, open, plans_of, require_programs};
+use ensemble_app::starting::{StartedSession, open, plans_of, require_programs};
 use ensemble_core::message::Name;
 use ensemble_project::panes::PaneEntry;
-use ensemble_team::roster::Came;
+use ensemble_team::roster::MemberOrigin;
 
 use crate::completion;
 use crate::context::Context;
@@ -45,12 +45,12 @@ impl Arguments {
         require_programs(&team, &plans)?;
         context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
-        let session = Session::start(context, &team)?;
+        let session = StartedSession::start(context, &team)?;
         print_session(context, &session)?;
         let mut brought = Vec::new();
         for plan in &plans {
             let one = team.bring_up(plan)?;
-            let is_joined = one.member.came() == Came::Joined;
+            let is_joined = one.member.came() == MemberOrigin::Joined;
             if let Some(entry) = PaneEntry::of(&one.member).filter(|_| is_joined) {
                 warn_of_absent_agent(context.project()?, &entry);
             }

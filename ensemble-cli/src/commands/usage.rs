@@ -8,8 +8,8 @@ use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_project::troubles::budget_help;
-use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
-use ensemble_team::usage::{Spent, by_task};
+use ensemble_team::budget::{BudgetFile, BudgetLimit, BudgetScope, ParkedScope};
+use ensemble_team::usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Allow(Allow),
+    Allow(AllowUsage),
 }
 
 /// Allow an agent, a task or the team more than its budget
@@ -44,7 +44,7 @@ enum Verb {
 /// An agent or task without budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("amount").required(true).multiple(true).args(["usd", "tokens"]))]
-struct Allow {
+struct AllowUsage {
     /// Whose budget
     scope: ScopeKind,
     /// Name of the agent or task
@@ -100,20 +100,20 @@ impl Arguments {
 }
 
 /// A line: what one agent took, or one task.
-struct Row {
-    scope: Scope,
+struct UsageRow {
+    scope: BudgetScope,
     /// The agent of a task that is listed below it.
     of: Option<Name>,
-    spent: Spent,
+    spent: UsageTotals,
 }
 
-fn agent_rows(usage: &TeamUsage) -> Vec<Row> {
+fn agent_rows(usage: &TeamUsage) -> Vec<UsageRow> {
     let mut rows = Vec::new();
     for (name, agent) in &usage.agents {
-        let (scope, spent) = (Scope::Agent(name.clone()), agent.spent.clone());
-        rows.push(Row { scope, of: None, spent });
-        rows.extend(agent.tasks.iter().map(|(task, spent)| Row {
-            scope: Scope::Task(task.clone()),
+        let (scope, spent) = (BudgetScope::Agent(name.clone()), agent.spent.clone());
+        rows.push(UsageRow { scope, of: None, spent });
+        rows.extend(agent.tasks.iter().map(|(task, spent)| UsageRow {
+            scope: BudgetScope::Task(task.clone()),
             of: Some(name.clone()),
             spent: spent.clone(),
         }));
@@ -121,17 +121,17 @@ fn agent_rows(usage: &TeamUsage) -> Vec<Row> {
     rows
 }
 
-fn task_rows(usage: &TeamUsage) -> Vec<Row> {
-    let row = |(task, spent)| Row { scope: Scope::Task(task), of: None, spent };
+fn task_rows(usage: &TeamUsage) -> Vec<UsageRow> {
+    let row = |(task, spent)| UsageRow { scope: BudgetScope::Task(task), of: None, spent };
     by_task(&usage.agents).into_iter().map(row).collect()
 }
 
-impl Row {
-    fn json(&self, parked: &[Parked]) -> Value {
+impl UsageRow {
+    fn json(&self, parked: &[ParkedScope]) -> Value {
         let mut row = match (&self.scope, &self.of) {
-            (Scope::Task(task), of) => json!({ "task_id": task, "agent": of }),
-            (Scope::Agent(name), _) => json!({ "agent": name, "task_id": null }),
-            (Scope::Team, _) => json!({ "agent": null, "task_id": null }),
+            (BudgetScope::Task(task), of) => json!({ "task_id": task, "agent": of }),
+            (BudgetScope::Agent(name), _) => json!({ "agent": name, "task_id": null }),
+            (BudgetScope::Team, _) => json!({ "agent": null, "task_id": null }),
         };
         if let (Some(row), Value::Object(spent)) = (row.as_object_mut(), json!(self.spent)) {
             row.extend(spent);
@@ -141,17 +141,17 @@ impl Row {
     }
 }
 
-fn print(context: &Context, rows: &[Row], usage: &TeamUsage) -> Outcome {
-    let mut team = Spent::default();
+fn print(context: &Context, rows: &[UsageRow], usage: &TeamUsage) -> Outcome {
+    let mut team = UsageTotals::default();
     usage.agents.values().for_each(|agent| team.merge(&agent.spent));
-    let cells = |row: &Row| {
+    let cells = |row: &UsageRow| {
         let name = match (&row.scope, &row.of) {
-            (Scope::Task(task), Some(_)) => format!("  {}", one_line(task)),
-            (Scope::Task(task), None) => one_line(task),
-            (Scope::Agent(name), _) => name.to_string(),
-            (Scope::Team, _) => "team".to_owned(),
+            (BudgetScope::Task(task), Some(_)) => format!("  {}", one_line(task)),
+            (BudgetScope::Task(task), None) => one_line(task),
+            (BudgetScope::Agent(name), _) => name.to_string(),
+            (BudgetScope::Team, _) => "team".to_owned(),
         };
-        let Spent { turns, requests, seconds, tokens, .. } = &row.spent;
+        let UsageTotals { turns, requests, seconds, tokens, .. } = &row.spent;
         vec![
             name,
             age(std::time::Duration::from_secs(*seconds)),
@@ -161,10 +161,10 @@ fn print(context: &Context, rows: &[Row], usage: &TeamUsage) -> Outcome {
             cost(&row.spent),
         ]
     };
-    let total = Row { scope: Scope::Team, of: None, spent: team };
+    let total = UsageRow { scope: BudgetScope::Team, of: None, spent: team };
     let all = rows.iter().chain([&total]).map(cells).collect();
     context.out.table(&["agent, task", "time", "turns", "requests", "tokens", "cost"], all)?;
-    for Parked { scope, limit, used, .. } in &usage.parked {
+    for ParkedScope { scope, limit, used, .. } in &usage.parked {
         let text = format!("{scope} has used {used} of {limit}: no work of it begins");
         context.out.line(context.out.paint(BAD, one_line(&text)))?;
         let hint = format!("  {}", budget_help(&scope.arguments()));
@@ -173,17 +173,17 @@ fn print(context: &Context, rows: &[Row], usage: &TeamUsage) -> Outcome {
     Ok(())
 }
 
-impl Allow {
+impl AllowUsage {
     fn run(self, context: &Context) -> Outcome {
         let name = self.name.unwrap_or_default();
         let scope = match self.scope {
-            ScopeKind::Agent => {
-                Scope::Agent(Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?)
-            }
-            ScopeKind::Task => Scope::Task(name),
-            ScopeKind::Team => Scope::Team,
+            ScopeKind::Agent => BudgetScope::Agent(
+                Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?,
+            ),
+            ScopeKind::Task => BudgetScope::Task(name),
+            ScopeKind::Team => BudgetScope::Team,
         };
-        let more = Limit { usd: self.usd, tokens: self.tokens };
+        let more = BudgetLimit { usd: self.usd, tokens: self.tokens };
         if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
             return Err(Failure::usage("allow an amount above zero"));
         }

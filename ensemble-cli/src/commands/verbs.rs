@@ -25,7 +25,7 @@ use super::{
     request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
     status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
-use crate::args::Globals;
+use crate::args::GlobalFlags;
 use crate::context::Context;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
 use crate::spellings::{ADMIN, canonical, positions};
@@ -63,7 +63,7 @@ const REVIVING_VERBS: [&str; 14] = [
 
 /// What the command line says: the global options, the verb, its place, and the files it names.
 pub(crate) struct CommandLine {
-    pub(crate) globals: Globals,
+    pub(crate) globals: GlobalFlags,
     pub(crate) verb: Verb,
     pub(crate) place: &'static str,
     pub(crate) files: Vec<PathBuf>,
@@ -218,7 +218,7 @@ const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schem
 
 /// The whole program, for help, completion and mistakes.
 pub(crate) fn program() -> Command {
-    let program = Globals::augment_args(Command::new("ensemble"))
+    let program = GlobalFlags::augment_args(Command::new("ensemble"))
         .about("A message queue for coding agents, in a plain directory")
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(AFTER_HELP)
@@ -278,7 +278,7 @@ impl CommandLine {
     /// The command line that the parser has read.
     pub(crate) fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let (verb, place) = Verb::of(matches)?;
-        let globals = Globals::from_arg_matches(matches)?;
+        let globals = GlobalFlags::from_arg_matches(matches)?;
         Ok(Self { globals, verb, place, files: named_files(matches) })
     }
 }
@@ -309,7 +309,7 @@ pub(crate) fn is_hook() -> bool {
 
 /// The program with its global options alone.
 pub(crate) fn bare() -> Command {
-    Globals::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
+    GlobalFlags::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
 }
 
 /// The program with all its verbs.

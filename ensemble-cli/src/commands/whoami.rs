@@ -3,12 +3,12 @@
 use ensemble_app::acting::{board_tasks, duty};
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
-use ensemble_project::workload::Books;
+use ensemble_project::workload::TaskBooks;
 use ensemble_team::holdings::{Holding, tasks};
-use ensemble_team::roster::Proof;
+use ensemble_team::roster::IdentityProof;
 use serde_json::json;
 
 use crate::context::Context;
@@ -41,10 +41,10 @@ impl Arguments {
             }));
         }
         let how = match identity.proof {
-            Proof::Pass => "known by the pass it was given",
-            Proof::ProcessTree => "known by the pane it runs in",
-            Proof::HiddenPane => "known by the pane that its sandbox was started in",
-            Proof::Claimed => "by its own word, from outside of the team's panes",
+            IdentityProof::Pass => "known by the pass it was given",
+            IdentityProof::ProcessTree => "known by the pane it runs in",
+            IdentityProof::HiddenPane => "known by the pane that its sandbox was started in",
+            IdentityProof::Claimed => "by its own word, from outside of the team's panes",
         };
         let role = member.map_or_else(String::new, |member| format!(", {}", member.role));
         context.out.line(format!("{name}{role}: {how}"))?;
@@ -63,9 +63,9 @@ impl Arguments {
 /// What an agent holds. The name is known also while the mailboxes cannot be read.
 fn holds(context: &Context, name: &Name) -> Vec<Holding> {
     let look = || -> Outcome<Vec<Holding>> {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         queue.overlook()?;
-        let books = Books::open(context.project()?);
+        let books = TaskBooks::open(context.project()?);
         let mut known = books.holds(&*queue, |agent| agent == name)?;
         for error in &known.unread {
             say(&format!("warning: not all that {name} holds is known: {error}"));

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::story::{complete_id, look_up_story, spent_on, tell_story};
 use ensemble_app::team_log::TeamLog;
 use ensemble_app::text::{inline, one_line, plural};
 use ensemble_app::usage::describe_spent;
-use ensemble_core::event_log::{Record, Story};
+use ensemble_core::event_log::{ObjectStory, Record};
 use serde_json::{Value, json};
 
 use crate::completion;
@@ -72,11 +72,11 @@ impl Arguments {
     }
 }
 
-fn is_nothing(told: Option<&Story>, now: &[Value]) -> bool {
+fn is_nothing(told: Option<&ObjectStory>, now: &[Value]) -> bool {
     now.is_empty() && told.is_none_or(|story| story.records.is_empty())
 }
 
-fn print(context: &Context, id: &str, story: Option<&Story>) -> Outcome {
+fn print(context: &Context, id: &str, story: Option<&ObjectStory>) -> Outcome {
     let out = &context.out;
     let width = columns(out).unwrap_or(usize::MAX);
     let lines_max = if out.is_terminal() { LINES_MAX } else { usize::MAX };
@@ -108,7 +108,7 @@ fn line(context: &Context, record: &Record) -> String {
 }
 
 /// What the log could not tell is said, since a story with a gap is no proof.
-fn complete(story: Story, logs: &Path) -> Outcome {
+fn complete(story: ObjectStory, logs: &Path) -> Outcome {
     if story.bad_lines > 0 {
         say(&format!("warning: {} passed over: not records", plural(story.bad_lines, "line")));
     }
@@ -116,7 +116,7 @@ fn complete(story: Story, logs: &Path) -> Outcome {
         Some(failure) => {
             let text = format!("the story is not whole: {failure}");
             let hint = format!("`ensemble admin fsck` looks at {}", logs.display());
-            Err(Failure::new(Exit::Failed, text).with_hint(hint))
+            Err(Failure::new(VerbExit::Failed, text).with_hint(hint))
         }
         None => Ok(()),
     }

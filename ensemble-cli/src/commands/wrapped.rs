@@ -4,7 +4,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 
 use crate::context::Context;
-use crate::wrap::{self, Wish};
+use crate::wrap::{self, WrapOptions};
 
 macro_rules! wrappers {
     ($($module:ident => $program:literal, $about:literal, $example:literal;)*) => {$(
@@ -20,7 +20,7 @@ macro_rules! wrappers {
             #[command(after_help = $example)]
             pub(crate) struct Arguments {
                 #[command(flatten)]
-                flags: super::Flags,
+                flags: super::WrapperFlags,
             }
 
             impl Arguments {
@@ -43,7 +43,7 @@ wrappers! {
 
 /// The flags of ours, and the arguments of the agent.
 #[derive(Debug, clap::Args)]
-pub(super) struct Flags {
+pub(super) struct WrapperFlags {
     /// Its name [default: that of the program, or the next free one such as claude-2]
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
@@ -55,9 +55,9 @@ pub(super) struct Flags {
     arguments: Vec<String>,
 }
 
-impl Flags {
+impl WrapperFlags {
     fn run(self, context: &Context, program: &str) -> Outcome {
         let Self { name, role, arguments } = self;
-        wrap::run(context, program, Wish { name, role, arguments })
+        wrap::run(context, program, WrapOptions { name, role, arguments })
     }
 }

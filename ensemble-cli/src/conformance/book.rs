@@ -15,27 +15,29 @@ use ensemble_core::message::Envelope;
 use ensemble_core::spool::Spool;
 use serde_json::Value;
 
-use super::Rule;
+use super::ProtocolRule;
 use super::cases::MAILBOX;
-use super::load::Played;
+use super::load::LoadFigures;
 
 /// A client died without being killed, or a message was lost.
-pub(super) const RENAME: Rule = ("What survives", "A rename survives the death of every process.");
-const ONE: Rule = (
+pub(super) const RENAME: ProtocolRule =
+    ("What survives", "A rename survives the death of every process.");
+const ONE: ProtocolRule = (
     "States and moves",
     "Of several clients that try to move one file, one succeeds; the others get `ENOENT` and try the next message.",
 );
-const FENCE: Rule = ("States and moves", "A holder that slept cannot pass this fence.");
-const IMMUTABLE: Rule =
+const FENCE: ProtocolRule = ("States and moves", "A holder that slept cannot pass this fence.");
+const IMMUTABLE: ProtocolRule =
     ("The envelope", "An envelope is immutable, at most 65,536 bytes, and YAML 1.2 in UTF-8.");
-pub(super) const STATES: Rule = ("States and moves", "A message is in one of the states S1 to S5.");
+pub(super) const STATES: ProtocolRule =
+    ("States and moves", "A message is in one of the states S1 to S5.");
 
 /// Failures that are kept; a broken client repeats its own without end.
 const WRONG_MAX: usize = 20;
 
 /// Everything that the clients have answered.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct LoadHistory {
     seed: u64,
     /// Number of the next message to send.
     pub(super) next: u64,
@@ -47,11 +49,11 @@ pub(super) struct Book {
     deliveries: HashSet<(String, u64)>,
     /// Epoch of each settle that answered `ok`.
     settled: HashMap<String, u64>,
-    pub(super) played: Played,
-    pub(super) wrong: Vec<(Rule, String)>,
+    pub(super) played: LoadFigures,
+    pub(super) wrong: Vec<(ProtocolRule, String)>,
 }
 
-impl Book {
+impl LoadHistory {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -61,12 +63,12 @@ impl Book {
             unknown: HashSet::new(),
             deliveries: HashSet::new(),
             settled: HashMap::new(),
-            played: Played::default(),
+            played: LoadFigures::default(),
             wrong: Vec::new(),
         }
     }
 
-    pub(super) fn fail(&mut self, rule: Rule, text: String) {
+    pub(super) fn fail(&mut self, rule: ProtocolRule, text: String) {
         if self.wrong.len() < WRONG_MAX {
             self.wrong.push((rule, text));
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -40,7 +40,7 @@ pub(crate) const FILES: [(&str, &str); 5] = [
 ];
 
 /// A client under test.
-pub(crate) trait Subject {
+pub(crate) trait TestedClient {
     /// Makes one call and returns the answer; an error is the text of a failure to answer.
     fn call(&mut self, call: &Value) -> Result<Value, String>;
 
@@ -51,16 +51,16 @@ pub(crate) trait Subject {
 /// One file of vectors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Vectors {
+pub(crate) struct VectorFile {
     #[allow(dead_code, reason = "for readers of the file")]
     about: String,
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<VectorCase>,
 }
 
 /// One vector.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Case {
+pub(crate) struct VectorCase {
     pub(crate) name: String,
     /// Heading of PROTOCOL.md above the rule.
     pub(crate) section: String,
@@ -72,16 +72,16 @@ pub(crate) struct Case {
     mode: Option<u32>,
     /// Files below the mailbox.
     #[serde(default)]
-    files: Vec<Laid>,
+    files: Vec<LaidFile>,
     /// Files below the queue.
     #[serde(default)]
-    queue_files: Vec<Laid>,
-    steps: Vec<Step>,
+    queue_files: Vec<LaidFile>,
+    steps: Vec<CaseStep>,
     /// Message files that are left.
     after: Vec<String>,
     #[serde(default)]
-    reasons: Vec<Reason>,
-    leases: Option<Vec<Extension>>,
+    reasons: Vec<ReasonCheck>,
+    leases: Option<Vec<ExtensionCheck>>,
     overflow: Option<Map<String, Value>>,
     /// Fields of messages as our reader reads them.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub(crate) struct Case {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Laid {
+struct LaidFile {
     path: String,
     text: Option<String>,
     hex: Option<String>,
@@ -109,7 +109,7 @@ struct Laid {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct CaseStep {
     call: Map<String, Value>,
     answer: Map<String, Value>,
     /// The body to send, or the one to receive.
@@ -123,7 +123,7 @@ struct Step {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reason {
+struct ReasonCheck {
     id: String,
     begins: String,
     holder: String,
@@ -132,7 +132,7 @@ struct Reason {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Extension {
+struct ExtensionCheck {
     id: String,
     epoch: u64,
     sequence: u64,
@@ -141,7 +141,7 @@ struct Extension {
 
 /// Result of one vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CaseVerdict {
     /// The client did as the vector says.
     Passed,
     /// The client made a legal but odd envelope a dead letter, which it may.
@@ -153,9 +153,9 @@ pub(crate) enum Verdict {
 }
 
 /// All vectors, with the name of their file.
-pub(crate) fn all() -> Vec<(&'static str, Case)> {
+pub(crate) fn all() -> Vec<(&'static str, VectorCase)> {
     let parse = |(file, text): &(&'static str, &str)| {
-        let vectors: Vectors = serde_json::from_str(text).expect("the vectors are embedded");
+        let vectors: VectorFile = serde_json::from_str(text).expect("the vectors are embedded");
         let file = *file;
         vectors.cases.into_iter().map(move |case| (file, case))
     };
@@ -163,32 +163,32 @@ pub(crate) fn all() -> Vec<(&'static str, Case)> {
 }
 
 /// Runs one vector in a queue of its own below `home`. `open` starts the client on that queue.
-pub(crate) fn judge<S: Subject>(
-    case: &Case,
+pub(crate) fn judge<S: TestedClient>(
+    case: &VectorCase,
     home: &Path,
     open: impl FnOnce(&Path) -> Result<S, String>,
-) -> Verdict {
+) -> CaseVerdict {
     let queue = home.join("queue");
     if let Err(error) = case.lay_out(&queue) {
-        return Verdict::Failed(format!("the case cannot be laid out: {error}"));
+        return CaseVerdict::Failed(format!("the case cannot be laid out: {error}"));
     }
     let mut subject = match open(&queue) {
         Ok(subject) => subject,
-        Err(error) => return Verdict::Failed(error),
+        Err(error) => return CaseVerdict::Failed(error),
     };
     if case.locks && !subject.locks() {
-        return Verdict::Skipped;
+        return CaseVerdict::Skipped;
     }
     let locks = subject.locks();
-    let mut run = Run { case, queue: &queue, home, locks, ids: Vec::new() };
+    let mut run = CaseRun { case, queue: &queue, home, locks, ids: Vec::new() };
     match run.steps(&mut subject).and_then(|()| run.left()) {
-        Ok(()) => Verdict::Passed,
-        Err(_) if case.odd && run.is_refused() => Verdict::Refused,
-        Err(failure) => Verdict::Failed(failure),
+        Ok(()) => CaseVerdict::Passed,
+        Err(_) if case.odd && run.is_refused() => CaseVerdict::Refused,
+        Err(failure) => CaseVerdict::Failed(failure),
     }
 }
 
-impl Case {
+impl VectorCase {
     fn lay_out(&self, queue: &Path) -> std::io::Result<()> {
         let mailbox = queue.join("mailbox").join(MAILBOX);
         for state in ["new", "front", "cur", "done", "dead", "lease", "../../tmp"] {
@@ -208,7 +208,7 @@ impl Case {
     }
 }
 
-impl Laid {
+impl LaidFile {
     fn write(&self, dir: &Path) -> std::io::Result<()> {
         let path = dir.join(&self.path);
         fs::create_dir_all(path.parent().unwrap_or(dir))?;
@@ -236,8 +236,8 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-struct Run<'a> {
-    case: &'a Case,
+struct CaseRun<'a> {
+    case: &'a VectorCase,
     queue: &'a Path,
     home: &'a Path,
     locks: bool,
@@ -245,8 +245,8 @@ struct Run<'a> {
     ids: Vec<String>,
 }
 
-impl Run<'_> {
-    fn steps(&mut self, subject: &mut dyn Subject) -> Result<(), String> {
+impl CaseRun<'_> {
+    fn steps(&mut self, subject: &mut dyn TestedClient) -> Result<(), String> {
         for (number, step) in (1..).zip(&self.case.steps) {
             let verb = step.call["op"].as_str().unwrap_or_default();
             self.step(step, subject)
@@ -255,7 +255,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step, subject: &mut dyn Subject) -> Result<(), String> {
+    fn step(&mut self, step: &CaseStep, subject: &mut dyn TestedClient) -> Result<(), String> {
         let body_file = self.home.join("body");
         let body = step.body.as_deref().map(|body| step.repeated(body));
         let mut call = step.call.clone();
@@ -370,7 +370,7 @@ impl Run<'_> {
             return Ok(());
         }
         let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
         let letters = spool.dead_letters(&mailbox).map_err(|error| error.to_string())?;
         for wanted in &self.case.reasons {
             let id = self.with_ids(&wanted.id);
@@ -394,7 +394,7 @@ impl Run<'_> {
             return Err(format!("lease/ should have {wanted:?}, it has {files:?}"));
         }
         let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
         let seen = spool.observe(&mailbox).map_err(|error| error.to_string())?;
         for lease in wanted {
             let agrees = seen.iter().any(|seen| {
@@ -411,7 +411,7 @@ impl Run<'_> {
     fn overflow(&self) -> Result<(), String> {
         let Some(wanted) = &self.case.overflow else { return Ok(()) };
         let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
         let found = spool.overflow(&mailbox).map_err(|error| error.to_string())?;
         let found = serde_json::to_value(&found).unwrap_or_default();
         match wanted.iter().all(|(key, value)| found.get(key) == Some(value)) {
@@ -451,7 +451,7 @@ impl Run<'_> {
     /// Whether the message of the case was made a dead letter as malformed.
     fn is_refused(&self) -> bool {
         let dead = self.messages().unwrap_or_default();
-        let open = Spool::open(self.queue, Options::default());
+        let open = Spool::open(self.queue, SpoolOptions::default());
         let mailbox = Name::new(MAILBOX);
         let (Ok(spool), Ok(mailbox)) = (open, mailbox) else { return false };
         let letters = spool.dead_letters(&mailbox).unwrap_or_default();
@@ -461,7 +461,7 @@ impl Run<'_> {
     }
 }
 
-impl Step {
+impl CaseStep {
     fn repeated(&self, body: &str) -> String {
         match self.times {
             None => body.to_owned(),

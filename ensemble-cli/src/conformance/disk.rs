@@ -4,16 +4,16 @@
 use rustix::process::{Resource, Rlimit};
 use serde_json::Value;
 
-use super::cases::Subject as _;
-use super::program::Program;
-use super::{Bed, Check, Checks, Rule, accepted, under_lease};
+use super::cases::TestedClient as _;
+use super::program::ClientProgram;
+use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
 
-const PUBLISH: Rule =
+const PUBLISH: ProtocolRule =
     ("States and moves", "Write the whole file under a unique name in `tmp/`, then rename it.");
-const SETTLE: Rule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
-const RELEASE: Rule =
+const SETTLE: ProtocolRule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
+const RELEASE: ProtocolRule =
     ("States and moves", "| release | → `front/<id>@p<P>@e<E>@t<T>.yaml` | holder |");
-const LETTER: Rule = (
+const LETTER: ProtocolRule = (
     "States and moves",
     "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
 );
@@ -23,16 +23,16 @@ const ROOM_BYTES: u64 = 100;
 /// Body of the message that does not fit.
 const BODY_BYTES: usize = 20_000;
 
-pub(super) fn check(client: &str) -> Vec<Check> {
-    let mut checks = Checks::new(client, "disk");
-    checks.note("a_cut_message_is_not_published", PUBLISH, publish(client));
-    checks.note("settle_needs_no_room", SETTLE, finish(client, "settle", 0));
-    checks.note("release_needs_no_room", RELEASE, finish(client, "release", 0));
-    checks.note("a_letter_without_a_reason_stays_held", LETTER, bury(client));
+pub(super) fn check(client: &str) -> Vec<ClientCheck> {
+    let mut checks = StageChecks::new(client, "disk");
+    checks.add_check("a_cut_message_is_not_published", PUBLISH, publish(client));
+    checks.add_check("settle_needs_no_room", SETTLE, finish(client, "settle", 0));
+    checks.add_check("release_needs_no_room", RELEASE, finish(client, "release", 0));
+    checks.add_check("a_letter_without_a_reason_stays_held", LETTER, bury(client));
     checks.done
 }
 
-fn limit(program: &Program, bytes: Option<u64>) -> Result<(), String> {
+fn limit(program: &ClientProgram, bytes: Option<u64>) -> Result<(), String> {
     let limit = Rlimit { current: bytes, maximum: None };
     rustix::process::prlimit(Some(program.pid()), Resource::Fsize, limit)
         .map(drop)
@@ -40,8 +40,8 @@ fn limit(program: &Program, bytes: Option<u64>) -> Result<(), String> {
 }
 
 fn publish(client: &str) -> Result<(), String> {
-    let bed = Bed::new()?;
-    let mut program = Program::start(client, &bed.queue())?;
+    let bed = EmptyQueue::new()?;
+    let mut program = ClientProgram::start(client, &bed.queue())?;
     accepted(program.call(&bed.send("first\n")?))?;
     let call = bed.send(&"x".repeat(BODY_BYTES))?;
     limit(&program, Some(ROOM_BYTES))?;
@@ -57,7 +57,7 @@ fn publish(client: &str) -> Result<(), String> {
     }
     // A client that the error has ended is started anew.
     if full.is_err() {
-        program = Program::start(client, &bed.queue())?;
+        program = ClientProgram::start(client, &bed.queue())?;
     } else {
         limit(&program, None)?;
     }
@@ -65,9 +65,9 @@ fn publish(client: &str) -> Result<(), String> {
 }
 
 /// A message that is held when the disk fills up.
-fn held(client: &str) -> Result<(Bed, Program, Value), String> {
-    let bed = Bed::new()?;
-    let mut program = Program::start(client, &bed.queue())?;
+fn held(client: &str) -> Result<(EmptyQueue, ClientProgram, Value), String> {
+    let bed = EmptyQueue::new()?;
+    let mut program = ClientProgram::start(client, &bed.queue())?;
     accepted(program.call(&bed.send("x\n")?))?;
     let received = accepted(program.call(&bed.receive()))?;
     Ok((bed, program, received))
@@ -99,6 +99,6 @@ fn bury(client: &str) -> Result<(), String> {
             limit(&program, None)?;
             accepted(program.call(&call)).map(drop)
         }
-        Err(_) => accepted(Program::start(client, &bed.queue())?.call(&call)).map(drop),
+        Err(_) => accepted(ClientProgram::start(client, &bed.queue())?.call(&call)).map(drop),
     }
 }

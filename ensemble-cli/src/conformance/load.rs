@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::{EventLog, LogOptions};
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::process::{Pid, Signal};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::book::{Book, RENAME};
-use super::cases::{MAILBOX, Subject as _};
-use super::program::Program;
-use super::{Check, Checks};
+use super::book::{LoadHistory, RENAME};
+use super::cases::{MAILBOX, TestedClient as _};
+use super::program::ClientProgram;
+use super::{ClientCheck, StageChecks};
 
 /// Lease of the mailbox. A stopped process loses what it holds.
 const LEASE: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ const ABANDONED: u64 = 9;
 
 /// A run to make.
 #[derive(Clone, Debug)]
-pub(crate) struct Load {
+pub(crate) struct LoadRun {
     /// Command line of each process.
     pub(crate) processes: Vec<String>,
     pub(crate) messages: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Load {
 
 /// Figures of a run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Played {
+pub(crate) struct LoadFigures {
     pub(crate) processes: usize,
     pub(crate) sent: u64,
     /// Sends whose client was killed before its answer.
@@ -86,38 +86,38 @@ pub(crate) struct Played {
 
 /// State of a player that its killer sees.
 #[derive(Debug, Default)]
-struct Slot {
+struct PlayerSlot {
     pid: Mutex<Option<Pid>>,
     is_killed: AtomicBool,
 }
 
-struct Arena<'a> {
-    load: &'a Load,
+struct LoadArena<'a> {
+    load: &'a LoadRun,
     home: &'a Path,
-    book: Mutex<Book>,
-    slots: Vec<Slot>,
+    book: Mutex<LoadHistory>,
+    slots: Vec<PlayerSlot>,
     is_over: AtomicBool,
     start: Instant,
 }
 
-impl Load {
+impl LoadRun {
     /// Plays in a queue below `home`. The figures, and one check for each thing that is wrong.
-    pub(crate) fn play(&self, home: &Path) -> Result<(Played, Vec<Check>), String> {
+    pub(crate) fn play(&self, home: &Path) -> Result<(LoadFigures, Vec<ClientCheck>), String> {
         let logs = home.join(".ensemble/logs");
         let told = |error: ensemble_core::Error| error.to_string();
         EventLog::start_session(&logs, "kit").map_err(told)?;
         let log = EventLog::deferred(&logs, LogOptions::default());
-        let options = Options::default().with_recorder(std::sync::Arc::new(log));
+        let options = SpoolOptions::default().with_recorder(std::sync::Arc::new(log));
         let spool = Spool::create(&home.join("queue"), options).map_err(told)?;
         let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
         let settings = Settings::default().with_attempts_max(ATTEMPTS_MAX);
         let settings = settings.with_lease_seconds(LEASE.as_secs());
         spool.add_mailbox(&mailbox, &settings).map_err(told)?;
-        let slots = self.processes.iter().map(|_| Slot::default()).collect();
-        let arena = Arena {
+        let slots = self.processes.iter().map(|_| PlayerSlot::default()).collect();
+        let arena = LoadArena {
             load: self,
             home,
-            book: Mutex::new(Book::new(self.seed)),
+            book: Mutex::new(LoadHistory::new(self.seed)),
             slots,
             is_over: AtomicBool::new(false),
             start: Instant::now(),
@@ -132,20 +132,20 @@ impl Load {
         let seconds = arena.start.elapsed().as_secs_f64();
         let mut book = arena.book.into_inner().unwrap_or_else(PoisonError::into_inner);
         book.compare(&home.join("queue"), &spool);
-        let mut checks = Checks::new("all", "load");
+        let mut checks = StageChecks::new("all", "load");
         for (rule, text) in &book.wrong {
-            checks.note("history", *rule, Err(text.clone()));
+            checks.add_check("history", *rule, Err(text.clone()));
         }
         if book.wrong.is_empty() {
-            checks.note("history", RENAME, Ok(()));
+            checks.add_check("history", RENAME, Ok(()));
         }
-        let played = Played { processes: self.processes.len(), seconds, ..book.played };
+        let played = LoadFigures { processes: self.processes.len(), seconds, ..book.played };
         Ok((played, checks.done))
     }
 }
 
-impl Arena<'_> {
-    fn book(&self) -> MutexGuard<'_, Book> {
+impl LoadArena<'_> {
+    fn book(&self) -> MutexGuard<'_, LoadHistory> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,8 +155,8 @@ impl Arena<'_> {
 
     /// Kills, stops and observes until every message is settled.
     fn trouble(&self, spool: &Spool, mailbox: &Name) {
-        let mut random = Random(self.load.seed);
-        let mut observer = Observer::default();
+        let mut random = RandomNumbers(self.load.seed);
+        let mut observer = ExpiryObserver::default();
         let mut standing: Vec<(usize, Pid, Instant)> = Vec::new();
         let mut drained_by = None;
         let mut next_trouble = Instant::now() + self.load.trouble;
@@ -190,7 +190,7 @@ impl Arena<'_> {
                     self.attack(number, stops, &mut standing);
                 }
             }
-            let expired = observer.look(spool, mailbox);
+            let expired = observer.expire_leases(spool, mailbox);
             self.book().played.expired += expired;
         }
     }
@@ -230,10 +230,10 @@ impl Arena<'_> {
     }
 
     fn play(&self, number: usize) {
-        let mut random = Random(self.load.seed ^ ((number as u64 + 1) << 32));
+        let mut random = RandomNumbers(self.load.seed ^ ((number as u64 + 1) << 32));
         while !self.is_over.load(Ordering::Relaxed) {
             let client = &self.load.processes[number];
-            let mut program = match Program::start(client, &self.home.join("queue")) {
+            let mut program = match ClientProgram::start(client, &self.home.join("queue")) {
                 Ok(program) => program,
                 Err(error) => {
                     self.book().fail(RENAME, format!("`{client}`: {error}"));
@@ -257,8 +257,8 @@ impl Arena<'_> {
     fn use_process(
         &self,
         number: usize,
-        program: &mut Program,
-        random: &mut Random,
+        program: &mut ClientProgram,
+        random: &mut RandomNumbers,
     ) -> Result<(), String> {
         let file = self.home.join(format!("body-{number}"));
         let holder = format!("{}-{number}", program.name());
@@ -302,9 +302,9 @@ impl Arena<'_> {
 
     fn treat(
         &self,
-        program: &mut Program,
+        program: &mut ClientProgram,
         received: &Value,
-        random: &mut Random,
+        random: &mut RandomNumbers,
     ) -> Result<(), String> {
         let draw = u64::from(random.below(100));
         if (EXTENDED..ABANDONED).contains(&draw) {
@@ -334,12 +334,12 @@ impl Arena<'_> {
 
 /// Expires a lease that was seen unchanged for its whole duration.
 #[derive(Debug, Default)]
-struct Observer {
+struct ExpiryObserver {
     seen: HashMap<Lease, (u64, Instant)>,
 }
 
-impl Observer {
-    fn look(&mut self, spool: &Spool, mailbox: &Name) -> u64 {
+impl ExpiryObserver {
+    fn expire_leases(&mut self, spool: &Spool, mailbox: &Name) -> u64 {
         let held = spool.observe(mailbox).unwrap_or_default();
         self.seen.retain(|lease, _| held.iter().any(|held| held.lease == *lease));
         let mut expired = 0;
@@ -360,9 +360,9 @@ impl Observer {
 
 /// Random numbers from a seed (SplitMix64).
 #[derive(Debug)]
-struct Random(u64);
+struct RandomNumbers(u64);
 
-impl Random {
+impl RandomNumbers {
     fn below(&mut self, end: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

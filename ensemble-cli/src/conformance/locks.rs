@@ -6,20 +6,21 @@ use ensemble_core::durable::FileLock;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::cases::Subject as _;
-use super::program::Program;
-use super::{Bed, Check, Checks, Rule, accepted, under_lease};
+use super::cases::TestedClient as _;
+use super::program::ClientProgram;
+use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
 
-const BACKWARDS: Rule = (
+const BACKWARDS: ProtocolRule = (
     "States and moves",
     "**Moving backwards** (release, expire, redrive): hold `gate.lock` shared (`flock -s`).",
 );
-const LETTER: Rule = (
+const LETTER: ProtocolRule = (
     "States and moves",
     "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
 );
-const CHOSEN: Rule = ("States and moves", "Lock `gate.lock` exclusively.");
-const UNLOCKED: Rule = ("States and moves", "It releases with a T at least 2,000 ms ahead.");
+const CHOSEN: ProtocolRule = ("States and moves", "Lock `gate.lock` exclusively.");
+const UNLOCKED: ProtocolRule =
+    ("States and moves", "It releases with a T at least 2,000 ms ahead.");
 
 /// For so long a client is seen to wait. A client that does not wait answers in milliseconds.
 const SEEN_WAITING: Duration = Duration::from_millis(400);
@@ -28,9 +29,10 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// The least delay of a release without a lock, less what the kit's own look takes.
 const UNLOCKED_DELAY_MS_MIN: u64 = 2000;
 
-pub(super) fn check(client: &str) -> Vec<Check> {
-    let mut checks = Checks::new(client, "locks");
-    let locks = Bed::new().and_then(|bed| Ok(Program::start(client, &bed.queue())?.locks()));
+pub(super) fn check(client: &str) -> Vec<ClientCheck> {
+    let mut checks = StageChecks::new(client, "locks");
+    let locks =
+        EmptyQueue::new().and_then(|bed| Ok(ClientProgram::start(client, &bed.queue())?.locks()));
     match locks {
         Ok(true) => {
             let held = |op: &str, more: Value| {
@@ -44,12 +46,12 @@ pub(super) fn check(client: &str) -> Vec<Check> {
                     Ok(call)
                 })
             };
-            checks.note(
+            checks.add_check(
                 "release_waits_for_the_lock",
                 BACKWARDS,
                 held("release", json!({ "delay_ms": 0 })),
             );
-            checks.note(
+            checks.add_check(
                 "dead_letter_waits_for_the_lock",
                 LETTER,
                 held("dead_letter", json!({ "reason": "no" })),
@@ -59,10 +61,12 @@ pub(super) fn check(client: &str) -> Vec<Check> {
                 call["id"] = "chosen".into();
                 Ok(call)
             });
-            checks.note("chosen_id_waits_for_the_lock", CHOSEN, chosen);
+            checks.add_check("chosen_id_waits_for_the_lock", CHOSEN, chosen);
         }
-        Ok(false) => checks.note("release_without_a_lock_is_delayed", UNLOCKED, delayed(client)),
-        Err(error) => checks.note("start", CHOSEN, Err(error)),
+        Ok(false) => {
+            checks.add_check("release_without_a_lock_is_delayed", UNLOCKED, delayed(client))
+        }
+        Err(error) => checks.add_check("start", CHOSEN, Err(error)),
     }
     checks.done
 }
@@ -73,10 +77,10 @@ fn move_under_lock(
     client: &str,
     what: &str,
     exclusively: bool,
-    prepare: impl FnOnce(&Bed, &mut Program) -> Result<Value, String>,
+    prepare: impl FnOnce(&EmptyQueue, &mut ClientProgram) -> Result<Value, String>,
 ) -> Result<(), String> {
-    let bed = Bed::new()?;
-    let mut program = Program::start(client, &bed.queue())?;
+    let bed = EmptyQueue::new()?;
+    let mut program = ClientProgram::start(client, &bed.queue())?;
     let call = prepare(&bed, &mut program)?;
     let before = states(&bed);
     let gate = bed.mailbox().join("gate.lock");
@@ -102,13 +106,13 @@ fn move_under_lock(
     accepted(answer.ok_or_else(|| format!("{what}: no answer after the lock was free"))).map(drop)
 }
 
-fn states(bed: &Bed) -> Vec<Vec<String>> {
+fn states(bed: &EmptyQueue) -> Vec<Vec<String>> {
     ["new", "front", "cur", "dead"].map(|state| bed.names(state)).to_vec()
 }
 
 fn delayed(client: &str) -> Result<(), String> {
-    let bed = Bed::new()?;
-    let mut program = Program::start(client, &bed.queue())?;
+    let bed = EmptyQueue::new()?;
+    let mut program = ClientProgram::start(client, &bed.queue())?;
     accepted(program.call(&bed.send("x\n")?))?;
     let received = accepted(program.call(&bed.receive()))?;
     let mut call = under_lease("release", &received);

@@ -26,15 +26,15 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use cases::{Case, Verdict};
-use program::Program;
+use cases::{CaseVerdict, VectorCase};
+use program::ClientProgram;
 
-pub(crate) use load::{Load, Played};
-pub(crate) use own::Own;
+pub(crate) use load::{LoadFigures, LoadRun};
+pub(crate) use own::OwnClient;
 
 /// Result of one check of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Check {
+pub(crate) struct ClientCheck {
     /// Command line of the client.
     pub(crate) client: String,
     /// Stage of the kit, or file of vectors.
@@ -53,23 +53,23 @@ pub(crate) struct Check {
 }
 
 /// A rule of PROTOCOL.md that a stage checks: its heading and its words.
-pub(crate) type Rule = (&'static str, &'static str);
+pub(crate) type ProtocolRule = (&'static str, &'static str);
 
 /// The checks of one client in one stage.
 #[derive(Debug)]
-pub(crate) struct Checks<'a> {
+pub(crate) struct StageChecks<'a> {
     client: &'a str,
     stage: &'static str,
-    done: Vec<Check>,
+    done: Vec<ClientCheck>,
 }
 
-impl<'a> Checks<'a> {
+impl<'a> StageChecks<'a> {
     fn new(client: &'a str, stage: &'static str) -> Self {
         Self { client, stage, done: Vec::new() }
     }
 
     /// Notes a check; an error is the text of its failure.
-    fn note(&mut self, name: &str, rule: Rule, outcome: Result<(), String>) {
+    fn add_check(&mut self, name: &str, rule: ProtocolRule, outcome: Result<(), String>) {
         let (verdict, detail) = match outcome {
             Ok(()) => ("passed", String::new()),
             Err(detail) => ("failed", detail),
@@ -77,7 +77,7 @@ impl<'a> Checks<'a> {
         self.add(name, rule, verdict, detail);
     }
 
-    fn skip(&mut self, name: &str, rule: Rule, why: &str) {
+    fn skip(&mut self, name: &str, rule: ProtocolRule, why: &str) {
         self.add(name, rule, "skipped", why.to_owned());
     }
 
@@ -88,7 +88,7 @@ impl<'a> Checks<'a> {
         verdict: &'static str,
         detail: String,
     ) {
-        self.done.push(Check {
+        self.done.push(ClientCheck {
             client: self.client.to_owned(),
             stage: self.stage,
             name: name.to_owned(),
@@ -101,12 +101,12 @@ impl<'a> Checks<'a> {
 }
 
 /// Runs a client through the vectors whose names contain `named`, several at a time.
-pub(crate) fn vectors(client: &str, named: &str) -> Vec<Check> {
+pub(crate) fn vectors(client: &str, named: &str) -> Vec<ClientCheck> {
     let mut cases = cases::all();
     cases.retain(|(_, case)| case.name.contains(named));
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 2;
     let share = cases.len().div_ceil(threads).max(1);
-    let run = |share: &[(&'static str, Case)]| -> Vec<Check> {
+    let run = |share: &[(&'static str, VectorCase)]| -> Vec<ClientCheck> {
         share.iter().map(|(file, case)| vector(client, file, case)).collect()
     };
     std::thread::scope(|scope| {
@@ -116,24 +116,24 @@ pub(crate) fn vectors(client: &str, named: &str) -> Vec<Check> {
     })
 }
 
-fn vector(client: &str, file: &'static str, case: &Case) -> Check {
+fn vector(client: &str, file: &'static str, case: &VectorCase) -> ClientCheck {
     let verdict = match tempfile::tempdir() {
-        Ok(home) => cases::judge(case, home.path(), |queue| Program::start(client, queue)),
-        Err(error) => Verdict::Failed(error.to_string()),
+        Ok(home) => cases::judge(case, home.path(), |queue| ClientProgram::start(client, queue)),
+        Err(error) => CaseVerdict::Failed(error.to_string()),
     };
     let (word, detail) = match verdict {
-        Verdict::Passed => ("passed", String::new()),
-        Verdict::Refused => ("refused", String::new()),
-        Verdict::Skipped => ("skipped", "needs the mailbox lock".to_owned()),
-        Verdict::Failed(detail) => ("failed", detail),
+        CaseVerdict::Passed => ("passed", String::new()),
+        CaseVerdict::Refused => ("refused", String::new()),
+        CaseVerdict::Skipped => ("skipped", "needs the mailbox lock".to_owned()),
+        CaseVerdict::Failed(detail) => ("failed", detail),
     };
-    let mut checks = Checks::new(client, file);
+    let mut checks = StageChecks::new(client, file);
     checks.add(&case.name, (&case.section, &case.rule), word, detail);
     checks.done.remove(0)
 }
 
 /// Runs a client through one of the other stages for single clients.
-pub(crate) fn stage(name: &str, client: &str) -> Vec<Check> {
+pub(crate) fn stage(name: &str, client: &str) -> Vec<ClientCheck> {
     match name {
         "traces" => traces::check(client),
         "locks" => locks::check(client),
@@ -142,18 +142,18 @@ pub(crate) fn stage(name: &str, client: &str) -> Vec<Check> {
 }
 
 /// The check that the event log and the files agree after a load.
-pub(crate) fn log_check(outcome: Result<(), String>) -> Check {
-    let mut checks = Checks::new("all", "load");
-    checks.note("replay_of_the_event_log", book::STATES, outcome);
+pub(crate) fn log_check(outcome: Result<(), String>) -> ClientCheck {
+    let mut checks = StageChecks::new("all", "load");
+    checks.add_check("replay_of_the_event_log", book::STATES, outcome);
     checks.done.remove(0)
 }
 
 /// An empty queue with one mailbox.
-struct Bed {
+struct EmptyQueue {
     home: tempfile::TempDir,
 }
 
-impl Bed {
+impl EmptyQueue {
     fn new() -> Result<Self, String> {
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
         let bed = Self { home };
@@ -209,7 +209,7 @@ fn accepted(answer: Result<Value, String>) -> Result<Value, String> {
 /// Serves the adapter for our own library, until stdin ends.
 pub(crate) fn serve(queue: &Path) -> Result<(), String> {
     use std::io::{BufRead as _, Write as _};
-    let own = Own::open(queue)?;
+    let own = OwnClient::open(queue)?;
     let mut out = std::io::stdout().lock();
     let hello = json!({ "client": "ensemble", "durability": "power", "locks": "flock" });
     writeln!(out, "{hello}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;

@@ -8,23 +8,23 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::{EventLog, LogOptions};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::PlanGates;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::cases::Subject;
+use super::cases::TestedClient;
 
 /// Our library as a client under test.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnClient {
     spool: Spool,
 }
 
-impl Own {
+impl OwnClient {
     /// Opens the queue. Writes to the event log beside the queue, if there is one.
     pub(crate) fn open(queue: &Path) -> Result<Self, String> {
         let logs = queue.join("../.ensemble/logs");
-        let mut options = Options::default().with_admission(Arc::new(PlanGates));
+        let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
         if logs.is_dir() {
             options =
                 options.with_recorder(Arc::new(EventLog::deferred(&logs, LogOptions::default())));
@@ -121,7 +121,7 @@ impl Own {
     }
 }
 
-impl Subject for Own {
+impl TestedClient for OwnClient {
     fn call(&mut self, call: &Value) -> Result<Value, String> {
         Ok(self.answer(call))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use super::cases::Subject;
+use super::cases::TestedClient;
 
 /// The longest time for one answer, and for the first line.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
@@ -19,14 +19,14 @@ const START: &str = "trap '' XFSZ; exec ";
 
 /// A running client.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ClientProgram {
     child: Child,
     stdin: Option<ChildStdin>,
     answers: Receiver<String>,
     hello: Value,
 }
 
-impl Program {
+impl ClientProgram {
     /// Starts a client, which is a command line for `sh`, on a queue.
     pub(crate) fn start(client: &str, queue: &Path) -> Result<Self, String> {
         Self::start_by(Command::new("sh"), client, queue)
@@ -101,7 +101,7 @@ impl Program {
     }
 }
 
-impl Subject for Program {
+impl TestedClient for ClientProgram {
     fn call(&mut self, call: &Value) -> Result<Value, String> {
         self.ask(call)?;
         let waited = self.answer_within(ANSWER_PATIENCE)?;
@@ -113,7 +113,7 @@ impl Subject for Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ClientProgram {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();

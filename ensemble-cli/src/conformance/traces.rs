@@ -15,31 +15,31 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::cases::Subject as _;
-use super::program::Program;
-use super::{Bed, Check, Checks, Rule, accepted, under_lease};
+use super::cases::TestedClient as _;
+use super::program::ClientProgram;
+use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
 
-const PUBLISH: Rule =
+const PUBLISH: ProtocolRule =
     ("States and moves", "Write the whole file under a unique name in `tmp/`, then rename it.");
-const RECEIVE: Rule = (
+const RECEIVE: ProtocolRule = (
     "States and moves",
     "Choose the first due message, rename it, then read it under its new name.",
 );
-const SETTLE: Rule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
-const POWER: Rule = (
+const SETTLE: ProtocolRule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
+const POWER: ProtocolRule = (
     "What survives",
     "With `durability: power`, the default, publish, redrive and settle also survive a power cut: \
      the client syncs the file and its name before it returns.",
 );
-const BACKWARDS: Rule = (
+const BACKWARDS: ProtocolRule = (
     "States and moves",
     "**Moving backwards** (release, expire, redrive): hold `gate.lock` shared (`flock -s`).",
 );
-const LETTER: Rule = (
+const LETTER: ProtocolRule = (
     "States and moves",
     "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
 );
-const UNLOCKED: Rule = (
+const UNLOCKED: ProtocolRule = (
     "States and moves",
     "It dead-letters with a reason that it links, and never replaces one: then it lets the lease run out.",
 );
@@ -68,8 +68,8 @@ enum Event {
     Answer,
 }
 
-pub(super) fn check(client: &str) -> Vec<Check> {
-    let mut checks = Checks::new(client, "traces");
+pub(super) fn check(client: &str) -> Vec<ClientCheck> {
+    let mut checks = StageChecks::new(client, "traces");
     match traced(client) {
         Ok(Some(traced)) => judge(&traced, &mut checks),
         Ok(None) => checks.skip(
@@ -77,21 +77,21 @@ pub(super) fn check(client: &str) -> Vec<Check> {
             PUBLISH,
             "strace is not installed, or may not trace",
         ),
-        Err(error) => checks.note("order_of_system_calls", PUBLISH, Err(error)),
+        Err(error) => checks.add_check("order_of_system_calls", PUBLISH, Err(error)),
     }
     checks.done
 }
 
 /// System calls of each call of the kit, in order.
-struct Traced {
+struct TracedCalls {
     calls: Vec<Vec<Event>>,
     is_power: bool,
     locks: bool,
 }
 
 /// Runs the calls; `None` if there is no strace.
-fn traced(client: &str) -> Result<Option<Traced>, String> {
-    let bed = Bed::new()?;
+fn traced(client: &str) -> Result<Option<TracedCalls>, String> {
+    let bed = EmptyQueue::new()?;
     let log = bed.home.path().join("trace");
     let probe = Command::new("strace").args(["-qq", "true"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -99,7 +99,7 @@ fn traced(client: &str) -> Result<Option<Traced>, String> {
     }
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-y", "-s", "300", "-e", CALLS, "-o"]).arg(&log).arg("sh");
-    let mut program = Program::start_by(strace, client, &bed.queue())?;
+    let mut program = ClientProgram::start_by(strace, client, &bed.queue())?;
     // The first message makes the directories.
     accepted(program.call(&bed.send("first\n")?))?;
     accepted(program.call(&bed.send("x\n")?))?;
@@ -128,10 +128,10 @@ fn traced(client: &str) -> Result<Option<Traced>, String> {
             calls.push(Vec::new());
         }
     }
-    Ok(Some(Traced { calls, is_power, locks }))
+    Ok(Some(TracedCalls { calls, is_power, locks }))
 }
 
-fn judge(traced: &Traced, checks: &mut Checks<'_>) {
+fn judge(traced: &TracedCalls, checks: &mut StageChecks<'_>) {
     // The first answer is the greeting, the second that of the first message.
     let call = |number: usize| traced.calls.get(number).map_or(&[][..], Vec::as_slice);
     let (send, receive, settle, release) = (call(2), call(3), call(4), call(6));
@@ -140,24 +140,24 @@ fn judge(traced: &Traced, checks: &mut Checks<'_>) {
     };
     let bury = traced.calls.iter().find(|call| call.iter().any(is_letter));
     let bury = bury.map_or(&[][..], Vec::as_slice);
-    checks.note("publish_is_a_rename_out_of_tmp", PUBLISH, publish(send));
-    checks.note("receive_renames_before_it_reads", RECEIVE, received(receive));
-    checks.note("settle_is_a_rename", SETTLE, moved(settle, "done").map(drop));
+    checks.add_check("publish_is_a_rename_out_of_tmp", PUBLISH, publish(send));
+    checks.add_check("receive_renames_before_it_reads", RECEIVE, received(receive));
+    checks.add_check("settle_is_a_rename", SETTLE, moved(settle, "done").map(drop));
     match traced.is_power {
         true => {
-            checks.note("publish_syncs_the_file_before_its_rename", POWER, synced_file(send));
-            checks.note("publish_syncs_the_directory", POWER, synced_directory(send, "new"));
-            checks.note("settle_syncs_the_directory", POWER, synced_directory(settle, "done"));
+            checks.add_check("publish_syncs_the_file_before_its_rename", POWER, synced_file(send));
+            checks.add_check("publish_syncs_the_directory", POWER, synced_directory(send, "new"));
+            checks.add_check("settle_syncs_the_directory", POWER, synced_directory(settle, "done"));
         }
         false => checks.skip("syncs", POWER, "the client has `durability: process`"),
     }
     if traced.locks {
-        checks.note("release_holds_the_lock", BACKWARDS, locked(release, "front", false));
-        checks.note("dead_letter_holds_the_lock", LETTER, locked(bury, "dead", true));
+        checks.add_check("release_holds_the_lock", BACKWARDS, locked(release, "front", false));
+        checks.add_check("dead_letter_holds_the_lock", LETTER, locked(bury, "dead", true));
     } else {
-        checks.note("an_unlocked_letter_links_its_reason", UNLOCKED, linked_reason(bury));
+        checks.add_check("an_unlocked_letter_links_its_reason", UNLOCKED, linked_reason(bury));
     }
-    checks.note("a_reason_comes_before_its_letter", LETTER, reason_first(bury));
+    checks.add_check("a_reason_comes_before_its_letter", LETTER, reason_first(bury));
 }
 
 fn publish(call: &[Event]) -> Result<(), String> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::sentences::{SentenceMaker, Weight};
+use ensemble_app::sentences::{SentenceMaker, SentenceWeight};
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::output::Output;
 
 /// One message's way.
 #[derive(Clone, Debug, Default)]
-struct Hop {
+struct MessageHop {
     kind: String,
     task: String,
     from: String,
@@ -25,19 +25,19 @@ struct Hop {
 
 /// All messages' ways.
 #[derive(Debug, Default)]
-pub(super) struct Hops {
+pub(super) struct MessageHops {
     start: Option<Timestamp>,
-    by_message: BTreeMap<(String, String), Hop>,
+    by_message: BTreeMap<(String, String), MessageHop>,
     order: Vec<(String, String)>,
     maker: SentenceMaker,
 }
 
-impl Hops {
+impl MessageHops {
     /// Takes a record, and returns it in words if it matters.
-    pub(super) fn take(&mut self, record: &Record) -> Option<String> {
+    pub(super) fn describe_record(&mut self, record: &Record) -> Option<String> {
         self.note_hop(record);
         let sentence = self.maker.describe(record, None);
-        sentence.filter(|it| it.weight != Weight::Detail).map(|it| it.text)
+        sentence.filter(|it| it.weight != SentenceWeight::Detail).map(|it| it.text)
     }
 
     fn note_hop(&mut self, record: &Record) {
@@ -159,10 +159,10 @@ mod tests {
         let all =
             [("message.stored", &stored), ("message.acked", &place), ("message.settled", &place)];
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0]] {
-            let mut hops = Hops::default();
+            let mut hops = MessageHops::default();
             for (seq, at) in (1..).zip(order) {
                 assert!(!hops.is_complete(), "{order:?}");
-                hops.take(&record(seq, all[at].0, all[at].1));
+                hops.describe_record(&record(seq, all[at].0, all[at].1));
             }
             assert!(hops.is_complete(), "{order:?}");
             let rows = hops.rows();
@@ -176,7 +176,7 @@ mod tests {
         let place = |id: &str| json!({ "mailbox": "conductor", "id": id, "epoch": 1 });
         let stored =
             |id: &str| json!({ "mailbox": "conductor", "id": id, "type": "report.summary" });
-        let mut hops = Hops::default();
+        let mut hops = MessageHops::default();
         for (seq, kind, data) in [
             (1, "message.acked", place("late")),
             (2, "message.settled", place("late")),
@@ -184,10 +184,10 @@ mod tests {
             (4, "message.acked", place("summary")),
             (5, "message.settled", place("summary")),
         ] {
-            hops.take(&record(seq, kind, &data));
+            hops.describe_record(&record(seq, kind, &data));
         }
         assert!(!hops.is_complete());
-        hops.take(&record(6, "message.stored", &stored("late")));
+        hops.describe_record(&record(6, "message.stored", &stored("late")));
         assert!(hops.is_complete());
         assert_eq!(hops.rows().len(), 2);
     }

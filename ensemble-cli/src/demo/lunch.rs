@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
+use ensemble_app::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use ensemble_app::text::one_line;
 use ensemble_core::event_log::{Follower, Record, types};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
-use super::Settings;
+use super::DemoSettings;
 use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
@@ -57,21 +57,21 @@ const LINE_CHARS_MAX: usize = 70;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The project of the story, and the program that plays it.
-struct Lunch {
+struct LunchDemo {
     dir: PathBuf,
     program: PathBuf,
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
+pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
-    let lunch = Lunch::set(dir)?;
+    let lunch = LunchDemo::set(dir)?;
     let told = lunch.play(context, settings, &interrupted);
     lunch.strike();
     told
 }
 
-impl Lunch {
+impl LunchDemo {
     fn set(dir: &Path) -> Outcome<Self> {
         let program =
             std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
@@ -87,7 +87,12 @@ impl Lunch {
         Ok(Self { dir: dir.to_owned(), program })
     }
 
-    fn play(&self, context: &Context, settings: &Settings, interrupted: &AtomicBool) -> Outcome {
+    fn play(
+        &self,
+        context: &Context,
+        settings: &DemoSettings,
+        interrupted: &AtomicBool,
+    ) -> Outcome {
         let tell = |text: &str| match context.out.is_json() {
             true => Ok(()),
             false => context.out.line(text).and_then(|()| context.out.flush()),
@@ -126,7 +131,7 @@ impl Lunch {
         let mut follower = Follower::from_start(&logs);
         let start = Instant::now();
         let mut seen = BTreeSet::new();
-        let spool = Spool::open(&self.dir.join("queue"), Options::default())?;
+        let spool = Spool::open(&self.dir.join("queue"), SpoolOptions::default())?;
         let mut maker = SentenceMaker::default();
         loop {
             let mut new = follower.poll()?;
@@ -152,7 +157,7 @@ impl Lunch {
             }
             if start.elapsed() > patience {
                 let text = format!("lunch was not over within {} s", patience.as_secs());
-                return Err(Failure::new(Exit::Nothing, text).with_hint(format!("{needs:?}")));
+                return Err(Failure::new(VerbExit::Nothing, text).with_hint(format!("{needs:?}")));
             }
             waiter.wait(LOOK_INTERVAL);
         }
@@ -215,7 +220,7 @@ impl Lunch {
 
 /// Whether a sentence belongs to the story: how agents are notified does not.
 fn is_of_story(sentence: &Sentence) -> bool {
-    sentence.weight != Weight::Detail && !sentence.text.starts_with("watcher -> ")
+    sentence.weight != SentenceWeight::Detail && !sentence.text.starts_with("watcher -> ")
 }
 
 /// The agent whose part of the story ends with a record.

@@ -23,29 +23,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::{Follower, Record};
 use ensemble_core::watch::Waiter;
 
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
-use hops::Hops;
-use stage::{Stage, io_failure, make_dir};
+use hops::MessageHops;
+use stage::{DemoStage, io_failure, make_dir};
 
 /// What the user wants of the demo.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct DemoSettings {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) work: Option<PathBuf>,
     pub(crate) attach: bool,
     pub(crate) timeout: Duration,
-    pub(crate) scenario: Scenario,
+    pub(crate) scenario: DemoScenario,
 }
 
 /// The scenario to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Scenario {
+pub(crate) enum DemoScenario {
     /// Four agents get a task each: one is done, one is silent, one asks, one crashes
     Lunch,
     /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
@@ -58,16 +58,16 @@ pub(crate) enum Scenario {
 }
 
 /// Runs it. Its directory goes with it, unless the user has named one.
-pub(crate) fn run(context: &Context, settings: &Settings) -> Outcome {
+pub(crate) fn run(context: &Context, settings: &DemoSettings) -> Outcome {
     let dir = make_dir(settings.dir.as_deref())?;
     let played = match settings.scenario {
-        Scenario::Lunch => lunch::run(context, settings, &dir),
-        Scenario::Team => team(context, settings, &dir),
-        Scenario::Sprint => sprint::run(context, settings, &dir),
+        DemoScenario::Lunch => lunch::run(context, settings, &dir),
+        DemoScenario::Team => team(context, settings, &dir),
+        DemoScenario::Sprint => sprint::run(context, settings, &dir),
         #[cfg(feature = "nats")]
-        Scenario::TwoHosts => two_hosts::run(context, settings, &dir),
+        DemoScenario::TwoHosts => two_hosts::run(context, settings, &dir),
         #[cfg(not(feature = "nats"))]
-        Scenario::TwoHosts => {
+        DemoScenario::TwoHosts => {
             Err(Failure::refused("this program was built without the feature `nats`"))
         }
     };
@@ -81,9 +81,9 @@ pub(crate) fn run(context: &Context, settings: &Settings) -> Outcome {
     }
 }
 
-fn team(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
+fn team(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = interruption()?;
-    let mut stage = Stage::set(settings, dir)?;
+    let mut stage = DemoStage::set(settings, dir)?;
     let story = format!("a team of four in {}", stage.project.queue.display());
     if !context.out.is_json() {
         context.out.line(context.out.paint(STRONG, story))?;
@@ -102,22 +102,22 @@ fn team(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
 /// Tells what happens until the summary was read.
 fn follow(
     context: &Context,
-    stage: &mut Stage,
+    stage: &mut DemoStage,
     patience: Duration,
     aloud: bool,
     interrupted: &AtomicBool,
-) -> Outcome<Hops> {
+) -> Outcome<MessageHops> {
     let logs = stage.project.logs();
     let waiter = Waiter::new(std::slice::from_ref(&logs));
     let mut follower = Follower::from_start(&logs);
-    let mut hops = Hops::default();
+    let mut hops = MessageHops::default();
     let start = Instant::now();
     while !hops.is_complete() {
         for record in follower.poll()? {
-            if let Some(line) = hops.take(&record)
+            if let Some(line) = hops.describe_record(&record)
                 && aloud
             {
-                tell(context, &record, &hops, &line)?;
+                print_record(context, &record, &hops, &line)?;
             }
         }
         context.out.flush()?;
@@ -125,9 +125,8 @@ fn follow(
         if left.is_zero() {
             let text = format!("the demo did not finish within {} s", patience.as_secs());
             let screens = stage.screens();
-            return Err(
-                Failure::new(Exit::Nothing, text).with_hint(format!("the panes show:\n{screens}"))
-            );
+            return Err(Failure::new(VerbExit::Nothing, text)
+                .with_hint(format!("the panes show:\n{screens}")));
         }
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::refused(
@@ -153,13 +152,13 @@ fn interruption() -> Outcome<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-fn tell(context: &Context, record: &Record, hops: &Hops, line: &str) -> Outcome {
+fn print_record(context: &Context, record: &Record, hops: &MessageHops, line: &str) -> Outcome {
     let at = format!("{:>7.3} s", hops.seconds_since_start(record));
     context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))
 }
 
 /// How long each hop took, and where to look.
-fn conclude(context: &Context, stage: &Stage, hops: &Hops) -> Outcome {
+fn conclude(context: &Context, stage: &DemoStage, hops: &MessageHops) -> Outcome {
     if context.out.is_json() {
         for row in hops.rows() {
             context.out.object(&row)?;
@@ -172,7 +171,7 @@ fn conclude(context: &Context, stage: &Stage, hops: &Hops) -> Outcome {
     let findings = stage.spool.fsck(false)?;
     if !findings.is_empty() {
         let text = format!("fsck found {} problems in the demo's queue", findings.len());
-        return Err(Failure::new(Exit::Corrupt, text));
+        return Err(Failure::new(VerbExit::Corrupt, text));
     }
     if context.out.is_json() {
         return Ok(());

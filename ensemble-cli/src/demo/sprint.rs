@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::sentences::SentenceMaker;
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_project::Project;
-use ensemble_team::board::{Board, State, Status};
-use ensemble_tmux::tmux::Server;
+use ensemble_team::board::{Board, State, TaskStatus};
+use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
-use super::Settings;
+use super::DemoSettings;
 use super::repository::{self, git};
 use super::stage::{io_failure, write};
 use crate::context::Context;
@@ -56,19 +56,19 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long supervisors may take to leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 /// The stage: a repository with a board, and a tmux server with three supervisors.
-struct Sprint {
+struct SprintStage {
     dir: PathBuf,
     project: Project,
     board: Board,
-    server: Server,
+    server: TmuxServer,
     panes: Vec<String>,
     struck: bool,
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
+pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
-    let mut sprint = Sprint::set(context, dir.to_owned())?;
+    let mut sprint = SprintStage::set(context, dir.to_owned())?;
     let tell = |line: String| match context.out.is_json() {
         true => Ok(()),
         false => context.out.line(line).and_then(|()| context.out.flush()),
@@ -92,7 +92,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
         if start.elapsed() > settings.timeout || interrupted.load(Ordering::Relaxed) {
             let text = format!("the sprint did not finish within {:?}", settings.timeout);
             let hint = format!("the panes show:\n{}", sprint.screens());
-            return Err(Failure::new(Exit::Nothing, text).with_hint(hint));
+            return Err(Failure::new(VerbExit::Nothing, text).with_hint(hint));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
@@ -115,18 +115,18 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
 }
 
 /// What a check has counted.
-struct Counts {
+struct SprintCounts {
     agents: usize,
     crashes: usize,
     hand_overs: usize,
 }
 
-impl Sprint {
+impl SprintStage {
     fn set(context: &Context, dir: PathBuf) -> Outcome<Self> {
         repository::begin(&dir)?;
         let (queue, agents) = (dir.join("queue"), dir.join("agents"));
         std::fs::create_dir(&agents).map_err(|e| io_failure("create directory", &agents, e))?;
-        Spool::create(&queue, Options::default())?;
+        Spool::create(&queue, SpoolOptions::default())?;
         write(&dir.join("ensemble.yaml"), "durability: process\n")?;
         let project = Project::discover(Some(&queue))?;
         project.ensure_state()?;
@@ -135,7 +135,7 @@ impl Sprint {
         let text = board.read_text()?;
         let from = "integration_branch: main";
         write(board.path(), &text.replace(from, &format!("integration_branch: {INTEGRATION}")))?;
-        let server = Server::brief(dir.join("tmux.sock"));
+        let server = TmuxServer::brief(dir.join("tmux.sock"));
         Ok(Self { dir, project, board, server, panes: Vec::new(), struck: false })
     }
 
@@ -178,8 +178,8 @@ impl Sprint {
     }
 
     /// Compares what is there with the story.
-    fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<Counts> {
-        let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
+    fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<SprintCounts> {
+        let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let told: Vec<String> = told.collect();
         let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();
         check_task(state, &self.dir)?;
@@ -191,11 +191,11 @@ impl Sprint {
                 state.anomalies.len()
             ));
         }
-        Ok(Counts { agents: count("started on task"), crashes, hand_overs })
+        Ok(SprintCounts { agents: count("started on task"), crashes, hand_overs })
     }
 }
 
-impl Drop for Sprint {
+impl Drop for SprintStage {
     fn drop(&mut self) {
         self.strike();
     }
@@ -212,7 +212,7 @@ pub(super) fn left(board: impl Fn() -> Outcome<State>) -> Outcome<State> {
         if start.elapsed() > LEAVE_PATIENCE {
             let who: Vec<&str> = state.agents.keys().map(Name::as_str).collect();
             let text = format!("still registered: {}", who.join(", "));
-            return Err(Failure::new(Exit::Corrupt, text));
+            return Err(Failure::new(VerbExit::Corrupt, text));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
@@ -220,9 +220,9 @@ pub(super) fn left(board: impl Fn() -> Outcome<State>) -> Outcome<State> {
 
 /// Compares the task's history and the integration branch with the story.
 pub(super) fn check_task(state: &State, repository: &Path) -> Outcome {
-    let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
+    let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
     let task = Name::new(TASK).map_err(Error::from)?;
-    let Some(task) = state.task(&task).filter(|task| task.status == Status::Merged) else {
+    let Some(task) = state.task(&task).filter(|task| task.status == TaskStatus::Merged) else {
         return wrong(format!("`{TASK}` is not merged"));
     };
     let mut story = task.history.iter().map(|line| line.event.as_str());

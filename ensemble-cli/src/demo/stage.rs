@@ -16,9 +16,9 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::{Project, QUEUE_VARIABLE};
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
-use super::Settings;
+use super::DemoSettings;
 
 /// A watcher says it when it watches.
 const WATCHES: &str = "ensemble: watching ";
@@ -45,20 +45,20 @@ const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
 const SOCKET_BYTES_MAX: usize = 100;
 
 /// Everything that the demo has set up.
-pub(super) struct Stage {
+pub(super) struct DemoStage {
     pub(super) project: Project,
     pub(super) spool: Spool,
-    server: Server,
+    server: TmuxServer,
     watcher: Child,
     dir: PathBuf,
     panes: Vec<(Name, String)>,
     struck: bool,
 }
 
-impl Stage {
+impl DemoStage {
     /// Sets it up: queue, watcher, and a tmux server with a pane for each agent but Conductor,
     /// whose entry begins the play.
-    pub(super) fn set(settings: &Settings, dir: &Path) -> Outcome<Self> {
+    pub(super) fn set(settings: &DemoSettings, dir: &Path) -> Outcome<Self> {
         let dir = dir.to_owned();
         let project = Project::discover(Some(&dir.join("queue")))?;
         project.ensure_state()?;
@@ -68,14 +68,14 @@ impl Stage {
         }
         write(&dir.join("instruction.yaml"), INSTRUCTION)?;
         let watcher = start_watcher(&project)?;
-        let server = Server::brief(dir.join("tmux.sock"));
+        let server = TmuxServer::brief(dir.join("tmux.sock"));
         let mut stage =
             Self { project, spool, server, watcher, dir, panes: Vec::new(), struck: false };
         stage.open_panes(settings)?;
         Ok(stage)
     }
 
-    fn open_panes(&mut self, settings: &Settings) -> Outcome {
+    fn open_panes(&mut self, settings: &DemoSettings) -> Outcome {
         let work = match &settings.work {
             Some(work) => work.clone(),
             None => std::env::current_dir().map_err(|e| io_failure("find", Path::new("."), e))?,
@@ -184,7 +184,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DemoStage {
     fn drop(&mut self) {
         self.strike();
     }

@@ -19,9 +19,9 @@ use ensemble_core::message::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::life::{Life, Origin};
+use super::life::{MessageLife, TraceOrigin};
 use super::span::Span;
-use super::steps::Steps;
+use super::steps::StepSpans;
 
 /// How long a thing that is over is kept for late records, in milliseconds: the patience of a log's writer.
 const GRACE_MS: u64 = 1_000;
@@ -33,23 +33,23 @@ const SUPERSEDED: &str = "superseded by";
 
 /// A record's place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct RecordMark {
     session_id: String,
     seq: u64,
 }
 
 /// Something that is over, and its spans.
-pub(crate) struct Finished {
+pub(crate) struct FinishedSpans {
     /// The record that ended it; `None` for what is still open.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<RecordMark>,
     pub(crate) at: Timestamp,
     pub(crate) spans: Vec<Span>,
 }
 
-impl Finished {
+impl FinishedSpans {
     /// Whether it was over after the record with this mark.
     #[cfg(feature = "otlp")]
-    pub(crate) fn is_after(&self, mark: &Mark) -> bool {
+    pub(crate) fn is_after(&self, mark: &RecordMark) -> bool {
         self.mark.as_ref().is_none_or(|own| own > mark)
     }
 
@@ -60,29 +60,29 @@ impl Finished {
 }
 
 /// Something that is over and waits for late records.
-enum Over {
+enum FinishedItem {
     Message(u64),
     Step(Box<Span>),
 }
 
-type Key = (String, String);
+type MessageKey = (String, String);
 
 /// All that is not handed out yet.
 #[derive(Default)]
-pub(crate) struct Assembler {
+pub(crate) struct SpanAssembler {
     /// All lives by number, in the order of their beginnings.
-    lives: BTreeMap<u64, Life>,
+    lives: BTreeMap<u64, MessageLife>,
     begun: u64,
     /// The last life of each message.
-    current: HashMap<Key, u64>,
+    current: HashMap<MessageKey, u64>,
     /// The dead messages that were handed out: a redrive goes on with their traces.
-    dead: HashMap<Key, Origin>,
+    dead: HashMap<MessageKey, TraceOrigin>,
     /// The lives that wait for a holder, by mailbox.
     waiting: HashMap<String, BTreeSet<u64>>,
     /// The life that carries the attempt of a worker at a task.
-    attempts: HashMap<Key, u64>,
-    steps: Steps,
-    over: VecDeque<(u64, Mark, Over)>,
+    attempts: HashMap<MessageKey, u64>,
+    steps: StepSpans,
+    over: VecDeque<(u64, RecordMark, FinishedItem)>,
 }
 
 /// Members of a record's data.
@@ -94,9 +94,9 @@ fn epoch(record: &Record) -> u64 {
     record.data.get("epoch").and_then(Value::as_u64).unwrap_or(0)
 }
 
-impl Assembler {
+impl SpanAssembler {
     /// Takes the next record. `now_ms` is any clock that only grows.
-    pub(crate) fn take(&mut self, record: &Record, now_ms: u64) {
+    pub(crate) fn add_record(&mut self, record: &Record, now_ms: u64) {
         match record.kind.as_str() {
             types::MESSAGE_STORED => self.stored(record),
             types::MESSAGE_REDRIVEN => self.redriven(record),
@@ -112,8 +112,8 @@ impl Assembler {
             kind if kind.starts_with("ladder.") => self.tried(record),
             kind if kind.starts_with("step.") => {
                 let prompt = self.find(record).map(|(_, life)| life.below());
-                if let Some(span) = self.steps.take(record, prompt) {
-                    self.over.push_back((now_ms, mark(record), Over::Step(Box::new(span))));
+                if let Some(span) = self.steps.add_record(record, prompt) {
+                    self.over.push_back((now_ms, mark(record), FinishedItem::Step(Box::new(span))));
                 }
             }
             _ => {}
@@ -121,7 +121,7 @@ impl Assembler {
     }
 
     /// Hands out what was over [`GRACE_MS`] ago.
-    pub(crate) fn finished(&mut self, now_ms: u64) -> Vec<Finished> {
+    pub(crate) fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
         let mut finished = Vec::new();
         while let Some((seen, ..)) = self.over.front()
             && seen.saturating_add(GRACE_MS) <= now_ms
@@ -133,11 +133,11 @@ impl Assembler {
     }
 
     /// Hands out all that is over, and with `open` also what is not, as it is now.
-    pub(crate) fn rest(mut self, open: bool) -> Vec<Finished> {
+    pub(crate) fn rest(mut self, open: bool) -> Vec<FinishedSpans> {
         let mut finished = self.finished(u64::MAX);
         if open {
             let lives = self.lives.into_values();
-            finished.extend(lives.map(|life| Finished {
+            finished.extend(lives.map(|life| FinishedSpans {
                 mark: None,
                 at: life.until(),
                 spans: life.spans(),
@@ -146,11 +146,11 @@ impl Assembler {
         finished
     }
 
-    fn hand_out(&mut self, mark: Mark, over: Over) -> Option<Finished> {
+    fn hand_out(&mut self, mark: RecordMark, over: FinishedItem) -> Option<FinishedSpans> {
         let number = match over {
-            Over::Message(number) => number,
-            Over::Step(span) => {
-                return Some(Finished { mark: Some(mark), at: span.to, spans: vec![*span] });
+            FinishedItem::Message(number) => number,
+            FinishedItem::Step(span) => {
+                return Some(FinishedSpans { mark: Some(mark), at: span.to, spans: vec![*span] });
             }
         };
         let life = self.lives.remove(&number)?;
@@ -166,25 +166,25 @@ impl Assembler {
         {
             self.attempts.remove(&attempt);
         }
-        Some(Finished { mark: Some(mark), at: life.until(), spans: life.spans() })
+        Some(FinishedSpans { mark: Some(mark), at: life.until(), spans: life.spans() })
     }
 
-    fn key(record: &Record) -> Key {
+    fn key(record: &Record) -> MessageKey {
         (text(record, "mailbox").to_owned(), text(record, "id").to_owned())
     }
 
     /// The life of the message that a record names.
-    fn find(&mut self, record: &Record) -> Option<(u64, &mut Life)> {
+    fn find(&mut self, record: &Record) -> Option<(u64, &mut MessageLife)> {
         let number = *self.current.get(&Self::key(record))?;
         Some((number, self.lives.get_mut(&number)?))
     }
 
-    fn begin(&mut self, origin: Origin, epoch: u64, at: Timestamp) -> u64 {
+    fn begin(&mut self, origin: TraceOrigin, epoch: u64, at: Timestamp) -> u64 {
         self.begun += 1;
         let number = self.begun;
         self.current.insert((origin.mailbox.clone(), origin.id.clone()), number);
         self.waiting.entry(origin.mailbox.clone()).or_default().insert(number);
-        self.lives.insert(number, Life::begin(origin, epoch, at));
+        self.lives.insert(number, MessageLife::begin(origin, epoch, at));
         number
     }
 
@@ -198,7 +198,7 @@ impl Assembler {
             // Other hosts' logs may repeat a record.
             Some((_, true, false)) => return,
             Some((_, true, true)) | None => {
-                self.begin(Origin::new(mailbox, id), 0, record.timestamp)
+                self.begin(TraceOrigin::new(mailbox, id), 0, record.timestamp)
             }
         };
         let Some(life) = self.lives.get_mut(&number) else { return };
@@ -210,10 +210,10 @@ impl Assembler {
         let (mailbox, id) = Self::key(record);
         let before = self.find(record).map(|(_, life)| life.origin.clone());
         let before = before.or_else(|| self.dead.remove(&(mailbox.clone(), id.clone())));
-        let origin = before.unwrap_or_else(|| Origin::new(mailbox, id));
+        let origin = before.unwrap_or_else(|| TraceOrigin::new(mailbox, id));
         let number = self.begin(origin, epoch(record).max(1), record.timestamp);
         if let Some(life) = self.lives.get_mut(&number) {
-            life.note(record);
+            life.add_event(record);
         }
     }
 
@@ -225,7 +225,7 @@ impl Assembler {
             Some((number, _)) => number,
             None if begins.contains(&kind) => {
                 let (mailbox, id) = Self::key(record);
-                self.begin(Origin::new(mailbox, id), 0, record.timestamp)
+                self.begin(TraceOrigin::new(mailbox, id), 0, record.timestamp)
             }
             None => return,
         };
@@ -259,7 +259,7 @@ impl Assembler {
                 life.end(at, "dead", failure)
             }
             _ => {
-                life.note(record);
+                life.add_event(record);
                 false
             }
         };
@@ -270,7 +270,7 @@ impl Assembler {
             false => waiting.remove(&number),
         };
         if is_last {
-            self.over.push_back((now_ms, mark(record), Over::Message(number)));
+            self.over.push_back((now_ms, mark(record), FinishedItem::Message(number)));
         }
     }
 
@@ -280,7 +280,7 @@ impl Assembler {
         for id in ids.into_iter().flatten().filter_map(Value::as_str) {
             let number = self.current.get(&(mailbox.to_owned(), id.to_owned()));
             if let Some(life) = number.and_then(|number| self.lives.get_mut(number)) {
-                life.note(record);
+                life.add_event(record);
             }
         }
     }
@@ -289,7 +289,7 @@ impl Assembler {
         let waiting = self.waiting.get(text(record, "mailbox"));
         for number in waiting.into_iter().flatten().take(NUDGED_MAX) {
             if let Some(life) = self.lives.get_mut(number) {
-                life.note(record);
+                life.add_event(record);
             }
         }
     }
@@ -319,6 +319,6 @@ impl Assembler {
     }
 }
 
-fn mark(record: &Record) -> Mark {
-    Mark { session_id: record.session_id.clone(), seq: record.seq }
+fn mark(record: &Record) -> RecordMark {
+    RecordMark { session_id: record.session_id.clone(), seq: record.seq }
 }

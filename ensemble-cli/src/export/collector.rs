@@ -37,7 +37,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// Why a collector does not have what was sent.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum CollectorRefusal {
     /// The same may be taken later.
     Later(String),
     /// The same will be refused again.
@@ -45,11 +45,11 @@ pub(crate) enum Refusal {
 }
 
 /// What goes wrong below HTTP, in words.
-type Fault = Box<dyn std::error::Error + Send + Sync>;
+type TransportFault = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection, encrypted or not.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
 /// A collector at its address.
 pub(crate) struct Collector {
@@ -90,37 +90,42 @@ impl Collector {
     }
 
     /// Sends a request. Once this returns, the collector has all of it.
-    pub(crate) fn send(&self, request: &Value) -> Result<(), Refusal> {
+    pub(crate) fn send(&self, request: &Value) -> Result<(), CollectorRefusal> {
         let exchange = self.exchange(request.to_string());
         let limited = async { tokio::time::timeout(ANSWER_LIMIT, exchange).await };
         let (status, body) = match self.runtime.block_on(limited) {
             Ok(Ok(answer)) => answer,
             Ok(Err(fault)) => {
                 let why = one_line(&fault.to_string());
-                return Err(Refusal::Later(format!("{} does not answer: {why}", self.url)));
+                return Err(CollectorRefusal::Later(format!(
+                    "{} does not answer: {why}",
+                    self.url
+                )));
             }
             Err(_) => {
                 let limit = ANSWER_LIMIT.as_secs();
                 let text = format!("{} does not answer within {limit} s", self.url);
-                return Err(Refusal::Later(text));
+                return Err(CollectorRefusal::Later(text));
             }
         };
         let shown: String = one_line(&body).chars().take(SHOWN_CHARS_MAX).collect();
         match status {
-            200..=299 => rejected(&body).map_or(Ok(()), |text| Err(Refusal::Never(text))),
+            200..=299 => rejected(&body).map_or(Ok(()), |text| Err(CollectorRefusal::Never(text))),
             status if LATER.contains(&status) => {
-                Err(Refusal::Later(format!("{} answers {status}: {shown}", self.url)))
+                Err(CollectorRefusal::Later(format!("{} answers {status}: {shown}", self.url)))
             }
-            status => Err(Refusal::Never(format!("{} answers {status}: {shown}", self.url))),
+            status => {
+                Err(CollectorRefusal::Never(format!("{} answers {status}: {shown}", self.url)))
+            }
         }
     }
 
     /// One request on a connection of its own; status and body of the answer.
-    async fn exchange(&self, body: String) -> Result<(u16, String), Fault> {
+    async fn exchange(&self, body: String) -> Result<(u16, String), TransportFault> {
         let usual = if self.tls.is_some() { 443 } else { 80 };
         let port = self.url.port_u16().unwrap_or(usual);
         let stream = TcpStream::connect((self.host.as_str(), port)).await?;
-        let stream: Box<dyn Stream> = match &self.tls {
+        let stream: Box<dyn CollectorStream> = match &self.tls {
             Some(tls) => {
                 let name = ServerName::try_from(self.host.clone())?;
                 Box::new(tls.connect(name, stream).await?)

@@ -7,13 +7,13 @@ use serde::Serialize;
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     const fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -24,26 +24,26 @@ impl Kind {
 }
 
 /// Names and values of labels.
-pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type MetricLabels = Vec<(&'static str, String)>;
 
 /// One value of a metric.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub(crate) kind: Kind,
+pub(crate) struct MetricSample {
+    pub(crate) kind: MetricKind,
     pub(crate) name: &'static str,
     help: &'static str,
     /// How a series of a histogram goes on behind its name.
     pub(crate) part: &'static str,
-    pub(crate) labels: Labels,
+    pub(crate) labels: MetricLabels,
     pub(crate) value: f64,
 }
 
-impl Sample {
+impl MetricSample {
     pub(crate) const fn new(
-        kind: Kind,
+        kind: MetricKind,
         name: &'static str,
         help: &'static str,
-        labels: Labels,
+        labels: MetricLabels,
         value: f64,
     ) -> Self {
         Self { kind, name, help, part: "", labels, value }
@@ -56,11 +56,11 @@ impl Sample {
 }
 
 /// The text of samples; those of one name follow each other.
-pub(crate) fn text(samples: &[Sample]) -> String {
+pub(crate) fn text(samples: &[MetricSample]) -> String {
     let mut out = String::new();
     let mut before = "";
     for sample in samples {
-        let Sample { kind, name, help, part, labels, value } = sample;
+        let MetricSample { kind, name, help, part, labels, value } = sample;
         // Writing to a string cannot fail.
         if *name != before {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
@@ -88,7 +88,7 @@ mod tests {
     fn a_name_is_explained_once_and_labels_are_escaped() {
         let sample = |value| {
             let labels = vec![("mailbox", "a\"b\\c\nd".to_owned())];
-            Sample::new(Kind::Gauge, "ensemble_x", "Help.", labels, value)
+            MetricSample::new(MetricKind::Gauge, "ensemble_x", "Help.", labels, value)
         };
         assert_eq!(
             text(&[sample(1.0), sample(0.25)]),

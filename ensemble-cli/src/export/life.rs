@@ -16,11 +16,13 @@ use ensemble_core::message::{Timestamp, TraceParent};
 use serde_json::Value;
 
 use super::conventions as names;
-use super::span::{Attributes, Events, Head, Kind, Place, Span, Status, trace_id};
+use super::span::{
+    Span, SpanAttributes, SpanEvents, SpanHead, SpanKind, SpanPlace, SpanStatus, trace_id,
+};
 
 /// The parts of a message's identity of which its trace id is made.
 #[derive(Clone, Debug)]
-pub(super) struct Origin {
+pub(super) struct TraceOrigin {
     pub(super) mailbox: String,
     pub(super) id: String,
     /// When it was stored. It tells messages with one chosen id apart: those of other projects, and later ones.
@@ -29,7 +31,7 @@ pub(super) struct Origin {
     sender: Option<(u128, u64)>,
 }
 
-impl Origin {
+impl TraceOrigin {
     pub(super) const fn new(mailbox: String, id: String) -> Self {
         Self { mailbox, id, stored: None, sender: None }
     }
@@ -42,18 +44,18 @@ impl Origin {
 
     /// The span of the life that began at this epoch.
     fn root(&self, epoch: u64) -> u64 {
-        let trace = Place { trace_id: self.trace_id(), parent_id: None, is_remote: false };
+        let trace = SpanPlace { trace_id: self.trace_id(), parent_id: None, is_remote: false };
         trace.child(&["message", &self.mailbox, &self.id, &epoch.to_string()])
     }
 
     /// The place of that span: below the sender's, or below the message's first life.
-    fn place(&self, epoch: u64) -> Place {
+    fn place(&self, epoch: u64) -> SpanPlace {
         let parent_id = match (epoch, self.sender) {
             (0, sender) => sender.map(|(_, span_id)| span_id),
             (_, _) => Some(self.root(0)),
         };
         let is_remote = epoch == 0 && parent_id.is_some();
-        Place { trace_id: self.trace_id(), parent_id, is_remote }
+        SpanPlace { trace_id: self.trace_id(), parent_id, is_remote }
     }
 }
 
@@ -67,7 +69,7 @@ fn trace_of(text: &str) -> Option<(u128, u64)> {
 
 /// The end of a delivery or of a life.
 #[derive(Clone, Debug)]
-struct End {
+struct SpanEnd {
     at: Timestamp,
     outcome: &'static str,
     /// Why it failed, if it did.
@@ -75,52 +77,52 @@ struct End {
 }
 
 #[derive(Debug)]
-struct Delivery {
+struct DeliverySpan {
     holder: String,
     from: Timestamp,
-    end: Option<End>,
-    events: Events,
+    end: Option<SpanEnd>,
+    events: SpanEvents,
 }
 
 #[derive(Debug)]
-struct Attempt {
+struct AttemptSpan {
     task: String,
     worker: String,
     number: Option<u64>,
     from: Timestamp,
-    end: Option<End>,
+    end: Option<SpanEnd>,
     is_escalated: bool,
-    events: Events,
+    events: SpanEvents,
 }
 
 /// What the log has of one life of a message.
 #[derive(Debug)]
-pub(super) struct Life {
-    pub(super) origin: Origin,
+pub(super) struct MessageLife {
+    pub(super) origin: TraceOrigin,
     /// 0 for a published message, else that of the redrive.
     epoch: u64,
     from: Timestamp,
     last: Timestamp,
     sender: Option<String>,
-    about: Attributes,
-    deliveries: BTreeMap<u64, Delivery>,
-    attempt: Option<Attempt>,
-    events: Events,
-    end: Option<End>,
+    about: SpanAttributes,
+    deliveries: BTreeMap<u64, DeliverySpan>,
+    attempt: Option<AttemptSpan>,
+    events: SpanEvents,
+    end: Option<SpanEnd>,
 }
 
-impl Life {
-    pub(super) fn begin(origin: Origin, epoch: u64, at: Timestamp) -> Self {
+impl MessageLife {
+    pub(super) fn begin(origin: TraceOrigin, epoch: u64, at: Timestamp) -> Self {
         Self {
             origin,
             epoch,
             from: at,
             last: at,
             sender: None,
-            about: Attributes::default(),
+            about: SpanAttributes::default(),
             deliveries: BTreeMap::new(),
             attempt: None,
-            events: Events::default(),
+            events: SpanEvents::default(),
             end: None,
         }
     }
@@ -154,9 +156,9 @@ impl Life {
     }
 
     /// The place of spans below its own.
-    pub(super) fn below(&self) -> Place {
+    pub(super) fn below(&self) -> SpanPlace {
         let parent_id = Some(self.origin.root(self.epoch));
-        Place { trace_id: self.origin.trace_id(), parent_id, is_remote: false }
+        SpanPlace { trace_id: self.origin.trace_id(), parent_id, is_remote: false }
     }
 
     /// `message.stored`.
@@ -176,23 +178,23 @@ impl Life {
 
     /// `message.acked`.
     pub(super) fn ack(&mut self, record: &Record, epoch: u64) {
-        self.note(record);
-        let begun = Delivery {
+        self.add_event(record);
+        let begun = DeliverySpan {
             holder: record.actor.clone(),
             from: record.timestamp,
             end: None,
-            events: Events::default(),
+            events: SpanEvents::default(),
         };
         self.deliveries.entry(epoch).or_insert(begun);
         // The release of an earlier delivery may be missing: its observer was killed.
         for (_, earlier) in self.deliveries.range_mut(..epoch) {
-            let end = || End { at: record.timestamp, outcome: "lost", failure: None };
+            let end = || SpanEnd { at: record.timestamp, outcome: "lost", failure: None };
             earlier.end.get_or_insert_with(end);
         }
     }
 
     /// An event of the message.
-    pub(super) fn note(&mut self, record: &Record) {
+    pub(super) fn add_event(&mut self, record: &Record) {
         self.last = self.last.max(record.timestamp);
         self.events.add(record);
     }
@@ -214,8 +216,8 @@ impl Life {
         outcome: &'static str,
         failure: Option<String>,
     ) {
-        self.note(record);
-        let end = End { at: record.timestamp, outcome, failure };
+        self.add_event(record);
+        let end = SpanEnd { at: record.timestamp, outcome, failure };
         if let Some(delivery) = self.deliveries.get_mut(&epoch) {
             delivery.end.get_or_insert(end);
         }
@@ -229,20 +231,20 @@ impl Life {
         failure: Option<String>,
     ) -> bool {
         let is_first = self.end.is_none();
-        self.end.get_or_insert(End { at, outcome, failure });
+        self.end.get_or_insert(SpanEnd { at, outcome, failure });
         is_first
     }
 
     /// A ladder began for it, or it was delivered as a task: `ladder.begun`, `worker_assign`.
     pub(super) fn begin_attempt(&mut self, record: &Record, task: &str, worker: &str) {
-        let attempt = self.attempt.get_or_insert_with(|| Attempt {
+        let attempt = self.attempt.get_or_insert_with(|| AttemptSpan {
             task: task.to_owned(),
             worker: worker.to_owned(),
             number: record.data.get("attempt").and_then(Value::as_u64),
             from: record.timestamp,
             end: None,
             is_escalated: false,
-            events: Events::default(),
+            events: SpanEvents::default(),
         });
         attempt.events.add(record);
         self.last = self.last.max(record.timestamp);
@@ -270,15 +272,16 @@ impl Life {
         self.note_attempt(record);
         let outcome = if failure.is_none() { "completed" } else { "failed" };
         if let Some(attempt) = &mut self.attempt {
-            attempt.end.get_or_insert(End { at: record.timestamp, outcome, failure });
+            attempt.end.get_or_insert(SpanEnd { at: record.timestamp, outcome, failure });
         }
     }
 
     /// Its spans, its own first. What has not ended is shown until its last record, as `open`.
     pub(super) fn spans(self) -> Vec<Span> {
         let below = self.below();
-        let end = self.end.clone().unwrap_or(End { at: self.last, outcome: "open", failure: None });
-        let mut shared = Attributes::default();
+        let end =
+            self.end.clone().unwrap_or(SpanEnd { at: self.last, outcome: "open", failure: None });
+        let mut shared = SpanAttributes::default();
         shared.add(names::MESSAGING_DESTINATION_NAME, self.origin.mailbox.as_str());
         shared.add(names::MESSAGING_MESSAGE_ID, self.origin.id.as_str());
         let Self { origin, epoch, from, sender, about, deliveries, attempt, events, .. } = self;
@@ -286,22 +289,22 @@ impl Life {
         let mut attributes = named(operation, Some(names::SEND), shared.clone());
         attributes.add_some(names::MESSAGING_CLIENT_ID, sender);
         attributes.0.extend(about.0);
-        let root = Head {
+        let root = SpanHead {
             place: origin.place(epoch),
             span_id: origin.root(epoch),
             name: format!("{operation} {}", origin.mailbox),
-            kind: Kind::Producer,
+            kind: SpanKind::Producer,
         };
         let mut spans = vec![closed(root, from, &end, attributes, events)];
         for (epoch, delivery) in deliveries {
             let mut attributes = named(names::PROCESS, Some(names::PROCESS), shared.clone());
             attributes.add(names::MESSAGING_CLIENT_ID, delivery.holder);
             attributes.add(names::EPOCH, epoch);
-            let head = Head {
+            let head = SpanHead {
                 place: below,
                 span_id: below.child(&[names::PROCESS, &epoch.to_string()]),
                 name: format!("{} {}", names::PROCESS, origin.mailbox),
-                kind: Kind::Consumer,
+                kind: SpanKind::Consumer,
             };
             let ended = delivery.end.unwrap_or_else(|| end.clone());
             spans.push(closed(head, delivery.from, &ended, attributes, delivery.events));
@@ -311,29 +314,29 @@ impl Life {
     }
 }
 
-impl Attempt {
-    fn span(self, below: Place, message: End, shared: Attributes) -> Span {
+impl AttemptSpan {
+    fn span(self, below: SpanPlace, message: SpanEnd, shared: SpanAttributes) -> Span {
         let mut attributes = named(names::ATTEMPT_SPAN, None, shared);
         attributes.add(names::TASK_ID, self.task);
         attributes.add(names::WORKER_ID, self.worker.as_str());
         attributes.add_some(names::ATTEMPT, self.number);
         let mut end = self.end.unwrap_or(message);
         if self.is_escalated && end.failure.is_none() && end.outcome != "completed" {
-            end = End { outcome: "escalated", failure: Some("no ack".to_owned()), ..end };
+            end = SpanEnd { outcome: "escalated", failure: Some("no ack".to_owned()), ..end };
         }
-        let head = Head {
+        let head = SpanHead {
             place: below,
             span_id: below.child(&[names::ATTEMPT_SPAN]),
             name: format!("{} {}", names::ATTEMPT_SPAN, self.worker),
-            kind: Kind::Internal,
+            kind: SpanKind::Internal,
         };
         closed(head, self.from, &end, attributes, self.events)
     }
 }
 
 /// The attributes of an operation; `kind` is the conventions' word for it.
-fn named(operation: &str, kind: Option<&str>, rest: Attributes) -> Attributes {
-    let mut attributes = Attributes::default();
+fn named(operation: &str, kind: Option<&str>, rest: SpanAttributes) -> SpanAttributes {
+    let mut attributes = SpanAttributes::default();
     attributes.add(names::MESSAGING_SYSTEM, names::SYSTEM);
     attributes.add(names::MESSAGING_OPERATION_NAME, operation);
     attributes.add_some(names::MESSAGING_OPERATION_TYPE, kind);
@@ -343,20 +346,20 @@ fn named(operation: &str, kind: Option<&str>, rest: Attributes) -> Attributes {
 
 /// A span with its end and the verdict that follows from it.
 fn closed(
-    head: Head,
+    head: SpanHead,
     from: Timestamp,
-    end: &End,
-    mut attributes: Attributes,
-    events: Events,
+    end: &SpanEnd,
+    mut attributes: SpanAttributes,
+    events: SpanEvents,
 ) -> Span {
     attributes.add(names::OUTCOME, end.outcome);
     let status = match &end.failure {
         Some(failure) => {
             attributes.add(names::ERROR_TYPE, end.outcome);
-            Status::Error(failure.clone())
+            SpanStatus::Error(failure.clone())
         }
-        None if matches!(end.outcome, "settled" | "completed") => Status::Fine,
-        None => Status::Unset,
+        None if matches!(end.outcome, "settled" | "completed") => SpanStatus::Fine,
+        None => SpanStatus::Unset,
     };
     // A record about it may be written a moment after that of its end.
     let last = events.kept.iter().map(|event| event.at).max().unwrap_or(from);

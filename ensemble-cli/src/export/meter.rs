@@ -6,15 +6,15 @@ use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 
 use super::assembler::text;
-use super::exposition::{Kind, Labels, Sample};
+use super::exposition::{MetricKind, MetricLabels, MetricSample};
 
 /// The upper bounds of the durations' buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0];
 
 /// A counter: the record that it counts, its name, its help, and the member of the record that is its label.
-type Counter = (&'static str, &'static str, &'static str, &'static str);
+type LogCounter = (&'static str, &'static str, &'static str, &'static str);
 
-const COUNTERS: [Counter; 9] = [
+const COUNTERS: [LogCounter; 9] = [
     (
         types::MESSAGE_STORED,
         "ensemble_messages_stored_total",
@@ -79,13 +79,13 @@ const NUDGES: [(&str, &str); 3] = [
 
 /// Durations of one mailbox.
 #[derive(Default)]
-struct Durations {
+struct DurationHistogram {
     buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
 }
 
-impl Durations {
+impl DurationHistogram {
     fn add(&mut self, seconds: f64) {
         for (bucket, bound) in self.buckets.iter_mut().zip(BUCKETS) {
             *bucket += u64::from(seconds <= bound);
@@ -97,20 +97,20 @@ impl Durations {
 
 /// All that is counted.
 #[derive(Default)]
-pub(crate) struct Meter {
+pub(crate) struct LogMeter {
     /// By counter and label.
     counts: BTreeMap<(usize, String), u64>,
     nudges: BTreeMap<(String, &'static str), u64>,
     /// When a message was stored, until it is settled; whether it was acked.
     stored: HashMap<(String, String), (Timestamp, bool)>,
-    until_ack: BTreeMap<String, Durations>,
-    until_settle: BTreeMap<String, Durations>,
+    until_ack: BTreeMap<String, DurationHistogram>,
+    until_settle: BTreeMap<String, DurationHistogram>,
     records: u64,
 }
 
-impl Meter {
+impl LogMeter {
     /// Counts a record.
-    pub(crate) fn take(&mut self, record: &Record) {
+    pub(crate) fn count_record(&mut self, record: &Record) {
         self.records += 1;
         let kind = record.kind.as_str();
         if let Some(index) = COUNTERS.iter().position(|(counted, ..)| *counted == kind) {
@@ -142,22 +142,34 @@ impl Meter {
     }
 
     /// What was counted, each name in one piece.
-    pub(crate) fn samples(&self) -> Vec<Sample> {
+    pub(crate) fn samples(&self) -> Vec<MetricSample> {
         let mut samples = Vec::new();
         for (index, (_, name, help, label)) in COUNTERS.iter().enumerate() {
             let counted = self.counts.iter().filter(|((counter, _), _)| *counter == index);
             for ((_, value), count) in counted {
                 let labels = vec![(*label, value.clone())];
-                samples.push(Sample::new(Kind::Counter, name, help, labels, *count as f64));
+                samples.push(MetricSample::new(
+                    MetricKind::Counter,
+                    name,
+                    help,
+                    labels,
+                    *count as f64,
+                ));
             }
         }
         for ((agent, result), count) in &self.nudges {
             let labels = vec![("agent", agent.clone()), ("result", (*result).to_owned())];
             let (name, help) = ("ensemble_nudges_total", "Nudges, by their outcome.");
-            samples.push(Sample::new(Kind::Counter, name, help, labels, *count as f64));
+            samples.push(MetricSample::new(MetricKind::Counter, name, help, labels, *count as f64));
         }
         let (name, help) = ("ensemble_log_records_total", "Records of the event log.");
-        samples.push(Sample::new(Kind::Counter, name, help, Vec::new(), self.records as f64));
+        samples.push(MetricSample::new(
+            MetricKind::Counter,
+            name,
+            help,
+            Vec::new(),
+            self.records as f64,
+        ));
         let help = "Time from the publish of a message to its first ack.";
         histogram(&mut samples, "ensemble_message_ack_seconds", help, &self.until_ack);
         let help = "Time from the publish of a message to its settle.";
@@ -167,17 +179,19 @@ impl Meter {
 }
 
 fn histogram(
-    samples: &mut Vec<Sample>,
+    samples: &mut Vec<MetricSample>,
     name: &'static str,
     help: &'static str,
-    all: &BTreeMap<String, Durations>,
+    all: &BTreeMap<String, DurationHistogram>,
 ) {
     for (mailbox, durations) in all {
-        let labels = || -> Labels { vec![("mailbox", mailbox.clone())] };
+        let labels = || -> MetricLabels { vec![("mailbox", mailbox.clone())] };
         let mut add = |part, bound: Option<String>, value| {
             let mut labels = labels();
             labels.extend(bound.map(|bound| ("le", bound)));
-            samples.push(Sample::new(Kind::Histogram, name, help, labels, value).part(part));
+            samples.push(
+                MetricSample::new(MetricKind::Histogram, name, help, labels, value).part(part),
+            );
         };
         for (bound, count) in BUCKETS.iter().zip(durations.buckets) {
             add("_bucket", Some(bound.to_string()), count as f64);

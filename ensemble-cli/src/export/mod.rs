@@ -23,13 +23,13 @@ mod span;
 mod steps;
 
 #[cfg(feature = "otlp")]
-pub(crate) use assembler::Mark;
-pub(crate) use assembler::{Assembler, Finished};
+pub(crate) use assembler::RecordMark;
+pub(crate) use assembler::{FinishedSpans, SpanAssembler};
 #[cfg(feature = "otlp")]
-pub(crate) use collector::{Collector, Refusal};
-pub(crate) use exposition::{Kind, Labels, Sample, text};
-pub(crate) use meter::Meter;
+pub(crate) use collector::{Collector, CollectorRefusal};
+pub(crate) use exposition::{MetricKind, MetricLabels, MetricSample, text};
+pub(crate) use meter::LogMeter;
 pub(crate) use otlp::{SPANS_MAX, request};
 #[cfg(feature = "otlp")]
-pub(crate) use progress::Progress;
+pub(crate) use progress::ExportProgress;
 pub(crate) use span::Span;

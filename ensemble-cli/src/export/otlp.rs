@@ -6,7 +6,7 @@ use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
 use super::conventions as names;
-use super::span::{Attributes, Event, Span, Status};
+use super::span::{Event, Span, SpanAttributes, SpanStatus};
 
 /// Most spans of one request. With all events it stays below the 4 MiB that collectors take.
 pub(crate) const SPANS_MAX: usize = 100;
@@ -18,7 +18,7 @@ const IS_REMOTE: u32 = 0x200;
 /// The request with these spans; `namespace` names the project.
 pub(crate) fn request(namespace: &str, spans: &[Span]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
-    let mut resource = Attributes::default();
+    let mut resource = SpanAttributes::default();
     resource.add(names::SERVICE_NAME, names::SYSTEM);
     resource.add(names::SERVICE_NAMESPACE, namespace);
     resource.add(names::SERVICE_VERSION, version);
@@ -64,15 +64,15 @@ fn event(event: &Event) -> Value {
     })
 }
 
-fn status(status: &Status) -> Value {
+fn status(status: &SpanStatus) -> Value {
     match status {
-        Status::Unset => json!({}),
-        Status::Fine => json!({ "code": 1 }),
-        Status::Error(why) => json!({ "code": 2, "message": why }),
+        SpanStatus::Unset => json!({}),
+        SpanStatus::Fine => json!({ "code": 1 }),
+        SpanStatus::Error(why) => json!({ "code": 2, "message": why }),
     }
 }
 
-fn attributes(attributes: &Attributes) -> Vec<Value> {
+fn attributes(attributes: &SpanAttributes) -> Vec<Value> {
     let one = |(key, value): &(String, Value)| json!({ "key": key, "value": any(value) });
     attributes.0.iter().map(one).collect()
 }

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use ensemble_core::Result;
 use ensemble_core::durable::{Durability, read_file, write_document};
 
-use super::Mark;
+use super::RecordMark;
 
 const FILE: &str = "export.json";
 /// The largest file that is read, in bytes: thousands of collectors.
 const PROGRESS_BYTES_MAX: usize = 1024 * 1024;
 
 /// The last finished thing that each collector has, by its address.
-pub(crate) struct Progress {
+pub(crate) struct ExportProgress {
     path: PathBuf,
-    sent: BTreeMap<String, Mark>,
+    sent: BTreeMap<String, RecordMark>,
 }
 
-impl Progress {
+impl ExportProgress {
     /// Reads the file of a project. One that cannot be read is as good as none.
     pub(crate) fn read(state: &Path) -> Self {
         let path = state.join(FILE);
@@ -30,12 +30,12 @@ impl Progress {
     }
 
     /// The mark up to which a collector has everything.
-    pub(crate) fn of(&self, url: &str) -> Option<&Mark> {
+    pub(crate) fn of(&self, url: &str) -> Option<&RecordMark> {
         self.sent.get(url)
     }
 
     /// Notes that a collector has everything up to a mark.
-    pub(crate) fn note(&mut self, url: &str, mark: Mark) -> Result<()> {
+    pub(crate) fn record_mark(&mut self, url: &str, mark: RecordMark) -> Result<()> {
         self.sent.insert(url.to_owned(), mark);
         let text = serde_json::to_string(&self.sent).unwrap_or_default();
         write_document(&self.path, text.as_bytes(), Durability::Process)

@@ -11,7 +11,7 @@ pub(super) const EVENTS_MAX: usize = 128;
 
 /// The kinds of spans that occur here, with their numbers in OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpanKind {
     Internal = 1,
     Producer = 4,
     Consumer = 5,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 
 /// The verdict on what a span shows, with its number in OTLP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum SpanStatus {
     #[default]
     Unset,
     Fine,
@@ -28,9 +28,9 @@ pub(super) enum Status {
 
 /// Named values, in the order in which they are shown.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Attributes(pub(super) Vec<(String, Value)>);
+pub(super) struct SpanAttributes(pub(super) Vec<(String, Value)>);
 
-impl Attributes {
+impl SpanAttributes {
     pub(super) fn add(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         self.0.push((name.into(), value.into()));
     }
@@ -47,13 +47,13 @@ impl Attributes {
 pub(super) struct Event {
     pub(super) at: Timestamp,
     pub(super) name: String,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: SpanAttributes,
 }
 
 impl Event {
     /// The record under its type, with the plain members of its data. The log has no contents of messages.
     pub(super) fn of(record: &Record) -> Self {
-        let mut attributes = Attributes::default();
+        let mut attributes = SpanAttributes::default();
         attributes.add(ACTOR, record.actor.as_str());
         for (member, value) in &record.data {
             if !matches!(member.as_str(), "id" | "ids" | "mailbox") && is_plain(value) {
@@ -70,12 +70,12 @@ const fn is_plain(value: &Value) -> bool {
 
 /// The events of a span, up to a limit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Events {
+pub(super) struct SpanEvents {
     pub(super) kept: Vec<Event>,
     pub(super) dropped: u32,
 }
 
-impl Events {
+impl SpanEvents {
     pub(super) fn add(&mut self, record: &Record) {
         match self.kept.len() < EVENTS_MAX {
             true => self.kept.push(Event::of(record)),
@@ -86,7 +86,7 @@ impl Events {
 
 /// The trace and the span under which other spans stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpanPlace {
     pub(super) trace_id: u128,
     /// None for the first span of a trace.
     pub(super) parent_id: Option<u64>,
@@ -94,7 +94,7 @@ pub(super) struct Place {
     pub(super) is_remote: bool,
 }
 
-impl Place {
+impl SpanPlace {
     /// The id of the span at this place that is about these parts.
     pub(super) fn child(self, parts: &[&str]) -> u64 {
         let above = format!("{:032x}{:016x}", self.trace_id, self.parent_id.unwrap_or(0));
@@ -105,22 +105,22 @@ impl Place {
 
 /// The identity of a span.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
-    pub(super) place: Place,
+pub(super) struct SpanHead {
+    pub(super) place: SpanPlace,
     pub(super) span_id: u64,
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: SpanKind,
 }
 
 /// A finished span.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
-    pub(super) head: Head,
+    pub(super) head: SpanHead,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    pub(super) attributes: Attributes,
-    pub(super) events: Events,
-    pub(super) status: Status,
+    pub(super) attributes: SpanAttributes,
+    pub(super) events: SpanEvents,
+    pub(super) status: SpanStatus,
 }
 
 /// A number that follows from these parts, and from nothing else. Never zero, which is no id.

@@ -8,28 +8,30 @@ use serde_json::Value;
 
 use super::assembler::text;
 use super::conventions as names;
-use super::span::{Attributes, Events, Head, Kind, Place, Span, Status, trace_id};
+use super::span::{
+    Span, SpanAttributes, SpanEvents, SpanHead, SpanKind, SpanPlace, SpanStatus, trace_id,
+};
 
 /// A step in the hands of a worker.
-struct Open {
+struct OpenStep {
     worker: String,
     from: Timestamp,
     /// The message that prompted it.
-    prompt: Option<Place>,
-    events: Events,
+    prompt: Option<SpanPlace>,
+    events: SpanEvents,
 }
 
 /// The steps that workers have, and where their spans belong.
 #[derive(Default)]
-pub(super) struct Steps {
-    open: HashMap<(String, u64), Open>,
+pub(super) struct StepSpans {
+    open: HashMap<(String, u64), OpenStep>,
     /// The last message of each task.
-    tasks: HashMap<String, Place>,
+    tasks: HashMap<String, SpanPlace>,
 }
 
-impl Steps {
+impl StepSpans {
     /// A message of a task was stored.
-    pub(super) fn stored(&mut self, task: &str, below: Place) {
+    pub(super) fn stored(&mut self, task: &str, below: SpanPlace) {
         if !task.is_empty() {
             self.tasks.insert(task.to_owned(), below);
         }
@@ -37,14 +39,18 @@ impl Steps {
 
     /// Takes a record of a step. Returns its span if it is over. `prompt` is the place below the message that the
     /// record names.
-    pub(super) fn take(&mut self, record: &Record, prompt: Option<Place>) -> Option<Span> {
+    pub(super) fn add_record(
+        &mut self,
+        record: &Record,
+        prompt: Option<SpanPlace>,
+    ) -> Option<Span> {
         let number = |member: &str| record.data.get(member).and_then(Value::as_u64);
         let key = (text(record, "task_id").to_owned(), number("step_index")?);
         let kind = record.kind.as_str();
         if kind == types::STEP_TAKEN {
             let worker = record.actor.clone();
-            let (from, events) = (record.timestamp, Events::default());
-            self.open.insert(key, Open { worker, from, prompt: None, events });
+            let (from, events) = (record.timestamp, SpanEvents::default());
+            self.open.insert(key, OpenStep { worker, from, prompt: None, events });
             return None;
         }
         let outcome = match kind {
@@ -69,32 +75,32 @@ impl Steps {
         &self,
         record: &Record,
         (task, index): &(String, u64),
-        open: Open,
+        open: OpenStep,
         outcome: &'static str,
     ) -> Span {
-        let mut attributes = Attributes::default();
+        let mut attributes = SpanAttributes::default();
         attributes.add(names::TASK_ID, task.as_str());
         attributes.add(names::STEP_INDEX, *index);
         attributes.add(names::WORKER_ID, open.worker.as_str());
         attributes.add_some(names::EPOCH, record.data.get("epoch").cloned());
         attributes.add(names::OUTCOME, outcome);
         let status = match outcome {
-            "completed" => Status::Fine,
+            "completed" => SpanStatus::Fine,
             "failed" | "blocked" | "lease_ended" => {
                 attributes.add(names::ERROR_TYPE, outcome);
-                Status::Error(format!("the step is {outcome}"))
+                SpanStatus::Error(format!("the step is {outcome}"))
             }
-            _ => Status::Unset,
+            _ => SpanStatus::Unset,
         };
         let alone =
-            || Place { trace_id: trace_id(&["task", task]), parent_id: None, is_remote: false };
+            || SpanPlace { trace_id: trace_id(&["task", task]), parent_id: None, is_remote: false };
         let place = open.prompt.or_else(|| self.tasks.get(task).copied()).unwrap_or_else(alone);
         let taken = open.from.unix_millis().to_string();
-        let head = Head {
+        let head = SpanHead {
             place,
             span_id: place.child(&[names::STEP_SPAN, task, &index.to_string(), &taken]),
             name: format!("{} {}", names::STEP_SPAN, open.worker),
-            kind: Kind::Internal,
+            kind: SpanKind::Internal,
         };
         let (from, to) = (open.from, record.timestamp.max(open.from));
         Span { head, from, to, attributes, events: open.events, status }

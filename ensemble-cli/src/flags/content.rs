@@ -8,7 +8,7 @@ use ensemble_app::failure::{Failure, Outcome};
 
 /// A text, or a file with it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Content {
+pub(crate) struct ContentFlags {
     /// The text
     #[arg(value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
     text: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Content {
     message: Option<String>,
 }
 
-impl Content {
+impl ContentFlags {
     /// The content; that of stdin if nothing is named and something is piped in.
     pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
         let hint = "write it in quotes, name a file with `-f FILE`, or pipe it in";

@@ -8,7 +8,7 @@ use crate::args::duration;
 
 /// The flags of a command that can wait for a state.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Waiting<S: ValueEnum + Clone + Send + Sync + 'static> {
+pub(crate) struct WaitFlags<S: ValueEnum + Clone + Send + Sync + 'static> {
     /// Return when it is in this state [default with --wait: acked]
     #[arg(long, value_name = "STATE", value_enum)]
     until: Option<S>,
@@ -17,7 +17,7 @@ pub(crate) struct Waiting<S: ValueEnum + Clone + Send + Sync + 'static> {
     wait: Option<Duration>,
 }
 
-impl<S: ValueEnum + Clone + Send + Sync + 'static> Waiting<S> {
+impl<S: ValueEnum + Clone + Send + Sync + 'static> WaitFlags<S> {
     /// The state that is waited for.
     pub(crate) fn until(&self) -> Option<S> {
         let acked = || self.wait.and_then(|_| S::from_str("acked", false).ok());
@@ -45,7 +45,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        waiting: Waiting<Receipt>,
+        waiting: WaitFlags<Receipt>,
     }
 
     #[test]

@@ -22,16 +22,16 @@ use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::answers;
-use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
-use ensemble_app::queue::Queue;
+use ensemble_app::mail::delivered::{DeliveryInstructions, PLAIN_TYPE, sender_of};
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::durable::open_file;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
-use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, Purpose};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State};
-use ensemble_team::session::{Carried, LockedSession, Session, Way};
+use ensemble_team::session::{AgentSession, CarriedMessage, DeliveryWay, LockedSession};
 use serde_json::json;
 
 use super::conversation::permission::is_response;
@@ -50,18 +50,18 @@ const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
 /// What a hook is handing over.
-pub(super) struct Carrying {
+pub(super) struct CarriedMail {
     /// The text for the agent.
     pub(super) text: String,
     deliveries: Vec<Delivery>,
-    way: Option<Way>,
+    way: Option<DeliveryWay>,
     /// All that waited when this was taken.
     told: Vec<MessageId>,
     /// What this session was given before and is asked about, each as its next delivery.
     questions: Vec<Delivery>,
 }
 
-impl Carrying {
+impl CarriedMail {
     pub(super) const fn none() -> Self {
         Self {
             text: String::new(),
@@ -86,7 +86,7 @@ impl Carrying {
 }
 
 /// The messages that the agent may receive now.
-pub(super) fn due(queue: &Queue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
+pub(super) fn due(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
     let Some(spool) = queue.directory() else { return Ok(Vec::new()) };
     let mut due = spool.due_ids_for(&hook.mailbox, &hook.agent, DUE_MAX)?;
     if hook.program == AgentProgram::Acp {
@@ -97,21 +97,23 @@ pub(super) fn due(queue: &Queue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
 
 /// Receives what may be handed over, and writes what the agent is told. The session's file notes each message before
 /// it is received.
-pub(super) fn take(
+pub(super) fn receive_mail(
     hook: &Hook<'_>,
-    queue: &Queue,
+    queue: &ProjectQueue,
     locked: &mut LockedSession,
-    way: Way,
-) -> Outcome<Carrying> {
-    let Some(spool) = queue.directory() else { return Ok(Carrying::none()) };
+    way: DeliveryWay,
+) -> Outcome<CarriedMail> {
+    let Some(spool) = queue.directory() else { return Ok(CarriedMail::none()) };
     give_back_abandoned(spool, &hook.agent, &mut locked.session);
     let mut due = due(queue, hook)?;
-    if way == Way::Tool {
+    if way == DeliveryWay::Tool {
         due.retain(|id| !waits_for_turn(spool, &hook.mailbox, id));
     }
     let is_new = |id: &MessageId| match way {
-        Way::Stop => !locked.session.blocked_for.contains(id),
-        Way::Prompt | Way::Tool | Way::Waiter => !locked.session.hinted.contains(id),
+        DeliveryWay::Stop => !locked.session.blocked_for.contains(id),
+        DeliveryWay::Prompt | DeliveryWay::Tool | DeliveryWay::Waiter => {
+            !locked.session.hinted.contains(id)
+        }
     };
     let has_news = due.iter().any(is_new);
     let (chosen, questions) = match hook.voice.hands_over(way) {
@@ -119,13 +121,13 @@ pub(super) fn take(
         false => Default::default(),
     };
     if chosen.is_empty() && questions.is_empty() && !has_news {
-        return Ok(Carrying::none());
+        return Ok(CarriedMail::none());
     }
     locked.session.carrying.extend(chosen.iter().cloned());
     // Before the mailbox changes: a watcher that sees the change must not type into the turn that begins.
     locked.session.mark_hand_over();
     locked.write()?;
-    let mut carrying = Carrying { way: Some(way), told: due, questions, ..Carrying::none() };
+    let mut carrying = CarriedMail { way: Some(way), told: due, questions, ..CarriedMail::none() };
     for wanted in &chosen {
         // Another consumer of the mailbox may have been faster.
         if let Ok(Some(delivery)) = spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
@@ -147,9 +149,9 @@ pub(super) fn take(
 /// The answer has been written, or could not be. In that case what was received goes back at once.
 pub(super) fn arrived(
     hook: &Hook<'_>,
-    queue: &Queue,
+    queue: &ProjectQueue,
     locked: &mut LockedSession,
-    carrying: Carrying,
+    carrying: CarriedMail,
     is_written: bool,
 ) -> Outcome {
     let (Some(way), Some(spool)) = (carrying.way, queue.directory()) else { return Ok(()) };
@@ -160,10 +162,10 @@ pub(super) fn arrived(
         session.hinted.extend(carrying.told.iter().cloned());
         let asked = carrying.questions.iter().map(|it| (it.lease.id.clone(), it.lease.epoch - 1));
         session.asked.extend(asked);
-        if way == Way::Waiter && !hook.program.shows_wakes() {
+        if way == DeliveryWay::Waiter && !hook.program.shows_wakes() {
             session.unshown.extend(carrying.shown());
         }
-        if way == Way::Stop {
+        if way == DeliveryWay::Stop {
             session.blocked_for.extend(carrying.told);
             // The turn continues.
             session.set(ensemble_team::session::Activity::Working, None);
@@ -185,7 +187,7 @@ pub(super) fn arrived(
 
 /// Records which messages the transcript of the agent's program shows: proof that a model was given them, where the
 /// answer of a hook only proves that its program was.
-pub(super) fn confirm(hook: &Hook<'_>, session: &mut Session) -> Outcome {
+pub(super) fn confirm(hook: &Hook<'_>, session: &mut AgentSession) -> Outcome {
     let Some(path) =
         hook.input.transcript_path.as_ref().filter(|_| !session.unconfirmed.is_empty())
     else {
@@ -215,7 +217,7 @@ fn tail_of(path: &Path) -> Outcome<Option<String>> {
 }
 
 /// Returns what earlier hooks have received and not handed over.
-pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Session) {
+pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut AgentSession) {
     for carried in session.abandoned() {
         let _ = ensemble_project::sessions::give_back(spool, agent, carried);
     }
@@ -223,7 +225,7 @@ pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Ses
 }
 
 /// Returns what the agent holds: it got that in a conversation that it does not know any more.
-pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
+pub(super) fn give_back_held(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome {
     if let Some(spool) = queue.directory() {
         spool.release_all(&hook.agent, CLEARED)?;
     }
@@ -231,7 +233,7 @@ pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
 }
 
 /// Whether a message waits that interrupts the agent's turn.
-pub(super) fn is_interrupted(queue: &Queue, hook: &Hook<'_>) -> Outcome<bool> {
+pub(super) fn is_interrupted(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<bool> {
     let Some(spool) = queue.directory() else { return Ok(false) };
     let class = |id: &MessageId| spool.peek(&hook.mailbox, id).ok()?.when;
     Ok(due(queue, hook)?.iter().any(|id| class(id) == Some(DeliveryClass::Interrupt)))
@@ -248,8 +250,8 @@ fn choose(
     hook: &Hook<'_>,
     spool: &Spool,
     due: &[MessageId],
-    (way, session): (Way, &Session),
-) -> Outcome<(Vec<Carried>, Vec<Delivery>)> {
+    (way, session): (DeliveryWay, &AgentSession),
+) -> Outcome<(Vec<CarriedMessage>, Vec<Delivery>)> {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut left = hook.context.project()?.config.hooks.carry_bytes();
     let (mut is_free, mut chosen, mut questions) = (true, Vec::new(), Vec::new());
@@ -266,8 +268,8 @@ fn choose(
                 if due.contains(&id) && session.reminded.get(&id) == Some(&epoch) && epoch > 0 =>
             {
                 let is_asked = session.asked.get(&id) == Some(&epoch);
-                if is_asked && way != Way::Tool {
-                    chosen.push(Carried::by_this_process(mailbox.clone(), id, epoch + 1));
+                if is_asked && way != DeliveryWay::Tool {
+                    chosen.push(CarriedMessage::by_this_process(mailbox.clone(), id, epoch + 1));
                 } else if !is_asked {
                     let (mailbox, holder) = (mailbox.clone(), agent.clone());
                     let lease = Lease { mailbox, id, holder, epoch: epoch + 1 };
@@ -279,7 +281,7 @@ fn choose(
                 let fits = envelope.body.len() <= left && !frames::may_deceive(&envelope);
                 if fits && (!is_task || is_free) {
                     left -= envelope.body.len();
-                    chosen.push(Carried::by_this_process(mailbox.clone(), id, epoch + 1));
+                    chosen.push(CarriedMessage::by_this_process(mailbox.clone(), id, epoch + 1));
                 }
                 // Tasks are handed over one by one, and in their order.
                 is_free &= !is_task;
@@ -292,15 +294,20 @@ fn choose(
 
 /// Whether a message hands over a task, a step or an instruction, which its holder does before it begins another.
 fn hands_over(envelope: &Envelope) -> bool {
-    envelope.purpose() == Purpose::Work && envelope.kind.as_str() != PLAIN_TYPE
+    envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != PLAIN_TYPE
 }
 
-fn text(hook: &Hook<'_>, queue: &Queue, deliveries: &[Delivery], left: usize) -> Outcome<String> {
+fn text(
+    hook: &Hook<'_>,
+    queue: &ProjectQueue,
+    deliveries: &[Delivery],
+    left: usize,
+) -> Outcome<String> {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut text = String::new();
     for delivery in deliveries {
         let envelope = &delivery.envelope;
-        let told = Delivered::new(hook.context, queue, delivery)?;
+        let told = DeliveryInstructions::new(hook.context, queue, delivery)?;
         let (sender, store) = (sender_of(queue, delivery), queue.request_store());
         let remark = answers::correlated(hook.context, store, envelope, sender)?;
         let content = told.text(envelope, &printable(&envelope.body), remark.as_deref());
@@ -318,7 +325,7 @@ fn text(hook: &Hook<'_>, queue: &Queue, deliveries: &[Delivery], left: usize) ->
     Ok(text)
 }
 
-fn record(hook: &Hook<'_>, deliveries: &[Delivery], way: Way) -> Outcome {
+fn record(hook: &Hook<'_>, deliveries: &[Delivery], way: DeliveryWay) -> Outcome {
     let ids: Vec<&MessageId> = deliveries.iter().map(|delivery| &delivery.lease.id).collect();
     let evidence = json!({ "way": "hook", "at": way.word(), "provider": hook.program.word() });
     let data = json!({ "mailbox": hook.mailbox, "ids": ids, "evidence": evidence });

@@ -51,19 +51,19 @@ mod voice;
 mod waiter;
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
-use ensemble_team::session::{Activity, LockedSession, Sessions, Way};
+use ensemble_team::session::{Activity, DeliveryWay, LockedSession, Sessions};
 use ensemble_tmux::provider::process;
 use serde_json::json;
 
 use crate::context::Context;
 
-use reminder::Reminder;
+use reminder::HeldReminder;
 use voice::{HookAnswer, Voice};
 
 pub(crate) use companion::{accompany, host, serve};
@@ -86,20 +86,20 @@ pub(crate) struct Hook<'a> {
 }
 
 /// Does the part of one hook. The exit code is that of the process.
-pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Outcome<Exit> {
+pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Outcome<VerbExit> {
     // The agent writes its event whether or not it is wanted.
     let input = EventInput::read()?;
     let project = context.project()?;
     // A hook of the user runs in every directory. Without a queue it has nothing to say.
     if !project.queue.is_dir() {
-        return Ok(Exit::Done);
+        return Ok(VerbExit::Done);
     }
     let Some(hook) = Hook::new(context, &HookAnswer, program, event, input)? else {
-        return Ok(Exit::Done);
+        return Ok(VerbExit::Done);
     };
     match event {
         Event::Wait => waiter::wait(&hook),
-        _ => hook.answer().map(|()| Exit::Done),
+        _ => hook.answer().map(|()| VerbExit::Done),
     }
 }
 
@@ -146,7 +146,7 @@ impl<'a> Hook<'a> {
             None => Vec::new(),
         };
         let session = self.sessions.get(&self.agent).ok().flatten();
-        let is_asked = ping::Asked::untold(self, session.as_ref()).is_some();
+        let is_asked = ping::AwaitedPing::untold(self, session.as_ref()).is_some();
         let is_known = session.is_some_and(|session| report::changes_nothing(self, &session, &due));
         // At the end of a turn, what is held is looked at.
         let may_wait = !self.event.introduces() && self.event != Event::Stop;
@@ -154,7 +154,7 @@ impl<'a> Hook<'a> {
             return Ok(());
         }
         let mut locked = self.sessions.lock(&self.agent)?;
-        report::note(self, &mut locked.session);
+        report::record_event(self, &mut locked.session);
         let said = match &queue {
             Some(queue) => self.say(queue, &mut locked),
             None => Ok(()),
@@ -164,7 +164,7 @@ impl<'a> Hook<'a> {
     }
 
     /// Prints what is to be said at this event, and notes it.
-    fn say(&self, queue: &Queue, locked: &mut LockedSession) -> Outcome {
+    fn say(&self, queue: &ProjectQueue, locked: &mut LockedSession) -> Outcome {
         let mut said = String::new();
         if self.event == Event::Start && self.input.source.as_deref() == Some("clear") {
             carry::give_back_held(self, queue)?;
@@ -178,29 +178,29 @@ impl<'a> Hook<'a> {
             )?;
         }
         let way = match self.event {
-            Event::Prompt => Some(Way::Prompt),
-            Event::Tool => Some(Way::Tool),
-            Event::Stop if !self.input.stop_hook_active => Some(Way::Stop),
+            Event::Prompt => Some(DeliveryWay::Prompt),
+            Event::Tool => Some(DeliveryWay::Tool),
+            Event::Stop if !self.input.stop_hook_active => Some(DeliveryWay::Stop),
             _ => None,
         };
         if self.event == Event::Stop {
             carry::confirm(self, &mut locked.session)?;
         }
-        let mut carried = carry::Carrying::none();
+        let mut carried = carry::CarriedMail::none();
         if let Some(way) = way {
-            carried = carry::take(self, queue, locked, way)?;
+            carried = carry::receive_mail(self, queue, locked, way)?;
             if !carried.text.is_empty() {
                 said.push_str(if said.is_empty() { "" } else { "\n" });
                 said.push_str(&carried.text);
             }
         }
         let reminder = match self.event {
-            Event::Stop => Reminder::due(self, queue, &locked.session, carried.deliveries())?,
+            Event::Stop => HeldReminder::due(self, queue, &locked.session, carried.deliveries())?,
             _ => None,
         };
         said.extend(reminder.iter().map(|reminder| reminder.text.as_str()));
-        let asked = ping::Asked::untold(self, Some(&locked.session));
-        said.extend(asked.iter().map(ping::Asked::text));
+        let asked = ping::AwaitedPing::untold(self, Some(&locked.session));
+        said.extend(asked.iter().map(ping::AwaitedPing::text));
         let shown = self.shown(locked, &carried);
         if said.is_empty() && shown.is_empty() {
             return Ok(());
@@ -210,7 +210,7 @@ impl<'a> Hook<'a> {
             locked.session.unshown.clear();
         }
         if let Some(asked) = asked.filter(|_| printed.is_ok()) {
-            asked.told(&mut locked.session);
+            asked.mark_told(&mut locked.session);
         }
         if let Some(reminder) = reminder.filter(|_| printed.is_ok()) {
             reminder.said(&mut locked.session);
@@ -227,7 +227,7 @@ impl<'a> Hook<'a> {
     }
 
     /// What the person at the screen is shown of this mail, and of what a waiter has handed over before.
-    fn shown(&self, locked: &LockedSession, carried: &carry::Carrying) -> String {
+    fn shown(&self, locked: &LockedSession, carried: &carry::CarriedMail) -> String {
         if !matches!(self.event, Event::Prompt | Event::Tool) {
             return String::new();
         }
@@ -248,10 +248,10 @@ impl<'a> Hook<'a> {
     }
 
     /// The mailboxes, if they are in a directory: servers may be away, and a turn would wait for them.
-    fn queue(&self) -> Outcome<Option<Queue>> {
+    fn queue(&self) -> Outcome<Option<ProjectQueue>> {
         match self.context.project()?.is_shared()? {
             true => Ok(None),
-            false => Ok(Some(Queue::in_directory(self.context.spool()?))),
+            false => Ok(Some(ProjectQueue::in_directory(self.context.spool()?))),
         }
     }
 
@@ -270,7 +270,7 @@ fn with_hook(
     context: &Context,
     voice: &dyn Voice,
     (program, event, input): (AgentProgram, Event, EventInput),
-    act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+    act: impl FnOnce(&Hook<'_>, &ProjectQueue) -> Outcome,
 ) -> Outcome {
     let Some(hook) = Hook::new(context, voice, program, event, input)? else { return Ok(()) };
     match hook.queue()? {

@@ -11,20 +11,20 @@
 
 use ensemble_core::driver::PongBox;
 use ensemble_core::proto::ready::Ping;
-use ensemble_team::session::Session;
+use ensemble_team::session::AgentSession;
 
 use super::{Event, Hook};
 
 /// A ping that is waited for.
-pub(super) struct Asked {
+pub(super) struct AwaitedPing {
     ping: Ping,
     /// Which one of all: attempts are counted anew in each handshake.
     mark: String,
 }
 
-impl Asked {
+impl AwaitedPing {
     /// The ping of which the agent is to be told at this event.
-    pub(super) fn untold(hook: &Hook<'_>, session: Option<&Session>) -> Option<Self> {
+    pub(super) fn untold(hook: &Hook<'_>, session: Option<&AgentSession>) -> Option<Self> {
         if !matches!(hook.event, Event::Tool | Event::Wait) || hook.input.is_subagent() {
             return None;
         }
@@ -48,7 +48,7 @@ impl Asked {
     }
 
     /// Notes that the agent was told.
-    pub(super) fn told(self, session: &mut Session) {
+    pub(super) fn mark_told(self, session: &mut AgentSession) {
         session.pinged = Some(self.mark);
         session.mark_hand_over();
     }

@@ -2,12 +2,12 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, SenderStanding};
-use ensemble_app::queue::Queue;
+use ensemble_app::mail::delivered::{DeliveryInstructions, PLAIN_TYPE, SenderStanding};
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
-use ensemble_team::session::Session;
+use ensemble_team::session::AgentSession;
 
 use super::{Hook, frames};
 
@@ -17,18 +17,18 @@ const NAMED_MAX: usize = 8;
 const WORDS_CHARS_MAX: usize = 40;
 
 /// What is said of held messages, and of which deliveries it speaks.
-pub(super) struct Reminder {
+pub(super) struct HeldReminder {
     pub(super) text: String,
     leases: Vec<Lease>,
 }
 
-impl Reminder {
+impl HeldReminder {
     /// The held messages of which this session was not reminded, apart from those that this hook hands over; `None`
     /// if there are none.
     pub(super) fn due(
         hook: &Hook<'_>,
-        queue: &Queue,
-        session: &Session,
+        queue: &ProjectQueue,
+        session: &AgentSession,
         handed_over: &[Delivery],
     ) -> Outcome<Option<Self>> {
         let Some(spool) = queue.directory() else { return Ok(None) };
@@ -50,15 +50,15 @@ impl Reminder {
     }
 
     /// The reminder was said.
-    pub(super) fn said(self, session: &mut Session) {
+    pub(super) fn said(self, session: &mut AgentSession) {
         session.reminded.extend(self.leases.into_iter().map(|lease| (lease.id, lease.epoch)));
     }
 }
 
 /// The question about a message that this session was given before, and that waits again. It is not given twice
 /// before that.
-pub(super) fn question(hook: &Hook<'_>, queue: &Queue, again: &Delivery) -> Outcome<String> {
-    let told = Delivered::new(hook.context, queue, again)?;
+pub(super) fn question(hook: &Hook<'_>, queue: &ProjectQueue, again: &Delivery) -> Outcome<String> {
+    let told = DeliveryInstructions::new(hook.context, queue, again)?;
     let given = told.head.first().and_then(|head| head.split_once(": ")).map(|(_, text)| text);
     let given = given.unwrap_or("you were given this before and have not settled it.");
     let (what, end) = (named(queue, again, &told), ending(&again.envelope, &told));
@@ -67,14 +67,14 @@ pub(super) fn question(hook: &Hook<'_>, queue: &Queue, again: &Delivery) -> Outc
     ))
 }
 
-fn line(hook: &Hook<'_>, queue: &Queue, delivery: &Delivery) -> Outcome<String> {
-    let told = Delivered::new(hook.context, queue, delivery)?;
+fn line(hook: &Hook<'_>, queue: &ProjectQueue, delivery: &Delivery) -> Outcome<String> {
+    let told = DeliveryInstructions::new(hook.context, queue, delivery)?;
     let (what, end) = (named(queue, delivery, &told), ending(&delivery.envelope, &told));
     Ok(format!("[ensemble] Reminder: you still hold {what}. {end}\n"))
 }
 
 /// The message by its id, its sender and its first words.
-fn named(queue: &Queue, delivery: &Delivery, told: &Delivered) -> String {
+fn named(queue: &ProjectQueue, delivery: &Delivery, told: &DeliveryInstructions) -> String {
     let (envelope, lease) = (&delivery.envelope, &delivery.lease);
     let is_proved = told.sender != SenderStanding::Unproved;
     let words = one_line(&envelope.first_words(WORDS_CHARS_MAX)).replace('"', "'");
@@ -89,7 +89,7 @@ fn named(queue: &Queue, delivery: &Delivery, told: &Delivered) -> String {
 
 /// The command that ends a message, in a sentence. A model that has answered in words only would settle a question
 /// without an answer, if that was all that it reads here.
-fn ending(envelope: &Envelope, told: &Delivered) -> String {
+fn ending(envelope: &Envelope, told: &DeliveryInstructions) -> String {
     let command = |name: &str| {
         told.commands.iter().find(|(known, _)| *known == name).map(|(_, command)| command.as_str())
     };

@@ -11,7 +11,7 @@
 //! | `end` | ended; after `/clear`, as before: a new session follows |
 
 use ensemble_core::message::MessageId;
-use ensemble_team::session::{Activity, Session};
+use ensemble_team::session::{Activity, AgentSession};
 
 use super::{Event, Hook, spent};
 
@@ -53,7 +53,7 @@ fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
 }
 
 /// Whether the session file says all that this event says, and nothing is to be handed over.
-pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[MessageId]) -> bool {
+pub(super) fn changes_nothing(hook: &Hook<'_>, session: &AgentSession, due: &[MessageId]) -> bool {
     let same_state = activity(hook).is_none_or(|(activity, detail)| {
         (activity, &detail) == (session.activity, &session.detail)
     });
@@ -70,12 +70,12 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[Message
         && session.carrying.is_empty()
 }
 
-fn is_same_process(hook: &Hook<'_>, session: &Session) -> bool {
+fn is_same_process(hook: &Hook<'_>, session: &AgentSession) -> bool {
     (session.pid, session.started) == hook.process.unzip()
 }
 
 /// Notes what the event says.
-pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
+pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
     let input = &hook.input;
     if session.id != input.session_id || !is_same_process(hook, session) {
         // The new session was told of nothing.

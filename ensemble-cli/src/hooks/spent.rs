@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_core::durable::{Dir, Modes};
+use ensemble_core::durable::{Dir, FileModes};
 use ensemble_core::env::{Clock as _, SystemClock};
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub(super) fn append(hook: &Hook<'_>) -> Option<PathBuf> {
     }
     let name = format!("{}.usage.ndjson", hook.agent);
     let sessions = Dir::open(hook.sessions.dir()).ok()?;
-    let mut file = sessions.open_append(&name, Modes::default()).ok()?;
+    let mut file = sessions.open_append(&name, FileModes::default()).ok()?;
     if file.metadata().ok()?.len() > RECORD_BYTES_MAX {
         return None;
     }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use ensemble_app::failure::Outcome;
-use ensemble_team::session::Way;
+use ensemble_team::session::DeliveryWay;
 
 use super::{Event, Hook, answer};
 
@@ -17,7 +17,7 @@ pub(super) trait Voice {
     fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome;
 
     /// Whether messages themselves may be said this way, or only that they wait.
-    fn hands_over(&self, way: Way) -> bool;
+    fn hands_over(&self, way: DeliveryWay) -> bool;
 }
 
 /// The answer of a hook on stdout. A waiter speaks on stderr.
@@ -37,7 +37,7 @@ impl Voice for HookAnswer {
         Ok(stdout.flush()?)
     }
 
-    fn hands_over(&self, _: Way) -> bool {
+    fn hands_over(&self, _: DeliveryWay) -> bool {
         true
     }
 }

@@ -15,15 +15,15 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Outcome;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
 use ensemble_project::Project;
-use ensemble_team::session::{Activity, Session, Way};
-use ensemble_tmux::provider::machine::Places;
+use ensemble_team::session::{Activity, AgentSession, DeliveryWay};
+use ensemble_tmux::provider::machine::SourcePlaces;
 use ensemble_tmux::provider::process;
 
 use super::{Hook, carry, ping};
@@ -36,13 +36,13 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Waits, and gives the exit code.
-pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
-    let Some(queue) = hook.queue()? else { return Ok(Exit::Done) };
+pub(super) fn wait(hook: &Hook<'_>) -> Outcome<VerbExit> {
+    let Some(queue) = hook.queue()? else { return Ok(VerbExit::Done) };
     if queue.directory().is_none() {
-        return Ok(Exit::Done);
+        return Ok(VerbExit::Done);
     }
     let Ok(_lock) = hook.sessions.become_waiter(&hook.agent, TAKE_OVER) else {
-        return Ok(Exit::Done);
+        return Ok(VerbExit::Done);
     };
     let places = places(hook.context.project()?, &hook.mailbox)?;
     let dirs: Vec<_> = places.into_iter().chain([hook.sessions.dir().to_owned()]).collect();
@@ -53,11 +53,11 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
         was_noted |= session.as_ref().is_some_and(|it| it.id == hook.input.session_id);
         let is_noted = was_noted || began.elapsed() > GRACE;
         if is_over(hook, session.as_ref(), is_noted) {
-            return Ok(Exit::Done);
+            return Ok(VerbExit::Done);
         }
         let is_idle = session.as_ref().is_some_and(|session| is_idle(hook, session));
         if is_idle && (pass_ping(hook)? || wake(hook, &queue)?) {
-            return Ok(Exit::Usage);
+            return Ok(VerbExit::Usage);
         }
         waiter.wait(LOOK_INTERVAL);
     }
@@ -73,7 +73,7 @@ pub(super) fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]>
 
 /// Whether the session for which this waits is over. Before the hook that begins it has noted it, the file still
 /// speaks of the session before.
-fn is_over(hook: &Hook<'_>, session: Option<&Session>, is_noted: bool) -> bool {
+fn is_over(hook: &Hook<'_>, session: Option<&AgentSession>, is_noted: bool) -> bool {
     let is_gone = |(pid, started)| !process::is_running(pid, Some(started));
     if hook.process.is_some_and(is_gone) {
         return true;
@@ -84,7 +84,7 @@ fn is_over(hook: &Hook<'_>, session: Option<&Session>, is_noted: bool) -> bool {
 }
 
 /// Whether no turn runs.
-fn is_idle(hook: &Hook<'_>, session: &Session) -> bool {
+fn is_idle(hook: &Hook<'_>, session: &AgentSession) -> bool {
     if session.id != hook.input.session_id {
         return false;
     }
@@ -98,27 +98,27 @@ fn is_idle(hook: &Hook<'_>, session: &Session) -> bool {
 /// Whether the program itself says that it waits for a prompt.
 fn rests(pid: u32) -> bool {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-    home.is_some_and(|home| Places::in_home(home.as_ref()).claude_rests(pid))
+    home.is_some_and(|home| SourcePlaces::in_home(home.as_ref()).claude_rests(pid))
 }
 
 /// Hands over a ping that is waited for; `false` if there is none.
 pub(super) fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     let session = hook.sessions.get(&hook.agent).ok().flatten();
-    if ping::Asked::untold(hook, session.as_ref()).is_none() {
+    if ping::AwaitedPing::untold(hook, session.as_ref()).is_none() {
         return Ok(false);
     }
     let mut locked = hook.sessions.lock(&hook.agent)?;
-    let asked = ping::Asked::untold(hook, Some(&locked.session));
+    let asked = ping::AwaitedPing::untold(hook, Some(&locked.session));
     // A turn may have begun meanwhile.
     let Some(asked) = asked.filter(|_| is_idle(hook, &locked.session)) else { return Ok(false) };
     hook.voice.say(hook, &asked.text(), "")?;
-    asked.told(&mut locked.session);
+    asked.mark_told(&mut locked.session);
     locked.write()?;
     Ok(true)
 }
 
 /// Hands over what waits; `false` if nothing does.
-pub(super) fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
+pub(super) fn wake(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome<bool> {
     if carry::due(queue, hook)?.is_empty() {
         return Ok(false);
     }
@@ -127,7 +127,7 @@ pub(super) fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
     if !is_idle(hook, &locked.session) {
         return Ok(false);
     }
-    let carried = carry::take(hook, queue, &mut locked, Way::Waiter)?;
+    let carried = carry::receive_mail(hook, queue, &mut locked, DeliveryWay::Waiter)?;
     if carried.text.is_empty() {
         return Ok(false);
     }

@@ -12,11 +12,11 @@
 //! A mark at the start of each line says what colour says as well, and `>` stands before the selected one.
 
 use anstyle::AnsiColor;
-use ensemble_app::sentences::Weight;
+use ensemble_app::sentences::SentenceWeight;
 use ensemble_app::text::{one_line, plural, table, wrapped};
 use ensemble_app::usage::{cost, token_count};
 use ensemble_core::message::Timestamp;
-use ensemble_core::requests::Asked;
+use ensemble_core::requests::AskedRequest;
 use ensemble_team::roster::State;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -24,14 +24,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::Scene;
+use super::LiveScene;
 use super::events::FeedLine;
-use super::view::{Item, Mode, Purpose, View, items};
+use super::view::{InputPurpose, ListItem, ViewMode, ViewState, items};
 use ensemble_project::attention::Need;
-use ensemble_project::overview::{Agent, Overview};
-use ensemble_team::usage::Spent;
+use ensemble_project::overview::{AgentOverview, Overview};
+use ensemble_team::usage::UsageTotals;
 
-use crate::printing::overview::{self, Heading, cut};
+use crate::printing::overview::{self, StatusHeading, cut};
 
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
@@ -52,21 +52,21 @@ fn colour(color: AnsiColor) -> Style {
     })
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, view: &View) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &LiveScene<'_>, view: &ViewState) {
     let [top, middle, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
     frame.render_widget(Paragraph::new(heading(scene, top.width.into())), top);
     match &view.mode {
-        Mode::Story { title, lines, scroll } => story(frame, middle, (title, lines, *scroll)),
+        ViewMode::Story { title, lines, scroll } => story(frame, middle, (title, lines, *scroll)),
         _ => list(frame, middle, scene, view),
     }
     frame.render_widget(Paragraph::new(footer(view)), bottom);
 }
 
-fn heading(scene: &Scene<'_>, width: usize) -> Line<'static> {
+fn heading(scene: &LiveScene<'_>, width: usize) -> Line<'static> {
     let overview = &scene.overview;
-    let Heading { project, urgent, calm } = overview::heading(scene.project, overview);
+    let StatusHeading { project, urgent, calm } = overview::heading(scene.project, overview);
     let time = overview.at.to_string();
     let time = time.get(11..19).unwrap_or_default();
     let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -99,10 +99,10 @@ fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), area);
 }
 
-fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, view: &View) {
+fn list(frame: &mut Frame<'_>, area: Rect, scene: &LiveScene<'_>, view: &ViewState) {
     let (overview, width) = (&scene.overview, usize::from(area.width));
     let items = items(overview, &view.filter);
-    let needs = items.iter().filter(|item| matches!(item, Item::Need(_))).count();
+    let needs = items.iter().filter(|item| matches!(item, ListItem::Need(_))).count();
     let dim = Style::new().add_modifier(Modifier::DIM);
     let boxes = overview::mailbox_rows(overview);
     let mut rows = agent_lines(&items, &boxes, scene, width);
@@ -131,10 +131,10 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, view: &View) {
     let mut has_head = false;
     for (number, item) in items.iter().enumerate() {
         let (texts, style) = match item {
-            Item::Need(need) => {
+            ListItem::Need(need) => {
                 (need_lines(need, overview.at, width - 1, is_roomy), need_style(need))
             }
-            Item::Agent(agent) => {
+            ListItem::Agent(agent) => {
                 if !std::mem::replace(&mut has_head, true) {
                     lines.push(Line::styled(format!(" {head}"), dim));
                 }
@@ -185,25 +185,25 @@ fn help_shown(help: &str) -> String {
 /// The head of the columns, and a line for each agent and each of these mailboxes. A wide view says what each agent has
 /// used.
 fn agent_lines(
-    items: &[Item<'_>],
+    items: &[ListItem<'_>],
     boxes: &[Vec<String>],
-    scene: &Scene<'_>,
+    scene: &LiveScene<'_>,
     width: usize,
 ) -> Vec<String> {
-    if !items.iter().any(|item| matches!(item, Item::Agent(_))) {
+    if !items.iter().any(|item| matches!(item, ListItem::Agent(_))) {
         let no_head = std::iter::once(String::new());
         return no_head.chain(table(boxes, usize::MAX)).collect();
     }
     let agents = items.iter().filter_map(|item| match item {
-        Item::Agent(agent) => Some(*agent),
-        Item::Need(_) => None,
+        ListItem::Agent(agent) => Some(*agent),
+        ListItem::Need(_) => None,
     });
     let has_spent = width >= WIDE && !scene.spent.agents.is_empty();
     let mut head = overview::ROW_HEADS.map(str::to_owned).to_vec();
     if has_spent {
         head.splice(4..4, ["tokens".to_owned(), "cost".to_owned()]);
     }
-    let row = |agent: &Agent| {
+    let row = |agent: &AgentOverview| {
         let mut cells = overview::agent_cells(agent, &scene.overview, false);
         if has_spent {
             let spent = scene.spent.agents.get(&agent.row.member.name);
@@ -217,7 +217,7 @@ fn agent_lines(
     table(&rows, usize::MAX)
 }
 
-fn agent_style(agent: &Agent) -> Style {
+fn agent_style(agent: &AgentOverview) -> Style {
     match agent.presence.state {
         State::Waiting | State::Unknown => colour(AnsiColor::Yellow),
         State::Shutdown => Style::new().add_modifier(Modifier::DIM),
@@ -226,9 +226,9 @@ fn agent_style(agent: &Agent) -> Style {
 }
 
 /// Who waits for whose decision, as long as that is not a need.
-fn waits(scene: &Scene<'_>, width: usize) -> Option<Line<'static>> {
+fn waits(scene: &LiveScene<'_>, width: usize) -> Option<Line<'static>> {
     let Overview { pending, needs, .. } = &scene.overview;
-    let is_need = |asked: &&Asked| {
+    let is_need = |asked: &&AskedRequest| {
         needs.iter().any(|need| need.about.as_deref() == Some(asked.request_id.as_str()))
     };
     let edges: Vec<String> = pending
@@ -243,8 +243,8 @@ fn waits(scene: &Scene<'_>, width: usize) -> Option<Line<'static>> {
 }
 
 /// What all have used, where that is known.
-fn used(scene: &Scene<'_>) -> Option<String> {
-    let mut all = Spent::default();
+fn used(scene: &LiveScene<'_>) -> Option<String> {
+    let mut all = UsageTotals::default();
     scene.spent.agents.values().for_each(|spent| all.merge(spent));
     let unclear = match scene.spent.unclear as u64 {
         0 => String::new(),
@@ -260,26 +260,28 @@ fn feed_line(line: &FeedLine, width: usize) -> Line<'static> {
     let time = line.at.to_string();
     let text = format!("{}  {}", time.get(11..19).unwrap_or_default(), line.sentence.text);
     let style = match line.sentence.weight {
-        Weight::Talk => Style::new(),
-        Weight::Trouble => colour(AnsiColor::Yellow),
-        Weight::Change | Weight::Detail => Style::new().add_modifier(Modifier::DIM),
+        SentenceWeight::Talk => Style::new(),
+        SentenceWeight::Trouble => colour(AnsiColor::Yellow),
+        SentenceWeight::Change | SentenceWeight::Detail => Style::new().add_modifier(Modifier::DIM),
     };
     Line::styled(cut(&text, width), style)
 }
 
-fn footer(view: &View) -> Line<'static> {
+fn footer(view: &ViewState) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     match &view.mode {
-        Mode::Question { text, .. } => Line::styled(text.clone(), bold),
-        Mode::Input { purpose: Purpose::Filter, text } => Line::styled(format!("/{text}_"), bold),
-        Mode::Input { purpose: Purpose::Send(to), text } => {
+        ViewMode::Question { text, .. } => Line::styled(text.clone(), bold),
+        ViewMode::Input { purpose: InputPurpose::Filter, text } => {
+            Line::styled(format!("/{text}_"), bold)
+        }
+        ViewMode::Input { purpose: InputPurpose::Send(to), text } => {
             Line::styled(format!("to {to}: {text}_"), bold)
         }
-        Mode::Story { .. } => Line::raw("up/down scroll  y/n answer a request  q back"),
-        Mode::List if !view.said.is_empty() => Line::styled(view.said.clone(), bold),
-        Mode::List if !view.filter.is_empty() => {
+        ViewMode::Story { .. } => Line::raw("up/down scroll  y/n answer a request  q back"),
+        ViewMode::List if !view.said.is_empty() => Line::styled(view.said.clone(), bold),
+        ViewMode::List if !view.filter.is_empty() => {
             Line::raw(format!("filter: {}  (/ changes it)  {KEYS}", view.filter))
         }
-        Mode::List => Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)),
+        ViewMode::List => Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
+use ensemble_app::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::{self, Follower, Record};
 use ensemble_core::message::Timestamp;
@@ -37,7 +37,7 @@ impl LastEvents {
     pub(super) fn update(&mut self, queue: Option<&dyn Broker>) -> Outcome {
         let Some(follower) = &mut self.follower else { return self.begin(queue) };
         let new = follower.poll()?;
-        self.keep(new, queue);
+        self.add_records(new, queue);
         Ok(())
     }
 
@@ -48,16 +48,16 @@ impl LastEvents {
         let new = follower.poll()?;
         before.retain(|record| !new.contains(record));
         before.extend(new);
-        self.keep(before, queue);
+        self.add_records(before, queue);
         self.follower = Some(follower);
         Ok(())
     }
 
-    fn keep(&mut self, mut new: Vec<Record>, queue: Option<&dyn Broker>) {
+    fn add_records(&mut self, mut new: Vec<Record>, queue: Option<&dyn Broker>) {
         sort_causally(&mut new);
         for record in &new {
             let sentence = self.maker.describe(record, queue);
-            let sentence = sentence.filter(|sentence| sentence.weight != Weight::Detail);
+            let sentence = sentence.filter(|sentence| sentence.weight != SentenceWeight::Detail);
             let at = record.timestamp;
             self.kept.extend(sentence.map(|sentence| FeedLine { at, sentence }));
         }

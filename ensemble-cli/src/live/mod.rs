@@ -32,7 +32,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::attention::join_by_cause;
-use ensemble_project::overview::{Changes, Overview, OverviewReader};
+use ensemble_project::overview::{Overview, OverviewReader, ProjectChanges};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -41,9 +41,9 @@ use signal_hook::iterator::Signals;
 use crate::context::Context;
 use crate::printing::overview;
 use events::LastEvents;
-use spent::{Amounts, SpentByAgent};
-use view::{Action, View};
-use wakes::Wakes;
+use spent::{SpentByAgent, UsedAmounts};
+use view::{ViewAction, ViewState};
+use wakes::ViewWakes;
 
 /// How long a change waits for others that come with it.
 const SETTLE: Duration = Duration::from_millis(40);
@@ -57,11 +57,11 @@ const REFRESH_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 
 /// All that is drawn.
-struct Scene<'a> {
+struct LiveScene<'a> {
     overview: Overview,
     project: &'a Project,
     events: LastEvents,
-    spent: Amounts,
+    spent: UsedAmounts,
 }
 
 /// Shows the view until a person leaves it.
@@ -73,24 +73,25 @@ pub(crate) fn run(context: &Context) -> Outcome {
     // A failure is said on the ordinary screen.
     let queue = open_to_watch(context)?;
     let (project, person) = (context.project()?, asking_person(context)?);
-    let mut wakes = Wakes::new()?;
+    let mut wakes = ViewWakes::new()?;
     let mut reader = OverviewReader::new(project);
-    let mut overview = look(&mut reader, &Changes::Anywhere, &queue, person.as_ref());
+    let mut overview =
+        gather_overview(&mut reader, &ProjectChanges::Anywhere, &queue, person.as_ref());
     // What has changed before it was watched is seen by another look.
     while wakes.watch(reader.places()) {
-        overview = look(&mut reader, &Changes::Anywhere, &queue, person.as_ref());
+        overview = gather_overview(&mut reader, &ProjectChanges::Anywhere, &queue, person.as_ref());
     }
     overview::note_look(context);
     end_on_signals()?;
     let spent = SpentByAgent::follow(open_usage(project)?, wakes.waker()?);
     let mut events = LastEvents::of(&project.logs());
     events.update(broker(&queue))?;
-    let scene = Scene { overview, project, events, spent: spent.get() };
+    let scene = LiveScene { overview, project, events, spent: spent.get() };
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let view = View::default();
+    let view = ViewState::default();
     let result =
-        Live { context, person, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
+        LiveView { context, person, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
@@ -108,13 +109,13 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn look(
+fn gather_overview(
     reader: &mut OverviewReader,
-    changes: &Changes,
+    changes: &ProjectChanges,
     queue: &OpenedQueue,
     person: Option<&Name>,
 ) -> Overview {
-    let mut overview = reader.look(changes, queue.source(), FRESH);
+    let mut overview = reader.refresh_overview(changes, queue.source(), FRESH);
     if let Some(person) = person {
         overview.keep_needs_of(person);
     }
@@ -130,27 +131,27 @@ fn broker(queue: &OpenedQueue) -> Option<&dyn Broker> {
     }
 }
 
-struct Live<'a> {
+struct LiveView<'a> {
     context: &'a Context,
     /// Whose mail is shown, if the team has several people.
     person: Option<Name>,
     queue: OpenedQueue,
     reader: OverviewReader,
-    scene: Scene<'a>,
-    view: View,
-    wakes: Wakes,
+    scene: LiveScene<'a>,
+    view: ViewState,
+    wakes: ViewWakes,
     spent: SpentByAgent,
 }
 
 /// When the next look is due.
-struct Pace {
+struct LookPace {
     looked: Instant,
     pause: Duration,
     /// The first change since the last look.
     changed: Option<Instant>,
 }
 
-impl Pace {
+impl LookPace {
     fn due(&self) -> Instant {
         let regular = self.looked + REFRESH_MAX.max(self.pause);
         match self.changed {
@@ -172,15 +173,15 @@ fn used_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-impl Live<'_> {
+impl LiveView<'_> {
     fn run(&mut self, terminal: &mut DefaultTerminal) -> Outcome {
         let now = Instant::now();
-        let mut pace = Pace { looked: now, pause: PAUSE_MIN, changed: None };
+        let mut pace = LookPace { looked: now, pause: PAUSE_MIN, changed: None };
         let (mut is_stale, mut drawn) = (true, now);
         loop {
             if Instant::now() >= pace.due() {
                 let began = used_time();
-                self.look();
+                self.refresh_view();
                 pace.looked(used_time().saturating_sub(began));
                 is_stale = true;
             }
@@ -216,8 +217,8 @@ impl Live<'_> {
     }
 
     /// Looks at what has changed.
-    fn look(&mut self) {
-        let changes = self.wakes.take();
+    fn refresh_view(&mut self) {
+        let changes = self.wakes.take_changes();
         // Servers that were away when they were asked first are asked again.
         if let OpenedQueue::Away(_) = self.queue
             && let Ok(queue) = open_to_watch(self.context)
@@ -226,9 +227,10 @@ impl Live<'_> {
         }
         let _ = self.scene.events.update(broker(&self.queue));
         let person = self.person.as_ref();
-        self.scene.overview = look(&mut self.reader, &changes, &self.queue, person);
+        self.scene.overview = gather_overview(&mut self.reader, &changes, &self.queue, person);
         if self.wakes.watch(self.reader.places()) {
-            self.scene.overview = look(&mut self.reader, &Changes::Anywhere, &self.queue, person);
+            self.scene.overview =
+                gather_overview(&mut self.reader, &ProjectChanges::Anywhere, &self.queue, person);
         }
         if !self.scene.overview.unreadable.is_empty() {
             self.wakes.distrust();
@@ -240,20 +242,20 @@ impl Live<'_> {
     fn press(&mut self, key: KeyEvent, terminal: &mut DefaultTerminal) -> Outcome<bool> {
         overview::note_look(self.context);
         match self.view.press(key, &self.scene.overview) {
-            Action::None => {}
-            Action::Quit => return Ok(true),
-            Action::Story(id) => {
+            ViewAction::None => {}
+            ViewAction::Quit => return Ok(true),
+            ViewAction::Story(id) => {
                 let width = usize::from(terminal.size()?.width);
                 let lines = story_lines(self.context, &id, width)
                     .unwrap_or_else(|failure| vec![failure.text()]);
                 self.view.show(format!("story of {id}"), lines);
             }
-            Action::Run(arguments) => {
+            ViewAction::Run(arguments) => {
                 let said = self.verb(&arguments);
                 self.view.say(said);
-                self.look();
+                self.refresh_view();
             }
-            Action::Attach(name) => {
+            ViewAction::Attach(name) => {
                 ratatui::try_restore()?;
                 silence(false);
                 let mut attach = Command::new(own_program());

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_project::consumption::UsageReader;
-use ensemble_team::usage::Spent;
+use ensemble_team::usage::UsageTotals;
 
-use super::wakes::Waker;
+use super::wakes::ViewWaker;
 
 /// Interval of looks at the records.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -17,19 +17,19 @@ const PAUSE_PER_COST: u32 = 400;
 
 /// Amounts that were used.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Amounts {
-    pub(super) agents: BTreeMap<Name, Spent>,
+pub(super) struct UsedAmounts {
+    pub(super) agents: BTreeMap<Name, UsageTotals>,
     /// Records that may be of several agents, and count for none.
     pub(super) unclear: usize,
 }
 
 /// The last amounts.
 #[derive(Clone, Default)]
-pub(super) struct SpentByAgent(Arc<Mutex<Amounts>>);
+pub(super) struct SpentByAgent(Arc<Mutex<UsedAmounts>>);
 
 impl SpentByAgent {
     /// Starts the thread, which wakes the view when an amount has changed.
-    pub(super) fn follow(mut reader: UsageReader, waker: Waker) -> Self {
+    pub(super) fn follow(mut reader: UsageReader, waker: ViewWaker) -> Self {
         let this = Self::default();
         let shared = this.clone();
         std::thread::spawn(move || {
@@ -38,7 +38,8 @@ impl SpentByAgent {
                 // What cannot be read now is shown as it was.
                 if let Ok(usage) = reader.update() {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
-                    let now = Amounts { agents: usage.collect(), unclear: reader.unclear().len() };
+                    let now =
+                        UsedAmounts { agents: usage.collect(), unclear: reader.unclear().len() };
                     let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                     if *shown != now {
                         *shown = now;
@@ -51,7 +52,7 @@ impl SpentByAgent {
         this
     }
 
-    pub(super) fn get(&self) -> Amounts {
+    pub(super) fn get(&self) -> UsedAmounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -25,7 +25,7 @@
 
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, Need};
-use ensemble_project::overview::{Agent, Overview};
+use ensemble_project::overview::{AgentOverview, Overview};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// How far PgUp and PgDn go, in lines.
@@ -49,7 +49,7 @@ const INPUT_CHARS_MAX: usize = 500;
 
 /// What the program is to do after a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum ViewAction {
     None,
     Quit,
     /// Tell the story of this id.
@@ -62,7 +62,7 @@ pub(super) enum Action {
 
 /// Mode of the view: it decides what keys mean.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum ViewMode {
     #[default]
     List,
     Story {
@@ -71,7 +71,7 @@ pub(super) enum Mode {
         scroll: usize,
     },
     Input {
-        purpose: Purpose,
+        purpose: InputPurpose,
         text: String,
     },
     Question {
@@ -82,30 +82,30 @@ pub(super) enum Mode {
 
 /// Why text is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum InputPurpose {
     Filter,
     Send(Name),
 }
 
 /// The state of the view.
 #[derive(Debug, Default)]
-pub(super) struct View {
+pub(super) struct ViewState {
     pub(super) selected: usize,
     /// What stands in the selected line: it stays selected where lines come and go.
     selected_item: Option<String>,
     pub(super) filter: String,
-    pub(super) mode: Mode,
+    pub(super) mode: ViewMode,
     /// What the last verb said.
     pub(super) said: String,
 }
 
 /// A line that can be selected: needs first, then agents.
-pub(super) enum Item<'a> {
+pub(super) enum ListItem<'a> {
     Need(&'a Need),
-    Agent(&'a Agent),
+    Agent(&'a AgentOverview),
 }
 
-impl Item<'_> {
+impl ListItem<'_> {
     fn agent(&self) -> Option<&Name> {
         match self {
             Self::Need(need) => need.agent.as_ref(),
@@ -140,21 +140,21 @@ impl Item<'_> {
 }
 
 /// The lines that the filter leaves, in the order in which they are shown.
-pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
+pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<ListItem<'a>> {
     let filter = filter.to_lowercase();
     let fits = |text: &str| filter.is_empty() || text.to_lowercase().contains(&filter);
-    let needs = overview.needs.iter().filter(|need| fits(&need.text)).map(Item::Need);
-    let is_wanted = |agent: &&&Agent| {
+    let needs = overview.needs.iter().filter(|need| fits(&need.text)).map(ListItem::Need);
+    let is_wanted = |agent: &&&AgentOverview| {
         let member = &agent.row.member;
         let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
         fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
     };
     let agents = crate::printing::overview::calm_agents(overview);
-    let agents: Vec<&Agent> = agents.iter().filter(is_wanted).copied().collect();
-    needs.chain(agents.into_iter().map(Item::Agent)).collect()
+    let agents: Vec<&AgentOverview> = agents.iter().filter(is_wanted).copied().collect();
+    needs.chain(agents.into_iter().map(ListItem::Agent)).collect()
 }
 
-impl View {
+impl ViewState {
     /// Keeps the selection on what is selected; on the first line once that has gone.
     pub(super) fn clamp(&mut self, overview: &Overview) {
         let items = items(overview, &self.filter);
@@ -165,13 +165,13 @@ impl View {
         self.note_selected(&items);
     }
 
-    fn note_selected(&mut self, items: &[Item<'_>]) {
-        self.selected_item = items.get(self.selected).map(Item::mark);
+    fn note_selected(&mut self, items: &[ListItem<'_>]) {
+        self.selected_item = items.get(self.selected).map(ListItem::mark);
     }
 
     /// Shows a text.
     pub(super) fn show(&mut self, title: String, lines: Vec<String>) {
-        self.mode = Mode::Story { title, lines, scroll: 0 };
+        self.mode = ViewMode::Story { title, lines, scroll: 0 };
     }
 
     /// Shows what a verb said, until the next key.
@@ -180,76 +180,81 @@ impl View {
     }
 
     /// Takes a key, and returns the action that follows.
-    pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> Action {
+    pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> ViewAction {
         self.said.clear();
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Action::Quit;
+            return ViewAction::Quit;
         }
         match std::mem::take(&mut self.mode) {
-            Mode::List => self.in_list(key.code, overview),
-            Mode::Story { title, lines, scroll } => {
+            ViewMode::List => self.in_list(key.code, overview),
+            ViewMode::Story { title, lines, scroll } => {
                 let last = lines.len().saturating_sub(1);
                 let scroll = match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return Action::None,
+                    KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return ViewAction::None,
                     KeyCode::Char('y' | 'n') => {
                         let items = items(overview, &self.filter);
-                        if let Some(need) = items.get(self.selected).and_then(Item::decision) {
+                        if let Some(need) = items.get(self.selected).and_then(ListItem::decision) {
                             self.answer(need, key.code == KeyCode::Char('y'));
                         }
-                        return Action::None;
+                        return ViewAction::None;
                     }
                     code => moved(scroll.min(last), code, last),
                 };
-                self.mode = Mode::Story { title, lines, scroll };
-                Action::None
+                self.mode = ViewMode::Story { title, lines, scroll };
+                ViewAction::None
             }
-            Mode::Input { purpose, text } => self.in_input(key.code, purpose, text, overview),
-            Mode::Question { arguments, .. } => match key.code {
-                KeyCode::Char('y') => Action::Run(arguments),
-                _ => Action::None,
+            ViewMode::Input { purpose, text } => self.in_input(key.code, purpose, text, overview),
+            ViewMode::Question { arguments, .. } => match key.code {
+                KeyCode::Char('y') => ViewAction::Run(arguments),
+                _ => ViewAction::None,
             },
         }
     }
 
-    fn in_list(&mut self, code: KeyCode, overview: &Overview) -> Action {
+    fn in_list(&mut self, code: KeyCode, overview: &Overview) -> ViewAction {
         let items = items(overview, &self.filter);
         let item = items.get(self.selected);
-        let agent = item.and_then(Item::agent).cloned();
+        let agent = item.and_then(ListItem::agent).cloned();
         match (code, item) {
             (KeyCode::Esc, _) if !self.filter.is_empty() => self.filter.clear(),
-            (KeyCode::Char('q') | KeyCode::Esc, _) => return Action::Quit,
+            (KeyCode::Char('q') | KeyCode::Esc, _) => return ViewAction::Quit,
             (KeyCode::Char('/'), _) => {
                 let text = std::mem::take(&mut self.filter);
-                self.mode = Mode::Input { purpose: Purpose::Filter, text };
+                self.mode = ViewMode::Input { purpose: InputPurpose::Filter, text };
             }
             (KeyCode::Char('p'), _) => self.pause_or_resume(overview),
             (KeyCode::Char('?' | 'h'), _) => {
                 let lines = KEYS.iter().map(|line| (*line).to_owned()).collect();
-                self.mode = Mode::Story { title: "keys".to_owned(), lines, scroll: 0 };
+                self.mode = ViewMode::Story { title: "keys".to_owned(), lines, scroll: 0 };
             }
-            (KeyCode::Enter, Some(item)) => return item.id().map_or(Action::None, Action::Story),
+            (KeyCode::Enter, Some(item)) => {
+                return item.id().map_or(ViewAction::None, ViewAction::Story);
+            }
             (KeyCode::Char('y' | 'n'), Some(item)) if item.decision().is_some() => {
                 if let Some(need) = item.decision() {
                     self.answer(need, code == KeyCode::Char('y'));
                 }
             }
-            (KeyCode::Char('x'), Some(Item::Need(need))) => return self.help(need),
+            (KeyCode::Char('x'), Some(ListItem::Need(need))) => return self.help(need),
             (KeyCode::Char('x'), _) => {
                 self.say("nothing to run: select a line with `!`".to_owned())
             }
             (KeyCode::Char('y'), _) => {
                 self.say("nothing to answer: select a line that waits for a decision".to_owned())
             }
-            (KeyCode::Char('a'), Some(_)) => return agent.map_or(Action::None, Action::Attach),
+            (KeyCode::Char('a'), Some(_)) => {
+                return agent.map_or(ViewAction::None, ViewAction::Attach);
+            }
             (KeyCode::Char('n'), Some(_)) => {
                 let nudge = |name: Name| {
-                    Action::Run(vec!["agent".to_owned(), "nudge".to_owned(), name.to_string()])
+                    ViewAction::Run(vec!["agent".to_owned(), "nudge".to_owned(), name.to_string()])
                 };
-                return agent.map_or(Action::None, nudge);
+                return agent.map_or(ViewAction::None, nudge);
             }
             (KeyCode::Char('s'), Some(_)) => {
                 if let Some(name) = agent {
-                    self.mode = Mode::Input { purpose: Purpose::Send(name), text: String::new() };
+                    self.mode =
+                        ViewMode::Input { purpose: InputPurpose::Send(name), text: String::new() };
                 }
             }
             (code, _) => {
@@ -257,52 +262,56 @@ impl View {
                 self.note_selected(&items);
             }
         }
-        Action::None
+        ViewAction::None
     }
 
     fn in_input(
         &mut self,
         code: KeyCode,
-        purpose: Purpose,
+        purpose: InputPurpose,
         mut text: String,
         overview: &Overview,
-    ) -> Action {
+    ) -> ViewAction {
         match (code, &purpose) {
-            (KeyCode::Esc, _) => return Action::None,
-            (KeyCode::Enter, Purpose::Filter) => {
+            (KeyCode::Esc, _) => return ViewAction::None,
+            (KeyCode::Enter, InputPurpose::Filter) => {
                 self.filter = text;
                 self.clamp(overview);
-                return Action::None;
+                return ViewAction::None;
             }
-            (KeyCode::Enter, Purpose::Send(_)) if text.is_empty() => return Action::None,
-            (KeyCode::Enter, Purpose::Send(name)) => {
+            (KeyCode::Enter, InputPurpose::Send(_)) if text.is_empty() => return ViewAction::None,
+            (KeyCode::Enter, InputPurpose::Send(name)) => {
                 let to = name.to_string();
-                return Action::Run(["send", "--to", &to, "-m", &text].map(str::to_owned).to_vec());
+                return ViewAction::Run(
+                    ["send", "--to", &to, "-m", &text].map(str::to_owned).to_vec(),
+                );
             }
             (KeyCode::Backspace, _) => drop(text.pop()),
             (KeyCode::Char(typed), _) if text.chars().count() < INPUT_CHARS_MAX => text.push(typed),
             _ => {}
         }
-        self.mode = Mode::Input { purpose, text };
-        Action::None
+        self.mode = ViewMode::Input { purpose, text };
+        ViewAction::None
     }
 
     /// Does what helps, as far as a key can.
-    fn help(&mut self, need: &Need) -> Action {
+    fn help(&mut self, need: &Need) -> ViewAction {
         // What helps on another host is not run here.
         let is_here = need.help.starts_with('`');
         let arguments = command_in(&need.help).filter(|_| is_here).unwrap_or_default();
         match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["agent", "attach", name] => Name::new(*name).map_or(Action::None, Action::Attach),
-            ["why", id] | ["request", "list", id] => Action::Story((*id).to_owned()),
+            ["agent", "attach", name] => {
+                Name::new(*name).map_or(ViewAction::None, ViewAction::Attach)
+            }
+            ["why", id] | ["request", "list", id] => ViewAction::Story((*id).to_owned()),
             // A watcher would end with this view.
             [] | ["admin", "watch", ..] => {
                 self.say(format!("by hand: {}", need.help));
-                Action::None
+                ViewAction::None
             }
             _ => {
                 self.ask(arguments);
-                Action::None
+                ViewAction::None
             }
         }
     }
@@ -321,7 +330,7 @@ impl View {
 
     fn ask(&mut self, arguments: Vec<String>) {
         let text = format!("run `ensemble {}`? y/n", arguments.join(" "));
-        self.mode = Mode::Question { text, arguments };
+        self.mode = ViewMode::Question { text, arguments };
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::watch::FsWatcher;
-use ensemble_project::overview::Changes;
+use ensemble_project::overview::ProjectChanges;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::SIGWINCH;
@@ -27,13 +27,13 @@ const READS_MAX: usize = 64;
 
 /// The reason why a sleep has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Woken {
+pub(super) struct WakeReason {
     pub(super) by_files: bool,
     pub(super) by_terminal: bool,
 }
 
 /// What the view sleeps on.
-pub(super) struct Wakes {
+pub(super) struct ViewWakes {
     files: Option<FsWatcher>,
     watched: BTreeSet<PathBuf>,
     /// Whether each directory of the last look that exists is watched.
@@ -43,7 +43,7 @@ pub(super) struct Wakes {
     bell: UnixStream,
 }
 
-impl Wakes {
+impl ViewWakes {
     /// Starts to listen. Without inotify, files are seen at regular looks only.
     pub(super) fn new() -> io::Result<Self> {
         let (pipe, bell) = UnixStream::pair()?;
@@ -60,8 +60,8 @@ impl Wakes {
     }
 
     /// A way to wake the view from another thread.
-    pub(super) fn waker(&self) -> io::Result<Waker> {
-        Ok(Waker(self.bell.try_clone()?))
+    pub(super) fn waker(&self) -> io::Result<ViewWaker> {
+        Ok(ViewWaker(self.bell.try_clone()?))
     }
 
     /// Watches these directories, and no others. Whether one is new: it may have changed before.
@@ -94,7 +94,7 @@ impl Wakes {
     }
 
     /// Sleeps until something happens, for at most `longest`. Changed files do not wake before `with_files`.
-    pub(super) fn wait(&mut self, longest: Duration, with_files: bool) -> io::Result<Woken> {
+    pub(super) fn wait(&mut self, longest: Duration, with_files: bool) -> io::Result<WakeReason> {
         let stdin = io::stdin();
         let mut polled = vec![
             PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN),
@@ -106,7 +106,9 @@ impl Wakes {
         let longest = Timespec::try_from(longest).ok();
         match poll(&mut polled, longest.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Woken { by_terminal: true, ..Woken::default() }),
+            Err(Errno::INTR) => {
+                return Ok(WakeReason { by_terminal: true, ..WakeReason::default() });
+            }
             Err(error) => return Err(error.into()),
         }
         let is_woken = |at: usize| polled.get(at).is_some_and(|it| !it.revents().is_empty());
@@ -115,30 +117,30 @@ impl Wakes {
         if bell {
             let _ = self.pipe.read(&mut [0; 64]);
         }
-        Ok(Woken { by_files, by_terminal: key || bell })
+        Ok(WakeReason { by_files, by_terminal: key || bell })
     }
 
     /// Where something has changed so far: a look follows.
-    pub(super) fn take(&mut self) -> Changes {
+    pub(super) fn take_changes(&mut self) -> ProjectChanges {
         let Some(files) = self.files.as_mut().filter(|_| self.sees_all) else {
-            return Changes::Anywhere;
+            return ProjectChanges::Anywhere;
         };
-        let mut changes = Changes::none();
+        let mut changes = ProjectChanges::none();
         for _ in 0..READS_MAX {
-            let events = files.take();
+            let events = files.take_events();
             if events.is_empty() {
                 return changes;
             }
             events.into_iter().for_each(|event| changes.add(event));
         }
-        Changes::Anywhere
+        ProjectChanges::Anywhere
     }
 }
 
 /// Wakes the view.
-pub(super) struct Waker(UnixStream);
+pub(super) struct ViewWaker(UnixStream);
 
-impl Waker {
+impl ViewWaker {
     pub(super) fn wake(&self) {
         // A full pipe wakes as well.
         let _ = (&self.0).write(&[1]);

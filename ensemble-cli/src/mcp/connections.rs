@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// All connections, by number.
 #[derive(Debug, Default)]
-struct Connections {
+struct HttpConnections {
     /// Those that have not shown the token, oldest first.
     strangers: VecDeque<(u64, AbortHandle)>,
     clients: BTreeSet<u64>,
 }
 
-impl Connections {
+impl HttpConnections {
     fn end_oldest_stranger(&mut self) {
         if let Some((_, oldest)) = self.strangers.pop_front() {
             oldest.abort();
@@ -45,13 +45,13 @@ impl Connections {
 
 /// The connection of a request.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     number: u64,
-    all: Arc<Mutex<Connections>>,
+    all: Arc<Mutex<HttpConnections>>,
 }
 
-impl Connection {
-    fn all(&self) -> MutexGuard<'_, Connections> {
+impl HttpConnection {
+    fn all(&self) -> MutexGuard<'_, HttpConnections> {
         lock(&self.all)
     }
 
@@ -82,7 +82,7 @@ impl Connection {
     }
 }
 
-fn lock(all: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+fn lock(all: &Mutex<HttpConnections>) -> MutexGuard<'_, HttpConnections> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -96,7 +96,7 @@ async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
 
 /// Serves connections until the process ends.
 pub(super) async fn serve(listener: TcpListener, router: Router, headers_within: Duration) {
-    let all = Arc::<Mutex<Connections>>::default();
+    let all = Arc::<Mutex<HttpConnections>>::default();
     for number in 0.. {
         let stream = loop {
             match accept(&listener).await {
@@ -107,7 +107,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, headers_within:
                 }
             }
         };
-        let connection = Connection { number, all: Arc::clone(&all) };
+        let connection = HttpConnection { number, all: Arc::clone(&all) };
         let service = TowerToHyperService::new(router.clone().layer(Extension(connection.clone())));
         let own = connection.clone();
         let task = tokio::spawn(async move {
@@ -138,7 +138,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
-            let answer = |Extension(connection): Extension<Connection>| async move {
+            let answer = |Extension(connection): Extension<HttpConnection>| async move {
                 if connection.trust() { "known" } else { "full" }
             };
             let router = Router::new().route("/", get(answer));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ensemble_app::App;
 use ensemble_app::failure::Outcome;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::steps::open_steps;
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Recorder;
@@ -15,24 +15,24 @@ use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_team::driver::StepDriver;
-use ensemble_team::roster::Proof;
+use ensemble_team::roster::IdentityProof;
 use ensemble_team::steps::{StepKey, StepStore};
 
-use super::tools::Trouble;
+use super::tools::ToolError;
 
 /// One agent's place in the project.
-pub(crate) struct Desk {
+pub(crate) struct ToolContext {
     pub(super) project: Project,
     /// The agent of this server, whatever a call claims.
     pub(super) agent: Name,
     /// The evidence for the name.
-    pub(super) proof: Proof,
+    pub(super) proof: IdentityProof,
     /// The mailbox that the agent reads.
     pub(super) mailbox: Name,
     /// The directory, with the steps' messages.
     pub(super) spool: Spool,
     /// Where mail and requests are, opened when they are first asked for: servers may be away.
-    queue: OnceLock<Queue>,
+    queue: OnceLock<ProjectQueue>,
     pub(super) store: StepStore,
     pub(super) recorder: Arc<dyn Recorder>,
     /// The same as of a verb, for what verbs do: one call at a time.
@@ -45,7 +45,7 @@ pub(crate) struct Desk {
     epochs: Mutex<BTreeMap<StepKey, u64>>,
 }
 
-impl Desk {
+impl ToolContext {
     /// Finds the identity and opens everything.
     pub(crate) fn open(app: &App) -> Outcome<Self> {
         let agent = app.agent_itself()?;
@@ -78,7 +78,7 @@ impl Desk {
     }
 
     /// The step queues, with the mailboxes of those who work on them.
-    pub(super) fn steps(&self) -> Result<StepDriver<'_>, Trouble> {
+    pub(super) fn steps(&self) -> Result<StepDriver<'_>, ToolError> {
         let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
         let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
         let (store, recorder, actor) = (&self.store, &*self.recorder, self.app().sender()?);
@@ -86,11 +86,11 @@ impl Desk {
     }
 
     /// Where mail and requests are.
-    pub(super) fn queue(&self) -> Result<&Queue, Trouble> {
+    pub(super) fn queue(&self) -> Result<&ProjectQueue, ToolError> {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
-        let queue = Queue::open(&self.app())?;
+        let queue = ProjectQueue::open(&self.app())?;
         // Two that were first keep one of theirs.
         Ok(self.queue.get_or_init(|| queue))
     }
@@ -119,12 +119,12 @@ impl Desk {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {
+    pub(super) fn requests(&self) -> Result<Requests<'_>, ToolError> {
         Ok(self.project.requests(self.queue()?.request_store())?)
     }
 
     /// All agents that a step may be meant for: those of the roster and those named in a plan.
-    pub(super) fn agents(&self) -> Result<Vec<Name>, Trouble> {
+    pub(super) fn agents(&self) -> Result<Vec<Name>, ToolError> {
         let (members, _) = self.project.roster().entries()?;
         let mut names: Vec<Name> = members.into_iter().map(|member| member.name).collect();
         names.extend(self.store.agents()?);
@@ -145,7 +145,7 @@ impl Desk {
     }
 
     /// The session has been shown what its steps are about now.
-    pub(super) fn learn_all(&self) -> Result<(), Trouble> {
+    pub(super) fn learn_all(&self) -> Result<(), ToolError> {
         let held = self.store.held_by(&self.agent)?;
         self.epochs().extend(held.into_iter().map(|step| (step.key, step.epoch)));
         Ok(())

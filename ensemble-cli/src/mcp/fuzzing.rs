@@ -7,7 +7,7 @@ use std::path::Path;
 use ensemble_app::App;
 use serde_json::{Value, json};
 
-use crate::mcp::{Desk, call, serve_client};
+use crate::mcp::{ToolContext, call, serve_client};
 
 /// The lines with which a client begins.
 const GREETING: [&str; 2] = [
@@ -15,9 +15,9 @@ const GREETING: [&str; 2] = [
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
 ];
 
-fn desk(queue: &Path, agent: &str) -> Result<Desk, String> {
+fn desk(queue: &Path, agent: &str) -> Result<ToolContext, String> {
     let agent = agent.parse().map_err(|error| format!("{agent}: {error}"))?;
-    Desk::open(&App::new(Some(queue.to_owned()), Some(agent), "admin mcp"))
+    ToolContext::open(&App::new(Some(queue.to_owned()), Some(agent), "admin mcp"))
         .map_err(|failure| failure.text())
 }
 

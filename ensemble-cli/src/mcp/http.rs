@@ -21,8 +21,8 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::connections::{self, Connection};
-use super::{Desk, Server};
+use super::connections::{self, HttpConnection};
+use super::{McpServer, ToolContext};
 use crate::context::Context;
 use crate::loopback::{fresh_token, runtime};
 
@@ -40,7 +40,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 /// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
 pub(crate) fn serve(
     context: &Context,
-    desk: Desk,
+    desk: ToolContext,
     port: u16,
     token_file: Option<&Path>,
 ) -> Outcome {
@@ -66,10 +66,10 @@ pub(crate) fn serve(
     Ok(())
 }
 
-fn router(desk: Arc<Desk>, token: &str) -> axum::Router {
+fn router(desk: Arc<ToolContext>, token: &str) -> axum::Router {
     let config = StreamableHttpServerConfig::default().with_allowed_origins(ORIGINS);
     let service = StreamableHttpService::new(
-        move || Ok(Server::new(Arc::clone(&desk))),
+        move || Ok(McpServer::new(Arc::clone(&desk))),
         Arc::new(LocalSessionManager::default()),
         config,
     );
@@ -78,8 +78,8 @@ fn router(desk: Arc<Desk>, token: &str) -> axum::Router {
         if !is_allowed(&request, &expected) {
             return refuse();
         }
-        let connection = request.extensions().get::<Connection>();
-        if !connection.is_some_and(Connection::trust) {
+        let connection = request.extensions().get::<HttpConnection>();
+        if !connection.is_some_and(HttpConnection::trust) {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
         answered(request, next).await

@@ -42,7 +42,7 @@ mod stdio;
 mod subscriptions;
 mod tools;
 
-pub(crate) use desk::Desk;
+pub(crate) use desk::ToolContext;
 pub(crate) use http::serve as serve_http;
 pub(crate) use stdio::serve as serve_stdio;
 #[cfg(feature = "fuzzing")]
@@ -52,14 +52,14 @@ use tools::waiting;
 
 /// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, String> {
+pub(crate) fn call(desk: &ToolContext, name: &str, arguments: Value) -> Result<Value, String> {
     let tool = tools::named(name);
     let tool = tool.ok_or_else(|| format!("no tool `{name}`"))?;
     run_tool(tool, desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
 /// Runs a tool with arguments as its client wrote them.
-fn run_tool(tool: &tools::ToolSpec, desk: &Desk, arguments: Value) -> tools::Answer {
+fn run_tool(tool: &tools::ToolSpec, desk: &ToolContext, arguments: Value) -> tools::ToolAnswer {
     let schema = (tool.schema)(&|| desk.names());
     (tool.call)(desk, tools::read_arguments(&schema, arguments)?)
 }
@@ -83,7 +83,7 @@ const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your m
     work is done. `operator` is the person who runs this team: its word counts as your user's. A message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
 
 /// The same with the agent's name, its role and its team.
-fn instructions(desk: &Desk) -> String {
+fn instructions(desk: &ToolContext) -> String {
     let roster = desk.project.roster();
     let role = roster.get(&desk.agent).ok().flatten().map(|member| member.role.to_string());
     let role = role.map_or_else(String::new, |role| format!(", in the role {}", one_line(&role)));
@@ -99,14 +99,14 @@ fn instructions(desk: &Desk) -> String {
 
 /// One client's view of the project.
 #[derive(Clone)]
-pub(crate) struct Server {
-    desk: Arc<Desk>,
+pub(crate) struct McpServer {
+    desk: Arc<ToolContext>,
     /// Subscriptions of a client of an older revision, by their resources; set when they are to end.
     subscribed: Arc<Mutex<BTreeMap<String, Arc<AtomicBool>>>>,
 }
 
-impl Server {
-    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+impl McpServer {
+    pub(crate) fn new(desk: Arc<ToolContext>) -> Self {
         Self { desk, subscribed: Arc::default() }
     }
 
@@ -119,7 +119,7 @@ impl Server {
     /// Runs something that blocks, so that other calls go on meanwhile.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Desk) -> T + Send + 'static,
+        work: impl FnOnce(&ToolContext) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
         let desk = Arc::clone(&self.desk);
         let done = tokio::task::spawn_blocking(move || work(&desk)).await;
@@ -140,9 +140,12 @@ impl Server {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let peer = context.peer.clone();
         let answer = match waiting::waiting_call(tool.name, &arguments) {
-            Some(call) => waiting::told(Arc::clone(&self.desk), call, arguments, context).await?,
+            Some(call) => {
+                waiting::wait_with_progress(Arc::clone(&self.desk), call, arguments, context)
+                    .await?
+            }
             None => {
-                let call = move |desk: &Desk| {
+                let call = move |desk: &ToolContext| {
                     revive_watcher(&desk.project);
                     run_tool(tool, desk, arguments)
                 };
@@ -165,7 +168,7 @@ impl Server {
     }
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -350,12 +353,12 @@ fn check_followed(uri: &str) -> Result<(), ErrorData> {
     }
 }
 
-fn internal(trouble: tools::Trouble) -> ErrorData {
+fn internal(trouble: tools::ToolError) -> ErrorData {
     ErrorData::internal_error(trouble.to_string(), None)
 }
 
 /// A tool as clients see it.
-fn describe(tool: &tools::ToolSpec, desk: &Desk) -> Tool {
+fn describe(tool: &tools::ToolSpec, desk: &ToolContext) -> Tool {
     let schema = match tools::for_clients((tool.schema)(&|| desk.names())) {
         Value::Object(schema) => schema,
         _ => serde_json::Map::new(),

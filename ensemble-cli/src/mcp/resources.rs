@@ -1,12 +1,12 @@
 //! What clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
 
 use ensemble_core::durable::read_file;
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 use rmcp::model::{Resource, ResourceTemplate};
 use serde_json::{Value, json};
 
-use super::Desk;
-use super::tools::{Trouble, mail};
+use super::ToolContext;
+use super::tools::{ToolError, mail};
 
 /// The blackboard's file, below the state directory.
 const BOARD_FILE: &str = "state.yaml";
@@ -20,7 +20,7 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
 /// What there is to read.
-pub(super) fn list(desk: &Desk) -> Result<Vec<Resource>, Trouble> {
+pub(super) fn list(desk: &ToolContext) -> Result<Vec<Resource>, ToolError> {
     let mut all = vec![
         Resource::new(INBOX, "inbox")
             .with_description("Your mail that waits or is in your hands")
@@ -50,17 +50,20 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 }
 
 /// A resource's type and content; `None` if there is none of this name.
-pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, String)>, Trouble> {
+pub(super) fn read(
+    desk: &ToolContext,
+    uri: &str,
+) -> Result<Option<(&'static str, String)>, ToolError> {
     if uri == INBOX {
         return Ok(Some((JSON, pretty(&mail::inbox(desk, mail::INBOX_MAX)?))));
     }
     if uri == REQUESTS {
         let (entries, _) = desk.requests()?.list()?;
-        let is_mine = |entry: &&Entry| {
+        let is_mine = |entry: &&RequestEntry| {
             let asked = &entry.request;
             asked.from == desk.agent || asked.to == desk.agent
         };
-        let mine: Vec<Value> = entries.iter().filter(is_mine).map(Entry::to_json).collect();
+        let mine: Vec<Value> = entries.iter().filter(is_mine).map(RequestEntry::to_json).collect();
         return Ok(Some((JSON, pretty(&json!({ "requests": mine })))));
     }
     if uri == BOARD {
@@ -75,12 +78,12 @@ pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, Strin
     Ok(Some((JSON, pretty(&json!({ "queue": queue, "steps": steps })))))
 }
 
-fn board(desk: &Desk) -> Result<Option<String>, Trouble> {
+fn board(desk: &ToolContext) -> Result<Option<String>, ToolError> {
     let path = desk.project.state.join(BOARD_FILE);
     let Some(content) = read_file(&path, BOARD_BYTES_MAX)? else { return Ok(None) };
     String::from_utf8(content)
         .map(Some)
-        .map_err(|error| Trouble::new(format!("cannot read {}: {error}", path.display())))
+        .map_err(|error| ToolError::new(format!("cannot read {}: {error}", path.display())))
 }
 
 fn pretty(value: &Value) -> String {

@@ -29,14 +29,14 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use super::{Desk, Server};
+use super::{McpServer, ToolContext};
 use crate::loopback::runtime;
 
 /// The longest line that is read, in bytes: the largest attachment that a model writes, with room for escapes.
 const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Serves one client until it closes stdin.
-pub(crate) fn serve(desk: Desk) -> Outcome {
+pub(crate) fn serve(desk: ToolContext) -> Outcome {
     take_stdin();
     let output = take_stdout().map_err(|error| Failure::refused(format!("no stdout: {error}")))?;
     serve_client(desk, io::stdin(), output)
@@ -51,14 +51,14 @@ fn take_stdout() -> io::Result<File> {
 
 /// Serves the client at the other end of two streams until it closes `input`.
 pub(crate) fn serve_client(
-    desk: Desk,
+    desk: ToolContext,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Outcome {
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let transport = LineTransport::start(input, output);
-        match Server::new(Arc::new(desk)).serve(transport).await {
+        match McpServer::new(Arc::new(desk)).serve(transport).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         }

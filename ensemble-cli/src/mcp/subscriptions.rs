@@ -12,7 +12,7 @@ use ensemble_core::requests::REQUESTS;
 use ensemble_core::watch::Waiter;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::{Desk, resources};
+use super::{ToolContext, resources};
 
 /// How many changes wait for a slow client; the thread sleeps then.
 const CHANGES_MAX: usize = 16;
@@ -26,7 +26,7 @@ pub(super) fn is_followed(uri: &str) -> bool {
 
 /// Tells of each change of these resources until the flag is set or the receiver is dropped.
 pub(super) fn follow(
-    desk: Arc<Desk>,
+    desk: Arc<ToolContext>,
     uris: Vec<String>,
     is_over: Arc<AtomicBool>,
 ) -> Receiver<String> {
@@ -51,12 +51,12 @@ pub(super) fn follow(
     changes
 }
 
-fn content(desk: &Desk, uri: &str) -> Option<Digest> {
+fn content(desk: &ToolContext, uri: &str) -> Option<Digest> {
     let (_, text) = resources::read(desk, uri).ok()??;
     Some(Digest::of(text.as_bytes()))
 }
 
-fn waiter(desk: &Desk) -> Waiter {
+fn waiter(desk: &ToolContext) -> Waiter {
     let project = &desk.project;
     let mailbox = project.queue.join("mailbox").join(desk.mailbox.as_str());
     let mut dirs: Vec<_> = ["new", "front", "cur"].map(|below| mailbox.join(below)).into();

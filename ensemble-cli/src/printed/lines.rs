@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// The first line: version and limits.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct Hello {
+pub(crate) struct ApiHello {
     /// Version of the protocol. A reader refuses one that it does not know
     pub(crate) protocol: u32,
     /// Version of the program
@@ -22,7 +22,7 @@ pub(crate) struct Hello {
 /// A call.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Call {
+pub(crate) struct ApiCall {
     /// Text or number of the caller's choice; the answer repeats it
     pub(crate) id: Value,
     /// Words of a command, such as `dead list`, or `wait`, `subscribe`, `unsubscribe`
@@ -34,7 +34,7 @@ pub(crate) struct Call {
 
 /// The answer to a call.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct Answer {
+pub(crate) struct ApiAnswer {
     /// The id of the call; null if the line could not be read
     pub(crate) id: Value,
     /// What the command prints under `--json`, in order; a text for a command that prints no JSON
@@ -46,7 +46,7 @@ pub(crate) struct Answer {
 
 /// News of a subscription.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct News {
+pub(crate) struct ApiNews {
     /// The id of the call that subscribed
     pub(crate) subscription: Value,
     /// A message, an agent, a request or a record, as the command that lists them prints it
@@ -55,7 +55,7 @@ pub(crate) struct News {
 
 /// The end of a subscription that cannot go on.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct Ended {
+pub(crate) struct SubscriptionEnd {
     /// The id of the call that subscribed
     pub(crate) subscription: Value,
     /// Why it ended
@@ -66,16 +66,16 @@ pub(crate) struct Ended {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "a description of all lines; it is never constructed")]
-pub(crate) enum Line {
+pub(crate) enum ApiLine {
     /// The first line
     Hello {
         /// Version and limits
-        hello: Hello,
+        hello: ApiHello,
     },
     /// The answer to a call
-    Answer(Answer),
+    Answer(ApiAnswer),
     /// News of a subscription
-    News(News),
+    News(ApiNews),
     /// The end of a subscription
-    Ended(Ended),
+    Ended(SubscriptionEnd),
 }

@@ -16,7 +16,7 @@ mod table;
 use clap::{ArgAction, Command};
 use serde_json::{Map, Value, json};
 
-use shapes::Shape;
+use shapes::OutputShape;
 use table::{NO_JSON, ROWS};
 
 /// The dialect of the schemas.
@@ -24,7 +24,7 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The exit codes of every command.
 const COMMON: [u8; 4] = [0, 1, 2, 4];
 
-fn all_shapes() -> Vec<Shape> {
+fn all_shapes() -> Vec<OutputShape> {
     [shapes::MAIL, shapes::AGENTS, shapes::BOARD, shapes::PROJECT].concat()
 }
 

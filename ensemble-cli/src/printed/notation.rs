@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shapes::Shape;
+use super::shapes::OutputShape;
 
 /// Schemas of values by the words of the notation.
 fn plain(word: &str) -> Option<Value> {
@@ -45,13 +45,13 @@ fn value(text: &str) -> Value {
 
 /// Members of a shape, those that are always there, and whether others may be there.
 #[derive(Default)]
-struct Members {
+struct ShapeMembers {
     properties: Map<String, Value>,
     required: Vec<String>,
     is_open: bool,
 }
 
-fn members(fields: &str, all: &[Shape], into: &mut Members) {
+fn members(fields: &str, all: &[OutputShape], into: &mut ShapeMembers) {
     for field in fields.split(';').map(str::trim).filter(|field| !field.is_empty()) {
         if field == "..." {
             into.is_open = true;
@@ -69,8 +69,8 @@ fn members(fields: &str, all: &[Shape], into: &mut Members) {
 }
 
 /// The schema of a shape.
-pub(super) fn schema((_, about, fields): &Shape, all: &[Shape]) -> Value {
-    let mut found = Members::default();
+pub(super) fn schema((_, about, fields): &OutputShape, all: &[OutputShape]) -> Value {
+    let mut found = ShapeMembers::default();
     members(fields, all, &mut found);
     let mut schema = json!({
         "description": about, "type": "object", "properties": found.properties,

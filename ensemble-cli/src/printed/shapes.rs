@@ -12,10 +12,10 @@ mod work;
 pub(super) use work::{BOARD, PROJECT};
 
 /// One shape: its name, its summary, and its members.
-pub(super) type Shape = (&'static str, &'static str, &'static str);
+pub(super) type OutputShape = (&'static str, &'static str, &'static str);
 
 /// Messages and mailboxes.
-pub(super) const MAIL: &[Shape] = &[
+pub(super) const MAIL: &[OutputShape] = &[
     (
         "Stored",
         "A message after `send`, for each recipient",
@@ -176,7 +176,7 @@ pub(super) const MAIL: &[Shape] = &[
 ];
 
 /// Agents and what they do.
-pub(super) const AGENTS: &[Shape] = &[
+pub(super) const AGENTS: &[OutputShape] = &[
     (
         "Brought",
         "An agent and how it came up",

@@ -7,12 +7,12 @@
 //! | prints | shapes of its lines under `--json`, by name; `nothing` and `text` for no JSON |
 
 /// A row of the table.
-pub(super) type Row = (&'static str, &'static str, &'static str);
+pub(super) type OutputRow = (&'static str, &'static str, &'static str);
 
 /// No line, or lines that are no JSON.
 pub(super) const NO_JSON: [&str; 2] = ["nothing", "text"];
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[OutputRow] = &[
     ("claude", "*", "nothing"),
     ("codex", "*", "nothing"),
     ("opencode", "*", "nothing"),

@@ -3,7 +3,7 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text;
 use ensemble_team::contract::Summary;
-use ensemble_team::driver::{Batch, SUMMARY_PATH};
+use ensemble_team::driver::{SUMMARY_PATH, TaskBatch};
 use serde_json::json;
 
 use crate::context::Context;
@@ -11,7 +11,7 @@ use crate::context::Context;
 /// Prints the summary of a batch; a missing report is a failure.
 pub(crate) fn print_summary(
     context: &Context,
-    batch: &Batch,
+    batch: &TaskBatch,
     summary: &Summary,
     is_new: bool,
 ) -> Outcome {

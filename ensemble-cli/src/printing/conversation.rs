@@ -6,11 +6,11 @@ use ensemble_app::mail::conversation::ShownMessage;
 use ensemble_app::mail::delivered::{
     PLAIN_TYPE, SenderStanding, envelope_json, is_answered, standing,
 };
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, one_line, printable};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, Purpose};
-use ensemble_core::requests::Entry;
+use ensemble_core::message::{Envelope, MessagePurpose};
+use ensemble_core::requests::RequestEntry;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -24,7 +24,7 @@ const INDENT: &str = "    ";
 /// Prints a message that the person reads, or its content alone.
 pub(crate) fn print_shown(
     context: &Context,
-    queue: &Queue,
+    queue: &ProjectQueue,
     message: &ShownMessage<'_>,
     is_body: bool,
 ) -> Outcome {
@@ -61,20 +61,20 @@ pub(crate) fn print_shown(
 }
 
 /// What a sender did, in words.
-fn verb(envelope: &Envelope, entry: Option<&Entry>) -> String {
+fn verb(envelope: &Envelope, entry: Option<&RequestEntry>) -> String {
     let about = envelope.task_id.as_deref().map(|task| format!(" about {}", one_line(task)));
     let about = about.unwrap_or_default();
     match (entry, envelope.kind.as_str(), envelope.purpose()) {
         (Some(entry), ..) => format!("asks you: {}{about}", entry.request.kind),
         (None, PLAIN_TYPE, _) if envelope.causation_id.is_some() => format!("answered{about}"),
         (None, PLAIN_TYPE, _) => format!("wrote{about}"),
-        (None, kind, Purpose::Notice) => format!("sent the notice {kind}{about}"),
+        (None, kind, MessagePurpose::Notice) => format!("sent the notice {kind}{about}"),
         (None, kind, _) => format!("sent a {kind}{about}"),
     }
 }
 
 /// The first words of the person's own message that this one answers.
-fn answered_words(context: &Context, queue: &Queue, envelope: &Envelope) -> Option<String> {
+fn answered_words(context: &Context, queue: &ProjectQueue, envelope: &Envelope) -> Option<String> {
     let id = envelope.causation_id.as_deref()?.parse().ok()?;
     let asked = queue.peek(&envelope.from, &id).ok()?;
     let is_mine = context.project().ok()?.is_person(&asked.from);
@@ -84,9 +84,9 @@ fn answered_words(context: &Context, queue: &Queue, envelope: &Envelope) -> Opti
 /// The commands that answer a message, by name.
 fn commands(
     context: &Context,
-    queue: &Queue,
+    queue: &ProjectQueue,
     envelope: &Envelope,
-    entry: Option<&Entry>,
+    entry: Option<&RequestEntry>,
 ) -> Outcome<Vec<(&'static str, String)>> {
     let person = context.actor()?;
     if let Some(entry) = entry {
@@ -109,9 +109,9 @@ fn commands(
 
 fn object(
     context: &Context,
-    queue: &Queue,
+    queue: &ProjectQueue,
     envelope: &Envelope,
-    entry: Option<&Entry>,
+    entry: Option<&RequestEntry>,
     commands: &[(&'static str, String)],
 ) -> Outcome<Value> {
     let commands = commands.iter().map(|(name, line)| ((*name).to_owned(), json!(line)));

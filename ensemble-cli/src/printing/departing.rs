@@ -1,19 +1,19 @@
 //! The outcome for agents that were to leave.
 
-use ensemble_app::departing::Fate;
+use ensemble_app::departing::DepartureFate;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::request::Outcome as Answer;
 
 use crate::context::Context;
 
 /// Prints the fate of each agent. Fails if an agent is still there.
-pub(crate) fn print_fates(context: &Context, fates: &[Fate]) -> Outcome {
+pub(crate) fn print_fates(context: &Context, fates: &[DepartureFate]) -> Outcome {
     if context.out.is_json() {
         let refusals = fates.iter().filter_map(|fate| fate.object.as_ref());
         refusals.into_iter().try_for_each(|object| context.out.object(object))?;
     }
     let mut rows = Vec::new();
-    for Fate { agent, request_id, word, detail, .. } in fates {
+    for DepartureFate { agent, request_id, word, detail, .. } in fates {
         if context.out.is_json() {
             context.out.object(&serde_json::json!({
                 "agent": agent, "request_id": request_id, "state": word, "detail": detail,

@@ -13,7 +13,7 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use ensemble_project::attention::{Kind, Need, WatcherState};
 use ensemble_project::overview::{
-    Agent, COUNT_MAX, MailboxView, Overview, since_millis, watcher_remedy,
+    AgentOverview, COUNT_MAX, MailboxOverview, Overview, since_millis, watcher_remedy,
 };
 use ensemble_team::holdings::describe_tasks;
 use ensemble_team::roster::State;
@@ -85,7 +85,7 @@ pub(crate) fn note_look(context: &Context) {
 }
 
 /// The first line of `status`, `team` and the live view.
-pub(crate) struct Heading {
+pub(crate) struct StatusHeading {
     pub(crate) project: String,
     /// What a person should look at first: the one thing in red.
     pub(crate) urgent: String,
@@ -94,7 +94,7 @@ pub(crate) struct Heading {
 }
 
 /// Says how the team is, and how many needs there are.
-pub(crate) fn heading(project: &Project, overview: &Overview) -> Heading {
+pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
     let count = |wanted: State| {
@@ -118,13 +118,13 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> Heading {
     let away = overview.away.as_ref().map(|_| "SERVERS AWAY".to_owned());
     let needs = (overview.urgent() > 0).then(|| format!("NEEDS YOU: {}", overview.urgent()));
     let urgent: Vec<String> = away.into_iter().chain(needs).collect();
-    Heading { project: one_line(&name), urgent: urgent.join(" · "), calm }
+    StatusHeading { project: one_line(&name), urgent: urgent.join(" · "), calm }
 }
 
 /// Prints the heading and the needs, each in a line with the command that helps.
 pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     let out = &context.out;
-    let Heading { project, urgent, calm } = heading(context.project()?, overview);
+    let StatusHeading { project, urgent, calm } = heading(context.project()?, overview);
     out.line(match urgent.is_empty() {
         true => format!("{project} · {calm}"),
         false => format!("{project} · {} · {calm}", out.paint(BAD.bold(), urgent)),
@@ -155,14 +155,14 @@ pub(crate) fn need_text(need: &Need, now: Timestamp) -> String {
 }
 
 /// The agents, the worst first.
-pub(crate) fn worst_first(overview: &Overview) -> Vec<&Agent> {
-    let mut agents: Vec<&Agent> = overview.agents.iter().collect();
+pub(crate) fn worst_first(overview: &Overview) -> Vec<&AgentOverview> {
+    let mut agents: Vec<&AgentOverview> = overview.agents.iter().collect();
     agents.sort_by_key(|agent| rank(agent));
     agents
 }
 
 /// The agents that no need is about, the worst first: a row each.
-pub(crate) fn calm_agents(overview: &Overview) -> Vec<&Agent> {
+pub(crate) fn calm_agents(overview: &Overview) -> Vec<&AgentOverview> {
     let mut agents = worst_first(overview);
     agents.retain(|agent| {
         let has_need =
@@ -177,7 +177,7 @@ pub(crate) fn calm_agents(overview: &Overview) -> Vec<&Agent> {
 pub(crate) fn print_rows(
     context: &Context,
     overview: &Overview,
-    agents: &[&Agent],
+    agents: &[&AgentOverview],
     is_whole: bool,
 ) -> Outcome {
     let (out, mut rows, mut styles) = (&context.out, Vec::new(), Vec::new());
@@ -216,15 +216,15 @@ pub(crate) fn print_rows(
 
 /// The mailboxes that hold something and that no agent reads, a row each.
 pub(crate) fn mailbox_rows(overview: &Overview) -> Vec<Vec<String>> {
-    let is_read = |mailbox: &&MailboxView| {
+    let is_read = |mailbox: &&MailboxOverview| {
         let mut members = overview.agents.iter().map(|agent| &agent.row.member.mailbox);
         mailbox.name.is_operator() || members.any(|name| *name == mailbox.name)
     };
-    let full = |mailbox: &MailboxView| {
+    let full = |mailbox: &MailboxOverview| {
         let overflow = mailbox.overflow.as_ref();
         overflow.map(|overflow| format!("full: {} refused", plural(overflow.refused, "message")))
     };
-    let row = |mailbox: &MailboxView| {
+    let row = |mailbox: &MailboxOverview| {
         let mut said = Vec::new();
         if !is_read(&mailbox) {
             let glance = &mailbox.glance;
@@ -245,7 +245,7 @@ pub(crate) fn mailbox_rows(overview: &Overview) -> Vec<Vec<String>> {
 }
 
 /// The worst first; of one state by name.
-fn rank(agent: &Agent) -> (Reverse<u8>, String) {
+fn rank(agent: &AgentOverview) -> (Reverse<u8>, String) {
     let weight = match agent.presence.state {
         State::Blocked => 8,
         State::Gone => 7,
@@ -260,7 +260,7 @@ fn rank(agent: &Agent) -> (Reverse<u8>, String) {
     (Reverse(weight), agent.row.member.name.to_string())
 }
 
-fn style(agent: &Agent) -> Style {
+fn style(agent: &AgentOverview) -> Style {
     match agent.presence.state {
         State::Blocked | State::Gone => STRONG,
         State::Idle if agent.is_overdue() => STRONG,
@@ -271,7 +271,7 @@ fn style(agent: &Agent) -> Style {
 }
 
 /// The sign of a state, which says it without colour.
-pub(crate) fn mark(agent: &Agent) -> &'static str {
+pub(crate) fn mark(agent: &AgentOverview) -> &'static str {
     match agent.presence.state {
         State::Blocked | State::Gone => "!",
         State::Idle if agent.is_overdue() => "!",
@@ -284,7 +284,11 @@ pub(crate) fn mark(agent: &Agent) -> &'static str {
 }
 
 /// A row of an agent: its mark, name, state, since when, and what it does.
-pub(crate) fn agent_cells(agent: &Agent, overview: &Overview, is_whole: bool) -> Vec<String> {
+pub(crate) fn agent_cells(
+    agent: &AgentOverview,
+    overview: &Overview,
+    is_whole: bool,
+) -> Vec<String> {
     let since = agent.since.map_or_else(String::new, |at| age(overview.at.since(at)));
     vec![
         mark(agent).to_owned(),
@@ -296,7 +300,7 @@ pub(crate) fn agent_cells(agent: &Agent, overview: &Overview, is_whole: bool) ->
 }
 
 /// What an agent has in hand, its unread mail, and the evidence for an unusual state, or for any.
-fn doing(agent: &Agent, overview: &Overview, is_whole: bool) -> String {
+fn doing(agent: &AgentOverview, overview: &Overview, is_whole: bool) -> String {
     let mut said = Vec::new();
     let held = describe_tasks(&agent.holds);
     match held.as_slice() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::wait_line::WaitLine;
 use ensemble_app::worker::not_ready_json;
@@ -61,5 +61,5 @@ pub(crate) fn describe_not_ready(
         return Ok(Failure::refused(text).with_hint(hint));
     }
     let text = format!("ensemble: {text}\nhint: {hint}\n{failure}");
-    Ok(Failure::Block { exit: Exit::Failed, text })
+    Ok(Failure::Block { exit: VerbExit::Failed, text })
 }

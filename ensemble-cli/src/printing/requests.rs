@@ -5,10 +5,10 @@ use std::time::Duration;
 use ensemble_app::asking::await_answer;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, one_line};
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, SHUTDOWN};
-use ensemble_core::requests::{Entry, Requests};
+use ensemble_core::requests::{RequestEntry, Requests};
 
 use crate::context::Context;
 
@@ -16,8 +16,8 @@ use crate::context::Context;
 pub(crate) fn print_sent(
     context: &Context,
     requests: &Requests<'_>,
-    queue: &Queue,
-    entry: &Entry,
+    queue: &ProjectQueue,
+    entry: &RequestEntry,
     wait: Option<Duration>,
 ) -> Outcome {
     if !context.out.is_json() {
@@ -43,7 +43,7 @@ pub(crate) fn print_sent(
 }
 
 /// As the seed prints it.
-fn announcement(entry: &Entry) -> String {
+fn announcement(entry: &RequestEntry) -> String {
     let (id, state) = (&entry.request.request_id, entry.state());
     match entry.request.kind.as_str() {
         SHUTDOWN => format!("Shutdown request {id} sent (status: {state})"),
@@ -53,7 +53,7 @@ fn announcement(entry: &Entry) -> String {
 }
 
 /// What a decider has done, as the seed prints it.
-pub(crate) fn print_decided(context: &Context, entry: &Entry) -> Outcome {
+pub(crate) fn print_decided(context: &Context, entry: &RequestEntry) -> Outcome {
     if let Some(untold) = &entry.untold {
         say(&format!("the decision is made, but some recipients were not notified yet: {untold}"));
     }
@@ -76,7 +76,7 @@ pub(crate) fn print_decided(context: &Context, entry: &Entry) -> Outcome {
 }
 
 /// The exit code of a wait: done if approved or forced, failed if not, nothing if it is pending.
-fn judge(context: &Context, entry: &Entry, patience: Duration) -> Outcome {
+fn judge(context: &Context, entry: &RequestEntry, patience: Duration) -> Outcome {
     let id = &entry.request.request_id;
     let Some(decision) = &entry.decision else {
         return Err(Failure::nothing(format!("after {} request {id} is pending", age(patience)))

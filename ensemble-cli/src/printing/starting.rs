@@ -1,16 +1,18 @@
 //! What verbs print that bring agents up: `up`, `agent start`, `agent restart`, `join` and `adopt`.
 
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{Session, Starts, ended, ended_at_once, waiting_for_person};
+use ensemble_app::starting::{
+    StartedAgents, StartedSession, ended, ended_at_once, waiting_for_person,
+};
 use ensemble_core::message::Name;
-use ensemble_project::team::{Brought, HowBrought};
+use ensemble_project::team::{HowBrought, LaunchedAgent};
 use serde_json::json;
 
 use crate::context::Context;
 use crate::output::Output;
 
 /// Says whether the session and its watcher were started.
-pub(crate) fn print_session(context: &Context, session: &Session) -> Outcome {
+pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outcome {
     let word = |started| if started { "started" } else { "running" };
     if context.out.is_json() {
         return context.out.object(&json!({
@@ -28,14 +30,14 @@ pub(crate) fn print_session(context: &Context, session: &Session) -> Outcome {
 }
 
 /// Says what was done; an error if an agent is not up after it.
-pub(crate) fn print_brought(context: &Context, brought: &[Brought]) -> Outcome {
+pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Outcome {
     let out = &context.out;
     let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    let mut starts = Starts::observe(context.project()?, brought)?;
+    let mut starts = StartedAgents::observe(context.project()?, brought)?;
     if out.is_json() {
         starts.observe_on(|_, _| Ok(()))?;
     }
-    for Brought { member, how, .. } in brought {
+    for LaunchedAgent { member, how, .. } in brought {
         let binding = member.binding.as_ref();
         let ended = ended(member)?;
         let word = word(*how);
@@ -103,7 +105,7 @@ fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
 
 /// Says what those agents show whose screen was unknown when the table was printed. An agent that
 /// has ended since is added to `failed`.
-fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outcome {
+fn late(out: &Output, starts: &mut StartedAgents<'_>, failed: &mut Vec<String>) -> Outcome {
     out.flush()?;
     let watched = starts.unknown.clone();
     starts.observe_on(|agent, dialog| {

@@ -2,13 +2,13 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
-use ensemble_team::board::{State, Task, unmet};
+use ensemble_team::board::{BoardTask, State, unmet};
 
 use crate::context::Context;
 
 /// Tasks as lines.
-pub(crate) fn print_tasks(context: &Context, state: &State, tasks: Vec<&Task>) -> Outcome {
-    let row = |task: &Task| {
+pub(crate) fn print_tasks(context: &Context, state: &State, tasks: Vec<&BoardTask>) -> Outcome {
+    let row = |task: &BoardTask| {
         let waits: Vec<&str> = match task.status.is_terminal() {
             true => Vec::new(),
             false => unmet(state, task).into_iter().map(Name::as_str).collect(),

@@ -7,7 +7,7 @@ use ensemble_core::message::Timestamp;
 
 use super::page::took;
 use super::states::TROUBLE_AFTER;
-use super::trouble::{Trouble, Weight, member};
+use super::trouble::{SessionTrouble, TroubleWeight, member};
 
 /// Most requests that are followed.
 const REQUESTS_MAX: usize = 2_000;
@@ -18,7 +18,7 @@ const SHUTDOWN: &str = "shutdown";
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct SessionRequest {
     pub(super) id: String,
     pub(super) kind: String,
     pub(super) from: String,
@@ -29,7 +29,7 @@ pub(super) struct Asked {
     pub(super) closed: Option<(Timestamp, String)>,
 }
 
-impl Asked {
+impl SessionRequest {
     /// How long the asker has waited, at `end` at the latest.
     pub(super) fn waited(&self, end: Timestamp) -> Duration {
         self.closed.as_ref().map_or(end, |(at, _)| *at).since(self.opened)
@@ -50,24 +50,24 @@ impl Asked {
     }
 
     /// What it says of trouble. An agent that does not answer a shutdown request is ended: that is no trouble.
-    pub(super) fn trouble(&self, end: Timestamp) -> Option<Trouble> {
+    pub(super) fn trouble(&self, end: Timestamp) -> Option<SessionTrouble> {
         let waited = self.waited(end);
         let (time, label, to) = (took(waited), self.label(), &self.to);
         let (weight, what) = match self.closed.as_ref().map(|(_, outcome)| outcome.as_str()) {
             _ if self.kind == SHUTDOWN => return None,
             None if waited >= TROUBLE_AFTER => {
-                (Weight::Bad, format!("has waited {time} for {to} to decide on the {label}"))
+                (TroubleWeight::Bad, format!("has waited {time} for {to} to decide on the {label}"))
             }
             Some("expired" | "timed_out") => {
-                (Weight::Bad, format!("waited {time}: {to} did not decide on the {label}"))
+                (TroubleWeight::Bad, format!("waited {time}: {to} did not decide on the {label}"))
             }
-            Some("rejected") => (Weight::Odd, format!("had its {label} rejected by {to}")),
+            Some("rejected") => (TroubleWeight::Odd, format!("had its {label} rejected by {to}")),
             Some(_) if waited >= UNDECIDED_MAX => {
-                (Weight::Odd, format!("waited {time} for {to} to decide on the {label}"))
+                (TroubleWeight::Odd, format!("waited {time} for {to} to decide on the {label}"))
             }
             _ => return None,
         };
-        Some(Trouble {
+        Some(SessionTrouble {
             weight,
             at: Some(self.opened),
             until: self.closed.as_ref().map(|(at, _)| *at),
@@ -83,18 +83,18 @@ impl Asked {
 
 /// All requests, in the order in which they were opened.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Requests {
-    pub(super) all: Vec<Asked>,
+pub(super) struct SessionRequests {
+    pub(super) all: Vec<SessionRequest>,
     pub(super) hidden: u64,
 }
 
-impl Requests {
-    pub(super) fn take(&mut self, record: &Record) {
+impl SessionRequests {
+    pub(super) fn apply_record(&mut self, record: &Record) {
         let text = |name: &str| member(record, name);
         let id = text("request_id");
         match record.kind.as_str() {
             types::REQUEST_OPENED if self.all.len() >= REQUESTS_MAX => self.hidden += 1,
-            types::REQUEST_OPENED => self.all.push(Asked {
+            types::REQUEST_OPENED => self.all.push(SessionRequest {
                 kind: text("kind"),
                 from: text("from"),
                 to: text("to"),

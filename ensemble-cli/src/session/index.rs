@@ -17,7 +17,7 @@ const STORIES_MAX: usize = 4_000;
 const LINE_CHARS_MAX: usize = 220;
 
 #[derive(Clone, Debug, Default)]
-struct Lines {
+struct StoryLines {
     first: Vec<(Timestamp, String)>,
     last: VecDeque<(Timestamp, String)>,
     hidden: u64,
@@ -25,12 +25,12 @@ struct Lines {
 
 /// All stories.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Index {
+pub(super) struct StoryIndex {
     maker: SentenceMaker,
-    stories: BTreeMap<String, Lines>,
+    stories: BTreeMap<String, StoryLines>,
 }
 
-impl Index {
+impl StoryIndex {
     /// Adds a record to these stories, as `why` says it.
     pub(super) fn add(&mut self, record: &Record, keys: &[String]) {
         if let Some(sentence) = self.maker.describe(record, None).filter(|_| !keys.is_empty()) {
@@ -60,7 +60,7 @@ impl Index {
     /// The stories of these keys, as the page's script reads them: time in milliseconds since 1970, and text.
     pub(super) fn json(&self, is_drawn: impl Fn(&str) -> bool) -> Value {
         let drawn = self.stories.iter().filter(|(key, _)| is_drawn(key));
-        let lines = |lines: &Lines| {
+        let lines = |lines: &StoryLines| {
             let line = |(at, text): &(Timestamp, String)| json!([at.unix_millis(), text]);
             let mut all: Vec<Value> = lines.first.iter().map(line).collect();
             if lines.hidden > 0 {

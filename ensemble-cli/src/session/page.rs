@@ -10,16 +10,16 @@ use ensemble_project::attention::Need;
 
 use super::latency::Latency;
 use super::sections;
-use super::story::Story;
+use super::story::SessionStory;
 use super::timeline;
-use super::trouble::Weight;
+use super::trouble::TroubleWeight;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
 /// What the records do not tell: the present.
 #[derive(Clone, Debug)]
-pub(crate) struct Present {
+pub(crate) struct SessionPresent {
     /// Time of the look.
     pub(crate) at: Timestamp,
     /// Needs of a person, the worst first.
@@ -27,14 +27,14 @@ pub(crate) struct Present {
     /// Tasks in the hands of each agent.
     pub(crate) holds: BTreeMap<String, Vec<String>>,
     /// What each agent has used.
-    pub(crate) usage: BTreeMap<String, Used>,
+    pub(crate) usage: BTreeMap<String, AgentUse>,
     /// Records that count for no agent, each in a sentence.
     pub(crate) unclear: Vec<String>,
 }
 
 /// What an agent has used, by its own records.
 #[derive(Clone, Debug)]
-pub(crate) struct Used {
+pub(crate) struct AgentUse {
     /// Turns of the model.
     pub(crate) turns: u64,
     /// Tokens of all kinds.
@@ -54,7 +54,11 @@ const TASK_LEGEND: &str = "<p class=\"legend\"><span><i class=\"key wait\"></i>w
     <span><i class=\"key stopped\"></i>stopped</span><span><i class=\"key dead\"></i>dead letter</span></p>\n";
 
 /// The whole page. `live` is its version, which lets it update itself from the server that it came from.
-pub(crate) fn page(story: &Story, present: Option<&Present>, live: Option<u64>) -> String {
+pub(crate) fn page(
+    story: &SessionStory,
+    present: Option<&SessionPresent>,
+    live: Option<u64>,
+) -> String {
     let mut out = String::with_capacity(256 * 1024);
     let session = escaped(&story.session);
     let connect = if live.is_some() { "; connect-src 'self'" } else { "" };
@@ -107,8 +111,8 @@ fn drawn_stories(html: &str) -> BTreeSet<&str> {
     keys.filter_map(|rest| rest.split('"').next()).collect()
 }
 
-fn header(out: &mut String, story: &Story, session: &str) {
-    let (bad, odd) = (story.count(Weight::Bad), story.count(Weight::Odd));
+fn header(out: &mut String, story: &SessionStory, session: &str) {
+    let (bad, odd) = (story.count(TroubleWeight::Bad), story.count(TroubleWeight::Odd));
     let (class, verdict) = match (bad, odd) {
         (0, 0) => ("good", "nothing went wrong".to_owned()),
         (0, odd) => ("odd", format!("{} to look at", plural(odd, "thing"))),

@@ -4,11 +4,11 @@ use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
-use super::story::Story;
-use super::trouble::{Trouble, Weight, member};
-use super::work::Stage;
+use super::story::SessionStory;
+use super::trouble::{SessionTrouble, TroubleWeight, member};
+use super::work::TaskStage;
 
-impl Story {
+impl SessionStory {
     pub(super) fn follow_steps(&mut self, record: &Record) {
         let task = member(record, "task_id");
         let (at, actor) = (record.timestamp, record.actor.clone());
@@ -18,10 +18,10 @@ impl Story {
             | types::STEP_FAILED
             | types::STEP_LEASE_ENDED
             | types::STEP_RETRIED
-            | types::STEP_UNBLOCKED => self.enter(&task, at, Stage::Queued, ""),
-            types::STEP_TAKEN => self.enter(&task, at, Stage::Held, &actor),
-            types::STEP_BLOCKED => self.enter(&task, at, Stage::Stopped, &actor),
-            types::STEPS_DONE => self.enter(&task, at, Stage::Over, ""),
+            | types::STEP_UNBLOCKED => self.enter(&task, at, TaskStage::Queued, ""),
+            types::STEP_TAKEN => self.enter(&task, at, TaskStage::Held, &actor),
+            types::STEP_BLOCKED => self.enter(&task, at, TaskStage::Stopped, &actor),
+            types::STEPS_DONE => self.enter(&task, at, TaskStage::Over, ""),
             _ => {}
         }
     }
@@ -40,13 +40,13 @@ impl Story {
             }
             let coder = self.work.last_holder(task);
             let (stage, who) = match text("status") {
-                _ if what == "task.review_claimed" => (Stage::Review, agent),
-                "DRAFT" | "UNCLAIMED" => (Stage::Queued, ""),
-                "CLAIMED" if what != "task.iteration" => (Stage::Held, agent),
-                "REJECTED" => (Stage::Held, coder.as_str()),
-                "READY_FOR_REVIEW" | "APPROVED" => (Stage::Review, ""),
-                "BLOCKED" | "INTEGRATION_FAILED" => (Stage::Stopped, agent),
-                "MERGED" | "SUPERSEDED" | "ABANDONED" => (Stage::Over, ""),
+                _ if what == "task.review_claimed" => (TaskStage::Review, agent),
+                "DRAFT" | "UNCLAIMED" => (TaskStage::Queued, ""),
+                "CLAIMED" if what != "task.iteration" => (TaskStage::Held, agent),
+                "REJECTED" => (TaskStage::Held, coder.as_str()),
+                "READY_FOR_REVIEW" | "APPROVED" => (TaskStage::Review, ""),
+                "BLOCKED" | "INTEGRATION_FAILED" => (TaskStage::Stopped, agent),
+                "MERGED" | "SUPERSEDED" | "ABANDONED" => (TaskStage::Over, ""),
                 _ => continue,
             };
             self.enter(task, at, stage, who);
@@ -56,12 +56,14 @@ impl Story {
 
     fn board_trouble(&mut self, at: Timestamp, status: &str, what: &str, task: &str, agent: &str) {
         let (weight, said) = match status {
-            "REJECTED" if what.contains("reject") => (Weight::Odd, format!("rejected {task}")),
-            "INTEGRATION_FAILED" => (Weight::Odd, format!("could not merge {task}")),
-            "BLOCKED" => (Weight::Bad, format!("{task} is blocked")),
+            "REJECTED" if what.contains("reject") => {
+                (TroubleWeight::Odd, format!("rejected {task}"))
+            }
+            "INTEGRATION_FAILED" => (TroubleWeight::Odd, format!("could not merge {task}")),
+            "BLOCKED" => (TroubleWeight::Bad, format!("{task} is blocked")),
             _ => return,
         };
-        self.trouble(Trouble {
+        self.trouble(SessionTrouble {
             weight,
             at: Some(at),
             until: None,

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::latency::Latency;
-use super::page::{Present, cell, clock, escaped, grouped, shown, took};
-use super::story::Story;
-use super::trouble::{Trouble, Weight};
-use super::work::Stage;
+use super::page::{SessionPresent, cell, clock, escaped, grouped, shown, took};
+use super::story::SessionStory;
+use super::trouble::{SessionTrouble, TroubleWeight};
+use super::work::TaskStage;
 
 /// Most troubles that are listed.
 const TROUBLES_MAX: usize = 100;
@@ -17,7 +17,7 @@ const WAITS_MAX: usize = 20;
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// What needs a person now, with the command that helps.
-pub(super) fn needs(out: &mut String, present: Option<&Present>) {
+pub(super) fn needs(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present else { return };
     out.push_str("<section id=\"needs\">\n<h2>Who needs you now</h2>\n");
     if present.needs.is_empty() {
@@ -49,7 +49,7 @@ fn commands(help: &str) -> String {
 }
 
 /// What went wrong, the worst first.
-pub(super) fn troubles(out: &mut String, story: &Story) {
+pub(super) fn troubles(out: &mut String, story: &SessionStory) {
     out.push_str("<section id=\"troubles\">\n<h2>What went wrong</h2>\n");
     if story.troubles.is_empty() {
         out.push_str("<p class=\"fine\">Nothing.</p>\n</section>\n");
@@ -68,9 +68,9 @@ pub(super) fn troubles(out: &mut String, story: &Story) {
     out.push_str("</section>\n");
 }
 
-fn trouble(out: &mut String, trouble: &Trouble) {
-    let Trouble { weight, at, who, what, why, story, .. } = trouble;
-    let class = if *weight == Weight::Bad { "bad" } else { "odd" };
+fn trouble(out: &mut String, trouble: &SessionTrouble) {
+    let SessionTrouble { weight, at, who, what, why, story, .. } = trouble;
+    let class = if *weight == TroubleWeight::Bad { "bad" } else { "odd" };
     let at = at.map_or_else(String::new, |at| clock(at, "clock"));
     let (who, what) = (escaped(who), escaped(what));
     let text = match (who.is_empty(), story.is_empty()) {
@@ -88,7 +88,7 @@ fn trouble(out: &mut String, trouble: &Trouble) {
 }
 
 /// What agents hold now: messages, tasks, reviews and steps.
-pub(super) fn held(out: &mut String, present: Option<&Present>) {
+pub(super) fn held(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present.filter(|present| !present.holds.is_empty()) else { return };
     out.push_str("<section id=\"held\">\n<h2>Held now</h2>\n<table class=\"plain\">\n");
     for (agent, tasks) in &present.holds {
@@ -99,7 +99,7 @@ pub(super) fn held(out: &mut String, present: Option<&Present>) {
 }
 
 /// A wait of one for another.
-struct Wait {
+struct SessionWait {
     who: String,
     to: String,
     what: String,
@@ -109,9 +109,9 @@ struct Wait {
 }
 
 /// Who waited for whom, and how long.
-pub(super) fn waits(out: &mut String, story: &Story) {
+pub(super) fn waits(out: &mut String, story: &SessionStory) {
     let Some(end) = story.end else { return };
-    let asked = story.requests.all.iter().map(|asked| Wait {
+    let asked = story.requests.all.iter().map(|asked| SessionWait {
         who: asked.from.clone(),
         to: asked.to.clone(),
         what: asked.label(),
@@ -120,8 +120,8 @@ pub(super) fn waits(out: &mut String, story: &Story) {
         story: format!("r:{}", asked.id),
     });
     let queued = story.work.tracks.iter().flat_map(|(task, track)| {
-        let spans = track.spans.iter().filter(|span| span.stage == Stage::Queued);
-        spans.map(move |span| Wait {
+        let spans = track.spans.iter().filter(|span| span.stage == TaskStage::Queued);
+        spans.map(move |span| SessionWait {
             who: task.clone(),
             to: span.who.clone(),
             what: "task in the mailbox".to_owned(),
@@ -130,7 +130,7 @@ pub(super) fn waits(out: &mut String, story: &Story) {
             story: format!("t:{task}"),
         })
     });
-    let mut all: Vec<Wait> =
+    let mut all: Vec<SessionWait> =
         asked.chain(queued).filter(|it| it.time >= WAIT_MIN && !it.to.is_empty()).collect();
     if all.is_empty() {
         return;
@@ -142,7 +142,7 @@ pub(super) fn waits(out: &mut String, story: &Story) {
          <th>how long</th><th>then</th></tr></thead>\n<tbody>\n",
     );
     for wait in all.iter().take(WAITS_MAX) {
-        let Wait { who, to, what, how, time, story } = wait;
+        let SessionWait { who, to, what, how, time, story } = wait;
         let _ = writeln!(
             out,
             "<tr><td><button type=\"button\" data-story=\"{}\">{}</button></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -162,7 +162,7 @@ pub(super) fn waits(out: &mut String, story: &Story) {
 }
 
 /// Numbers agent by agent, with what each has used.
-pub(super) fn agents(out: &mut String, story: &Story, present: Option<&Present>) {
+pub(super) fn agents(out: &mut String, story: &SessionStory, present: Option<&SessionPresent>) {
     let usage = present.map(|present| &present.usage).filter(|usage| !usage.is_empty());
     out.push_str(
         "<section id=\"agents\">\n<h2>Agent by agent</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" \
@@ -215,7 +215,7 @@ pub(super) fn agents(out: &mut String, story: &Story, present: Option<&Present>)
 }
 
 /// How long delivery, receipt and work took; folded.
-pub(super) fn timings(out: &mut String, story: &Story) {
+pub(super) fn timings(out: &mut String, story: &SessionStory) {
     out.push_str("<section>\n<details>\n<summary><h2>How long messages took</h2></summary>\n<div class=\"charts\">\n");
     chart(out, "Delivery", "stored until submitted to the agent", &story.delivery);
     chart(out, "Ack", "stored until received", &story.ack);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 
-use super::trouble::{Trouble, Weight};
+use super::trouble::{SessionTrouble, TroubleWeight};
 use crate::session::page::took;
 
 /// How long an agent is blocked, limited or kept waiting before that is trouble.
@@ -33,14 +33,14 @@ pub(super) struct StateSpan {
 
 /// The states of one agent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct States {
+pub(super) struct AgentStates {
     pub(super) spans: Vec<StateSpan>,
     now: Option<(String, String, Timestamp)>,
     /// Time in each state.
     pub(super) totals: BTreeMap<String, Duration>,
 }
 
-impl States {
+impl AgentStates {
     /// The agent is in another state. Returns the stretch that has ended.
     pub(super) fn enter(&mut self, at: Timestamp, state: &str, why: &str) -> Option<StateSpan> {
         let ended = self.close(at);
@@ -70,20 +70,20 @@ pub(super) fn trouble(
     span: &StateSpan,
     next: Option<&str>,
     held: Vec<String>,
-) -> Option<Trouble> {
+) -> Option<SessionTrouble> {
     let lasted = span.to.since(span.from);
     let time = took(lasted);
     let (weight, what) = match span.state.as_str() {
         "blocked" if lasted >= TROUBLE_AFTER => {
-            (Weight::Bad, format!("waited for a person for {time}"))
+            (TroubleWeight::Bad, format!("waited for a person for {time}"))
         }
         "limited" if lasted >= TROUBLE_AFTER => {
-            (Weight::Bad, format!("was at its usage limit for {time}"))
+            (TroubleWeight::Bad, format!("was at its usage limit for {time}"))
         }
         "gone" if next == Some("shutdown") && lasted < LEAVING_MAX => return None,
         // The team ended with the log.
         "gone" if next.is_none() && lasted < TROUBLE_AFTER => return None,
-        "gone" => (Weight::Bad, format!("was gone for {time}")),
+        "gone" => (TroubleWeight::Bad, format!("was gone for {time}")),
         _ => return None,
     };
     let mut why = span.why.clone();
@@ -91,7 +91,7 @@ pub(super) fn trouble(
         why = format!("{why}; it held {}", held.join(", "));
     }
     let subjects = std::iter::once(agent.to_owned()).chain(held).collect();
-    Some(Trouble {
+    Some(SessionTrouble {
         weight,
         at: Some(span.from),
         until: Some(span.to),

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::{Purpose, RESERVED_NAMES, Timestamp};
+use ensemble_core::message::{MessagePurpose, RESERVED_NAMES, Timestamp};
 use serde_json::Value;
 
-use super::asked::Requests;
-use super::index::Index;
+use super::asked::SessionRequests;
+use super::index::StoryIndex;
 use super::latency::Latency;
-use super::states::{self, States};
-use super::trouble::{self, Trouble, Weight, member};
-use super::work::{Stage, TaskSpan, Work};
+use super::states::{self, AgentStates};
+use super::trouble::{self, SessionTrouble, TroubleWeight, member};
+use super::work::{SessionWork, TaskSpan, TaskStage};
 
 /// Most agents with a lane of their own.
 const AGENTS_MAX: usize = 60;
@@ -27,7 +27,7 @@ const OTHERS: &str = "others";
 
 /// Something that an agent held.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct HeldSpan {
     pub(super) label: String,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
@@ -41,11 +41,11 @@ pub(super) struct Hold {
 
 /// One agent's part.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Agent {
-    pub(super) states: States,
+pub(super) struct SessionAgent {
+    pub(super) states: AgentStates,
     /// Whether a watcher has recorded its states.
     is_watched: bool,
-    pub(super) holds: Vec<Hold>,
+    pub(super) holds: Vec<HeldSpan>,
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) settled: u64,
@@ -57,13 +57,13 @@ pub(super) struct Agent {
     pub(super) hidden: u64,
 }
 
-impl Agent {
+impl SessionAgent {
     /// Whether it has a lane.
     pub(super) fn is_drawn(&self) -> bool {
         !self.holds.is_empty() || !self.states.spans.is_empty()
     }
 
-    fn hold(&mut self, hold: Hold) {
+    fn hold(&mut self, hold: HeldSpan) {
         self.held += hold.to.since(hold.from);
         if self.holds.len() < SPANS_MAX { self.holds.push(hold) } else { self.hidden += 1 }
     }
@@ -76,7 +76,7 @@ impl Agent {
 
 /// A message on its way.
 #[derive(Clone, Debug)]
-struct Followed {
+struct FollowedMessage {
     label: String,
     /// The task that it hands over.
     task: Option<String>,
@@ -90,7 +90,7 @@ struct Followed {
 
 /// The story of one session.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Story {
+pub(crate) struct SessionStory {
     pub(super) session: String,
     pub(super) start: Option<Timestamp>,
     pub(super) end: Option<Timestamp>,
@@ -98,25 +98,25 @@ pub(crate) struct Story {
     pub(super) records: u64,
     pub(super) messages: u64,
     pub(super) settled: u64,
-    pub(super) agents: BTreeMap<String, Agent>,
-    pub(super) work: Work,
-    pub(super) requests: Requests,
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) agents: BTreeMap<String, SessionAgent>,
+    pub(super) work: SessionWork,
+    pub(super) requests: SessionRequests,
+    pub(super) troubles: Vec<SessionTrouble>,
     /// Troubles beyond those that are kept.
     pub(super) troubles_hidden: u64,
-    pub(super) index: Index,
+    pub(super) index: StoryIndex,
     /// Stored until typed or handed to the agent.
     pub(super) delivery: Latency,
     /// Stored until received.
     pub(super) ack: Latency,
     /// Received until settled.
     pub(super) took: Latency,
-    followed: HashMap<(String, String), Followed>,
+    followed: HashMap<(String, String), FollowedMessage>,
     /// The wanted session; the newest if there is none.
     wanted: Option<String>,
 }
 
-impl Story {
+impl SessionStory {
     /// A story of one session, or of the newest.
     pub(crate) fn of(session: Option<String>) -> Self {
         let full = |name: String| match name.strip_prefix("session-") {
@@ -137,7 +137,7 @@ impl Story {
     }
 
     /// Takes a record, in the order of the log.
-    pub(crate) fn take(&mut self, record: &Record) {
+    pub(crate) fn apply_record(&mut self, record: &Record) {
         match &self.wanted {
             Some(wanted) if *wanted != record.session_id => return,
             None if self.session != record.session_id && !record.unordered => {
@@ -151,7 +151,7 @@ impl Story {
         self.end = Some(self.end.map_or(record.timestamp, |end| end.max(record.timestamp)));
         let keys = self.stories_of(record);
         self.index.add(record, &keys);
-        self.requests.take(record);
+        self.requests.apply_record(record);
         if !self.is_calm(record) {
             let followed = self.followed.get(&(member(record, "mailbox"), member(record, "id")));
             let task = followed.and_then(|one| one.task.clone());
@@ -265,15 +265,15 @@ impl Story {
             }
             types::MESSAGE_ACKED => self.acked(record, &mailbox, id),
             types::MESSAGE_SETTLED | types::MESSAGE_WITHDRAWN => {
-                self.finish(at, mailbox, id, Stage::Over);
+                self.finish(at, mailbox, id, TaskStage::Over);
             }
-            types::MESSAGE_RELEASED => self.finish(at, mailbox, id, Stage::Queued),
-            types::MESSAGE_DEAD => self.finish(at, mailbox, id, Stage::Dead),
+            types::MESSAGE_RELEASED => self.finish(at, mailbox, id, TaskStage::Queued),
+            types::MESSAGE_DEAD => self.finish(at, mailbox, id, TaskStage::Dead),
             types::MESSAGE_REDRIVEN => {
                 if let Some(one) = self.followed.get_mut(&(mailbox.clone(), id)) {
                     one.queued = Some(at);
                     if let Some(task) = one.task.clone() {
-                        self.enter(&task, at, Stage::Queued, &mailbox);
+                        self.enter(&task, at, TaskStage::Queued, &mailbox);
                     }
                 }
             }
@@ -286,12 +286,13 @@ impl Story {
         let (kind, task, at) = (text("type"), text("task_id"), record.timestamp);
         self.messages += 1;
         self.agent(&record.actor).sent += 1;
-        let is_task = Purpose::of(&kind) == Purpose::Work;
-        let is_work = matches!(Purpose::of(&kind), Purpose::Work | Purpose::Other);
+        let is_task = MessagePurpose::of(&kind) == MessagePurpose::Work;
+        let is_work =
+            matches!(MessagePurpose::of(&kind), MessagePurpose::Work | MessagePurpose::Other);
         let request = Some(text("correlation_id")).filter(|id| !id.is_empty());
         let task = is_task.then(|| if task.is_empty() { id.clone() } else { task });
         if let Some(task) = &task {
-            self.enter(task, at, Stage::Queued, &mailbox);
+            self.enter(task, at, TaskStage::Queued, &mailbox);
         }
         let label = task.clone().unwrap_or_else(|| format!("{kind} from {}", record.actor));
         let story = match &task {
@@ -299,7 +300,7 @@ impl Story {
             None => request.map(|id| format!("r:{id}")),
         };
         let (queued, submitted, held) = (Some(at), None, None);
-        let one = Followed { label, task, is_work, story, queued, submitted, held };
+        let one = FollowedMessage { label, task, is_work, story, queued, submitted, held };
         if self.followed.len() < FOLLOWED_MAX {
             self.followed.insert((mailbox, id), one);
         }
@@ -316,35 +317,35 @@ impl Story {
             self.agent(mailbox).mail_waited += at.since(from);
         }
         if let Some(task) = task {
-            self.enter(&task, at, Stage::Held, &holder);
+            self.enter(&task, at, TaskStage::Held, &holder);
         }
     }
 
     /// A message is out of its holder's hands.
-    fn finish(&mut self, at: Timestamp, mailbox: String, id: String, to: Stage) {
+    fn finish(&mut self, at: Timestamp, mailbox: String, id: String, to: TaskStage) {
         let key = (mailbox.clone(), id);
         let Some(one) = self.followed.get_mut(&key) else { return };
         let (held, task, label) = (one.held.take(), one.task.clone(), one.label.clone());
         let story = one.story.clone();
         match to {
-            Stage::Over => drop(self.followed.remove(&key)),
-            _ => one.queued = (to == Stage::Queued).then_some(at),
+            TaskStage::Over => drop(self.followed.remove(&key)),
+            _ => one.queued = (to == TaskStage::Queued).then_some(at),
         }
         let who = held.as_ref().map_or_else(|| mailbox.clone(), |(_, holder)| holder.clone());
         let agent = self.agent(&who);
         match to {
-            Stage::Over => agent.settled += u64::from(held.is_some()),
-            Stage::Queued => agent.given_back += 1,
+            TaskStage::Over => agent.settled += u64::from(held.is_some()),
+            TaskStage::Queued => agent.given_back += 1,
             _ => {}
         }
         if let Some((from, _)) = held {
             if task.is_none() {
                 let story = story.unwrap_or_else(|| format!("a:{who}"));
-                let (to, is_dead) = (at, to == Stage::Dead);
-                let hold = Hold { label, from, to, is_open: false, is_dead, story };
+                let (to, is_dead) = (at, to == TaskStage::Dead);
+                let hold = HeldSpan { label, from, to, is_open: false, is_dead, story };
                 self.agent(&who).hold(hold);
             }
-            if to == Stage::Over {
+            if to == TaskStage::Over {
                 self.settled += 1;
                 self.took.add(at.since(from));
             }
@@ -355,24 +356,24 @@ impl Story {
     }
 
     /// A task is something else from now on; what its holder held until now is drawn.
-    pub(super) fn enter(&mut self, task: &str, at: Timestamp, stage: Stage, who: &str) {
+    pub(super) fn enter(&mut self, task: &str, at: Timestamp, stage: TaskStage, who: &str) {
         if task.is_empty() {
             return;
         }
         if let Some(ended) = self.work.enter(task, at, stage, who) {
-            self.drop_hold(task, &ended, stage == Stage::Dead);
+            self.drop_hold(task, &ended, stage == TaskStage::Dead);
         }
     }
 
     fn drop_hold(&mut self, task: &str, span: &TaskSpan, is_dead: bool) {
-        if matches!(span.stage, Stage::Held | Stage::Review) && !span.who.is_empty() {
+        if matches!(span.stage, TaskStage::Held | TaskStage::Review) && !span.who.is_empty() {
             let TaskSpan { from, to, is_open, .. } = *span;
             let (label, story) = (task.to_owned(), format!("t:{task}"));
-            self.agent(&span.who).hold(Hold { label, from, to, is_open, is_dead, story });
+            self.agent(&span.who).hold(HeldSpan { label, from, to, is_open, is_dead, story });
         }
     }
 
-    fn agent(&mut self, name: &str) -> &mut Agent {
+    fn agent(&mut self, name: &str) -> &mut SessionAgent {
         let is_known = self.agents.contains_key(name);
         let name = if name.is_empty() { "unknown" } else { name };
         if !is_known && self.agents.len() >= AGENTS_MAX {
@@ -381,7 +382,7 @@ impl Story {
         self.agents.entry(name.to_owned()).or_default()
     }
 
-    pub(super) fn trouble(&mut self, trouble: Trouble) {
+    pub(super) fn trouble(&mut self, trouble: SessionTrouble) {
         match self.troubles.len() < TROUBLES_MAX {
             true => self.troubles.push(trouble),
             false => self.troubles_hidden += 1,
@@ -400,11 +401,11 @@ impl Story {
         for (task, span) in self.work.finish(end) {
             self.drop_hold(&task, &span, false);
         }
-        let asked: Vec<Trouble> =
+        let asked: Vec<SessionTrouble> =
             self.requests.all.iter().filter_map(|asked| asked.trouble(end)).collect();
         asked.into_iter().for_each(|trouble| self.trouble(trouble));
         self.troubles = trouble::without_echoes(std::mem::take(&mut self.troubles));
-        let left: Vec<((String, String), Followed)> = self.followed.drain().collect();
+        let left: Vec<((String, String), FollowedMessage)> = self.followed.drain().collect();
         for ((mailbox, _), one) in left {
             let Some((from, holder)) = one.held else {
                 self.agent(&mailbox).mail_waited +=
@@ -414,7 +415,7 @@ impl Story {
             if one.task.is_none() {
                 let story = one.story.unwrap_or_else(|| format!("a:{holder}"));
                 let (label, is_open) = (one.label, true);
-                self.agent(&holder).hold(Hold {
+                self.agent(&holder).hold(HeldSpan {
                     label,
                     from,
                     to: end,
@@ -427,9 +428,9 @@ impl Story {
     }
 
     /// How many troubles of a weight there are.
-    pub(super) fn count(&self, weight: Weight) -> u64 {
+    pub(super) fn count(&self, weight: TroubleWeight) -> u64 {
         let kept = self.troubles.iter().filter(|trouble| trouble.weight == weight).count() as u64;
-        kept + if weight == Weight::Bad { self.troubles_hidden } else { 0 }
+        kept + if weight == TroubleWeight::Bad { self.troubles_hidden } else { 0 }
     }
 
     pub(super) fn length(&self) -> Duration {

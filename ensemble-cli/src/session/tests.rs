@@ -3,8 +3,8 @@
 use ensemble_core::event_log::Record;
 use serde_json::{Value, json};
 
-use super::trouble::Weight;
-use super::{Story, page};
+use super::trouble::TroubleWeight;
+use super::{SessionStory, page};
 
 /// A record at a second of the session.
 fn record(second: u64, kind: &str, actor: &str, data: Value) -> Record {
@@ -21,9 +21,9 @@ fn record(second: u64, kind: &str, actor: &str, data: Value) -> Record {
     Record::parse(line.to_string().as_bytes()).unwrap()
 }
 
-fn story(records: &[Record]) -> Story {
-    let mut story = Story::of(None);
-    records.iter().for_each(|record| story.take(record));
+fn story(records: &[Record]) -> SessionStory {
+    let mut story = SessionStory::of(None);
+    records.iter().for_each(|record| story.apply_record(record));
     story.finish_all();
     story
 }
@@ -33,7 +33,7 @@ fn told(records: &[Record]) -> String {
 }
 
 /// What went wrong, in a line each.
-fn troubles(records: &[Record], weight: Weight) -> Vec<String> {
+fn troubles(records: &[Record], weight: TroubleWeight) -> Vec<String> {
     let story = story(records);
     let all = story.troubles.iter().filter(|trouble| trouble.weight == weight);
     all.map(|trouble| format!("{} {}", trouble.who, trouble.what)).collect()
@@ -106,7 +106,7 @@ fn hour() -> Vec<Record> {
 
 #[test]
 fn an_hour_with_seven_troubles_names_seven() {
-    let mut found = troubles(&hour(), Weight::Bad);
+    let mut found = troubles(&hour(), TroubleWeight::Bad);
     found.sort();
     assert_eq!(
         found,
@@ -120,7 +120,11 @@ fn an_hour_with_seven_troubles_names_seven() {
             "worker-8 has a dead letter: t8",
         ]
     );
-    assert_eq!(troubles(&hour(), Weight::Odd), [""; 0], "what follows from one is told with it");
+    assert_eq!(
+        troubles(&hour(), TroubleWeight::Odd),
+        [""; 0],
+        "what follows from one is told with it"
+    );
     let html = told(&hour());
     assert!(html.contains("7 things went wrong<"), "{html}");
     assert!(html.contains("left work behind: 1 message"), "told with the coder");
@@ -242,22 +246,22 @@ fn names_and_reasons_are_text_whatever_they_contain() {
 #[test]
 #[ignore = "long"]
 fn a_long_log_makes_a_page_of_bounded_size() {
-    let mut story = Story::of(None);
+    let mut story = SessionStory::of(None);
     for number in 0..25_000_u64 {
         let second = number / 10;
         let (id, worker) = (format!("m{number}"), format!("w{}", number % 80));
-        story.take(&stored(second, &id, &worker, "task", &format!("t{number}")));
-        story.take(&moved(second, "message.acked", &id, &worker));
-        story.take(&moved(second + 3, "message.settled", &id, &worker));
+        story.apply_record(&stored(second, &id, &worker, "task", &format!("t{number}")));
+        story.apply_record(&moved(second, "message.acked", &id, &worker));
+        story.apply_record(&moved(second + 3, "message.settled", &id, &worker));
         if number % 10 == 0 {
-            story.take(&state(
+            story.apply_record(&state(
                 second,
                 &worker,
                 if number % 20 == 0 { "working" } else { "idle" },
                 "",
             ));
             let dead = json!({ "id": format!("z{number}"), "mailbox": worker, "reason": "r" });
-            story.take(&record(second, "message.dead", "x", dead));
+            story.apply_record(&record(second, "message.dead", "x", dead));
         }
     }
     story.finish_all();
@@ -276,8 +280,8 @@ fn the_newest_session_is_told_unless_another_is_wanted() {
     records.push(newer);
     let html = told(&records);
     assert!(html.contains("t:new") && !html.contains("t:old"), "{html}");
-    let mut story = Story::of(Some("20261121-100000".to_owned()));
-    records.iter().for_each(|record| story.take(record));
+    let mut story = SessionStory::of(Some("20261121-100000".to_owned()));
+    records.iter().for_each(|record| story.apply_record(record));
     story.finish_all();
     assert!(page(&story, None, None).contains("t:old"));
     assert!(!story.is_newest());
@@ -285,7 +289,7 @@ fn the_newest_session_is_told_unless_another_is_wanted() {
 
 #[test]
 fn an_empty_story_is_a_page_too() {
-    let story = Story::of(None);
+    let story = SessionStory::of(None);
     assert!(story.is_empty());
     assert!(page(&story, None, None).contains("not measured"));
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 
-use super::asked::Asked;
+use super::asked::SessionRequest;
 use super::page::{clock, escaped, took};
-use super::story::{Agent, Story};
-use super::trouble::Weight;
-use super::work::{Stage, Track};
+use super::story::{SessionAgent, SessionStory};
+use super::trouble::TroubleWeight;
+use super::work::{TaskStage, TaskTrack};
 
 /// Bars that are closer than this are drawn as one, in percent of the width.
 const MERGE_PERCENT: f64 = 0.12;
@@ -34,14 +34,14 @@ const TASKS_MAX: usize = 60;
 const ARROWS_MAX: usize = 400;
 
 /// Time as a place on the width.
-struct Scale {
+struct TimeScale {
     start: Timestamp,
     millis: f64,
     ticks: Vec<(f64, String)>,
 }
 
-impl Scale {
-    fn of(story: &Story) -> Option<Self> {
+impl TimeScale {
+    fn of(story: &SessionStory) -> Option<Self> {
         let millis = (story.length().as_millis() as f64).max(1.0);
         Some(Self { start: story.start?, millis, ticks: ticks(millis) })
     }
@@ -52,7 +52,7 @@ impl Scale {
 }
 
 /// A stretch of a row, before it is drawn.
-struct Bar {
+struct TimelineBar {
     class: &'static str,
     from: Timestamp,
     to: Timestamp,
@@ -64,8 +64,8 @@ struct Bar {
 }
 
 /// The lanes of the agents, the most stuck first, with the requests between them.
-pub(super) fn agents(story: &Story) -> String {
-    let Some(scale) = Scale::of(story) else { return String::new() };
+pub(super) fn agents(story: &SessionStory) -> String {
+    let Some(scale) = TimeScale::of(story) else { return String::new() };
     let lanes = lanes(story);
     let mut out = String::from("<div class=\"lanes\">\n");
     for (name, agent) in &lanes {
@@ -77,16 +77,22 @@ pub(super) fn agents(story: &Story) -> String {
     out
 }
 
-fn lanes(story: &Story) -> Vec<(&String, &Agent)> {
+fn lanes(story: &SessionStory) -> Vec<(&String, &SessionAgent)> {
     let asks =
         |name: &str| story.requests.all.iter().any(|asked| asked.from == name || asked.to == name);
-    let mut lanes: Vec<(&String, &Agent)> =
+    let mut lanes: Vec<(&String, &SessionAgent)> =
         story.agents.iter().filter(|(name, agent)| agent.is_drawn() || asks(name)).collect();
     lanes.sort_by_key(|(name, agent)| (std::cmp::Reverse(agent.stuck()), *name));
     lanes
 }
 
-fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scale) {
+fn lane(
+    out: &mut String,
+    story: &SessionStory,
+    name: &str,
+    agent: &SessionAgent,
+    scale: &TimeScale,
+) {
     let working = agent.states.time_in("working");
     let note = match agent.states.spans.last() {
         Some(_) if agent.stuck() > Duration::ZERO => format!("stuck {}", took(agent.stuck())),
@@ -95,7 +101,7 @@ fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scal
         None => format!("{} done", agent.settled),
     };
     row_head(out, name, &note, &format!("a:{name}"), scale);
-    let states = agent.states.spans.iter().map(|span| Bar {
+    let states = agent.states.spans.iter().map(|span| TimelineBar {
         class: state_class(&span.state),
         from: span.from,
         to: span.to,
@@ -112,7 +118,7 @@ fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scal
             (_, true) => ("held open", "so far"),
             _ => ("held", ""),
         };
-        Bar {
+        TimelineBar {
             class,
             from: hold.from,
             to: hold.to,
@@ -129,11 +135,12 @@ fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scal
         let title =
             format!("waited {} for {}: {}", took(asked.waited(end)), asked.to, asked.label());
         let (label, story) = (String::new(), format!("r:{}", asked.id));
-        Bar { class: "ask", from: asked.opened, to, label, title, story, count: 1 }
+        TimelineBar { class: "ask", from: asked.opened, to, label, title, story, count: 1 }
     });
     bars(out, "asked", asked.collect(), scale);
-    let bad =
-        |trouble: &&super::trouble::Trouble| trouble.who == *name && trouble.weight == Weight::Bad;
+    let bad = |trouble: &&super::trouble::SessionTrouble| {
+        trouble.who == *name && trouble.weight == TroubleWeight::Bad
+    };
     let mut last = -1.0_f64;
     for trouble in story.troubles.iter().filter(bad) {
         let at = trouble.at.map_or(0.0, |at| scale.percent(at));
@@ -160,7 +167,7 @@ const fn state_class(state: &str) -> &'static str {
 }
 
 /// The beginning of a row: its name, a note, and the grid behind its bars.
-fn row_head(out: &mut String, name: &str, note: &str, story: &str, scale: &Scale) {
+fn row_head(out: &mut String, name: &str, note: &str, story: &str, scale: &TimeScale) {
     let (name, story) = (escaped(name), escaped(story));
     let _ = write!(
         out,
@@ -173,7 +180,7 @@ fn row_head(out: &mut String, name: &str, note: &str, story: &str, scale: &Scale
     }
 }
 
-fn axis(out: &mut String, scale: &Scale) {
+fn axis(out: &mut String, scale: &TimeScale) {
     out.push_str("<div class=\"lane axis\"><div class=\"name\"></div><div class=\"track\">");
     for (percent, label) in &scale.ticks {
         let edge = if *percent > EDGE_PERCENT { " last" } else { "" };
@@ -189,9 +196,9 @@ fn axis(out: &mut String, scale: &Scale) {
 }
 
 /// Draws the bars of one row; those that touch or overlap are one.
-fn bars(out: &mut String, row: &str, mut all: Vec<Bar>, scale: &Scale) {
+fn bars(out: &mut String, row: &str, mut all: Vec<TimelineBar>, scale: &TimeScale) {
     all.sort_by_key(|bar| bar.from);
-    let mut drawn: Vec<Bar> = Vec::new();
+    let mut drawn: Vec<TimelineBar> = Vec::new();
     for bar in all {
         let (from, to) = (scale.percent(bar.from), scale.percent(bar.to));
         match drawn.last_mut() {
@@ -213,7 +220,12 @@ fn bars(out: &mut String, row: &str, mut all: Vec<Bar>, scale: &Scale) {
 }
 
 /// Whether a bar is drawn as part of the one before it.
-fn is_one(last: &Bar, bar: &Bar, (from, to): (f64, f64), scale: &Scale) -> bool {
+fn is_one(
+    last: &TimelineBar,
+    bar: &TimelineBar,
+    (from, to): (f64, f64),
+    scale: &TimeScale,
+) -> bool {
     let (last_from, last_to) = (scale.percent(last.from), scale.percent(last.to));
     let is_narrow = to - from < MERGE_PERCENT && last_to - last_from < MERGE_PERCENT * 4.0;
     let overlaps = last.class == bar.class && from < last_to - 0.01;
@@ -236,7 +248,7 @@ fn rank(class: &str) -> usize {
     WORST_FIRST.iter().position(|worst| *worst == class).unwrap_or(WORST_FIRST.len())
 }
 
-fn draw(out: &mut String, row: &str, bar: &Bar, scale: &Scale, is_first: bool) {
+fn draw(out: &mut String, row: &str, bar: &TimelineBar, scale: &TimeScale, is_first: bool) {
     let (from, to) = (scale.percent(bar.from), scale.percent(bar.to));
     let width = (to - from).max(WIDTH_MIN).min(100.0 - from.min(100.0 - WIDTH_MIN));
     let left = from.min(100.0 - WIDTH_MIN);
@@ -255,13 +267,18 @@ fn draw(out: &mut String, row: &str, bar: &Bar, scale: &Scale, is_first: bool) {
 }
 
 /// The requests as arrows from the lane of the asker to that of the agent that decides.
-fn arrows(out: &mut String, story: &Story, lanes: &[(&String, &Agent)], scale: &Scale) {
+fn arrows(
+    out: &mut String,
+    story: &SessionStory,
+    lanes: &[(&String, &SessionAgent)],
+    scale: &TimeScale,
+) {
     let rows: BTreeMap<&str, usize> =
         lanes.iter().enumerate().map(|(row, (name, _))| (name.as_str(), row)).collect();
     let end = story.end.unwrap_or(scale.start);
     out.push_str("<div class=\"arrows\">");
     for asked in story.requests.all.iter().take(ARROWS_MAX) {
-        let Asked { id, from, to, opened, .. } = asked;
+        let SessionRequest { id, from, to, opened, .. } = asked;
         let (Some(&asker), Some(&decider)) = (rows.get(from.as_str()), rows.get(to.as_str()))
         else {
             continue;
@@ -291,16 +308,16 @@ fn arrows(out: &mut String, story: &Story, lanes: &[(&String, &Agent)], scale: &
 }
 
 /// The tasks of mail, blackboard and steps: those that went wrong first, then those that go on, then the latest.
-pub(super) fn tasks(story: &Story) -> Option<String> {
-    let scale = Scale::of(story)?;
-    let mut tracks: Vec<(&String, &Track)> =
+pub(super) fn tasks(story: &SessionStory) -> Option<String> {
+    let scale = TimeScale::of(story)?;
+    let mut tracks: Vec<(&String, &TaskTrack)> =
         story.work.tracks.iter().filter(|(_, track)| !track.spans.is_empty()).collect();
-    let last = |track: &Track| track.spans.last().map(|span| span.to);
+    let last = |track: &TaskTrack| track.spans.last().map(|span| span.to);
     tracks.sort_by_key(|(name, track)| (track.rank(), std::cmp::Reverse(last(track)), *name));
     let hidden = story.work.hidden + tracks.len().saturating_sub(TASKS_MAX) as u64;
     let mut out = String::from("<div class=\"lanes tasks\">\n");
     for (name, track) in tracks.iter().take(TASKS_MAX) {
-        let held = took(track.time_in(Stage::Held));
+        let held = took(track.time_in(TaskStage::Held));
         let note = format!("{}, {held} in hand", track.outcome());
         row_head(&mut out, name, &note, &format!("t:{name}"), &scale);
         bars(&mut out, "stage", stages(name, track), &scale);
@@ -314,19 +331,19 @@ pub(super) fn tasks(story: &Story) -> Option<String> {
     (!tracks.is_empty()).then_some(out)
 }
 
-fn stages(name: &str, track: &Track) -> Vec<Bar> {
+fn stages(name: &str, track: &TaskTrack) -> Vec<TimelineBar> {
     let stage = |span: &super::work::TaskSpan| {
         let time = took(span.to.since(span.from));
         let (class, what) = match span.stage {
-            Stage::Queued => ("wait", "waited for"),
-            Stage::Held if span.is_open => ("held open", "is in the hands of"),
-            Stage::Held => ("held", "was in the hands of"),
-            Stage::Review => ("review", "was in review by"),
-            Stage::Stopped => ("stopped", "was stopped by"),
-            Stage::Dead | Stage::Over => ("dead", "is a dead letter of"),
+            TaskStage::Queued => ("wait", "waited for"),
+            TaskStage::Held if span.is_open => ("held open", "is in the hands of"),
+            TaskStage::Held => ("held", "was in the hands of"),
+            TaskStage::Review => ("review", "was in review by"),
+            TaskStage::Stopped => ("stopped", "was stopped by"),
+            TaskStage::Dead | TaskStage::Over => ("dead", "is a dead letter of"),
         };
         let who = if span.who.is_empty() { "any agent" } else { &span.who };
-        Bar {
+        TimelineBar {
             class,
             from: span.from,
             to: span.to,

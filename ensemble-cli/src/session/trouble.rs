@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// How bad it is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Weight {
+pub(super) enum TroubleWeight {
     /// Work was lost, or a person had to act.
     Bad,
     /// Something took an odd turn.
@@ -18,8 +18,8 @@ pub(super) enum Weight {
 
 /// Something that went wrong.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
-    pub(super) weight: Weight,
+pub(super) struct SessionTrouble {
+    pub(super) weight: TroubleWeight,
     pub(super) at: Option<Timestamp>,
     /// The end of a trouble that lasted.
     pub(super) until: Option<Timestamp>,
@@ -44,17 +44,17 @@ const MAY_FOLLOW: [&str; 4] =
 const ECHO: Duration = Duration::from_secs(120);
 
 /// What a record tells of trouble, if it does. `task` is the task that its message hands over.
-pub(super) fn of(record: &Record, task: Option<&str>) -> Option<Trouble> {
+pub(super) fn of(record: &Record, task: Option<&str>) -> Option<SessionTrouble> {
     let (weight, (who, what, why)) = match bad(record, task) {
-        Some(said) => (Weight::Bad, said),
-        None => (Weight::Odd, odd(record)?),
+        Some(said) => (TroubleWeight::Bad, said),
+        None => (TroubleWeight::Odd, odd(record)?),
     };
     let names = ["task_id", "task", "about", "id", "agent", "worker_id", "request_id"];
     let named = names.iter().map(|name| member(record, name)).chain(task.map(str::to_owned));
     let subjects: Vec<String> =
         named.chain([who.clone()]).filter(|name| !name.is_empty()).collect();
     let story = task.map_or_else(|| story_of(record, &who), |task| format!("t:{task}"));
-    Some(Trouble {
+    Some(SessionTrouble {
         weight,
         at: Some(record.timestamp),
         until: None,
@@ -77,9 +77,9 @@ fn story_of(record: &Record, who: &str) -> String {
 }
 
 /// One trouble is named once. What another trouble explains is told with that one.
-pub(super) fn without_echoes(mut all: Vec<Trouble>) -> Vec<Trouble> {
+pub(super) fn without_echoes(mut all: Vec<SessionTrouble>) -> Vec<SessionTrouble> {
     all.sort_by_key(|trouble| (trouble.may_follow, trouble.at));
-    let mut kept: Vec<Trouble> = Vec::new();
+    let mut kept: Vec<SessionTrouble> = Vec::new();
     for trouble in all {
         let cause = kept.iter_mut().find(|cause| trouble.is_echo_of(cause));
         match cause {
@@ -95,25 +95,25 @@ pub(super) fn without_echoes(mut all: Vec<Trouble>) -> Vec<Trouble> {
     kept
 }
 
-impl Trouble {
+impl SessionTrouble {
     fn is_echo_of(&self, cause: &Self) -> bool {
         let shares = self.subjects.iter().any(|subject| cause.subjects.contains(subject));
         let (Some(at), Some(from)) = (self.at, cause.at) else { return false };
         let until = cause.until.unwrap_or(from);
         // A dead letter comes after its escalation.
         let is_near = at >= from && at.since(until) <= ECHO || from >= at && from.since(at) <= ECHO;
-        self.may_follow && cause.weight == Weight::Bad && shares && is_near
+        self.may_follow && cause.weight == TroubleWeight::Bad && shares && is_near
     }
 }
 
 /// The agent it is about, what happened, and why.
-type Said = (String, String, String);
+type TroubleWords = (String, String, String);
 
-fn said(who: String, what: impl Into<String>, why: impl Into<String>) -> Option<Said> {
+fn said(who: String, what: impl Into<String>, why: impl Into<String>) -> Option<TroubleWords> {
     Some((who, what.into(), why.into()))
 }
 
-fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
+fn bad(record: &Record, task: Option<&str>) -> Option<TroubleWords> {
     let text = |name: &str| member(record, name);
     let either = |first: &str, second: &str| {
         Some(text(first)).filter(|found| !found.is_empty()).unwrap_or_else(|| text(second))
@@ -168,7 +168,7 @@ fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
     }
 }
 
-fn odd(record: &Record) -> Option<Said> {
+fn odd(record: &Record) -> Option<TroubleWords> {
     let text = |name: &str| member(record, name);
     let nowhere = String::new;
     match record.kind.as_str() {

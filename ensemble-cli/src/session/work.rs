@@ -23,7 +23,7 @@ const SPANS_MAX: usize = 300;
 
 /// What a task is in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum TaskStage {
     Queued,
     Held,
     Review,
@@ -36,7 +36,7 @@ pub(super) enum Stage {
 /// A stretch of a task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSpan {
-    pub(super) stage: Stage,
+    pub(super) stage: TaskStage,
     /// The agent that has it; the mailbox of one that is queued.
     pub(super) who: String,
     pub(super) from: Timestamp,
@@ -47,26 +47,26 @@ pub(super) struct TaskSpan {
 
 /// A task.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Track {
+pub(super) struct TaskTrack {
     pub(super) spans: Vec<TaskSpan>,
-    now: Option<(Stage, String, Timestamp)>,
+    now: Option<(TaskStage, String, Timestamp)>,
 }
 
 /// All tasks, by id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Work {
-    pub(super) tracks: BTreeMap<String, Track>,
+pub(super) struct SessionWork {
+    pub(super) tracks: BTreeMap<String, TaskTrack>,
     /// Tasks beyond those that are followed.
     pub(super) hidden: u64,
 }
 
-impl Work {
+impl SessionWork {
     /// A task is something else from now on. Returns the stretch that has ended.
     pub(super) fn enter(
         &mut self,
         task: &str,
         at: Timestamp,
-        stage: Stage,
+        stage: TaskStage,
         who: &str,
     ) -> Option<TaskSpan> {
         if !self.tracks.contains_key(task) && self.tracks.len() >= TASKS_MAX {
@@ -80,7 +80,7 @@ impl Work {
             return None;
         }
         let ended = track.close(at, false);
-        track.now = (stage != Stage::Over).then(|| (stage, who.to_owned(), at));
+        track.now = (stage != TaskStage::Over).then(|| (stage, who.to_owned(), at));
         ended
     }
 
@@ -94,20 +94,19 @@ impl Work {
     pub(super) fn last_holder(&self, task: &str) -> String {
         let track = self.tracks.get(task);
         let spans = track.into_iter().flat_map(|track| track.spans.iter().rev());
-        let mut held = spans.filter(|span| span.stage == Stage::Held);
+        let mut held = spans.filter(|span| span.stage == TaskStage::Held);
         held.next().map_or_else(String::new, |span| span.who.clone())
     }
 
     /// The tasks in an agent's hands now.
     pub(super) fn held_by(&self, agent: &str) -> Vec<String> {
-        let is_held =
-            |track: &Track| matches!(&track.now, Some((Stage::Held, who, _)) if who == agent);
+        let is_held = |track: &TaskTrack| matches!(&track.now, Some((TaskStage::Held, who, _)) if who == agent);
         let held = self.tracks.iter().filter(|(_, track)| is_held(track));
         held.map(|(task, _)| task.clone()).collect()
     }
 }
 
-impl Track {
+impl TaskTrack {
     fn close(&mut self, at: Timestamp, is_open: bool) -> Option<TaskSpan> {
         let (stage, who, from) = self.now.take()?;
         let span = TaskSpan { stage, who, from, to: at, is_open };
@@ -118,35 +117,35 @@ impl Track {
     }
 
     /// How long it was in such a stage.
-    pub(super) fn time_in(&self, stage: Stage) -> Duration {
+    pub(super) fn time_in(&self, stage: TaskStage) -> Duration {
         let spans = self.spans.iter().filter(|span| span.stage == stage);
         spans.map(|span| span.to.since(span.from)).sum()
     }
 
     /// The stage that goes on at the end of the log.
-    fn last_stage(&self) -> Stage {
-        self.spans.last().filter(|span| span.is_open).map_or(Stage::Over, |span| span.stage)
+    fn last_stage(&self) -> TaskStage {
+        self.spans.last().filter(|span| span.is_open).map_or(TaskStage::Over, |span| span.stage)
     }
 
     /// How it stands at the end, for people.
     pub(super) fn outcome(&self) -> &'static str {
         match self.last_stage() {
-            Stage::Queued => "waits",
-            Stage::Held => "in hand",
-            Stage::Review => "in review",
-            Stage::Stopped => "stopped",
-            Stage::Dead => "dead letter",
-            Stage::Over => "over",
+            TaskStage::Queued => "waits",
+            TaskStage::Held => "in hand",
+            TaskStage::Review => "in review",
+            TaskStage::Stopped => "stopped",
+            TaskStage::Dead => "dead letter",
+            TaskStage::Over => "over",
         }
     }
 
     /// The worst first: dead, stopped, then what is not over, then the rest.
     pub(super) fn rank(&self) -> u8 {
         match self.last_stage() {
-            Stage::Dead => 0,
-            Stage::Stopped => 1,
-            Stage::Queued | Stage::Held | Stage::Review => 2,
-            Stage::Over => 3,
+            TaskStage::Dead => 0,
+            TaskStage::Stopped => 1,
+            TaskStage::Queued | TaskStage::Held | TaskStage::Review => 2,
+            TaskStage::Over => 3,
         }
     }
 }

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::new_queue::ensure_queue;
 use ensemble_app::starting;
@@ -36,8 +36,8 @@ use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
-use ensemble_project::team::{Plan, Prepared, Team};
-use ensemble_tmux::terminal::Door;
+use ensemble_project::team::{AgentPlan, PreparedLaunch, ProjectTeam};
+use ensemble_tmux::terminal::TerminalDoor;
 use ensemble_tmux::tmux::Binding;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
@@ -54,7 +54,7 @@ const LAST_LINES: Duration = Duration::from_millis(300);
 
 /// How a person wants the agent to take part.
 #[derive(Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct WrapOptions {
     pub(crate) name: Option<Name>,
     pub(crate) role: Option<Name>,
     /// The person's own arguments.
@@ -62,7 +62,7 @@ pub(crate) struct Wish {
 }
 
 /// Runs the agent in the foreground, and ends this process with its exit code.
-pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
+pub(crate) fn run(context: &Context, provider: &str, wish: WrapOptions) -> Outcome {
     let spool = ensure_queue(context)?;
     let project = context.project()?;
     let identity = context.identity()?;
@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
     if let Some(program) = plan.unknown_program() {
         let text = format!("{program}: command not found");
         let hint = format!("install {program}, or put it on the PATH");
-        return Err(Failure::new(Exit::MissingProgram, text).with_hint(hint));
+        return Err(Failure::new(VerbExit::MissingProgram, text).with_hint(hint));
     }
     let prepared = team.prepare_wrapped(&plan, &wish.arguments)?;
     let started = start(&team, project, &plan, &prepared);
@@ -95,7 +95,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
 }
 
 /// What the agent held comes back; what it has not received stays.
-fn give_back(spool: &Spool, plan: &Plan) {
+fn give_back(spool: &Spool, plan: &AgentPlan) {
     let reason = format!("{} has ended", plan.name);
     let returned = spool.hand_back(&plan.mailbox, &plan.name, UnreadMail::Keep, &reason);
     if let Err(error) = returned {
@@ -104,23 +104,28 @@ fn give_back(spool: &Spool, plan: &Plan) {
 }
 
 /// An agent that runs.
-struct Agent {
+struct WrappedAgent {
     child: Child,
     pid: Pid,
     /// Missing where the agent reads a file or a pipe.
     terminal: Option<(Arc<PtyTerminal>, UserTerminal)>,
-    door: Arc<Door>,
+    door: Arc<TerminalDoor>,
 }
 
 /// Starts the agent and opens its door.
-fn start(team: &Team<'_>, project: &Project, plan: &Plan, prepared: &Prepared) -> Outcome<Agent> {
+fn start(
+    team: &ProjectTeam<'_>,
+    project: &Project,
+    plan: &AgentPlan,
+    prepared: &PreparedLaunch,
+) -> Outcome<WrappedAgent> {
     let profile = project.profiles()?.get(&plan.provider)?;
     let mut command = Command::new("sh");
     command.args(["-c", &prepared.launch.command]).current_dir(&plan.directory);
     command.envs(prepared.launch.env.iter().map(|(name, value)| (name, value)));
-    let door = Arc::new(Door::open(&prepared.socket)?);
+    let door = Arc::new(TerminalDoor::open(&prepared.socket)?);
     let observer = project.sources().observer(Some(&plan.name), Arc::clone(&profile));
-    let user = UserTerminal::take()?;
+    let user = UserTerminal::take_terminal()?;
     let (child, terminal) = match &user {
         None => (command.spawn()?, None),
         Some(_) => {
@@ -139,7 +144,7 @@ fn start(team: &Team<'_>, project: &Project, plan: &Plan, prepared: &Prepared) -
         Some(terminal) => opened.serve(&*terminal, &place, observer),
         None => opened.serve(NoTerminal, &place, observer),
     });
-    let agent = Agent { child, pid, terminal: terminal.zip(user), door };
+    let agent = WrappedAgent { child, pid, terminal: terminal.zip(user), door };
     if let Err(error) = team.enter_wrapped(&plan.name, prepared.launch.generation, binding) {
         let _ = kill_process_group(pid, Signal::KILL);
         return Err(error.into());
@@ -147,7 +152,7 @@ fn start(team: &Team<'_>, project: &Project, plan: &Plan, prepared: &Prepared) -
     Ok(agent)
 }
 
-impl Agent {
+impl WrappedAgent {
     /// Passes everything on until the agent ends; its exit code.
     fn see_through(mut self, project: &Project) -> i32 {
         let screen = self.terminal.as_ref().map(|(terminal, _)| {

@@ -4,12 +4,12 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
-use ensemble_project::team::Plan;
+use ensemble_project::team::AgentPlan;
 
-use super::Wish;
+use super::WrapOptions;
 
 /// The plan of the agent that is to be started.
-pub(super) fn plan(project: &Project, provider: &str, wish: &Wish) -> Outcome<Plan> {
+pub(super) fn plan(project: &Project, provider: &str, wish: &WrapOptions) -> Outcome<AgentPlan> {
     let name = match &wish.name {
         Some(name) => wanted(project, name)?,
         None => find_free_name(project, provider)?,
@@ -32,7 +32,7 @@ pub(super) fn plan(project: &Project, provider: &str, wish: &Wish) -> Outcome<Pl
         Some(directory) => Some(directory),
         None => Some(std::env::current_dir()?),
     };
-    Ok(Plan::configured(project, &profiles, &name, &agent)?)
+    Ok(AgentPlan::configured(project, &profiles, &name, &agent)?)
 }
 
 /// The profile's command without the flags that the person gives as well: programs refuse a flag that comes twice.

@@ -16,7 +16,7 @@ use std::num::NonZeroU16;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ensemble_tmux::terminal::{Shown, Terminal};
+use ensemble_tmux::terminal::{PseudoTerminal, TerminalSnapshot};
 use pty_process::blocking::Pty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -35,24 +35,24 @@ const CHUNK: usize = 16 * 1024;
 /// An agent's pseudo-terminal, shared by the threads of its wrapper.
 pub(super) struct PtyTerminal {
     pty: Pty,
-    screen: Mutex<Screen>,
+    screen: Mutex<PtyScreen>,
     changed: Condvar,
-    keys: Mutex<Keys>,
+    keys: Mutex<PersonKeys>,
     released: Condvar,
 }
 
 /// The exact screen, and how often it has changed.
-struct Screen {
-    parser: vt100::Parser<Title>,
+struct PtyScreen {
+    parser: vt100::Parser<ScreenTitle>,
     version: u64,
     ended: Option<Option<i32>>,
 }
 
 /// The title that the agent has set.
 #[derive(Default)]
-struct Title(String);
+struct ScreenTitle(String);
 
-impl vt100::Callbacks for Title {
+impl vt100::Callbacks for ScreenTitle {
     fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
         let title = &title[..title.len().min(TITLE_BYTES_MAX)];
         self.0 = String::from_utf8_lossy(title).into_owned();
@@ -61,7 +61,7 @@ impl vt100::Callbacks for Title {
 
 /// The person's keys.
 #[derive(Default)]
-struct Keys {
+struct PersonKeys {
     is_held: bool,
     kept: Vec<u8>,
     last: Option<Instant>,
@@ -86,8 +86,8 @@ impl PtyTerminal {
         // A blocking write would wait for an agent that does not read.
         fcntl_setfl(&pty, fcntl_getfl(&pty)? | OFlags::NONBLOCK)?;
         let (rows, columns) = (at_least_one(rows), at_least_one(columns));
-        let parser = vt100::Parser::new_with_callbacks(rows, columns, 0, Title::default());
-        let screen = Mutex::new(Screen { parser, version: 0, ended: None });
+        let parser = vt100::Parser::new_with_callbacks(rows, columns, 0, ScreenTitle::default());
+        let screen = Mutex::new(PtyScreen { parser, version: 0, ended: None });
         let keys = Mutex::default();
         Ok(Self { pty, screen, changed: Condvar::new(), keys, released: Condvar::new() })
     }
@@ -174,14 +174,14 @@ impl PtyTerminal {
     }
 }
 
-impl Terminal for &PtyTerminal {
-    fn shown(&self) -> Shown {
+impl PseudoTerminal for &PtyTerminal {
+    fn shown(&self) -> TerminalSnapshot {
         let screen = locked(&self.screen);
         let shown = screen.parser.screen();
         let (row, column) = shown.cursor_position();
         let (_, columns) = shown.size();
         let rows = shown.rows(0, columns.get()).map(|row| row.trim_end().to_owned());
-        Shown {
+        TerminalSnapshot {
             screen: rows.collect(),
             cursor: (column.into(), row.into()),
             title: screen.parser.callbacks().0.clone(),
@@ -229,7 +229,7 @@ impl Terminal for &PtyTerminal {
     fn wait_for_change(&self, seen: u64, deadline: Instant) {
         let screen = locked(&self.screen);
         let left = deadline.saturating_duration_since(Instant::now());
-        let same = |screen: &mut Screen| screen.version == seen && screen.ended.is_none();
+        let same = |screen: &mut PtyScreen| screen.version == seen && screen.ended.is_none();
         let waited = self.changed.wait_timeout_while(screen, left, same);
         drop(waited);
     }
@@ -272,9 +272,9 @@ impl PtyTerminal {
 /// Where there is no terminal: the agent reads a file or a pipe, and nothing can be typed.
 pub(super) struct NoTerminal;
 
-impl Terminal for NoTerminal {
-    fn shown(&self) -> Shown {
-        Shown { input_off: true, ..Shown::default() }
+impl PseudoTerminal for NoTerminal {
+    fn shown(&self) -> TerminalSnapshot {
+        TerminalSnapshot { input_off: true, ..TerminalSnapshot::default() }
     }
     fn last_key(&self) -> Option<Instant> {
         None

@@ -14,7 +14,7 @@ pub(super) struct UserTerminal {
 
 impl UserTerminal {
     /// Takes the terminal; `None` where stdin or stdout is none.
-    pub(super) fn take() -> io::Result<Option<Self>> {
+    pub(super) fn take_terminal() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
         }

@@ -74,7 +74,7 @@ impl AgentState {
 
 /// What an agent is doing, and how that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Diagnosis {
+pub struct AgentDiagnosis {
     /// State of the agent.
     pub state: AgentState,
     /// The source that decided the state.
@@ -91,7 +91,7 @@ pub struct Diagnosis {
     pub limited_until: Option<Timestamp>,
 }
 
-impl Diagnosis {
+impl AgentDiagnosis {
     /// An agent that tells its state itself, as an orchestrator's own process does. It may be nudged
     /// when it is ready.
     #[must_use]

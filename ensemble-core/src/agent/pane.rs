@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Diagnosis, Program};
+use super::{AgentDiagnosis, ProgramSettings};
 use crate::Result;
 use crate::env::Pane;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
@@ -11,13 +11,13 @@ use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 /// owns a pane may move to another thread, so a pane is [`Send`].
 pub trait AgentPane: Pane + Send {
     /// What is known of the agent's program.
-    fn program(&self) -> &Program;
+    fn program(&self) -> &ProgramSettings;
 
     /// What the agent is doing, with the evidence.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
-    fn diagnose(&mut self) -> Result<Diagnosis>;
+    fn diagnose(&mut self) -> Result<AgentDiagnosis>;
 
     /// Types and submits the profile's reset command, under the guard of [`Pane::nudge`]. Unless a pane
     /// implements it, its program has no such command, and this refuses.
@@ -29,19 +29,21 @@ pub trait AgentPane: Pane + Send {
         Ok(NudgeOutcome::Refused { deferral: Deferral::Failed { detail } })
     }
 
-    /// The first half of a nudge, or for [`Line::Reset`] of a reset: types the text and does not
+    /// The first half of a nudge, or for [`TypedLine::Reset`] of a reset: types the text and does not
     /// wait for its Enter. Unless a pane has halves, this is the whole.
     ///
     /// # Errors
     /// As for [`Pane::nudge`].
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         match line {
-            Line::Nudge(text) | Line::Again(text) => self.nudge(text).map(Begun::Done),
-            Line::Reset => self.reset_context().map(Begun::Done),
+            TypedLine::Nudge(text) | TypedLine::Again(text) => {
+                self.nudge(text).map(TypingStep::Done)
+            }
+            TypedLine::Reset => self.reset_context().map(TypingStep::Done),
         }
     }
 
-    /// The second half, once [`Begun::EnterAfter`] has passed: submits what was typed, or with
+    /// The second half, once [`TypingStep::EnterAfter`] has passed: submits what was typed, or with
     /// `withdraw` takes it back, each only if exactly that stands there.
     ///
     /// # Errors
@@ -62,7 +64,7 @@ pub trait AgentPane: Pane + Send {
 
 /// A line that is typed in two halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line<'a> {
+pub enum TypedLine<'a> {
     /// A nudge.
     Nudge(&'a NudgeText),
     /// A nudge that repeats what the agent was told. It is left out, and counts as sent, where any
@@ -75,7 +77,7 @@ pub enum Line<'a> {
 /// What has become of the first half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Begun {
+pub enum TypingStep {
     /// The nudge is complete.
     Done(NudgeOutcome),
     /// [`AgentPane::finish`] is due after this time.
@@ -83,16 +85,16 @@ pub enum Begun {
 }
 
 impl<P: AgentPane + ?Sized> AgentPane for &mut P {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         (**self).program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         (**self).diagnose()
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         (**self).reset_context()
     }
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         (**self).begin(line)
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {

@@ -10,14 +10,14 @@ use crate::pane::{NUDGE_BYTES_MAX, NudgeText};
 /// What the drivers need to know of an agent's program.
 ///
 /// ```
-/// use ensemble_core::agent::Program;
-/// let program = Program::plain("my-agent");
+/// use ensemble_core::agent::ProgramSettings;
+/// let program = ProgramSettings::plain("my-agent");
 /// let text = program.nudge_text(&"worker-1".parse()?, 3, false);
 /// assert_eq!(text.as_str(), "ensemble: 3 messages for worker-1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramSettings {
     /// Name of the program, such as `claude`.
     pub name: String,
     /// The command that starts it; `None` if there is nothing to start.
@@ -30,12 +30,12 @@ pub struct Program {
     /// How long to wait after a reset before anything else is typed.
     pub reset_pause: Duration,
     /// What phases 2 and 3 of the ladder do with it.
-    pub escalation: Escalation,
+    pub escalation: EscalationPlan,
     /// Whether a line on its screen counts as its pong (seed 000).
     pub pong_on_screen: bool,
 }
 
-impl Program {
+impl ProgramSettings {
     /// A program that is only notified of mail: no key is pressed, nothing is started.
     #[must_use]
     pub fn plain(name: impl Into<String>) -> Self {
@@ -45,7 +45,7 @@ impl Program {
             nudges: PLAIN_NUDGES.map(str::to_owned).to_vec(),
             key_gap: Duration::ZERO,
             reset_pause: Duration::ZERO,
-            escalation: Escalation::default(),
+            escalation: EscalationPlan::default(),
             pong_on_screen: false,
         }
     }
@@ -87,7 +87,7 @@ fn fill(template: &str, mailbox: &str, count: usize, more: bool) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Step {
+pub enum EscalationStep {
     /// Press Escape.
     Escape,
     /// Press Ctrl-C.
@@ -101,13 +101,13 @@ pub enum Step {
 /// What phases 2 and 3 of seed 002's ladder do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Escalation {
+pub struct EscalationPlan {
     /// Leave input modes.
     #[serde(default)]
-    pub phase_2: Vec<Step>,
+    pub phase_2: Vec<EscalationStep>,
     /// Reset the context.
     #[serde(default)]
-    pub phase_3: Vec<Step>,
+    pub phase_3: Vec<EscalationStep>,
 }
 
 #[cfg(test)]
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_plain_program_has_a_line_for_every_mailbox() {
-        assert!(Program::always_fits(PLAIN_NUDGES[1]));
-        let program = Program::plain("script");
+        assert!(ProgramSettings::always_fits(PLAIN_NUDGES[1]));
+        let program = ProgramSettings::plain("script");
         let mailbox = Name::new("n".repeat(NAME_BYTES_MAX)).expect("a name");
         let text = program.nudge_text(&mailbox, usize::MAX, true);
         assert!(text.as_str().contains(mailbox.as_str()), "{text}");

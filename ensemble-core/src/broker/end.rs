@@ -31,7 +31,7 @@ use super::Broker;
 use crate::env::Lease;
 use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_all_mailboxes;
-use crate::message::{Digest, Envelope, MessageId, Name, Purpose, Timestamp, yaml};
+use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, Timestamp, yaml};
 use crate::spool::{Found, State};
 use crate::{Error, Result};
 
@@ -134,7 +134,7 @@ fn of_task<B: Broker + ?Sized>(
         other => other?,
     };
     let is_its = envelope.task_id.as_deref().unwrap_or(id.as_str()) == end.task;
-    let is_work = envelope.purpose() == Purpose::Work && envelope.kind.as_str() != STEP_TYPE;
+    let is_work = envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != STEP_TYPE;
     let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at)
         && end.attempt.zip(envelope.attempt).is_none_or(|(named, its)| its <= named);
     Ok((is_its && is_work && is_older).then_some(envelope))
@@ -167,7 +167,7 @@ fn settle<B: Broker + ?Sized>(
             Some(State::Settled | State::Dead) | None => return Ok(None),
         };
         if let Some(other) = &withdrawn_from {
-            tell(queue, other, end, envelope)?;
+            notify_agent(queue, other, end, envelope)?;
         }
         match queue.settle(&lease) {
             Ok(()) => {}
@@ -187,7 +187,7 @@ fn settle<B: Broker + ?Sized>(
 }
 
 #[derive(Serialize)]
-struct Notice<'a> {
+struct SettleNotice<'a> {
     task_id: &'a str,
     message_id: &'a MessageId,
     reported_by: &'a Name,
@@ -195,7 +195,7 @@ struct Notice<'a> {
 }
 
 /// Tells an agent that the task it works on has ended. One without a mailbox learns it when it settles.
-fn tell<B: Broker + ?Sized>(
+fn notify_agent<B: Broker + ?Sized>(
     queue: &B,
     agent: &Name,
     end: &TaskEnd<'_>,
@@ -205,7 +205,8 @@ fn tell<B: Broker + ?Sized>(
     let what = format!(
         "{author} held this task before you and has reported it as ended: stop working on it; you need not settle it"
     );
-    let notice = Notice { task_id: task, message_id: &envelope.id, reported_by: author, what };
+    let notice =
+        SettleNotice { task_id: task, message_id: &envelope.id, reported_by: author, what };
     let digest = Digest::of(format!("{agent}\n{}\n{author}", envelope.id).as_bytes()).short(32);
     let mut told = Envelope::new(agent.clone(), yaml::render(&notice))
         .with_id(MessageId::new(format!("withdrawn-{digest}"))?)

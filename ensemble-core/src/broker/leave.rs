@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Broker;
-use crate::message::{Digest, Envelope, MessageId, Name, Purpose, yaml};
+use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, yaml};
 use crate::spool::State;
 use crate::{Error, Result};
 
@@ -101,7 +101,7 @@ fn tell_sender<B: Broker + ?Sized>(
         Err(error) => return Err(error),
     };
     // An automatic message is never answered automatically.
-    let is_notice = envelope.purpose() == Purpose::Notice;
+    let is_notice = envelope.purpose() == MessagePurpose::Notice;
     if is_notice || envelope.from == *agent || envelope.from == *mailbox {
         return Ok(false);
     }
@@ -114,7 +114,7 @@ fn tell_sender<B: Broker + ?Sized>(
 }
 
 #[derive(Serialize)]
-struct Notice<'a> {
+struct ReturnNotice<'a> {
     message_id: &'a MessageId,
     r#type: &'a Name,
     to: &'a Name,
@@ -129,7 +129,7 @@ struct Notice<'a> {
 /// # Errors
 /// The notice would be too large to be an envelope.
 pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
-    let body = yaml::render(&Notice {
+    let body = yaml::render(&ReturnNotice {
         message_id: &envelope.id,
         r#type: &envelope.kind,
         to: &envelope.to,
@@ -151,7 +151,7 @@ pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::{Options, Spool};
+    use crate::spool::{Spool, SpoolOptions};
 
     struct Bed {
         _home: tempfile::TempDir,
@@ -164,7 +164,7 @@ mod tests {
 
     fn bed() -> Bed {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         for mailbox in ["worker", "lead", "group"] {
             spool.add_mailbox(&name(mailbox), &Default::default()).unwrap();
         }

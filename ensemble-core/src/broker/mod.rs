@@ -11,7 +11,7 @@
 //! ```
 //! use ensemble_core::broker::Broker;
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! fn hand_over(queue: &dyn Broker, to: &Name) -> ensemble_core::Result<()> {
 //!     queue.add_mailbox(to, &Default::default())?;
@@ -21,7 +21,7 @@
 //! }
 //!
 //! let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
 //! hand_over(&spool, &Name::new("worker-1")?)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -33,7 +33,7 @@ use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
 use crate::mailboxes::{visit_all_mailboxes, visit_mailboxes};
 use crate::message::{Attachment, Envelope, MessageId, Name};
-use crate::spool::{DeadLetter, Former, Found, Settings, Spool, State};
+use crate::spool::{DeadLetter, FormerHolding, Found, Settings, Spool, State};
 use crate::{Error, Result};
 
 mod end;
@@ -117,7 +117,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
     ///
     /// # Errors
-    /// As for [`Transport::receive`]; [`Gated`](crate::requests::Gated) if its task waits for the approval of a plan.
+    /// As for [`Transport::receive`]; [`GatedTask`](crate::requests::GatedTask) if its task waits for the approval of a plan.
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 
@@ -259,7 +259,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     ///
     /// # Errors
     /// The mailbox is unknown or the medium failed.
-    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>>;
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>>;
 
     /// Settles the messages of a task that an agent has reported on, wherever they lie, and tells an agent that
     /// holds one meanwhile. Doing it again finds less to do.
@@ -268,10 +268,10 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// A mailbox cannot be read, a message cannot be settled, or its admission refuses.
     ///
     /// ```
-    /// # use ensemble_core::{broker::{Broker, TaskEnd}, message::{Envelope, Name}, spool::{Options, Spool}};
+    /// # use ensemble_core::{broker::{Broker, TaskEnd}, message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
     /// # use ensemble_core::event_log::NullRecorder;
     /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), Options::default())?;
+    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
     /// let worker = Name::new("worker-1")?;
     /// spool.add_mailbox(&worker, &Default::default())?;
     /// spool.publish(&Envelope::new(worker.clone(), "count the lines").with_task("task-7"))?;
@@ -370,7 +370,7 @@ impl Broker for Spool {
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         Self::take_back(self, lease, reason)
     }
-    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {
         Self::former_holders(self, mailbox)
     }
 }

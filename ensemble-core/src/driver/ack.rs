@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::delivery::{Delivery, World};
-use super::shared::Shared;
-use super::{Ended, Order};
+use super::delivery::{DeliveryContext, TaskDelivery};
+use super::shared::SharedRef;
+use super::{DeliveryOrder, Ended};
 use crate::Result;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
@@ -37,18 +37,18 @@ pub struct DeliveryId(u64);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use ensemble_core::driver::{AckDriver, Order, nap};
+/// use ensemble_core::driver::{AckDriver, DeliveryOrder, nap};
 /// use ensemble_core::message::{Envelope, Name};
 /// use ensemble_core::proto::ack::Phase;
-/// use ensemble_core::spool::{Options, Spool};
+/// use ensemble_core::spool::{SpoolOptions, Spool};
 ///
 /// let home = tempfile::tempdir()?;
-/// let spool = Arc::new(Spool::create(&home.path().join("queue"), Options::default())?);
+/// let spool = Arc::new(Spool::create(&home.path().join("queue"), SpoolOptions::default())?);
 /// let worker = Name::new("worker-1")?;
 /// spool.add_mailbox(&worker, &Default::default())?;
 ///
 /// let mut manager = AckDriver::new(Arc::clone(&spool), Name::new("dispatch")?);
-/// let order = Order::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
+/// let order = DeliveryOrder::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
 /// // A healthy worker acks at once: this one while the controller rests.
 /// let mut rest = |longest| {
 ///     spool.receive(&worker, &worker).expect("a queue");
@@ -59,8 +59,8 @@ pub struct DeliveryId(u64);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct AckDriver<'a> {
-    world: World<'a>,
-    deliveries: BTreeMap<DeliveryId, Delivery<'a>>,
+    world: DeliveryContext<'a>,
+    deliveries: BTreeMap<DeliveryId, TaskDelivery<'a>>,
     delivered: u64,
     ended: VecDeque<(DeliveryId, Ended)>,
 }
@@ -73,28 +73,28 @@ impl AckDriver<'static> {
     #[must_use]
     pub fn new(spool: Arc<Spool>, actor: Name) -> Self {
         let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
-        let (clock, recorder) = (Shared::Owned(clock), Shared::Owned(recorder));
-        Self::with(Shared::Owned(spool), clock, recorder, actor)
+        let (clock, recorder) = (SharedRef::Owned(clock), SharedRef::Owned(recorder));
+        Self::with(SharedRef::Owned(spool), clock, recorder, actor)
     }
 
     /// With mailboxes that are elsewhere; the directory keeps the escalation files.
     #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
-        self.world.elsewhere = Some(Shared::Owned(queue));
+        self.world.elsewhere = Some(SharedRef::Owned(queue));
         self
     }
 
     /// With this clock for the times of the ladder.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.world.clock = Shared::Owned(clock);
+        self.world.clock = SharedRef::Owned(clock);
         self
     }
 
     /// With events recorded there.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.world.recorder = Shared::Owned(recorder);
+        self.world.recorder = SharedRef::Owned(recorder);
         self
     }
 }
@@ -108,25 +108,32 @@ impl<'a> AckDriver<'a> {
         recorder: &'a dyn Recorder,
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
-        Self::with(Shared::Borrowed(spool), clock, recorder, actor)
+        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
+        Self::with(SharedRef::Borrowed(spool), clock, recorder, actor)
     }
 
     /// As [`AckDriver::with_queue`], borrowed.
     #[must_use]
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
-        self.world.elsewhere = Some(Shared::Borrowed(queue));
+        self.world.elsewhere = Some(SharedRef::Borrowed(queue));
         self
     }
 
     const fn with(
-        spool: Shared<'a, Spool>,
-        clock: Shared<'a, dyn Clock + Send + Sync>,
-        recorder: Shared<'a, dyn Recorder>,
+        spool: SharedRef<'a, Spool>,
+        clock: SharedRef<'a, dyn Clock + Send + Sync>,
+        recorder: SharedRef<'a, dyn Recorder>,
         actor: Name,
     ) -> Self {
         Self {
-            world: World { spool, elsewhere: None, clock, recorder, actor, durable: None },
+            world: DeliveryContext {
+                spool,
+                elsewhere: None,
+                clock,
+                recorder,
+                actor,
+                durable: None,
+            },
             deliveries: BTreeMap::new(),
             delivered: 0,
             ended: VecDeque::new(),
@@ -140,10 +147,10 @@ impl<'a> AckDriver<'a> {
     /// As for [`Spool::publish`]; nothing is waited for then.
     pub fn deliver(
         &mut self,
-        order: Order,
+        order: DeliveryOrder,
         pane: Option<Box<dyn AgentPane + 'a>>,
     ) -> Result<DeliveryId> {
-        let delivery = Delivery::begin(&self.world, order, pane)?;
+        let delivery = TaskDelivery::begin(&self.world, order, pane)?;
         self.delivered += 1;
         let id = DeliveryId(self.delivered);
         self.deliveries.insert(id, delivery);
@@ -165,7 +172,7 @@ impl<'a> AckDriver<'a> {
         let mailbox = mailbox.cloned();
         self.each(|delivery, world| {
             match mailbox.as_ref().is_none_or(|name| name == delivery.mailbox()) {
-                true => delivery.look(world),
+                true => delivery.check_ack(world),
                 false => Ok(None),
             }
         })
@@ -176,13 +183,13 @@ impl<'a> AckDriver<'a> {
     /// # Errors
     /// As for [`AckDriver::handle_mail`].
     pub fn handle_timeout(&mut self) -> Result<()> {
-        self.each(Delivery::handle_timeout)
+        self.each(TaskDelivery::handle_timeout)
     }
 
     /// When to call [`AckDriver::handle_timeout`] at the latest; `None` for never.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
-        self.deliveries.values().filter_map(Delivery::poll_timeout).min()
+        self.deliveries.values().filter_map(TaskDelivery::poll_timeout).min()
     }
 
     /// A delivery that has ended. One that was escalated is still looked after, to record a late
@@ -198,7 +205,7 @@ impl<'a> AckDriver<'a> {
     /// The phase that a delivery is in; `None` if it is not looked after any more.
     #[must_use]
     pub fn phase(&self, id: DeliveryId) -> Option<Phase> {
-        self.deliveries.get(&id).map(Delivery::phase)
+        self.deliveries.get(&id).map(TaskDelivery::phase)
     }
 
     /// Looks after a delivery no longer.
@@ -214,7 +221,7 @@ impl<'a> AckDriver<'a> {
     /// As for [`AckDriver::deliver`] and [`AckDriver::handle_mail`].
     pub fn wait_with_escalation(
         &mut self,
-        order: Order,
+        order: DeliveryOrder,
         pane: Option<Box<dyn AgentPane + 'a>>,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<(bool, Phase)> {
@@ -249,7 +256,7 @@ impl<'a> AckDriver<'a> {
 
     fn each(
         &mut self,
-        mut step: impl FnMut(&mut Delivery<'a>, &World<'a>) -> Result<Option<Ended>>,
+        mut step: impl FnMut(&mut TaskDelivery<'a>, &DeliveryContext<'a>) -> Result<Option<Ended>>,
     ) -> Result<()> {
         let mut failed = None;
         for (id, delivery) in &mut self.deliveries {

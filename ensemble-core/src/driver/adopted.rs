@@ -11,7 +11,7 @@
 //! the record, the file says `escalated`              the record twice, at worst
 //! ```
 
-use super::delivery::{Delivery, Ended, Order, World, message_id};
+use super::delivery::{DeliveryContext, DeliveryOrder, Ended, TaskDelivery, message_id};
 use super::ladder_file::{LadderFile, LadderState};
 use super::ladders::LadderPrompt;
 use super::{Notice, escalation};
@@ -25,7 +25,7 @@ use crate::spool::SUPERSEDED;
 use crate::{Error, Result};
 
 /// The file of a ladder, as it is and as it was written last.
-pub(super) struct Kept {
+pub(super) struct StoredLadder {
     /// Name of the file.
     pub(super) name: String,
     pub(super) file: LadderFile,
@@ -34,12 +34,12 @@ pub(super) struct Kept {
     pub(super) is_numbered: bool,
 }
 
-impl<'a> Delivery<'a> {
+impl<'a> TaskDelivery<'a> {
     /// Begins a ladder that waited, or goes on with one that was begun.
     pub(super) fn adopt(
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         (name, file): (String, LadderFile),
-        order: Order,
+        order: DeliveryOrder,
         pane: Option<Box<dyn AgentPane + 'a>>,
     ) -> Result<Self> {
         let now = world.clock.monotonic();
@@ -66,7 +66,7 @@ impl<'a> Delivery<'a> {
             trouble: None,
             deadline: None,
             has_expired: false,
-            kept: Some(Kept { name, file, written: None, is_numbered }),
+            kept: Some(StoredLadder { name, file, written: None, is_numbered }),
             notice: None,
             half: None,
             order,
@@ -75,12 +75,12 @@ impl<'a> Delivery<'a> {
             this.message = this.order.envelope.id.clone();
             this.deliver_again(world, attempt);
         }
-        this.keep(world)?;
+        this.save_ladder(world)?;
         Ok(this)
     }
 
     /// Writes the file if it says something else now.
-    pub(super) fn keep(&mut self, world: &World<'_>) -> Result<()> {
+    pub(super) fn save_ladder(&mut self, world: &DeliveryContext<'_>) -> Result<()> {
         let (Some(kept), Some(durable)) = (&mut self.kept, &world.durable) else { return Ok(()) };
         if !self.ladder.is_over() {
             kept.file.update(&self.ladder, &*world.clock);
@@ -96,7 +96,7 @@ impl<'a> Delivery<'a> {
     /// The next attempt's message is about to replace this one.
     pub(super) fn replace_message(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         before: &MessageId,
         next: &MessageId,
     ) {
@@ -104,20 +104,24 @@ impl<'a> Delivery<'a> {
         (kept.file.epoch, kept.file.replaced) = (0, Some(before.clone()));
         self.message = next.clone();
         // A full disk refuses the message as well, which is told then.
-        let _ = self.keep(world);
+        let _ = self.save_ladder(world);
     }
 
     /// The next attempt's message is stored.
-    pub(super) fn message_replaced(&mut self, world: &World<'_>) {
+    pub(super) fn message_replaced(&mut self, world: &DeliveryContext<'_>) {
         if let Some(kept) = &mut self.kept {
             kept.file.replaced = None;
             kept.file.ack_before.clone_from(&self.ack_before);
         }
-        let _ = self.keep(world);
+        let _ = self.save_ladder(world);
     }
 
     /// Tells the conductor.
-    pub(super) fn escalate(&mut self, world: &World<'_>, notice: Notice) -> Result<Ended> {
+    pub(super) fn escalate(
+        &mut self,
+        world: &DeliveryContext<'_>,
+        notice: Notice,
+    ) -> Result<Ended> {
         let written = match (&mut self.kept, &world.durable) {
             (Some(kept), Some(durable)) => {
                 kept.file.decide(&notice);
@@ -146,7 +150,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Has the line typed by the part of the process that types; `false` if there is none.
-    pub(super) fn prompt(&self, world: &World<'_>) -> bool {
+    pub(super) fn prompt(&self, world: &DeliveryContext<'_>) -> bool {
         let Some(durable) = &world.durable else { return false };
         durable.host.prompt(LadderPrompt {
             mailbox: self.mailbox().clone(),
@@ -159,7 +163,7 @@ impl<'a> Delivery<'a> {
 
 /// Writes an escalation that an earlier process has decided.
 pub(super) fn finish_escalation(
-    world: &World<'_>,
+    world: &DeliveryContext<'_>,
     name: &str,
     file: &mut LadderFile,
 ) -> Result<()> {

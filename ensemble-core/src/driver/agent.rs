@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::agent::{AgentState, Diagnosis};
+use crate::agent::{AgentDiagnosis, AgentState};
 use crate::env::Monotonic;
 use crate::pane::Deferral;
-use crate::proto::ack::Worker;
+use crate::proto::ack::WorkerActivity;
 
 /// What the ladder makes of a diagnosis. `limit_left` is how long a usage limit still lasts, if
 /// that is known.
@@ -20,24 +20,30 @@ use crate::proto::ack::Worker;
 /// | `crashed`; a pane that is gone, reused or dead | crashed |
 /// | anything else | unknown |
 #[must_use]
-pub fn worker_state(diagnosis: &Diagnosis, now: Monotonic, limit_left: Option<Duration>) -> Worker {
+pub fn worker_state(
+    diagnosis: &AgentDiagnosis,
+    now: Monotonic,
+    limit_left: Option<Duration>,
+) -> WorkerActivity {
     match diagnosis.state {
-        AgentState::Ready => Worker::Idle,
-        AgentState::Busy | AgentState::Starting => Worker::Busy,
+        AgentState::Ready => WorkerActivity::Idle,
+        AgentState::Busy | AgentState::Starting => WorkerActivity::Busy,
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
-            Worker::Asking
+            WorkerActivity::Asking
         }
-        AgentState::RateLimited => Worker::Limited { until: limit_left.map(|left| now + left) },
-        AgentState::Draft => Worker::HumanOccupied,
-        AgentState::Crashed => Worker::Crashed,
+        AgentState::RateLimited => {
+            WorkerActivity::Limited { until: limit_left.map(|left| now + left) }
+        }
+        AgentState::Draft => WorkerActivity::HumanOccupied,
+        AgentState::Crashed => WorkerActivity::Crashed,
         AgentState::Unknown => match diagnosis.deferral {
             Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
-                Worker::HumanOccupied
+                WorkerActivity::HumanOccupied
             }
             Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::TerminalGone) => {
-                Worker::Crashed
+                WorkerActivity::Crashed
             }
-            _ => Worker::Unknown,
+            _ => WorkerActivity::Unknown,
         },
     }
 }

@@ -3,21 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{AckDriver, Ended, HookEvidence, LadderHost, Order, PongBox, Readied, Readiness};
+use super::{
+    AckDriver, DeliveryOrder, Ended, HookEvidence, LadderHost, PongBox, ReadinessCheck,
+    ReadyOutcome,
+};
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
 use crate::event_log::Recorder;
 use crate::message::{MessageId, Name};
 use crate::proto::ready::{self, ReadinessFailure};
-use crate::requests::{Gate, Gated, RequestStore};
+use crate::requests::{GatedTask, PlanGate, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
 /// What became of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Assigned {
+pub enum AssignOutcome {
     /// The worker did not answer, so nothing was published.
     NotReady(ReadinessFailure),
     /// The task was delivered.
@@ -37,7 +40,7 @@ pub enum HandedOver {
     NotReady(ReadinessFailure),
     /// The task lies in the worker's mailbox, and its ladder is left to the watcher.
     Stored {
-        /// As in [`Assigned::Delivered`].
+        /// As in [`AssignOutcome::Delivered`].
         ready_attempt: u8,
         /// The message that carries it.
         message: MessageId,
@@ -47,10 +50,10 @@ pub enum HandedOver {
 }
 
 /// Asks a worker that another host has.
-pub type AskElsewhere<'a> = dyn Fn(&Name) -> Result<Readied> + Sync + 'a;
+pub type AskElsewhere<'a> = dyn Fn(&Name) -> Result<ReadyOutcome> + Sync + 'a;
 
 /// Assigns tasks, one controller at a time for each worker.
-pub struct Assigner<'a> {
+pub struct TaskAssigner<'a> {
     /// The queue's directory, where the conductor's files are put.
     pub spool: &'a Spool,
     /// Where the mailboxes are: that directory, or servers.
@@ -64,7 +67,7 @@ pub struct Assigner<'a> {
     /// The state directory, `.ensemble/`.
     pub state: PathBuf,
     /// The times of the handshake, and whether it is always needed.
-    pub readiness: ready::Config,
+    pub readiness: ready::PingTimes,
     /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
     /// What the hooks of a worker prove, by the state directory; with `None` every worker is asked by its pane.
@@ -73,7 +76,7 @@ pub struct Assigner<'a> {
     pub elsewhere: Option<&'a AskElsewhere<'a>>,
 }
 
-impl Assigner<'_> {
+impl TaskAssigner<'_> {
     /// The right to ask and to assign; dropping it gives it back. A second assigner does not wait
     /// for it: a worker that is being assigned a task is not free for another.
     ///
@@ -95,7 +98,7 @@ impl Assigner<'_> {
         worker: &Name,
         pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Readied> {
+    ) -> Result<ReadyOutcome> {
         let mut pane = pane;
         prepare(reborrow(&mut pane));
         let _lock = self.lock(worker)?;
@@ -108,21 +111,21 @@ impl Assigner<'_> {
     /// publishes without a proof: a pong, or the worker's own hooks.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker. [`Gated`] if its plan for the
+    /// [`Error::Locked`] if another controller is at this worker. [`GatedTask`] if its plan for the
     /// task is not approved. As for [`Spool::publish`]; or the state directory cannot be used.
     pub fn assign(
         &self,
-        order: Order,
+        order: DeliveryOrder,
         pane: Option<&mut dyn AgentPane>,
         is_watched: &dyn Fn() -> bool,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Assigned> {
+    ) -> Result<AssignOutcome> {
         let mut pane = pane;
         prepare(reborrow(&mut pane));
         let _lock = self.lock(&order.worker)?;
         let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
-            Readied::Ready { attempt } => attempt,
-            Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
+            ReadyOutcome::Ready { attempt } => attempt,
+            ReadyOutcome::NotReady(failure) => return Ok(AssignOutcome::NotReady(failure)),
         };
         let ended = match self.ladders {
             Some(host) => {
@@ -142,17 +145,17 @@ impl Assigner<'_> {
                 manager.wait_for(id, rest)?
             }
         };
-        Ok(Assigned::Delivered { ready_attempt, ended })
+        Ok(AssignOutcome::Delivered { ready_attempt, ended })
     }
 
     /// Asks whether the worker is ready, and if so publishes the task. Its ladder is left to the watcher:
     /// nothing is waited for but the pong.
     ///
     /// # Errors
-    /// As for [`Assigner::assign`].
+    /// As for [`TaskAssigner::assign`].
     pub fn hand_over(
         &self,
-        order: Order,
+        order: DeliveryOrder,
         pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<HandedOver> {
@@ -160,8 +163,8 @@ impl Assigner<'_> {
         prepare(reborrow(&mut pane));
         let _lock = self.lock(&order.worker)?;
         let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
-            Readied::Ready { attempt } => attempt,
-            Readied::NotReady(failure) => return Ok(HandedOver::NotReady(failure)),
+            ReadyOutcome::Ready { attempt } => attempt,
+            ReadyOutcome::NotReady(failure) => return Ok(HandedOver::NotReady(failure)),
         };
         let told = self.publish(order)?;
         let (message, attempt) = (told.message, told.attempt);
@@ -171,10 +174,10 @@ impl Assigner<'_> {
     /// All that comes before a task is published, under the lock of its worker.
     fn begin(
         &self,
-        order: &Order,
+        order: &DeliveryOrder,
         pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Readied> {
+    ) -> Result<ReadyOutcome> {
         // Before the handshake: an unknown mailbox is a mistake of the caller.
         self.queue.broker().settings(&order.envelope.to)?;
         self.may_begin(&order.task, &order.worker)?;
@@ -184,10 +187,10 @@ impl Assigner<'_> {
     /// Whether the worker may begin the task: asked before it is pinged, by every door that hands out.
     ///
     /// # Errors
-    /// [`Gated`] if a plan for the task is not approved.
+    /// [`GatedTask`] if a plan for the task is not approved.
     pub fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
-        match self.queue.gate(task, worker)?.filter(Gate::keeps_back) {
-            Some(gate) => Err(Gated(Box::new(gate)).into()),
+        match self.queue.gate(task, worker)?.filter(PlanGate::keeps_back) {
+            Some(gate) => Err(GatedTask(Box::new(gate)).into()),
             None => Ok(()),
         }
     }
@@ -197,13 +200,13 @@ impl Assigner<'_> {
         worker: &Name,
         pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Readied> {
+    ) -> Result<ReadyOutcome> {
         if let Some(elsewhere) = self.elsewhere {
             return elsewhere(worker);
         }
         let pongs = PongBox::open(self.state.join("ready"))?;
         let (worker, actor) = (worker.clone(), self.actor.clone());
-        let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);
+        let readiness = ReadinessCheck::borrowing(worker, pongs, self.clock, self.recorder, actor);
         let readiness = match self.hook {
             Some(evidence) => readiness.with_hook(move |worker| evidence(&self.state, worker)),
             None => readiness,

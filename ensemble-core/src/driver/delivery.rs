@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::Notice;
 use super::ack_file::ack_signer;
-use super::adopted::Kept;
+use super::adopted::StoredLadder;
 use super::agent::worker_state;
-use super::keystrokes::{Half, Then};
+use super::keystrokes::{NextKeystroke, PendingKeystroke};
 use super::ladder_file::LadderStore;
 use super::ladders::LadderHost;
-use super::shared::Shared;
+use super::shared::SharedRef;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::Dir;
@@ -20,7 +20,9 @@ use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
-use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
+use crate::proto::ack::{
+    Effect, Event, Ladder, LadderRecord, LadderSettings, PARK_MAX, Phase, WorkerActivity,
+};
 use crate::spool::{SUPERSEDED, Spool, State};
 use crate::{Error, Result};
 
@@ -33,7 +35,7 @@ const ACK_BYTES_MAX: usize = 64 * 1024;
 /// What is to be delivered, to whom, and how patiently.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Order {
+pub struct DeliveryOrder {
     /// Which task it is; acks bind to it and to the attempt.
     pub task: String,
     /// The agent whose ack is waited for.
@@ -41,17 +43,23 @@ pub struct Order {
     /// The message; its recipient is the worker's mailbox. Id, task and attempt are set here.
     pub envelope: Envelope,
     /// The times of the ladder.
-    pub config: Config,
+    pub config: LadderSettings,
     /// How long to wait at most; after that the delivery is left alone, and the conductor is not
     /// told. `None` for as long as the ladder takes.
     pub patience: Option<Duration>,
 }
 
-impl Order {
+impl DeliveryOrder {
     /// An order with seed 002's times.
     #[must_use]
     pub fn new(task: impl Into<String>, worker: Name, envelope: Envelope) -> Self {
-        Self { task: task.into(), worker, envelope, config: Config::default(), patience: None }
+        Self {
+            task: task.into(),
+            worker,
+            envelope,
+            config: LadderSettings::default(),
+            patience: None,
+        }
     }
 
     /// Waiting for at most this long.
@@ -63,7 +71,7 @@ impl Order {
 
     /// With other times.
     #[must_use]
-    pub const fn with_config(mut self, config: Config) -> Self {
+    pub const fn with_config(mut self, config: LadderSettings) -> Self {
         self.config = config;
         self
     }
@@ -91,7 +99,7 @@ pub enum Ended {
     },
     /// It had an expiry date, which has passed.
     Expired,
-    /// [`Order::patience`] is over. The message still waits in its mailbox.
+    /// [`DeliveryOrder::patience`] is over. The message still waits in its mailbox.
     Abandoned {
         /// In which phase of the ladder.
         phase: Phase,
@@ -120,25 +128,25 @@ pub fn message_id(task: &str, attempt: u32) -> MessageId {
 }
 
 /// What all deliveries of a manager share.
-pub(super) struct World<'a> {
-    /// Directory of the escalation files, and of the mailboxes unless [`World::elsewhere`] has them.
-    pub(super) spool: Shared<'a, Spool>,
+pub(super) struct DeliveryContext<'a> {
+    /// Directory of the escalation files, and of the mailboxes unless [`DeliveryContext::elsewhere`] has them.
+    pub(super) spool: SharedRef<'a, Spool>,
     /// Queue with the mailboxes, if it is another one.
-    pub(super) elsewhere: Option<Shared<'a, dyn Broker>>,
-    pub(super) clock: Shared<'a, dyn Clock + Send + Sync>,
-    pub(super) recorder: Shared<'a, dyn Recorder>,
+    pub(super) elsewhere: Option<SharedRef<'a, dyn Broker>>,
+    pub(super) clock: SharedRef<'a, dyn Clock + Send + Sync>,
+    pub(super) recorder: SharedRef<'a, dyn Recorder>,
     pub(super) actor: Name,
     /// Where ladders are kept and by which means they are run, if they outlive this process.
-    pub(super) durable: Option<Durable<'a>>,
+    pub(super) durable: Option<DurableLadders<'a>>,
 }
 
 /// The files of ladders and the means to run them.
-pub(super) struct Durable<'a> {
+pub(super) struct DurableLadders<'a> {
     pub(super) store: LadderStore,
-    pub(super) host: Shared<'a, dyn LadderHost + 'a>,
+    pub(super) host: SharedRef<'a, dyn LadderHost + 'a>,
 }
 
-impl World<'_> {
+impl DeliveryContext<'_> {
     /// Queue with the mailboxes.
     pub(super) fn queue(&self) -> &dyn Broker {
         match &self.elsewhere {
@@ -149,8 +157,8 @@ impl World<'_> {
 }
 
 /// A delivery under way.
-pub(super) struct Delivery<'a> {
-    pub(super) order: Order,
+pub(super) struct TaskDelivery<'a> {
+    pub(super) order: DeliveryOrder,
     pub(super) ladder: Ladder,
     pub(super) pane: Option<Box<dyn AgentPane + 'a>>,
     pub(super) message: MessageId,
@@ -167,11 +175,11 @@ pub(super) struct Delivery<'a> {
     /// Its expiry date has passed, which is to be told.
     pub(super) has_expired: bool,
     /// The file of the ladder, if it outlives this process.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<StoredLadder>,
     /// What the conductor is to be told, until that is written.
     pub(super) notice: Option<Notice>,
     /// A line whose Enter is due later, or keys of which the next is. The next effect waits for it.
-    pub(super) half: Option<Half>,
+    pub(super) half: Option<PendingKeystroke>,
 }
 
 /// The file by which a worker says that it has read a task: which version of it, and its content.
@@ -185,14 +193,14 @@ pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<
     }))
 }
 
-impl<'a> Delivery<'a> {
+impl<'a> TaskDelivery<'a> {
     /// Publishes the task and begins to wait.
     ///
     /// An attempt that was settled or has died is over, so a new one begins. One that still waits
     /// or is held is continued. So a controller that was killed can simply be run again.
     pub(super) fn begin(
-        world: &World<'_>,
-        order: Order,
+        world: &DeliveryContext<'_>,
+        order: DeliveryOrder,
         pane: Option<Box<dyn AgentPane + 'a>>,
     ) -> Result<Self> {
         let mailbox = &order.envelope.to;
@@ -247,7 +255,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Lets time pass; how it ended, if it did.
-    pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+    pub(super) fn handle_timeout(&mut self, world: &DeliveryContext<'_>) -> Result<Option<Ended>> {
         let now = world.clock.monotonic();
         if let Some(half) = self.half.take_if(|half| now >= half.at) {
             self.go_on(world, half);
@@ -266,7 +274,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Looks whether the worker has taken the message; how the delivery ended, if it did.
-    pub(super) fn look(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+    pub(super) fn check_ack(&mut self, world: &DeliveryContext<'_>) -> Result<Option<Ended>> {
         if self.half.as_ref().is_some_and(|half| half.then.is_reset()) {
             return Ok(None);
         }
@@ -290,7 +298,7 @@ impl<'a> Delivery<'a> {
         self.ladder.handle(world.clock.monotonic(), event);
         // A worker that has answered is pressed no further.
         if self.ladder.is_over()
-            && let Some(half) = self.half.take_if(|half| matches!(half.then, Then::Key(_)))
+            && let Some(half) = self.half.take_if(|half| matches!(half.then, NextKeystroke::Key(_)))
         {
             self.go_on(world, half);
         }
@@ -300,7 +308,7 @@ impl<'a> Delivery<'a> {
     /// Whether an `ack/` file says that the worker has the task. The watcher receives the message
     /// for it. But a file that is written in place only counts there once it has been quiet for a
     /// while. A worker that has answered must not be pressed meanwhile.
-    fn has_answered(&self, world: &World<'_>) -> bool {
+    fn has_answered(&self, world: &DeliveryContext<'_>) -> bool {
         let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
         };
@@ -316,7 +324,7 @@ impl<'a> Delivery<'a> {
         Event::Ack { task: self.order.task.clone(), attempt: self.ladder.attempt() }
     }
 
-    pub(super) fn find(&self, world: &World<'_>) -> Result<Option<State>> {
+    pub(super) fn find(&self, world: &DeliveryContext<'_>) -> Result<Option<State>> {
         for _ in 0..LOOKS_MAX {
             let state = world.queue().state(self.mailbox(), &self.message)?;
             if state.is_some() {
@@ -326,7 +334,7 @@ impl<'a> Delivery<'a> {
         Ok(None)
     }
 
-    fn died(&mut self, world: &World<'_>) -> Result<Event> {
+    fn died(&mut self, world: &DeliveryContext<'_>) -> Result<Event> {
         let letters = world.queue().dead_letters(self.mailbox())?;
         let letter = letters.into_iter().find(|letter| letter.id == self.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
@@ -338,14 +346,14 @@ impl<'a> Delivery<'a> {
         Ok(Event::Undeliverable)
     }
 
-    fn perform_all(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+    fn perform_all(&mut self, world: &DeliveryContext<'_>) -> Result<Option<Ended>> {
         if let Some(notice) = self.notice.take() {
             return self.escalate(world, notice).map(Some);
         }
         let mut ended = None;
         while self.half.is_none() {
             // Before any key is pressed, so that no later process presses it again.
-            self.keep(world)?;
+            self.save_ladder(world)?;
             let Some(effect) = self.ladder.poll_effect() else { break };
             ended = self.perform(world, effect)?.or(ended);
         }
@@ -357,7 +365,7 @@ impl<'a> Delivery<'a> {
         Ok(ended.or_else(|| has_expired.then_some(Ended::Expired)))
     }
 
-    fn perform(&mut self, world: &World<'_>, effect: Effect) -> Result<Option<Ended>> {
+    fn perform(&mut self, world: &DeliveryContext<'_>, effect: Effect) -> Result<Option<Ended>> {
         match effect {
             Effect::Deliver { attempt } => self.deliver_again(world, attempt),
             Effect::Inspect => {
@@ -384,37 +392,39 @@ impl<'a> Delivery<'a> {
                 notice.detail.clone_from(&self.trouble);
                 return self.escalate(world, notice).map(Some);
             }
-            Effect::Record(record) => self.note(world, &record),
+            Effect::Record(record) => self.record_event(world, &record),
         }
         Ok(None)
     }
 
-    fn note(&self, world: &World<'_>, record: &Record) {
+    fn record_event(&self, world: &DeliveryContext<'_>, record: &LadderRecord) {
         let (kind, data) = match record {
-            Record::Entered { phase } => (types::LADDER_PHASE, json!({ "phase": phase.number() })),
-            Record::Skipped { phase } => {
+            LadderRecord::Entered { phase } => {
+                (types::LADDER_PHASE, json!({ "phase": phase.number() }))
+            }
+            LadderRecord::Skipped { phase } => {
                 (types::LADDER_SKIPPED, json!({ "phase": phase.number() }))
             }
-            Record::Waiting { worker } => {
+            LadderRecord::Waiting { worker } => {
                 (types::LADDER_WAITING, json!({ "worker_state": worker.word() }))
             }
-            Record::StaleAck { attempt, .. } => {
+            LadderRecord::StaleAck { attempt, .. } => {
                 (types::LADDER_STALE_ACK, json!({ "attempt": attempt }))
             }
-            Record::LateAck => {
+            LadderRecord::LateAck => {
                 (types::LADDER_LATE_ACK, json!({ "attempt": self.ladder.attempt() }))
             }
         };
         self.record(world, kind, data);
     }
 
-    pub(super) fn record(&self, world: &World<'_>, kind: &str, mut data: Value) {
+    pub(super) fn record(&self, world: &DeliveryContext<'_>, kind: &str, mut data: Value) {
         data["task_id"] = self.order.task.as_str().into();
         data["worker_id"] = self.order.worker.as_str().into();
         world.recorder.record(kind, world.actor.as_str(), data);
     }
 
-    pub(super) fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
+    pub(super) fn publish(&mut self, world: &DeliveryContext<'_>, attempt: u32) -> Result<()> {
         self.message = message_id(&self.order.task, attempt);
         let ack = read_ack(&world.spool, &self.order.task).ok().flatten();
         self.ack_before = ack.map(|(version, _)| version);
@@ -434,7 +444,7 @@ impl<'a> Delivery<'a> {
 
     /// After a reset: the worker has forgotten the task, so it comes again, and what still waits
     /// of the attempt before is taken back.
-    pub(super) fn deliver_again(&mut self, world: &World<'_>, attempt: u32) {
+    pub(super) fn deliver_again(&mut self, world: &DeliveryContext<'_>, attempt: u32) {
         // A message under an id of its sender's choice waits on: its sender knows it by that id.
         if self.kept.as_ref().is_some_and(|kept| !kept.is_numbered) {
             return;
@@ -460,8 +470,8 @@ impl<'a> Delivery<'a> {
         self.message_replaced(world);
     }
 
-    fn look_at_worker(&mut self, clock: &dyn Clock) -> Worker {
-        let Some(pane) = &mut self.pane else { return Worker::Unknown };
+    fn look_at_worker(&mut self, clock: &dyn Clock) -> WorkerActivity {
+        let Some(pane) = &mut self.pane else { return WorkerActivity::Unknown };
         match pane.diagnose() {
             Ok(diagnosis) => {
                 let limit_left = match diagnosis.limited_until {
@@ -472,7 +482,7 @@ impl<'a> Delivery<'a> {
                 worker_state(&diagnosis, clock.monotonic(), limit_left)
             }
             // The pane could not be observed, which says nothing of the worker.
-            Err(_) => Worker::Unknown,
+            Err(_) => WorkerActivity::Unknown,
         }
     }
 }

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use super::ladder_file::LadderFile;
 use crate::Result;
-use crate::durable::{Dir, Durability, Modes};
+use crate::durable::{Dir, Durability, FileModes};
 use crate::message::{Digest, MessageId, Name, Timestamp, yaml};
-use crate::proto::ack::{Escalation, Reason, Worker};
+use crate::proto::ack::{EscalationReason, LadderEscalation, WorkerActivity};
 
 const PREFIX: &str = "escalation-";
 const SUFFIX: &str = ".yaml";
@@ -56,17 +56,19 @@ pub struct Notice {
 
 impl Notice {
     pub(super) fn new(
-        escalation: &Escalation,
+        escalation: &LadderEscalation,
         worker: Name,
         message: MessageId,
         from: Name,
         escalated_at: Timestamp,
     ) -> Self {
         let (reason, worker_state) = match escalation.reason {
-            Reason::Unanswered => ("unanswered", None),
-            Reason::NotPressable(state) => ("not_pressable", Some(Worker::word(state))),
-            Reason::Crashed => ("crashed", Some(Worker::Crashed.word())),
-            Reason::Undeliverable => ("undeliverable", None),
+            EscalationReason::Unanswered => ("unanswered", None),
+            EscalationReason::NotPressable(state) => {
+                ("not_pressable", Some(WorkerActivity::word(state)))
+            }
+            EscalationReason::Crashed => ("crashed", Some(WorkerActivity::Crashed.word())),
+            EscalationReason::Undeliverable => ("undeliverable", None),
         };
         Self {
             task_id: escalation.task.clone(),
@@ -119,7 +121,9 @@ impl Notice {
             message: MessageId::new(word("message")?).ok()?,
             phase: u8::try_from(number("phase")?).ok()?,
             reason: reasons.into_iter().find(|reason| word("reason") == Some(*reason))?,
-            worker_state: word("worker_state").and_then(Worker::of_word).map(Worker::word),
+            worker_state: word("worker_state")
+                .and_then(WorkerActivity::of_word)
+                .map(WorkerActivity::word),
             detail: word("detail").map(str::to_owned),
             waited_seconds: number("waited_seconds")?,
             from: Name::new(word("from")?).ok()?,
@@ -138,10 +142,10 @@ impl Notice {
 /// twice is one version for the watcher.
 pub(super) fn put(root: &Path, task: &str, text: &str, durability: Durability) -> Result<String> {
     let queue = Dir::open(root)?;
-    let tmp = queue.ensure_child("tmp", Modes::default())?;
-    let reports = queue.ensure_child("reports", Modes::default())?;
+    let tmp = queue.ensure_child("tmp", FileModes::default())?;
+    let reports = queue.ensure_child("reports", FileModes::default())?;
     let name = file_name(task);
-    reports.replace(&name, text.as_bytes(), &tmp, Modes::default(), durability)?;
+    reports.replace(&name, text.as_bytes(), &tmp, FileModes::default(), durability)?;
     Ok(format!("reports/{name}"))
 }
 

@@ -9,10 +9,11 @@
 use std::time::Duration;
 
 use super::adopted::superseding;
-use super::delivery::{Delivery, World, message_id};
-use super::shared::Shared;
+use super::delivery::{DeliveryContext, TaskDelivery, message_id};
+use super::shared::SharedRef;
 use super::{
-    Assigner, Ended, LadderHost, LadderState, LadderStore, Ladders, Notice, Order, file_name,
+    DeliveryOrder, Ended, LadderHost, LadderState, LadderStore, Ladders, Notice, TaskAssigner,
+    file_name,
 };
 use crate::env::Monotonic;
 use crate::event_log::types;
@@ -25,7 +26,7 @@ use crate::{Error, Result};
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// A task that was published.
-pub(super) struct Published {
+pub(super) struct PublishedTask {
     task: String,
     worker: Name,
     mailbox: Name,
@@ -37,7 +38,7 @@ pub(super) struct Published {
     deadline: Option<Monotonic>,
 }
 
-impl Published {
+impl PublishedTask {
     fn acked(&self) -> Ended {
         let (phase, attempt, message) = (self.phase, self.attempt, self.message.clone());
         Ended::Acked { phase, attempt, message }
@@ -49,13 +50,13 @@ impl Published {
     }
 }
 
-impl Assigner<'_> {
+impl TaskAssigner<'_> {
     fn store(&self) -> LadderStore {
         LadderStore::new(&self.state)
     }
 
     /// Stores the task. An attempt that waits and was given up is replaced by the next one.
-    pub(super) fn publish(&self, order: Order) -> Result<Published> {
+    pub(super) fn publish(&self, order: DeliveryOrder) -> Result<PublishedTask> {
         let (task, worker) = (order.task.clone(), order.worker.clone());
         let mailbox = order.envelope.to.clone();
         if let Some(file) = self.store().of_task(&mailbox, &task)?
@@ -66,27 +67,27 @@ impl Assigner<'_> {
             superseding(self.queue.broker(), &mailbox, &file.message, &next)?;
         }
         let deadline = order.patience.map(|patience| self.clock.monotonic() + patience);
-        let world = World {
-            spool: Shared::Borrowed(self.spool),
-            elsewhere: Some(Shared::Borrowed(self.queue.broker())),
-            clock: Shared::Borrowed(self.clock),
-            recorder: Shared::Borrowed(self.recorder),
+        let world = DeliveryContext {
+            spool: SharedRef::Borrowed(self.spool),
+            elsewhere: Some(SharedRef::Borrowed(self.queue.broker())),
+            clock: SharedRef::Borrowed(self.clock),
+            recorder: SharedRef::Borrowed(self.recorder),
             actor: self.actor.clone(),
             durable: None,
         };
-        let delivery = Delivery::begin(&world, order, None)?;
+        let delivery = TaskDelivery::begin(&world, order, None)?;
         let (message, attempt) = (delivery.message.clone(), delivery.ladder.attempt());
         let (phase, epoch) = (Phase::Deliver, delivery.epoch_before);
         if let Some(host) = self.ladders {
             host.may_run(&mailbox, true)?;
         }
-        Ok(Published { task, worker, mailbox, message, attempt, phase, epoch, deadline })
+        Ok(PublishedTask { task, worker, mailbox, message, attempt, phase, epoch, deadline })
     }
 
     /// Waits for the end of its ladder.
     pub(super) fn follow(
         &self,
-        mut told: Published,
+        mut told: PublishedTask,
         host: &dyn LadderHost,
         is_watched: &dyn Fn() -> bool,
         rest: &mut dyn FnMut(Duration),
@@ -99,12 +100,12 @@ impl Assigner<'_> {
             if is_watched() {
                 ladders.forget(&told.mailbox);
             } else {
-                ladders.look(&told.mailbox)?;
+                ladders.observe_mailbox(&told.mailbox)?;
                 ladders.handle_timeout()?;
             }
             if let Some(ended) = self.ended(&mut told)? {
                 if ladders.runs(&told.mailbox) {
-                    ladders.look(&told.mailbox)?;
+                    ladders.observe_mailbox(&told.mailbox)?;
                 }
                 return Ok(ended);
             }
@@ -119,7 +120,7 @@ impl Assigner<'_> {
     }
 
     /// How the ladder has ended, by its file and by the message itself.
-    fn ended(&self, told: &mut Published) -> Result<Option<Ended>> {
+    fn ended(&self, told: &mut PublishedTask) -> Result<Option<Ended>> {
         let file = self.store().of_task(&told.mailbox, &told.task)?;
         let file = file.filter(|file| file.attempt >= told.attempt);
         if let Some(file) = &file {
@@ -158,7 +159,7 @@ impl Assigner<'_> {
         }
     }
 
-    fn died(&self, told: &Published) -> Result<Option<Ended>> {
+    fn died(&self, told: &PublishedTask) -> Result<Option<Ended>> {
         let letters = self.queue.broker().dead_letters(&told.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == told.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
@@ -173,7 +174,7 @@ impl Assigner<'_> {
         }
     }
 
-    fn is_laddered(&self, told: &Published) -> Result<bool> {
+    fn is_laddered(&self, told: &PublishedTask) -> Result<bool> {
         Ok(self.store().of_task(&told.mailbox, &told.task)?.is_some())
     }
 }

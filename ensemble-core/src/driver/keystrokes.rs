@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::delivery::{Delivery, World};
+use super::delivery::{DeliveryContext, TaskDelivery};
 use crate::Result;
-use crate::agent::Step;
-use crate::agent::{Begun, Line};
+use crate::agent::EscalationStep;
+use crate::agent::{TypedLine, TypingStep};
 use crate::env::Monotonic;
 use crate::event_log::types;
 use crate::pane::{Deferral, Key, NudgeOutcome};
@@ -33,22 +33,22 @@ const COUNT_MAX: usize = 100;
 const PAUSE_PART: u32 = 2;
 
 /// Something that was begun and goes on later.
-pub(super) struct Half {
+pub(super) struct PendingKeystroke {
     pub(super) at: Monotonic,
-    pub(super) then: Then,
+    pub(super) then: NextKeystroke,
 }
 
 /// The step after the keystrokes.
-pub(super) enum Then {
+pub(super) enum NextKeystroke {
     /// The Enter of a nudge.
     Nudge,
     /// The Enter of a phase's reset.
-    Reset(Pressing),
+    Reset(KeySequence),
     /// The next key of a phase.
-    Key(Pressing),
+    Key(KeySequence),
 }
 
-impl Then {
+impl NextKeystroke {
     /// Whether a look at the mailbox must wait: the ladder speaks of the next attempt already, and the
     /// reset that it follows is not done.
     pub(super) const fn is_reset(&self) -> bool {
@@ -62,15 +62,15 @@ impl Then {
 }
 
 /// A phase's keys under way.
-pub(super) struct Pressing {
+pub(super) struct KeySequence {
     phase: Phase,
-    pressed: Vec<Step>,
-    left: VecDeque<Step>,
+    pressed: Vec<EscalationStep>,
+    left: VecDeque<EscalationStep>,
 }
 
-impl Delivery<'_> {
+impl TaskDelivery<'_> {
     /// Tells the worker's pane of its mail; what cannot be typed now is tried again.
-    pub(super) fn nudge(&mut self, world: &World<'_>) {
+    pub(super) fn nudge(&mut self, world: &DeliveryContext<'_>) {
         if self.half.is_some() {
             return;
         }
@@ -85,53 +85,60 @@ impl Delivery<'_> {
         let text = pane.program().nudge_text(mailbox, count, count >= COUNT_MAX);
         // The ladder's first nudge says what the watcher's second one says, at the same time.
         let line = match self.ladder.phase() {
-            Phase::Nudge => Line::Again(&text),
-            Phase::Deliver | Phase::LeaveInputMode | Phase::ResetContext => Line::Nudge(&text),
+            Phase::Nudge => TypedLine::Again(&text),
+            Phase::Deliver | Phase::LeaveInputMode | Phase::ResetContext => TypedLine::Nudge(&text),
         };
         match pane.begin(line) {
-            Ok(Begun::Done(outcome)) => self.nudged(world, Ok(outcome)),
-            Ok(Begun::EnterAfter(delay)) => self.wait_for_enter(world, delay, Then::Nudge),
+            Ok(TypingStep::Done(outcome)) => self.nudged(world, Ok(outcome)),
+            Ok(TypingStep::EnterAfter(delay)) => {
+                self.wait_for_enter(world, delay, NextKeystroke::Nudge)
+            }
             Err(error) => self.nudged(world, Err(error)),
         }
     }
 
-    fn wait_for_enter(&mut self, world: &World<'_>, delay: Duration, then: Then) {
-        self.half = Some(Half { at: world.clock.monotonic() + delay, then });
+    fn wait_for_enter(
+        &mut self,
+        world: &DeliveryContext<'_>,
+        delay: Duration,
+        then: NextKeystroke,
+    ) {
+        self.half = Some(PendingKeystroke { at: world.clock.monotonic() + delay, then });
     }
 
     /// What was begun goes on. A reset that is not needed any more is taken back.
-    pub(super) fn go_on(&mut self, world: &World<'_>, half: Half) {
+    pub(super) fn go_on(&mut self, world: &DeliveryContext<'_>, half: PendingKeystroke) {
         match half.then {
-            Then::Nudge => {
+            NextKeystroke::Nudge => {
                 let Some(pane) = &mut self.pane else { return };
                 let outcome = pane.finish(false);
                 self.nudged(world, outcome);
             }
-            Then::Reset(pressing) => {
+            NextKeystroke::Reset(pressing) => {
                 // It is alive: it has taken the task while the command was being typed.
                 let taken = self.is_answered(world);
                 let Some(pane) = &mut self.pane else { return };
                 let outcome = pane.finish(taken || self.ladder.is_over());
-                self.stepped(world, pressing, Step::Reset, outcome);
+                self.stepped(world, pressing, EscalationStep::Reset, outcome);
             }
-            Then::Key(pressing) if pressing.left.is_empty() => {
+            NextKeystroke::Key(pressing) if pressing.left.is_empty() => {
                 self.pressed(world, &pressing, &Value::Null);
             }
-            Then::Key(pressing) if self.ladder.is_over() || self.is_answered(world) => {
+            NextKeystroke::Key(pressing) if self.ladder.is_over() || self.is_answered(world) => {
                 let step = pressing.left.front();
                 let refused = json!({ "step": step, "reason": "answered" });
                 self.pressed(world, &pressing, &refused);
             }
-            Then::Key(pressing) => self.press_next(world, pressing),
+            NextKeystroke::Key(pressing) => self.press_next(world, pressing),
         }
     }
 
-    fn is_answered(&self, world: &World<'_>) -> bool {
+    fn is_answered(&self, world: &DeliveryContext<'_>) -> bool {
         matches!(self.find(world), Ok(Some(State::Acked { .. } | State::Settled)))
     }
 
     /// A nudge was tried.
-    fn nudged(&mut self, world: &World<'_>, outcome: Result<NudgeOutcome>) {
+    fn nudged(&mut self, world: &DeliveryContext<'_>, outcome: Result<NudgeOutcome>) {
         let reason = match outcome {
             Ok(NudgeOutcome::Sent) => None,
             Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
@@ -152,33 +159,33 @@ impl Delivery<'_> {
 
     /// Presses what the worker's profile has for a phase, up to the first key that is refused. The
     /// nudge that follows is asked for by the ladder itself.
-    pub(super) fn press(&mut self, world: &World<'_>, phase: Phase) {
+    pub(super) fn press(&mut self, world: &DeliveryContext<'_>, phase: Phase) {
         let Some(pane) = &self.pane else { return };
         let escalation = &pane.program().escalation;
         let steps = match phase {
             Phase::ResetContext => &escalation.phase_3,
             Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
         };
-        let left = steps.iter().copied().filter(|s| *s != Step::Nudge).collect();
-        self.press_next(world, Pressing { phase, pressed: Vec::new(), left });
+        let left = steps.iter().copied().filter(|s| *s != EscalationStep::Nudge).collect();
+        self.press_next(world, KeySequence { phase, pressed: Vec::new(), left });
     }
 
-    fn press_next(&mut self, world: &World<'_>, mut pressing: Pressing) {
+    fn press_next(&mut self, world: &DeliveryContext<'_>, mut pressing: KeySequence) {
         let Some(pane) = &mut self.pane else { return };
         let Some(step) = pressing.left.pop_front() else {
             return self.pressed(world, &pressing, &Value::Null);
         };
         let outcome = match step {
-            Step::Escape => pane.press(Key::Escape),
-            Step::CtrlC => pane.press(Key::CtrlC),
-            Step::Reset => match pane.begin(Line::Reset) {
-                Ok(Begun::Done(outcome)) => Ok(outcome),
-                Ok(Begun::EnterAfter(delay)) => {
-                    return self.wait_for_enter(world, delay, Then::Reset(pressing));
+            EscalationStep::Escape => pane.press(Key::Escape),
+            EscalationStep::CtrlC => pane.press(Key::CtrlC),
+            EscalationStep::Reset => match pane.begin(TypedLine::Reset) {
+                Ok(TypingStep::Done(outcome)) => Ok(outcome),
+                Ok(TypingStep::EnterAfter(delay)) => {
+                    return self.wait_for_enter(world, delay, NextKeystroke::Reset(pressing));
                 }
                 Err(error) => Err(error),
             },
-            Step::Nudge => Ok(NudgeOutcome::Sent),
+            EscalationStep::Nudge => Ok(NudgeOutcome::Sent),
         };
         self.stepped(world, pressing, step, outcome);
     }
@@ -186,16 +193,16 @@ impl Delivery<'_> {
     /// A step of a phase was tried.
     fn stepped(
         &mut self,
-        world: &World<'_>,
-        mut pressing: Pressing,
-        step: Step,
+        world: &DeliveryContext<'_>,
+        mut pressing: KeySequence,
+        step: EscalationStep,
         outcome: Result<NudgeOutcome>,
     ) {
         let reason = match outcome {
             Ok(NudgeOutcome::Sent) => {
                 pressing.pressed.push(step);
                 let pause = self.pause_after(step);
-                return self.wait_for_enter(world, pause, Then::Key(pressing));
+                return self.wait_for_enter(world, pause, NextKeystroke::Key(pressing));
             }
             Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
                 deferral.word().to_owned()
@@ -206,20 +213,20 @@ impl Delivery<'_> {
     }
 
     /// How long the worker's program needs after a step before anything else is typed.
-    fn pause_after(&self, step: Step) -> Duration {
+    fn pause_after(&self, step: EscalationStep) -> Duration {
         let Some(pane) = &self.pane else { return Duration::ZERO };
         match step {
-            Step::Escape | Step::CtrlC => pane.program().key_gap,
-            Step::Reset => {
+            EscalationStep::Escape | EscalationStep::CtrlC => pane.program().key_gap,
+            EscalationStep::Reset => {
                 let longest = self.order.config.phase_timeout / PAUSE_PART;
                 pane.program().reset_pause.min(longest)
             }
-            Step::Nudge => Duration::ZERO,
+            EscalationStep::Nudge => Duration::ZERO,
         }
     }
 
-    fn pressed(&self, world: &World<'_>, pressing: &Pressing, refused: &Value) {
-        let Pressing { phase, pressed, .. } = pressing;
+    fn pressed(&self, world: &DeliveryContext<'_>, pressing: &KeySequence, refused: &Value) {
+        let KeySequence { phase, pressed, .. } = pressing;
         let data = json!({ "phase": phase.number(), "pressed": pressed, "refused": refused });
         self.record(world, types::LADDER_PRESSED, data);
     }

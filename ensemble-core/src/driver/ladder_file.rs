@@ -13,7 +13,7 @@ use super::escalation::Notice;
 use crate::durable::{self, Dir, Durability, FileLock};
 use crate::env::{Clock, boot_id};
 use crate::message::{MessageId, Name, yaml};
-use crate::proto::ack::{Ladder, Phase, Saved, Worker};
+use crate::proto::ack::{Ladder, Phase, SavedLadder, WorkerActivity};
 use crate::{Error, Result};
 
 /// The directory below the state directory.
@@ -140,14 +140,14 @@ impl LadderFile {
     }
 
     /// What another process goes on with.
-    pub(super) fn saved(&self, clock: &dyn Clock) -> Saved {
+    pub(super) fn saved(&self, clock: &dyn Clock) -> SavedLadder {
         if self.boot != boot_id() {
-            return Saved::default();
+            return SavedLadder::default();
         }
         let since = |then: u64| Duration::from_millis(boot_ms(clock).saturating_sub(then));
         let phase = Phase::of_number(self.phase).unwrap_or(Phase::Deliver);
-        let waits_for = self.waits_for.as_deref().and_then(Worker::of_word);
-        Saved::new(phase, waits_for, since(self.phase_began_ms), since(self.began_ms))
+        let waits_for = self.waits_for.as_deref().and_then(WorkerActivity::of_word);
+        SavedLadder::new(phase, waits_for, since(self.phase_began_ms), since(self.began_ms))
     }
 
     /// Takes over what the machine says.

@@ -37,16 +37,18 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::adopted::finish_escalation;
-use super::delivery::{Delivery, Durable, Ended, Order, World, read_ack};
+use super::delivery::{
+    DeliveryContext, DeliveryOrder, DurableLadders, Ended, TaskDelivery, read_ack,
+};
 use super::ladder_file::{LadderFile, LadderState, LadderStore, boot_ms};
-use super::shared::Shared;
+use super::shared::SharedRef;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::FileLock;
 use crate::env::{Clock, Monotonic, boot_id};
 use crate::event_log::{Recorder, types};
 use crate::message::{Envelope, MessageId, Name};
-use crate::proto::ack::{Config, Phase};
+use crate::proto::ack::{LadderSettings, Phase};
 use crate::spool::{Found, Spool, State};
 use crate::{Error, Result};
 
@@ -83,7 +85,7 @@ pub struct LadderPrompt {
 
 /// The agents that read a mailbox.
 #[non_exhaustive]
-pub struct Reader {
+pub struct MailboxReader {
     /// The worker whose ack is waited for.
     pub agent: Name,
     /// How many agents read the mailbox, at least one.
@@ -93,13 +95,13 @@ pub struct Reader {
     /// Which place that is: another text is another pane.
     pub place: String,
     /// The times of the ladder, for this worker.
-    pub config: Config,
+    pub config: LadderSettings,
 }
 
-impl Reader {
+impl MailboxReader {
     /// The only reader of a mailbox, without a pane.
     #[must_use]
-    pub fn new(agent: Name, config: Config) -> Self {
+    pub fn new(agent: Name, config: LadderSettings) -> Self {
         Self { agent, count: 1, pane: None, place: String::new(), config }
     }
 
@@ -124,7 +126,7 @@ pub trait LadderHost: Send + Sync {
     ///
     /// # Errors
     /// That cannot be told at the moment; the ladder does not begin.
-    fn reader(&self, mailbox: &Name) -> Result<Reader>;
+    fn reader(&self, mailbox: &Name) -> Result<MailboxReader>;
 
     /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks before a ladder
     /// begins, and at each look at one that runs. `is_handing_out` says that an agent of this host has just stored a task there,
@@ -150,9 +152,9 @@ pub trait LadderHost: Send + Sync {
 }
 
 /// Runs ladders; see the module. Looks at a mailbox when something landed in it or left it
-/// ([`Ladders::look`]), and lets time pass ([`Ladders::handle_timeout`]).
+/// ([`Ladders::observe_mailbox`]), and lets time pass ([`Ladders::handle_timeout`]).
 pub struct Ladders<'a> {
-    world: World<'a>,
+    world: DeliveryContext<'a>,
     store: LadderStore,
     mailboxes: BTreeMap<Name, MailboxLadders<'a>>,
     /// Mailboxes that are to be looked at although nothing happens there.
@@ -173,15 +175,15 @@ impl Ladders<'static> {
         actor: Name,
     ) -> Self {
         let options = spool.options();
-        let clock = Shared::Owned(options.clock.clone());
-        let recorder = Shared::Owned(options.recorder.clone());
-        Self::with(Shared::Owned(spool), store, Shared::Owned(host), (clock, recorder, actor))
+        let clock = SharedRef::Owned(options.clock.clone());
+        let recorder = SharedRef::Owned(options.recorder.clone());
+        Self::with(SharedRef::Owned(spool), store, SharedRef::Owned(host), (clock, recorder, actor))
     }
 
     /// With mailboxes that are elsewhere; the directory keeps the escalation files and the `ack/` files.
     #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
-        self.world.elsewhere = Some(Shared::Owned(queue));
+        self.world.elsewhere = Some(SharedRef::Owned(queue));
         self
     }
 }
@@ -196,29 +198,34 @@ impl<'a> Ladders<'a> {
         (clock, recorder): (&'a (dyn Clock + Send + Sync), &'a dyn Recorder),
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
-        Self::with(Shared::Borrowed(spool), store, Shared::Borrowed(host), (clock, recorder, actor))
+        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
+        Self::with(
+            SharedRef::Borrowed(spool),
+            store,
+            SharedRef::Borrowed(host),
+            (clock, recorder, actor),
+        )
     }
 
     /// As [`Ladders::with_queue`], borrowed.
     #[must_use]
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
-        self.world.elsewhere = Some(Shared::Borrowed(queue));
+        self.world.elsewhere = Some(SharedRef::Borrowed(queue));
         self
     }
 
     fn with(
-        spool: Shared<'a, Spool>,
+        spool: SharedRef<'a, Spool>,
         store: LadderStore,
-        host: Shared<'a, dyn LadderHost + 'a>,
+        host: SharedRef<'a, dyn LadderHost + 'a>,
         (clock, recorder, actor): (
-            Shared<'a, dyn Clock + Send + Sync>,
-            Shared<'a, dyn Recorder>,
+            SharedRef<'a, dyn Clock + Send + Sync>,
+            SharedRef<'a, dyn Recorder>,
             Name,
         ),
     ) -> Self {
-        let durable = Some(Durable { store: store.clone(), host });
-        let world = World { spool, elsewhere: None, clock, recorder, actor, durable };
+        let durable = Some(DurableLadders { store: store.clone(), host });
+        let world = DeliveryContext { spool, elsewhere: None, clock, recorder, actor, durable };
         Self {
             world,
             store,
@@ -234,7 +241,7 @@ impl<'a> Ladders<'a> {
     /// # Errors
     /// The mailbox or its ladders cannot be read or written; it is looked at again soon, and its ladders stand still
     /// until then.
-    pub fn look(&mut self, mailbox: &Name) -> Result<()> {
+    pub fn observe_mailbox(&mut self, mailbox: &Name) -> Result<()> {
         let looked = self.look_once(mailbox);
         match looked {
             Ok(()) => self.unseen.remove(mailbox),
@@ -278,7 +285,7 @@ impl<'a> Ladders<'a> {
             self.mailboxes.insert(mailbox.clone(), files);
         }
         let Some(ladders) = self.mailboxes.get_mut(mailbox) else { return Ok(()) };
-        ladders.look(&self.world, &found, tasks)?;
+        ladders.update_tasks(&self.world, &found, tasks)?;
         self.settle(mailbox, now);
         Ok(())
     }
@@ -303,7 +310,7 @@ impl<'a> Ladders<'a> {
         }
         let due = self.waits.iter().filter(|(_, at)| **at <= now);
         for mailbox in due.map(|(mailbox, _)| mailbox.clone()).collect::<Vec<_>>() {
-            let looked = self.look(&mailbox).err();
+            let looked = self.observe_mailbox(&mailbox).err();
             failed = failed.or(looked);
         }
         failed.map_or(Ok(()), Err)

@@ -49,13 +49,13 @@ use std::time::Duration;
 pub use ack::{AckDriver, DeliveryId};
 pub use ack_file::ack_signer;
 pub use agent::worker_state;
-pub use assign::{AskElsewhere, Assigned, Assigner, HandedOver};
-pub use delivery::{Ended, Order, message_id};
+pub use assign::{AskElsewhere, AssignOutcome, HandedOver, TaskAssigner};
+pub use delivery::{DeliveryOrder, Ended, message_id};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use ladder_file::{LADDERS_DIRECTORY, LadderFile, LadderState, LadderStore};
-pub use ladders::{LADDERS_MAX, LadderHost, LadderPrompt, Ladders, Reader, TASK_TYPE};
+pub use ladders::{LADDERS_MAX, LadderHost, LadderPrompt, Ladders, MailboxReader, TASK_TYPE};
 pub use pongs::PongBox;
-pub use readiness::{HookEvidence, Readied, Readiness, seen_at_the_window};
+pub use readiness::{HookEvidence, ReadinessCheck, ReadyOutcome, seen_at_the_window};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::durable::{self, Dir, Durability};
 use crate::message::Name;
-use crate::proto::ready::{ATTEMPTS_LIMIT, Ping, Pong};
+use crate::proto::ready::{ATTEMPTS_LIMIT, Ping, PongToken};
 use crate::{Error, Result};
 
 const PONG_SUFFIX: &str = ".pong";
@@ -22,13 +22,13 @@ const PONG_SUFFIX: &str = ".pong";
 ///
 /// ```
 /// use ensemble_core::driver::PongBox;
-/// use ensemble_core::proto::ready::Pong;
+/// use ensemble_core::proto::ready::PongToken;
 /// let home = tempfile::tempdir()?;
 /// let pongs = PongBox::open(home.path().join("ready"))?;
-/// let pong = Pong { worker: "w1".parse()?, attempt: 2 };
+/// let pong = PongToken { worker: "w1".parse()?, attempt: 2 };
 /// pongs.answer(&pong)?;
-/// assert_eq!(pongs.take(&pong.worker)?, [pong.clone()]);
-/// assert_eq!(pongs.take(&pong.worker)?, []);
+/// assert_eq!(pongs.take_pongs(&pong.worker)?, [pong.clone()]);
+/// assert_eq!(pongs.take_pongs(&pong.worker)?, []);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl PongBox {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn answer(&self, pong: &Pong) -> Result<()> {
+    pub fn answer(&self, pong: &PongToken) -> Result<()> {
         let file = format!("{}@{}{PONG_SUFFIX}", pong.worker, pong.attempt);
         self.write(&file, &format!("{pong}\n"))
     }
@@ -68,7 +68,7 @@ impl PongBox {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn take(&self, worker: &Name) -> Result<Vec<Pong>> {
+    pub fn take_pongs(&self, worker: &Name) -> Result<Vec<PongToken>> {
         let mut pongs = Vec::new();
         for file in Dir::open(&self.path)?.names()? {
             if let Some(pong) = parse(&file).filter(|pong| pong.worker == *worker) {
@@ -102,7 +102,7 @@ impl PongBox {
     /// # Errors
     /// The disk failed.
     pub fn clear(&self, worker: &Name) -> Result<()> {
-        self.take(worker)?;
+        self.take_pongs(worker)?;
         self.remove(&ping_file(worker))
     }
 
@@ -126,11 +126,11 @@ fn ping_file(worker: &Name) -> String {
 }
 
 /// What the name of a file says, if it is that of a pong: written in one way only.
-fn parse(file: &str) -> Option<Pong> {
+fn parse(file: &str) -> Option<PongToken> {
     let (worker, attempt) = file.strip_suffix(PONG_SUFFIX)?.split_once('@')?;
     let number: u8 = attempt.parse().ok().filter(|n| (1..=ATTEMPTS_LIMIT).contains(n))?;
     let worker = Name::new(worker).ok()?;
-    (number.to_string() == attempt).then_some(Pong { worker, attempt: number })
+    (number.to_string() == attempt).then_some(PongToken { worker, attempt: number })
 }
 
 #[cfg(test)]
@@ -153,16 +153,16 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let pongs = PongBox::open(home.path()).unwrap();
         let name = |text: &str| Name::new(text).unwrap();
-        let other = Pong { worker: name("w2"), attempt: 1 };
+        let other = PongToken { worker: name("w2"), attempt: 1 };
         pongs.answer(&other).unwrap();
         // `touch` is enough.
         std::fs::write(home.path().join("w1@2.pong"), "").unwrap();
         let ping = Ping { worker: name("w1"), attempt: 2 };
         pongs.ask(&ping).unwrap();
         assert_eq!(pongs.asked(&name("w1")).unwrap(), Some(ping.clone()));
-        assert_eq!(pongs.take(&name("w1")).unwrap(), [ping.pong()]);
+        assert_eq!(pongs.take_pongs(&name("w1")).unwrap(), [ping.pong()]);
         pongs.clear(&name("w1")).unwrap();
         assert_eq!(pongs.asked(&name("w1")).unwrap(), None);
-        assert_eq!(pongs.take(&name("w2")).unwrap(), [other]);
+        assert_eq!(pongs.take_pongs(&name("w2")).unwrap(), [other]);
     }
 }

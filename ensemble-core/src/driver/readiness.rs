@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::shared::Shared;
+use super::shared::SharedRef;
 use super::{LOOK_INTERVAL, PongBox};
 use crate::agent::AgentPane;
 use crate::agent::{self, AgentState};
@@ -17,8 +17,8 @@ use crate::message::Name;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::Machine as _;
 use crate::proto::ready::{
-    Config, Diagnosis, Effect, Event, Handshake, Obstacle, Ping, Pong, ReadinessFailure, Record,
-    Workspace,
+    Effect, Event, Handshake, HandshakeRecord, Ping, PingTimes, PongToken, ReadinessFailure,
+    ReadyObstacle, WindowDiagnosis, Workspace,
 };
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ const TYPE_RETRY: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[must_use]
-pub enum Readied {
+pub enum ReadyOutcome {
     /// The worker may be given work.
     Ready {
         /// The ping that it has answered; 0 if it was seen to be idle, and not asked.
@@ -41,33 +41,33 @@ pub enum Readied {
 
 /// One handshake with one worker.
 ///
-/// A worker whose hooks prove that it is idle ([`Readiness::with_hook`]) is ready, unless
-/// [`Config::needs_pong`] is set. All others are asked. The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
-/// hook of the worker hands it over ([`Readiness::with_hook`]). The pong comes through the box or, where the profile
-/// allows it, from the screen or the hooks. The caller holds the worker's lock ([`super::Assigner`] does).
+/// A worker whose hooks prove that it is idle ([`ReadinessCheck::with_hook`]) is ready, unless
+/// [`PingTimes::needs_pong`] is set. All others are asked. The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
+/// hook of the worker hands it over ([`ReadinessCheck::with_hook`]). The pong comes through the box or, where the profile
+/// allows it, from the screen or the hooks. The caller holds the worker's lock ([`super::TaskAssigner`] does).
 ///
 /// ```
 /// use std::time::Duration;
-/// use ensemble_core::driver::{PongBox, Readied, Readiness};
+/// use ensemble_core::driver::{PongBox, ReadyOutcome, ReadinessCheck};
 /// use ensemble_core::message::Name;
-/// use ensemble_core::proto::ready::Pong;
+/// use ensemble_core::proto::ready::PongToken;
 ///
 /// let home = tempfile::tempdir()?;
 /// let (worker, pongs) = (Name::new("w1")?, PongBox::open(home.path().join("ready"))?);
-/// let readiness = Readiness::new(worker.clone(), pongs.clone(), Name::new("lead")?);
+/// let readiness = ReadinessCheck::new(worker.clone(), pongs.clone(), Name::new("lead")?);
 /// // The worker answers while the handshake rests; usually it is another process.
 /// let mut rest = |_: Duration| {
-///     pongs.answer(&Pong { worker: worker.clone(), attempt: 1 }).expect("a box of pongs");
+///     pongs.answer(&PongToken { worker: worker.clone(), attempt: 1 }).expect("a box of pongs");
 /// };
-/// assert_eq!(readiness.run(None, &mut rest)?, Readied::Ready { attempt: 1 });
+/// assert_eq!(readiness.run(None, &mut rest)?, ReadyOutcome::Ready { attempt: 1 });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Readiness<'a> {
+pub struct ReadinessCheck<'a> {
     worker: Name,
-    config: Config,
+    config: PingTimes,
     pongs: PongBox,
-    clock: Shared<'a, dyn Clock + Send + Sync>,
-    recorder: Shared<'a, dyn Recorder>,
+    clock: SharedRef<'a, dyn Clock + Send + Sync>,
+    recorder: SharedRef<'a, dyn Recorder>,
     actor: Name,
     hook: Option<HookSign<'a>>,
 }
@@ -83,7 +83,7 @@ pub struct HookEvidence {
 
 type HookSign<'a> = Box<dyn Fn(&Name) -> HookEvidence + Send + 'a>;
 
-impl Readiness<'static> {
+impl ReadinessCheck<'static> {
     /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
     /// machine's clock and records nothing, unless set otherwise.
     #[must_use]
@@ -94,20 +94,20 @@ impl Readiness<'static> {
     /// With this clock for the times of the handshake.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = Shared::Owned(clock);
+        self.clock = SharedRef::Owned(clock);
         self
     }
 
     /// With events recorded there.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = Shared::Owned(recorder);
+        self.recorder = SharedRef::Owned(recorder);
         self
     }
 }
 
-impl<'a> Readiness<'a> {
-    /// As [`Readiness::new`], for a caller that has a clock and a recorder on its stack.
+impl<'a> ReadinessCheck<'a> {
+    /// As [`ReadinessCheck::new`], for a caller that has a clock and a recorder on its stack.
     #[must_use]
     pub fn borrowing(
         worker: Name,
@@ -116,8 +116,8 @@ impl<'a> Readiness<'a> {
         recorder: &'a dyn Recorder,
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
-        Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
+        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
+        Self { worker, config: PingTimes::default(), pongs, clock, recorder, actor, hook: None }
     }
 
     /// With what the hooks of the worker, or its server, prove. A ping that one hands over is not typed.
@@ -129,33 +129,33 @@ impl<'a> Readiness<'a> {
 
     /// With these times.
     #[must_use]
-    pub const fn with_config(mut self, config: Config) -> Self {
+    pub const fn with_config(mut self, config: PingTimes) -> Self {
         self.config = config;
         self
     }
 }
 
-impl Readiness<'_> {
+impl ReadinessCheck<'_> {
     /// Asks until there is an answer or the attempts are used up. With a silent worker that takes
     /// 25 s in the usual configuration, and the time that looking takes.
     ///
     /// # Errors
     /// The box of pongs cannot be read. Trouble with the pane is not an error: it ends in
-    /// [`Readied::NotReady`].
+    /// [`ReadyOutcome::NotReady`].
     pub fn run(
         &self,
         mut pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Readied> {
+    ) -> Result<ReadyOutcome> {
         if !self.config.needs_pong && self.is_seen_idle(&mut pane) {
             self.record(types::READY_IDLE, json!({}));
-            return Ok(Readied::Ready { attempt: 0 });
+            return Ok(ReadyOutcome::Ready { attempt: 0 });
         }
         // A pong of an earlier handshake must not answer this one.
         self.pongs.clear(&self.worker)?;
-        let (about, screen, untyped, stands) = (self, Screen::default(), None, false);
+        let (about, screen, untyped, stands) = (self, PongScreen::default(), None, false);
         let machine = Handshake::new(self.worker.clone(), self.config);
-        let mut round = Round { about, screen, machine, untyped, stands, pane };
+        let mut round = HandshakeRound { about, screen, machine, untyped, stands, pane };
         round.look_at_screen();
         round.machine.handle(self.clock.monotonic(), Event::Started);
         let end = round.run(rest);
@@ -176,7 +176,7 @@ impl Readiness<'_> {
         let Ok(seen) = pane.diagnose() else { return wakes };
         match seen_at_the_window(&pane.program().name, &seen).obstacle {
             None => wakes || (seen.state == AgentState::Ready && seen.deferral.is_none()),
-            Some(obstacle) => wakes && obstacle == Obstacle::Draft,
+            Some(obstacle) => wakes && obstacle == ReadyObstacle::Draft,
         }
     }
 
@@ -187,25 +187,25 @@ impl Readiness<'_> {
 }
 
 /// A ping that was not typed yet.
-struct Untyped {
+struct UntypedPing {
     ping: Ping,
     why: Deferral,
     retry_at: Monotonic,
 }
 
 /// A handshake under way.
-struct Round<'a, 'p> {
-    about: &'a Readiness<'a>,
+struct HandshakeRound<'a, 'p> {
+    about: &'a ReadinessCheck<'a>,
     machine: Handshake,
     pane: Option<&'p mut dyn AgentPane>,
-    screen: Screen,
-    untyped: Option<Untyped>,
+    screen: PongScreen,
+    untyped: Option<UntypedPing>,
     /// A ping was typed and not submitted.
     stands: bool,
 }
 
-impl Round<'_, '_> {
-    fn run(&mut self, rest: &mut dyn FnMut(Duration)) -> Result<Readied> {
+impl HandshakeRound<'_, '_> {
+    fn run(&mut self, rest: &mut dyn FnMut(Duration)) -> Result<ReadyOutcome> {
         loop {
             self.listen()?;
             let now = self.about.clock.monotonic();
@@ -228,7 +228,7 @@ impl Round<'_, '_> {
 
     /// Takes the pongs that have come in.
     fn listen(&mut self) -> Result<()> {
-        let mut pongs = self.about.pongs.take(&self.about.worker)?;
+        let mut pongs = self.about.pongs.take_pongs(&self.about.worker)?;
         pongs.extend(self.look_at_screen());
         for pong in pongs {
             self.machine.handle(self.about.clock.monotonic(), Event::Pong(pong));
@@ -237,7 +237,7 @@ impl Round<'_, '_> {
     }
 
     /// The pongs that have appeared on the screen since the last look.
-    fn look_at_screen(&mut self) -> Vec<Pong> {
+    fn look_at_screen(&mut self) -> Vec<PongToken> {
         let Some(pane) = self.pane.as_mut().filter(|p| p.program().pong_on_screen) else {
             return Vec::new();
         };
@@ -249,7 +249,7 @@ impl Round<'_, '_> {
         self.screen.appeared(&self.about.worker, &state.screen)
     }
 
-    fn perform(&mut self, effect: Effect) -> Result<Option<Readied>> {
+    fn perform(&mut self, effect: Effect) -> Result<Option<ReadyOutcome>> {
         match effect {
             Effect::SendPing(ping) => {
                 self.untyped = None;
@@ -266,14 +266,14 @@ impl Round<'_, '_> {
             }
             Effect::Ready { attempt } => {
                 self.about.record(types::READY_PONG, json!({ "attempt": attempt }));
-                return Ok(Some(Readied::Ready { attempt }));
+                return Ok(Some(ReadyOutcome::Ready { attempt }));
             }
             Effect::Failed(failure) => {
                 let data = serde_json::to_value(&failure).unwrap_or_default();
                 self.about.record(types::READY_FAILED, data);
-                return Ok(Some(Readied::NotReady(failure)));
+                return Ok(Some(ReadyOutcome::NotReady(failure)));
             }
-            Effect::Record(Record::Retry {
+            Effect::Record(HandshakeRecord::Retry {
                 attempt,
                 error_type,
                 observation,
@@ -285,7 +285,7 @@ impl Round<'_, '_> {
                 });
                 self.about.record(types::READY_RETRY, data);
             }
-            Effect::Record(Record::StrayPong { worker, attempt }) => self
+            Effect::Record(HandshakeRecord::StrayPong { worker, attempt }) => self
                 .about
                 .record(types::READY_STRAY_PONG, json!({ "attempt": attempt, "from": worker })),
         }
@@ -334,13 +334,13 @@ impl Round<'_, '_> {
             self.about.record(types::READY_PING, data);
         }
         let retry_at = self.about.clock.monotonic() + TYPE_RETRY;
-        self.untyped = why.map(|why| Untyped { ping, why, retry_at });
+        self.untyped = why.map(|why| UntypedPing { ping, why, retry_at });
     }
 
     /// A busy screen may be still a moment later. That a ping was not typed is told to the machine
     /// when its time is over.
     fn type_again(&mut self, now: Monotonic) {
-        let Some(Untyped { ping, why, retry_at }) = &self.untyped else { return };
+        let Some(UntypedPing { ping, why, retry_at }) = &self.untyped else { return };
         if self.machine.poll_timeout().is_none_or(|until| now >= until) {
             let event = Event::SendFailed { attempt: ping.attempt, deferral: why.clone() };
             self.machine.handle(now, event);
@@ -359,7 +359,7 @@ impl Round<'_, '_> {
         }
     }
 
-    fn inspect(&mut self) -> Result<Diagnosis, String> {
+    fn inspect(&mut self) -> Result<WindowDiagnosis, String> {
         let worker = &self.about.worker;
         let pane = self.pane.as_mut().ok_or_else(|| format!("no pane is bound to {worker}"))?;
         let seen = pane.diagnose().map_err(|error| error.to_string())?;
@@ -396,26 +396,26 @@ fn failed(error: Error) -> NudgeOutcome {
 
 /// The pongs on a screen that were there before do not count.
 #[derive(Default)]
-struct Screen {
+struct PongScreen {
     /// How many lines were an answer to each ping, at the last look.
     shown: BTreeMap<u8, usize>,
     /// Nothing counts as new before the first look.
     looked: bool,
 }
 
-impl Screen {
-    fn appeared(&mut self, worker: &Name, screen: &[String]) -> Vec<Pong> {
+impl PongScreen {
+    fn appeared(&mut self, worker: &Name, screen: &[String]) -> Vec<PongToken> {
         let mut shown: BTreeMap<u8, usize> = BTreeMap::new();
-        for pong in Pong::on_screen(screen).filter(|pong| pong.worker == *worker) {
+        for pong in PongToken::on_screen(screen).filter(|pong| pong.worker == *worker) {
             *shown.entry(pong.attempt).or_default() += 1;
         }
         let is_new = |attempt: &u8, count: usize| {
             self.looked && count > self.shown.get(attempt).copied().unwrap_or_default()
         };
-        let new: Vec<Pong> = shown
+        let new: Vec<PongToken> = shown
             .iter()
             .filter(|(attempt, count)| is_new(attempt, **count))
-            .map(|(attempt, _)| Pong { worker: worker.clone(), attempt: *attempt })
+            .map(|(attempt, _)| PongToken { worker: worker.clone(), attempt: *attempt })
             .collect();
         self.shown = shown;
         self.looked = true;
@@ -425,7 +425,7 @@ impl Screen {
 
 /// The seed's checklist, answered from what the profile sees.
 #[must_use]
-pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis {
+pub fn seen_at_the_window(provider: &str, seen: &agent::AgentDiagnosis) -> WindowDiagnosis {
     let (alive, open) = (true, Workspace::Open);
     let (session_alive, workspace, obstacle) = match (seen.state, &seen.deferral) {
         (
@@ -437,7 +437,7 @@ pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis 
                 | Deferral::TerminalGone,
             ),
         ) => (false, Workspace::Unknown, None),
-        (_, Some(Deferral::PaneDead)) => (alive, Workspace::Closed, Some(Obstacle::Crashed)),
+        (_, Some(Deferral::PaneDead)) => (alive, Workspace::Closed, Some(ReadyObstacle::Crashed)),
         (_, Some(Deferral::BareShell { .. })) => (alive, Workspace::Closed, None),
         (
             _,
@@ -450,14 +450,14 @@ pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis 
                 | Deferral::Failed { .. },
             ),
         ) => (alive, Workspace::Unknown, None),
-        (AgentState::Busy, _) => (alive, open, Some(Obstacle::Busy)),
+        (AgentState::Busy, _) => (alive, open, Some(ReadyObstacle::Busy)),
         (AgentState::Permission | AgentState::Trust | AgentState::Dialog, _) => {
-            (alive, open, Some(Obstacle::Permission))
+            (alive, open, Some(ReadyObstacle::Permission))
         }
-        (AgentState::Login, _) => (alive, open, Some(Obstacle::Login)),
-        (AgentState::RateLimited, _) => (alive, open, Some(Obstacle::Limited)),
-        (AgentState::Draft, _) => (alive, open, Some(Obstacle::Draft)),
-        (AgentState::Crashed, _) => (alive, Workspace::Closed, Some(Obstacle::Crashed)),
+        (AgentState::Login, _) => (alive, open, Some(ReadyObstacle::Login)),
+        (AgentState::RateLimited, _) => (alive, open, Some(ReadyObstacle::Limited)),
+        (AgentState::Draft, _) => (alive, open, Some(ReadyObstacle::Draft)),
+        (AgentState::Crashed, _) => (alive, Workspace::Closed, Some(ReadyObstacle::Crashed)),
         (AgentState::Ready | AgentState::Starting | AgentState::Unknown, _) => (alive, open, None),
     };
     let mut observation = format!("{provider} is {}", seen.state.word());
@@ -471,7 +471,7 @@ pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis 
     if let Some(evidence) = seen.evidence.first().filter(|e| !e.text.is_empty()) {
         observation.push_str(&format!("; seen: {}", evidence.text));
     }
-    Diagnosis { session_alive, workspace, obstacle, observation }
+    WindowDiagnosis { session_alive, workspace, obstacle, observation }
 }
 
 #[cfg(test)]
@@ -483,7 +483,7 @@ mod tests {
         let worker = Name::new("w1").unwrap();
         let lines = |lines: &[&str]| lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>();
         let pong = "AGENT_TEAM_PONG w1 1";
-        let mut screen = Screen::default();
+        let mut screen = PongScreen::default();
         let mut look = |shown: &[&str]| screen.appeared(&worker, &lines(shown)).len();
         assert_eq!(look(&[pong]), 0, "it is from before");
         assert_eq!(look(&[pong, "> AGENT_TEAM_PING w1 1"]), 0, "the echo of a ping");

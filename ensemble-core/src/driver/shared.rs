@@ -4,12 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A reference that keeps its target alive, or borrows it.
-pub(super) enum Shared<'a, T: ?Sized + 'a> {
+pub(super) enum SharedRef<'a, T: ?Sized + 'a> {
     Owned(Arc<T>),
     Borrowed(&'a T),
 }
 
-impl<T: ?Sized> Deref for Shared<'_, T> {
+impl<T: ?Sized> Deref for SharedRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {

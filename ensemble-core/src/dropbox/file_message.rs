@@ -1,6 +1,6 @@
 //! The message that a drop-box file becomes: one rule for the watcher and for the library's own.
 
-use super::{CompleteFile, Entry};
+use super::{CompleteFile, LedgerEntry};
 use crate::Result;
 use crate::message::fields::{
     TASK_FIELDS, TASK_ID_FIELDS, agent_among, agent_of_text, author_fields, field_text,
@@ -48,7 +48,7 @@ impl CompleteFile {
     /// The attachment cannot be stored.
     pub fn to_envelope(
         &self,
-        entry: &Entry,
+        entry: &LedgerEntry,
         to: Name,
         kind: Option<&Name>,
         stem: Option<&str>,

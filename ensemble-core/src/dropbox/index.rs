@@ -5,7 +5,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::os::unix::fs::FileExt as _;
 
-use super::ledger::Entry;
+use super::ledger::LedgerEntry;
 
 /// The longest line that is read, in bytes: far more than a path and its lease take.
 const LINE_BYTES_MAX: usize = 8 * 1024;
@@ -18,20 +18,20 @@ const GROWTH_SHARE: usize = 8;
 
 /// Offsets by path. Paths whose keys are equal are told apart by reading their lines.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct PathIndex {
     /// Pairs of a key and an offset, sorted by key, in the part that the key's last byte names.
     shards: Vec<Vec<(u32, u32)>>,
     /// Paths whose key another path has.
     by_path: HashMap<String, u32>,
 }
 
-impl Default for Index {
+impl Default for PathIndex {
     fn default() -> Self {
         Self { shards: vec![Vec::new(); SHARDS], by_path: HashMap::new() }
     }
 }
 
-impl Index {
+impl PathIndex {
     /// Notes that the last line of a path begins there.
     pub(super) fn insert(&mut self, file: &File, path: &str, at: u64) {
         let Ok(at) = u32::try_from(at) else { return };
@@ -64,7 +64,7 @@ impl Index {
     }
 
     /// The last entry of a path.
-    pub(super) fn find(&self, file: &File, path: &str) -> Option<Entry> {
+    pub(super) fn find(&self, file: &File, path: &str) -> Option<LedgerEntry> {
         let at = self.by_path.get(path).copied().or_else(|| self.offset(key(path)))?;
         entry_at(file, at).filter(|entry| entry.path == path)
     }
@@ -104,7 +104,7 @@ pub(super) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 }
 
 /// The entry whose line begins there.
-pub(super) fn entry_at(file: &File, at: u32) -> Option<Entry> {
+pub(super) fn entry_at(file: &File, at: u32) -> Option<LedgerEntry> {
     let mut text = [0; LINE_BYTES_USUAL];
     let bytes = file.read_at(&mut text, u64::from(at)).ok()?;
     if let Some(end) = memchr::memchr(b'\n', &text[..bytes]) {
@@ -120,7 +120,7 @@ pub(super) fn entry_at(file: &File, at: u32) -> Option<Entry> {
 mod tests {
     use super::*;
     use crate::dropbox::Ledger;
-    use crate::durable::{Dir, Modes};
+    use crate::durable::{Dir, FileModes};
 
     /// Two paths with one key, found by trying.
     fn twins() -> (String, String) {
@@ -140,11 +140,12 @@ mod tests {
 
         use crate::env::Monotonic;
         use crate::message::Timestamp;
-        use crate::proto::calendar::{Calendar, Reading};
+        use crate::proto::calendar::{Calendar, ClockReading};
 
         let (home, week) = (tempfile::tempdir().unwrap(), Duration::from_secs(7 * 86_400));
         let dir = Dir::open(home.path()).unwrap();
-        dir.write_new("file", b"x", Modes::default(), crate::durable::Durability::Process).unwrap();
+        dir.write_new("file", b"x", FileModes::default(), crate::durable::Durability::Process)
+            .unwrap();
         let stat = dir.stat("file").unwrap().unwrap();
         let mut ledger = Ledger::open(home.path()).unwrap();
         for path in ["reports/gone", "reports/here"] {
@@ -153,16 +154,16 @@ mod tests {
         }
         // The calendar begins long after the file was made, so it cannot know how old that is.
         let begin = Timestamp::now().plus(week);
-        let at = |passed| Reading::new("boot", Monotonic::ZERO + passed, begin.plus(passed));
+        let at = |passed| ClockReading::new("boot", Monotonic::ZERO + passed, begin.plus(passed));
         let mut calendar = Calendar::begin(&at(Duration::ZERO));
         assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 0);
         ledger.begin_listing();
         assert!(ledger.is_listed_routed("reports/here", &stat));
         ledger.end_listing();
         assert!(ledger.is_routed("reports/gone", &stat), "it is on disk");
-        calendar.look(&at(2 * week));
+        calendar.read_clocks(&at(2 * week));
         assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 0, "its time begins now");
-        calendar.look(&at(4 * week));
+        calendar.read_clocks(&at(4 * week));
         assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 1);
         for ledger in [&ledger, &Ledger::open(home.path()).unwrap()] {
             assert!(ledger.get("reports/gone").is_none());
@@ -174,7 +175,8 @@ mod tests {
     fn paths_with_one_key_are_told_apart() {
         let home = tempfile::tempdir().unwrap();
         let dir = Dir::open(home.path()).unwrap();
-        dir.write_new("file", b"x", Modes::default(), crate::durable::Durability::Process).unwrap();
+        dir.write_new("file", b"x", FileModes::default(), crate::durable::Durability::Process)
+            .unwrap();
         let stat = dir.stat("file").unwrap().unwrap();
         let (first, second) = twins();
         let mut ledger = Ledger::open(home.path()).unwrap();

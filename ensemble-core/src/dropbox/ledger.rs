@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::index::{Index, entry_at, hash, key};
-use crate::durable::{Dir, Durability, FileStat, Modes};
+use super::index::{PathIndex, entry_at, hash, key};
+use crate::durable::{Dir, Durability, FileModes, FileStat};
 use crate::env::Lease;
 use crate::message::{Digest, MessageId, Name, Timestamp};
 use crate::proto::calendar::Calendar;
@@ -37,7 +37,7 @@ const ID_DIGITS: usize = 40;
 /// The last version of a path that was routed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The file, below the queue.
     pub path: String,
     /// How many versions of it were routed.
@@ -46,7 +46,7 @@ pub struct Entry {
     pub sha256: Digest,
     /// Size, device, inode, modification and change time of the file when it was routed: an
     /// unchanged file needs no second reading.
-    pub stamp: Stamp,
+    pub stamp: RoutedStamp,
     /// For an `ack/` file: what was received for its writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Box<AckedLease>>,
@@ -54,9 +54,9 @@ pub struct Entry {
 
 /// Which state of which file was routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stamp(u64, u64, u64, i128, i128);
+pub struct RoutedStamp(u64, u64, u64, i128, i128);
 
-impl Stamp {
+impl RoutedStamp {
     /// When the file was changed or moved last.
     fn changed(&self) -> Timestamp {
         let millis = i64::try_from(self.4.div_euclid(1_000_000)).unwrap_or(i64::MAX);
@@ -70,7 +70,7 @@ impl Stamp {
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// The entry of the next version, whose content is the same.
     #[must_use]
     pub fn counted_again(self) -> Self {
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-impl From<&FileStat> for Stamp {
+impl From<&FileStat> for RoutedStamp {
     fn from(stat: &FileStat) -> Self {
         Self(stat.bytes, stat.id.device, stat.id.inode, stat.modified_ns, stat.changed_ns)
     }
@@ -129,9 +129,9 @@ pub struct Ledger {
     file: File,
     path: std::path::PathBuf,
     /// Where the last line of each path begins.
-    index: Index,
+    index: PathIndex,
     /// By the key of their paths: what was listed last, and what was routed since.
-    present: HashMap<u32, Present>,
+    present: HashMap<u32, PresentFile>,
     /// Number of the last listing.
     listing: u32,
     /// Number of lines in the file.
@@ -146,14 +146,14 @@ pub struct Ledger {
 
 /// A file that lies in a drop box. The same digests stand for the same file in the same state.
 #[derive(Debug)]
-struct Present {
+struct PresentFile {
     path: u64,
     stamp: u64,
     listing: u32,
 }
 
-impl Present {
-    fn new(path: &str, stamp: &Stamp, listing: u32) -> Self {
+impl PresentFile {
+    fn new(path: &str, stamp: &RoutedStamp, listing: u32) -> Self {
         Self { path: hash(path), stamp: hash(stamp), listing }
     }
 }
@@ -166,11 +166,11 @@ impl Ledger {
     /// # Errors
     /// The directory or the file cannot be read or written.
     pub fn open(state: &Path) -> Result<Self> {
-        let file = Dir::open(state)?.open_append(LEDGER_FILE, Modes::default())?;
+        let file = Dir::open(state)?.open_append(LEDGER_FILE, FileModes::default())?;
         let mut ledger = Self {
             file,
             path: state.join(LEDGER_FILE),
-            index: Index::default(),
+            index: PathIndex::default(),
             present: HashMap::new(),
             listing: 0,
             lines: 0,
@@ -189,7 +189,7 @@ impl Ledger {
     fn read(&mut self) -> Result<()> {
         let fail = |e| Error::io("read", &self.path, e);
         (self.end, self.lines, self.torn) = (0, 0, false);
-        self.index = Index::default();
+        self.index = PathIndex::default();
         let mut reader = BufReader::new(self.file.try_clone().map_err(fail)?);
         reader.rewind().map_err(fail)?;
         let mut text = Vec::new();
@@ -205,7 +205,7 @@ impl Ledger {
             }
             self.torn = text.last() != Some(&b'\n');
             self.lines += 1;
-            if let Ok(entry) = serde_json::from_slice::<Entry>(&text) {
+            if let Ok(entry) = serde_json::from_slice::<LedgerEntry>(&text) {
                 self.index.insert(&self.file, &entry.path, self.end);
             }
             self.end += bytes;
@@ -228,8 +228,8 @@ impl Ledger {
             }
             Ok(())
         };
-        dir.replace_with(LEDGER_FILE, write, &dir, Modes::default(), Durability::Power)?;
-        self.file = dir.open_append(LEDGER_FILE, Modes::default())?;
+        dir.replace_with(LEDGER_FILE, write, &dir, FileModes::default(), Durability::Power)?;
+        self.file = dir.open_append(LEDGER_FILE, FileModes::default())?;
         self.read()
     }
 
@@ -270,13 +270,13 @@ impl Ledger {
             return Ok(None);
         };
         let lines = content.rsplit(|byte| *byte == b'\n');
-        let mut entries = lines.filter_map(|line| serde_json::from_slice::<Entry>(line).ok());
+        let mut entries = lines.filter_map(|line| serde_json::from_slice::<LedgerEntry>(line).ok());
         Ok(Some(entries.find(|entry| entry.path == path).map(|entry| entry.sha256)))
     }
 
     /// What was last routed of a path.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<Entry> {
+    pub fn get(&self, path: &str) -> Option<LedgerEntry> {
         self.index.find(&self.file, path)
     }
 
@@ -291,7 +291,7 @@ impl Ledger {
         let listing = self.listing;
         if let Some(present) = self.present_mut(path) {
             present.listing = listing;
-            return present.stamp == hash(&Stamp::from(stat));
+            return present.stamp == hash(&RoutedStamp::from(stat));
         }
         false
     }
@@ -306,11 +306,11 @@ impl Ledger {
     }
 
     /// The digests of a path, from its line on disk if need be.
-    fn present_mut(&mut self, path: &str) -> Option<&mut Present> {
+    fn present_mut(&mut self, path: &str) -> Option<&mut PresentFile> {
         let (key, listing) = (key(path), self.listing);
         if self.present.get(&key).is_none_or(|present| present.path != hash(path)) {
             let entry = self.index.find(&self.file, path)?;
-            self.present.insert(key, Present::new(path, &entry.stamp, listing));
+            self.present.insert(key, PresentFile::new(path, &entry.stamp, listing));
         }
         self.present.get_mut(&key)
     }
@@ -318,7 +318,7 @@ impl Ledger {
     /// Whether this very state of the file was routed.
     #[must_use]
     pub fn is_routed(&self, path: &str, stat: &FileStat) -> bool {
-        let stamp = Stamp::from(stat);
+        let stamp = RoutedStamp::from(stat);
         match self.present.get(&key(path)).filter(|present| present.path == hash(path)) {
             Some(present) => present.stamp == hash(&stamp),
             None => self.get(path).is_some_and(|entry| entry.stamp == stamp),
@@ -330,32 +330,39 @@ impl Ledger {
     /// An `ack/` file says that something happened, so each one that lands is a version of its own.
     /// It may be another file, or the same one written again, with any content.
     #[must_use]
-    pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<Entry> {
+    pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<LedgerEntry> {
         let sha256 = Digest::of(content);
         let last = self.get(path);
         let is_event = path.starts_with(ACK_PREFIX);
-        let is_same = |entry: &Entry| {
-            entry.sha256 == sha256 && (!is_event || entry.stamp.is_same_writing(&Stamp::from(stat)))
+        let is_same = |entry: &LedgerEntry| {
+            entry.sha256 == sha256
+                && (!is_event || entry.stamp.is_same_writing(&RoutedStamp::from(stat)))
         };
         if last.as_ref().is_some_and(is_same) {
             return None;
         }
         let version = last.map_or(0, |entry| entry.version) + 1;
-        Some(Entry { path: path.to_owned(), version, sha256, stamp: stat.into(), lease: None })
+        Some(LedgerEntry {
+            path: path.to_owned(),
+            version,
+            sha256,
+            stamp: stat.into(),
+            lease: None,
+        })
     }
 
     /// Whether a routed file was written again, with the content of then. The entry to append says so.
     #[must_use]
-    pub fn put_again(&self, path: &str, stat: &FileStat) -> Option<Entry> {
-        let stamp = Stamp::from(stat);
+    pub fn put_again(&self, path: &str, stat: &FileStat) -> Option<LedgerEntry> {
+        let stamp = RoutedStamp::from(stat);
         let last = self.get(path).filter(|last| !last.stamp.is_same_writing(&stamp))?;
-        Some(Entry { stamp, ..last })
+        Some(LedgerEntry { stamp, ..last })
     }
 
     /// Notes that a file was touched but not changed, so that it is not read again.
     pub fn refresh(&mut self, path: &str, stat: &FileStat) {
         if let Some(present) = self.present_mut(path) {
-            present.stamp = hash(&Stamp::from(stat));
+            present.stamp = hash(&RoutedStamp::from(stat));
         }
     }
 
@@ -363,7 +370,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The disk failed; they will be routed again, under the same ids.
-    pub fn append(&mut self, routed: Vec<Entry>) -> Result<()> {
+    pub fn append(&mut self, routed: Vec<LedgerEntry>) -> Result<()> {
         if routed.is_empty() {
             return Ok(());
         }
@@ -383,14 +390,14 @@ impl Ledger {
         self.lines += routed.len();
         for (entry, at) in routed.into_iter().zip(begins) {
             self.index.insert(&self.file, &entry.path, at);
-            let present = Present::new(&entry.path, &entry.stamp, self.listing);
+            let present = PresentFile::new(&entry.path, &entry.stamp, self.listing);
             self.present.insert(key(&entry.path), present);
         }
         Ok(())
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// The id of the message for one recipient: the same file, version and content give the same.
     #[must_use]
     pub fn message_id(&self, recipient: &Name) -> MessageId {
@@ -417,7 +424,7 @@ impl Entry {
     }
 }
 
-fn line(entry: &Entry) -> Vec<u8> {
+fn line(entry: &LedgerEntry) -> Vec<u8> {
     let mut line = serde_json::to_vec(entry).unwrap_or_default();
     line.push(b'\n');
     line

@@ -17,18 +17,18 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::durable::{self, Dir, Durability, FileStat, Modes, Moved};
+use crate::durable::{self, Dir, Durability, FileModes, FileStat, MoveOutcome};
 use crate::message::yaml;
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
 pub use file_message::message_source;
-pub use ledger::{AckedLease, Entry, Ledger, Stamp};
+pub use ledger::{AckedLease, Ledger, LedgerEntry, RoutedStamp};
 pub use open_boxes::{
     BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBoxes,
     RejectedFile, UnfitFile,
 };
-pub use route::{Destination, Pattern, RouteRule, Routes, filled};
+pub use route::{PathPattern, RouteDestination, RouteRule, Routes, filled};
 pub use spec::{BoxSpec, DROP_BOXES};
 
 /// The state directory, beside the queue.
@@ -69,7 +69,7 @@ pub struct DropBox {
 
 /// Why a file was put aside, beside it in `rejected/`.
 #[derive(Debug, Serialize)]
-struct Rejection<'a> {
+struct RejectionNote<'a> {
     file: String,
     error: &'a str,
     at: crate::message::Timestamp,
@@ -83,11 +83,11 @@ impl DropBox {
     pub fn open(queue: &Path, spec: &BoxSpec) -> Result<Self> {
         let queue = Dir::open(queue)?;
         let dir = match spec.directory() {
-            Some(directory) => queue.ensure_child(directory, Modes::default())?,
+            Some(directory) => queue.ensure_child(directory, FileModes::default())?,
             None => queue,
         };
         if let Some(stat) = durable::stat_path(dir.path())? {
-            refuse_open_to_all(dir.path(), stat.mode, Modes::default())?;
+            refuse_open_to_all(dir.path(), stat.mode, FileModes::default())?;
         }
         Ok(Self { spec: spec.clone(), dir })
     }
@@ -188,7 +188,8 @@ impl DropBox {
             }
             let shown = name.to_string_lossy();
             let path = self.path_of(&shown);
-            let aside = Aside { path: path.clone(), stem: format!("{}.{shown}", self.spec.name()) };
+            let aside =
+                AsideFile { path: path.clone(), stem: format!("{}.{shown}", self.spec.name()) };
             let kept_as = put_aside(&queue, &self.dir, &name, &aside, STRANGE_NAME)?;
             rejected.push((path, kept_as));
         }
@@ -214,7 +215,7 @@ impl DropBox {
         }
         let queue = Dir::open(queue)?;
         let aside =
-            Aside { path: self.path_of(file), stem: format!("{}.{file}", self.spec.name()) };
+            AsideFile { path: self.path_of(file), stem: format!("{}.{file}", self.spec.name()) };
         let kept_as = put_aside(&queue, &self.dir, file, &aside, error)?;
         let rejected = queue.open_child(REJECTED)?;
         let kept = kept_as.rsplit('/').next().unwrap_or_default();
@@ -222,7 +223,7 @@ impl DropBox {
         // A writer may have replaced it within the last moment. If there is a third one by now, the
         // second stays here.
         if moved.as_ref().is_some_and(|stat| !is_it(stat))
-            && rejected.move_new(kept, &self.dir, file)? == Moved::Done
+            && rejected.move_new(kept, &self.dir, file)? == MoveOutcome::Done
         {
             rejected.remove(&format!("{kept}@reason.yaml"))?;
             return Ok(None);
@@ -233,7 +234,7 @@ impl DropBox {
 
 /// What is put aside: its path below the queue, and how its new name begins.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct AsideFile {
     pub(crate) path: String,
     pub(crate) stem: String,
 }
@@ -244,21 +245,22 @@ pub(crate) fn put_aside(
     queue: &Dir,
     dir: &Dir,
     file: impl AsRef<OsStr>,
-    aside: &Aside,
+    aside: &AsideFile,
     error: &str,
 ) -> Result<String> {
     use crate::env::Clock as _;
-    let rejected = queue.ensure_child(REJECTED, Modes::default())?;
+    let rejected = queue.ensure_child(REJECTED, FileModes::default())?;
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let kept: String =
         aside.stem.chars().map(|c| if harmless(c) { c } else { '_' }).take(110).collect();
     let kept = durable::temporary_name(&kept);
-    let reason = Rejection { file: aside.path.clone(), error, at: crate::env::SystemClock.wall() };
+    let reason =
+        RejectionNote { file: aside.path.clone(), error, at: crate::env::SystemClock.wall() };
     rejected.replace(
         &format!("{kept}@reason.yaml"),
         yaml::render(&reason).as_bytes(),
         &rejected,
-        Modes::default(),
+        FileModes::default(),
         Durability::Process,
     )?;
     let file = file.as_ref();

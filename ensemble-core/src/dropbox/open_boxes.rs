@@ -43,9 +43,9 @@ use crate::watch::Landing;
 use crate::{Error, Result};
 
 use super::file_writers::{FileWriter, WRITER_PATIENCE};
-use super::{BoxSpec, DropBox, Entry, Ledger, STRANGE_NAME};
-use listed::Listed;
-use pending::Pending;
+use super::{BoxSpec, DropBox, Ledger, LedgerEntry, STRANGE_NAME};
+use listed::ListedFiles;
+use pending::PendingFile;
 pub use reject::RejectedFile;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
@@ -146,7 +146,7 @@ pub enum BoxFinding {
     /// Notify its author and put it aside.
     Unfit(UnfitFile),
     /// It was routed before with this content, and has landed again.
-    Again(CompleteFile, Entry),
+    Again(CompleteFile, LedgerEntry),
 }
 
 #[derive(Debug)]
@@ -154,7 +154,7 @@ struct OpenBox {
     drop_box: DropBox,
     /// The largest file that is read, in bytes.
     bytes_max: usize,
-    pending: HashMap<String, Pending>,
+    pending: HashMap<String, PendingFile>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
     /// CompleteFile files that were found by a listing, and whose events may still come.
@@ -178,7 +178,7 @@ pub struct OpenBoxes {
     open: Vec<OpenBox>,
     /// Drop boxes that could not be opened, and why.
     refused: Vec<(PathBuf, String)>,
-    listed: Listed,
+    listed: ListedFiles,
     /// No event waited at the last step.
     is_drained: bool,
 }
@@ -198,7 +198,7 @@ impl OpenBoxes {
             queue: queue.to_owned(),
             open: Vec::new(),
             refused: Vec::new(),
-            listed: Listed::default(),
+            listed: ListedFiles::default(),
             is_drained: true,
         };
         if is_open_to_all {

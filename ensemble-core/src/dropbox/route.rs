@@ -29,7 +29,7 @@ pub struct RouteRule {
 /// What a matching route says of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Destination {
+pub struct RouteDestination {
     /// To which mailboxes.
     pub to: Vec<Name>,
     /// The type of the message.
@@ -41,20 +41,20 @@ pub struct Destination {
 /// The routes of a queue, in their order.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    routes: Vec<(Pattern, RouteRule)>,
+    routes: Vec<(PathPattern, RouteRule)>,
 }
 
 /// A pattern of file names or paths: the texts between its stars, of which each stands for any text without a slash.
 #[derive(Clone, Debug)]
-pub struct Pattern(Vec<String>);
+pub struct PathPattern(Vec<String>);
 
-impl std::fmt::Display for Pattern {
+impl std::fmt::Display for PathPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join("*"))
     }
 }
 
-impl Pattern {
+impl PathPattern {
     /// The pattern of a text.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -125,7 +125,7 @@ impl Routes {
     ///
     /// # Errors
     /// The matching route leads to a name that cannot be a mailbox.
-    pub fn destination(&self, path: &str) -> Result<Option<Destination>> {
+    pub fn destination(&self, path: &str) -> Result<Option<RouteDestination>> {
         let Some((stars, rule)) =
             self.routes.iter().find_map(|(pattern, rule)| Some((pattern.stars(path)?, rule)))
         else {
@@ -138,7 +138,7 @@ impl Routes {
                     .map_err(|e| Error::malformed(path, "file name", e.to_string()))?,
             );
         }
-        Ok(Some(Destination {
+        Ok(Some(RouteDestination {
             to,
             kind: rule.kind.clone(),
             stem: stars.first().map(|s| (*s).to_owned()),
@@ -146,7 +146,7 @@ impl Routes {
     }
 }
 
-fn compile(rule: RouteRule) -> Result<(Pattern, RouteRule)> {
+fn compile(rule: RouteRule) -> Result<(PathPattern, RouteRule)> {
     let fail = |detail: &str| Error::malformed("routes", rule.pattern.clone(), detail);
     if rule.to.is_empty() {
         return Err(fail("has no recipient: name one under `to`"));
@@ -156,7 +156,7 @@ fn compile(rule: RouteRule) -> Result<(Pattern, RouteRule)> {
             "is not below a drop box: begin it with the name of one, such as `reports/`",
         ));
     }
-    Ok((Pattern::new(&rule.pattern), rule))
+    Ok((PathPattern::new(&rule.pattern), rule))
 }
 
 /// A recipient in which `{1}`, `{2}` … are replaced by what the stars matched.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::route::Pattern;
+use super::route::PathPattern;
 
 /// The drop boxes of every queue.
 pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
@@ -13,20 +13,20 @@ pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
 pub struct BoxSpec {
     name: Arc<str>,
     directory: Option<String>,
-    files: Pattern,
+    files: PathPattern,
 }
 
 impl BoxSpec {
     /// A box for some files of one directory below the queue; without a directory, of the queue itself.
     #[must_use]
-    pub fn new(name: &str, directory: Option<String>, files: Pattern) -> Self {
+    pub fn new(name: &str, directory: Option<String>, files: PathPattern) -> Self {
         Self { name: name.into(), directory, files }
     }
 
     /// The box for all files of the directory of its name.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self::new(name, Some(name.to_owned()), Pattern::new("*"))
+        Self::new(name, Some(name.to_owned()), PathPattern::new("*"))
     }
 
     /// The first part of its files' paths.
@@ -43,7 +43,7 @@ impl BoxSpec {
 
     /// The pattern of its files' names.
     #[must_use]
-    pub const fn files(&self) -> &Pattern {
+    pub const fn files(&self) -> &PathPattern {
         &self.files
     }
 

@@ -244,7 +244,7 @@ mod tests {
         let Some(mut watcher) = or_skip(FsWatcher::new()) else { return };
         watcher.watch_logs(home.path()).unwrap();
         FileLock::holder_in_words(&path).unwrap();
-        assert!(watcher.take().is_empty());
+        assert!(watcher.take_events().is_empty());
         drop(FileLock::acquire(&path, Duration::ZERO));
         assert!(!watcher.wait(Duration::from_secs(10)).is_empty(), "a try to lock does");
     }

@@ -84,14 +84,14 @@ pub enum Durability {
 
 /// Permissions of created files and directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modes {
+pub struct FileModes {
     /// Mode of files; 0600 by default.
     pub file: u32,
     /// Mode of directories; 0700 by default.
     pub directory: u32,
 }
 
-impl Default for Modes {
+impl Default for FileModes {
     fn default() -> Self {
         Self { file: 0o600, directory: 0o700 }
     }
@@ -99,7 +99,7 @@ impl Default for Modes {
 
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum MoveOutcome {
     /// The file has its new name.
     Done,
     /// There was no such file: another process moved it first.
@@ -146,7 +146,7 @@ impl Dir {
     ///
     /// # Errors
     /// It can neither be created nor opened.
-    pub fn ensure_child(&self, name: &str, modes: Modes) -> Result<Self> {
+    pub fn ensure_child(&self, name: &str, modes: FileModes) -> Result<Self> {
         match self.open_child(name) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             other => return other,
@@ -221,7 +221,7 @@ impl Dir {
         &self,
         name: &str,
         content: &[u8],
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<File> {
         self.write_new_with(name, |file| file.write_all(content), modes, durability)
@@ -232,7 +232,7 @@ impl Dir {
         &self,
         name: &str,
         write: impl FnOnce(&mut File) -> io::Result<()>,
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<File> {
         let path = || self.path.join(name);
@@ -258,20 +258,20 @@ impl Dir {
     }
 
     /// Renames a file into another directory, never over an existing one.
-    pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<MoveOutcome> {
         self.move_named(OsStr::new(name), to, new_name)
     }
 
     /// As [`Dir::move_new`], for a name that need not be UTF-8.
-    pub fn move_named(&self, name: &OsStr, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_named(&self, name: &OsStr, to: &Self, new_name: &str) -> Result<MoveOutcome> {
         let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
             Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
             other => other,
         };
         match moved {
-            Ok(()) => Ok(Moved::Done),
-            Err(Errno::EXIST) => Ok(Moved::Exists),
-            Err(Errno::NOENT) => Ok(Moved::Gone),
+            Ok(()) => Ok(MoveOutcome::Done),
+            Err(Errno::EXIST) => Ok(MoveOutcome::Exists),
+            Err(Errno::NOENT) => Ok(MoveOutcome::Gone),
             Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
         }
     }
@@ -290,7 +290,7 @@ impl Dir {
         name: &str,
         content: &[u8],
         tmp: &Self,
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<()> {
         self.replace_by(name, content, tmp, &temporary_name(name), modes, durability)
@@ -303,7 +303,7 @@ impl Dir {
         content: &[u8],
         tmp: &Self,
         tmp_name: &str,
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<()> {
         tmp.write_new(tmp_name, content, modes, durability)?;
@@ -316,7 +316,7 @@ impl Dir {
         name: &str,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
         tmp: &Self,
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<()> {
         let tmp_name = temporary_name(name);
@@ -345,7 +345,7 @@ impl Dir {
     ///
     /// # Errors
     /// [`Error::Malformed`] if it is not a regular file, or the disk failed.
-    pub fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
+    pub fn open_append(&self, name: &str, modes: FileModes) -> Result<File> {
         let path = || self.path.join(name);
         let flags = OFlags::RDWR
             | OFlags::APPEND
@@ -450,7 +450,7 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
         path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let dir = Dir::open(parent)?;
     let tmp_name = format!(".{}", temporary_name(name));
-    dir.replace_by(name, content, &dir, &tmp_name, Modes::default(), durability)
+    dir.replace_by(name, content, &dir, &tmp_name, FileModes::default(), durability)
 }
 
 /// Makes the content of an open file survive a power cut.

@@ -6,12 +6,12 @@ use super::*;
 fn move_new_never_replaces() {
     let home = tempfile::tempdir().unwrap();
     let dir = Dir::open(home.path()).unwrap();
-    dir.write_new("a", b"a", Modes::default(), Durability::Process).unwrap();
-    dir.write_new("b", b"b", Modes::default(), Durability::Power).unwrap();
-    assert_eq!(dir.move_new("a", &dir, "b").unwrap(), Moved::Exists);
+    dir.write_new("a", b"a", FileModes::default(), Durability::Process).unwrap();
+    dir.write_new("b", b"b", FileModes::default(), Durability::Power).unwrap();
+    assert_eq!(dir.move_new("a", &dir, "b").unwrap(), MoveOutcome::Exists);
     assert_eq!(dir.link_and_unlink("a".as_ref(), &dir, "b"), Err(Errno::EXIST));
-    assert_eq!(dir.move_new("x", &dir, "y").unwrap(), Moved::Gone);
-    assert_eq!(dir.move_new("a", &dir, "c").unwrap(), Moved::Done);
+    assert_eq!(dir.move_new("x", &dir, "y").unwrap(), MoveOutcome::Gone);
+    assert_eq!(dir.move_new("a", &dir, "c").unwrap(), MoveOutcome::Done);
     assert_eq!(dir.read("b", 10).unwrap().unwrap(), b"b");
     assert_eq!(dir.stat("c").unwrap().unwrap().mode & 0o777, 0o600);
 }
@@ -22,7 +22,7 @@ fn links_pipes_and_large_files_are_rejected() {
     let dir = Dir::open(home.path()).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
     fs::mknodat(&dir, "pipe", fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-    dir.write_new("large", &[0; 11], Modes::default(), Durability::Process).unwrap();
+    dir.write_new("large", &[0; 11], FileModes::default(), Durability::Process).unwrap();
     for name in ["link", "pipe", "large"] {
         assert!(dir.read(name, 10).is_err(), "{name}");
     }

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, OFlags};
 use rustix::io::retry_on_intr;
 
-use super::{Dir, Modes};
+use super::{Dir, FileModes};
 use crate::{Result, sys};
 
 /// How long to wait for other processes: many times the duration of a sync, and short enough if the
@@ -69,7 +69,7 @@ impl SyncTogether {
 
     /// Makes the names in `dir`, as they are at this call, survive a power cut. `home` is the
     /// directory of the counters.
-    pub(crate) fn sync(&self, dir: &Dir, home: &Dir, modes: Modes) -> Result<()> {
+    pub(crate) fn sync(&self, dir: &Dir, home: &Dir, modes: FileModes) -> Result<()> {
         self.sync_by(home, modes, || dir.sync())
     }
 
@@ -77,7 +77,7 @@ impl SyncTogether {
     pub(super) fn sync_by(
         &self,
         home: &Dir,
-        modes: Modes,
+        modes: FileModes,
         sync: impl Fn() -> Result<()>,
     ) -> Result<()> {
         let counters = self.counters.get_or_init(|| open(home, &self.name, modes));
@@ -125,7 +125,7 @@ fn lead(counters: &File, sync: &impl Fn() -> Result<()>) -> Result<()> {
     synced
 }
 
-fn open(home: &Dir, name: &str, modes: Modes) -> Option<File> {
+fn open(home: &Dir, name: &str, modes: FileModes) -> Option<File> {
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = sys::mode(modes.file);
@@ -166,13 +166,13 @@ mod tests {
             syncs.set(syncs.get() + 1);
             Ok(())
         };
-        first.sync_by(&home, Modes::default(), good).unwrap();
-        let counters = open(&home, "x.sync", Modes::default()).unwrap();
+        first.sync_by(&home, FileModes::default(), good).unwrap();
+        let counters = open(&home, "x.sync", FileModes::default()).unwrap();
         assert_eq!((read(&counters, BEGUN), read(&counters, DONE)), (Some(1), Some(1)));
         let eio = || Err(crate::Error::io("sync", "x", rustix::io::Errno::IO));
-        assert!(first.sync_by(&home, Modes::default(), eio).is_err());
+        assert!(first.sync_by(&home, FileModes::default(), eio).is_err());
         assert_eq!((read(&counters, BEGUN), read(&counters, DONE)), (Some(FAILED), Some(1)));
-        second.sync_by(&home, Modes::default(), good).unwrap();
+        second.sync_by(&home, FileModes::default(), good).unwrap();
         assert_eq!(syncs.get(), 2);
         assert_eq!((read(&counters, BEGUN), read(&counters, DONE)), (Some(FAILED), Some(1)));
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
-use super::{Dir, Durability, FileStat, Modes, Moved};
+use super::{Dir, Durability, FileModes, FileStat, MoveOutcome};
 use crate::{Error, Result, sys};
 
 /// How many files [`remove_where`] removes at most, so that it stays short.
@@ -46,7 +46,7 @@ pub fn remove_where(path: &Path, goes: &mut dyn FnMut(&str, &FileStat) -> bool) 
 
 impl Dir {
     /// Creates a directory below this one, which must not exist.
-    pub(crate) fn make_child(&self, name: &str, modes: Modes) -> Result<Self> {
+    pub(crate) fn make_child(&self, name: &str, modes: FileModes) -> Result<Self> {
         fs::mkdirat(&self.fd, name, sys::mode(modes.directory))
             .map_err(|e| Error::io("create directory", self.path.join(name), e))?;
         self.open_child(name)
@@ -56,7 +56,7 @@ impl Dir {
     pub fn ensure_child_safe(
         &self,
         name: &str,
-        modes: Modes,
+        modes: FileModes,
         durability: Durability,
     ) -> Result<Self> {
         match self.open_child(name) {
@@ -71,16 +71,16 @@ impl Dir {
     }
 
     /// Renames a non-empty directory into another one, never over an existing entry.
-    pub fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<MoveOutcome> {
         let moved = match sys::rename_new(&self.fd, name.as_ref(), &to.fd, new_name) {
             // A plain rename of a directory replaces only an empty one.
             Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
             other => other,
         };
         match moved {
-            Ok(()) => Ok(Moved::Done),
-            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(Moved::Exists),
-            Err(Errno::NOENT) => Ok(Moved::Gone),
+            Ok(()) => Ok(MoveOutcome::Done),
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(MoveOutcome::Exists),
+            Err(Errno::NOENT) => Ok(MoveOutcome::Gone),
             Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::{Lines, read_at};
-use super::mentions::Mentions;
+use super::lines::{LineReader, read_at};
+use super::mentions::MentionFilter;
 use super::reader::BadLines;
 use super::record::Record;
 use super::segment::{self, Segment};
@@ -18,7 +18,7 @@ pub const POLL_RECORDS_MAX: usize = 4096;
 
 /// The position of a [`Follower`]; store it to resume there later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Position {
+pub struct LogPosition {
     /// The file.
     pub segment: Segment,
     /// The offset before which every byte was read.
@@ -47,18 +47,18 @@ pub struct Position {
 pub struct Follower {
     path: PathBuf,
     patterns: Vec<String>,
-    mentions: Option<Mentions>,
+    mentions: Option<MentionFilter>,
     /// The position to begin at once the log has a file.
-    start: Option<Position>,
-    open: Option<Open>,
+    start: Option<LogPosition>,
+    open: Option<OpenSegment>,
     bad_lines: BadLines,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenSegment {
     segment: Segment,
     id: FileId,
-    lines: Lines,
+    lines: LineReader,
     /// A later segment, listed after the end of this one was read. Writers append nothing to this
     /// one any more. The follower reads lines appended between the two looks before it moves on. (A
     /// record written without the lock at that moment can come too late; `read_all` finds it.)
@@ -102,7 +102,7 @@ impl Follower {
     }
 
     /// Yields only records that may mention one of these names; other lines are not parsed.
-    pub(super) fn mentioning(mut self, mentions: Mentions) -> Self {
+    pub(super) fn mentioning(mut self, mentions: MentionFilter) -> Self {
         self.mentions = Some(mentions);
         self
     }
@@ -134,7 +134,7 @@ impl Follower {
     }
 
     fn read_segment(&mut self, records: &mut Vec<Record>) -> Result<()> {
-        let Some(Open { lines, .. }) = &mut self.open else { return Ok(()) };
+        let Some(OpenSegment { lines, .. }) = &mut self.open else { return Ok(()) };
         let path = lines.path().to_owned();
         while records.len() < POLL_RECORDS_MAX {
             let number = lines.count() + 1;
@@ -150,7 +150,9 @@ impl Follower {
 
     /// At the end of a segment: whether this or another segment may have more.
     fn move_on(&mut self, records: &mut Vec<Record>) -> Result<bool> {
-        let Some(Open { segment, id, lines, next }) = &mut self.open else { return Ok(false) };
+        let Some(OpenSegment { segment, id, lines, next }) = &mut self.open else {
+            return Ok(false);
+        };
         if let Some(next) = next.clone() {
             let rest = self.give_up_rest();
             self.open(next)?;
@@ -183,7 +185,7 @@ impl Follower {
         let Some(file) = Dir::open(&self.path)?.open_file(&segment.to_string())? else {
             // The file was deleted since the listing.
             self.open = None;
-            self.start = Some(Position { segment, offset: 0, lines: 0 });
+            self.start = Some(LogPosition { segment, offset: 0, lines: 0 });
             return Ok(());
         };
         let id = stat_file(&file, &path)?.id;
@@ -196,8 +198,8 @@ impl Follower {
                 (offset, count) = (start.offset, start.lines);
             }
         }
-        let lines = Lines::new(file, &path, offset, count);
-        self.open = Some(Open { segment, id, lines, next: None });
+        let lines = LineReader::new(file, &path, offset, count);
+        self.open = Some(OpenSegment { segment, id, lines, next: None });
         Ok(())
     }
 
@@ -214,16 +216,16 @@ impl Follower {
     /// Resumes where another follower of this log stopped. If that file is gone, starts with the
     /// next one.
     #[must_use]
-    pub fn resume(dir: &Path, position: Position) -> Self {
+    pub fn resume(dir: &Path, position: LogPosition) -> Self {
         Self { start: Some(position), ..Self::from_start(dir) }
     }
 
     /// The position to [resume](Follower::resume) at: after the last record yielded or filtered
     /// out. `None` while the log is empty.
     #[must_use]
-    pub fn position(&self) -> Option<Position> {
+    pub fn position(&self) -> Option<LogPosition> {
         match &self.open {
-            Some(open) => Some(Position {
+            Some(open) => Some(LogPosition {
                 segment: open.segment.clone(),
                 offset: open.lines.offset(),
                 lines: open.lines.count(),

@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::follower::Position;
-use super::lines::{Line, READ_LINE_BYTES_MAX, read_at};
+use super::follower::LogPosition;
+use super::lines::{FileLine, READ_LINE_BYTES_MAX, read_at};
 use super::reader::BadLines;
 use super::record::Record;
 use super::segment;
@@ -18,7 +18,7 @@ const CHUNK_BYTES: u64 = 64 * 1024;
 /// The end of a log.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Last {
+pub struct LastRecords {
     /// The requested records, oldest first.
     pub records: Vec<Record>,
     /// Number of lines skipped because they are not records.
@@ -44,14 +44,14 @@ pub struct Last {
 /// The log exists but cannot be read.
 pub fn last(
     dir: &Path,
-    before: Option<&Position>,
+    before: Option<&LogPosition>,
     count: usize,
     is_wanted: impl Fn(&Record) -> bool,
-) -> Result<Last> {
+) -> Result<LastRecords> {
     let dir = match Dir::open(dir) {
         Ok(dir) => dir,
         Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-            return Ok(Last::default());
+            return Ok(LastRecords::default());
         }
         Err(error) => return Err(error),
     };
@@ -69,7 +69,7 @@ pub fn last(
             Some(before) => before.offset,
             None => stat_file(&file, &path)?.bytes,
         };
-        let mut lines = Backwards::new(file, path.clone(), end);
+        let mut lines = ReverseLines::new(file, path.clone(), end);
         while records.len() < count
             && let Some(line) = lines.next()?
         {
@@ -78,12 +78,12 @@ pub fn last(
         }
     }
     records.reverse();
-    Ok(Last { records, bad_lines: bad_lines.count() })
+    Ok(LastRecords { records, bad_lines: bad_lines.count() })
 }
 
 /// The lines of a file from its end to its beginning, in bounded memory.
 #[derive(Debug)]
-struct Backwards {
+struct ReverseLines {
     file: File,
     path: PathBuf,
     /// Bytes that were read and not yielded, up to the newline of the line yielded last.
@@ -96,14 +96,14 @@ struct Backwards {
     line: Vec<u8>,
 }
 
-impl Backwards {
+impl ReverseLines {
     fn new(file: File, path: PathBuf, end: u64) -> Self {
         let (unread, line) = (Vec::new(), Vec::new());
         Self { file, path, unread, start: end, let_go: false, is_done: false, line }
     }
 
     /// The previous line, without its newline. Bytes after the last newline count as a line.
-    fn next(&mut self) -> Result<Option<Line<'_>>> {
+    fn next(&mut self) -> Result<Option<FileLine<'_>>> {
         // There is no newline between here and the end.
         let mut searched = self.unread.len();
         let start = loop {
@@ -126,7 +126,7 @@ impl Backwards {
         self.line.extend_from_slice(&self.unread[start..]);
         self.unread.truncate(start.saturating_sub(1));
         let is_too_long = std::mem::take(&mut self.let_go) || self.line.len() > READ_LINE_BYTES_MAX;
-        Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(&self.line) }))
+        Ok(Some(if is_too_long { FileLine::TooLong } else { FileLine::Whole(&self.line) }))
     }
 
     /// Reads the bytes before; returns their number.

@@ -35,13 +35,13 @@ const _: () = assert!(KEYS_KEPT_MAX * 3 * (SCALAR_BYTES_MAX + 2) + 256 < DATA_BY
 /// The part of a line that is independent of its position in the log. The writer builds it before
 /// it takes the lock.
 #[derive(Clone, Debug)]
-pub(super) struct Body {
+pub(super) struct RecordBody {
     kind: RecordType,
     actor: String,
     data: String,
 }
 
-impl Body {
+impl RecordBody {
     pub(super) fn new(kind: RecordType, actor: &str, data: Value) -> Self {
         let data = match data {
             Value::Object(members) => members,
@@ -113,15 +113,15 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 pub(super) fn render(value: &impl Serialize) -> String {
     let mut out = Vec::with_capacity(256);
     // Our values have string keys and no failing parts, so writing them to memory cannot fail.
-    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, Printable));
+    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, PrintableFormatter));
     String::from_utf8(out).unwrap_or_default()
 }
 
 /// Escapes, beyond JSON's rules, every invisible character that could deceive a reader of the log
 /// in a terminal. These are DEL, the C1 controls, line separators and direction marks.
-struct Printable;
+struct PrintableFormatter;
 
-impl Formatter for Printable {
+impl Formatter for PrintableFormatter {
     fn write_string_fragment<W>(&mut self, out: &mut W, fragment: &str) -> io::Result<()>
     where
         W: ?Sized + io::Write,
@@ -156,7 +156,7 @@ mod tests {
     use super::super::record::{Record, SEQ_MAX};
     use super::*;
 
-    fn line_of(body: &Body, ordered: bool) -> String {
+    fn line_of(body: &RecordBody, ordered: bool) -> String {
         let mut out = String::new();
         let timestamp = Timestamp::from_unix_millis(1_763_765_401_120);
         let place = LinePlace { timestamp, session: "20261121-225001", seq: SEQ_MAX, ordered };
@@ -173,7 +173,7 @@ mod tests {
                 (0..size.min(500)).map(|n| (format!("{n}{}", "k".repeat(70)), json!(n))).collect();
             for data in [json!({ "text": text }), json!({ &text: 1 }), json!(text), json!(many)] {
                 let kind = RecordType::new("a.".repeat(31) + "b").unwrap();
-                let line = line_of(&Body::new(kind, &text, data), false);
+                let line = line_of(&RecordBody::new(kind, &text, data), false);
                 assert!(line.len() <= LINE_BYTES_MAX, "{} bytes", line.len());
                 let (newline, rest) = line.as_bytes().split_last().unwrap();
                 assert_eq!(*newline, b'\n');
@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn data_that_is_too_large_keeps_its_ids() {
         let data = json!({ "task_id": "task-001", "text": "x".repeat(5_000) });
-        let line = line_of(&Body::new(RecordType::TASK_START, "worker-1", data.clone()), true);
+        let line =
+            line_of(&RecordBody::new(RecordType::TASK_START, "worker-1", data.clone()), true);
         let record = Record::parse(line.trim_end().as_bytes()).unwrap();
         assert_eq!(record.data["truncated"], true);
         assert_eq!(record.data["kept"]["task_id"], "task-001");

@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// A line of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum FileLine<'a> {
     /// Its bytes, without the newline.
     Whole(&'a [u8]),
     /// It is longer than [`READ_LINE_BYTES_MAX`].
@@ -23,7 +23,7 @@ pub(super) enum Line<'a> {
 
 /// A reading position in an open file to which other processes append.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineReader {
     file: File,
     path: PathBuf,
     /// Bytes read; `unread` is the index of the first line not yet yielded.
@@ -39,7 +39,7 @@ pub(super) struct Lines {
     count: u64,
 }
 
-impl Lines {
+impl LineReader {
     /// Starts at an offset where a line begins, `count` lines into the file.
     pub(super) fn new(file: File, path: &Path, offset: u64, count: u64) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// The next line that has its newline; `None` while there is none.
-    pub(super) fn next(&mut self) -> Result<Option<Line<'_>>> {
+    pub(super) fn next(&mut self) -> Result<Option<FileLine<'_>>> {
         let length = loop {
             match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
                 Some(at) => break self.searched + at - self.unread,
@@ -89,16 +89,16 @@ impl Lines {
         self.count += 1;
         let is_too_long = std::mem::take(&mut self.let_go) > 0 || length > READ_LINE_BYTES_MAX;
         Ok(Some(match is_too_long {
-            true => Line::TooLong,
-            false => Line::Whole(&self.buffer[start..start + length]),
+            true => FileLine::TooLong,
+            false => FileLine::Whole(&self.buffer[start..start + length]),
         }))
     }
 
     /// The bytes after the last newline.
-    pub(super) fn rest(&self) -> Line<'_> {
+    pub(super) fn rest(&self) -> FileLine<'_> {
         match self.let_go {
-            0 => Line::Whole(&self.buffer[self.unread..]),
-            _ => Line::TooLong,
+            0 => FileLine::Whole(&self.buffer[self.unread..]),
+            _ => FileLine::TooLong,
         }
     }
 
@@ -142,15 +142,15 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         let mut out = File::create(&path).unwrap();
-        let mut lines = Lines::new(File::open(&path).unwrap(), &path, 0, 0);
+        let mut lines = LineReader::new(File::open(&path).unwrap(), &path, 0, 0);
         assert_eq!(lines.next().unwrap(), None);
         out.write_all(b"one\ntw").unwrap();
-        assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"one")));
+        assert_eq!(lines.next().unwrap(), Some(FileLine::Whole(b"one")));
         assert_eq!(lines.next().unwrap(), None);
-        assert_eq!((lines.offset(), lines.rest()), (4, Line::Whole(b"tw")));
+        assert_eq!((lines.offset(), lines.rest()), (4, FileLine::Whole(b"tw")));
         out.write_all(b"o\n\n").unwrap();
-        assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"two")));
-        assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"")));
+        assert_eq!(lines.next().unwrap(), Some(FileLine::Whole(b"two")));
+        assert_eq!(lines.next().unwrap(), Some(FileLine::Whole(b"")));
         for _ in 0..50 {
             out.write_all(&vec![b'x'; READ_LINE_BYTES_MAX]).unwrap();
             assert_eq!(lines.next().unwrap(), None);
@@ -158,8 +158,8 @@ mod tests {
             assert_eq!(lines.offset(), 9);
         }
         out.write_all(b"\nend\n").unwrap();
-        assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
-        assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"end")));
+        assert_eq!(lines.next().unwrap(), Some(FileLine::TooLong));
+        assert_eq!(lines.next().unwrap(), Some(FileLine::Whole(b"end")));
         assert_eq!(lines.count(), 5);
         assert_eq!(lines.offset(), out.metadata().unwrap().len());
     }

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use memchr::memmem::Finder;
 
-use super::lines::Line;
+use super::lines::FileLine;
 
 /// The start of a line that this library wrote.
 const BEGIN: &[u8] = br#"{"timestamp":""#;
 
 /// Names that a record may mention.
 #[derive(Debug)]
-pub(super) struct Mentions {
+pub(super) struct MentionFilter {
     finders: Vec<Finder<'static>>,
 }
 
-impl Mentions {
+impl MentionFilter {
     pub(super) fn of(names: &BTreeSet<String>) -> Self {
         // A writer may escape any character, so every line with an escape is parsed.
         let patterns = names.iter().map(String::as_str).chain(["\\"]);
@@ -23,14 +23,14 @@ impl Mentions {
     }
 
     /// Whether a line has both ends of a record and mentions none of the names.
-    pub(super) fn nothing_in(&self, line: &Line<'_>) -> bool {
+    pub(super) fn nothing_in(&self, line: &FileLine<'_>) -> bool {
         match line {
-            Line::Whole(text) => {
+            FileLine::Whole(text) => {
                 text.starts_with(BEGIN)
                     && text.ends_with(b"}")
                     && self.finders.iter().all(|finder| finder.find(text).is_none())
             }
-            Line::TooLong => false,
+            FileLine::TooLong => false,
         }
     }
 }

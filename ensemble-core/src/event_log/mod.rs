@@ -61,19 +61,19 @@ pub mod types;
 mod writer;
 
 pub use error::LogError;
-pub use follower::{Follower, POLL_RECORDS_MAX, Position};
-pub use last::{Last, last};
+pub use follower::{Follower, LogPosition, POLL_RECORDS_MAX};
+pub use last::{LastRecords, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
-pub use reader::{BadLine, BadLines, Records, read_all};
+pub use reader::{BadLine, BadLines, LogRecords, read_all};
 pub use recent::recent;
 pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
-pub use story::{Story, story};
+pub use story::{ObjectStory, story};
 pub use sweep::sweep;
 
 use crate::{Error, Result};
-use line::Body;
-use writer::Writer;
+use line::RecordBody;
+use writer::LogWriter;
 
 /// How long a record waits for the log's lock before it is written without it (default).
 pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ impl LogOptions {
 /// The position of a written record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Appended {
+pub struct AppendedRecord {
     /// The session.
     pub session_id: String,
     /// [`Record::seq`].
@@ -173,7 +173,7 @@ pub struct Appended {
 #[derive(Debug)]
 pub struct EventLog {
     path: PathBuf,
-    writer: Mutex<Writer>,
+    writer: Mutex<LogWriter>,
     failures: AtomicU64,
     last_failure: Mutex<Option<String>>,
 }
@@ -202,7 +202,7 @@ impl EventLog {
     }
 
     /// After a panic while writing, the writer reads the end of the log again.
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, LogWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -225,7 +225,7 @@ impl EventLog {
     pub fn deferred(dir: &Path, options: LogOptions) -> Self {
         Self {
             path: dir.to_owned(),
-            writer: Mutex::new(Writer::new(dir, options)),
+            writer: Mutex::new(LogWriter::new(dir, options)),
             failures: AtomicU64::new(0),
             last_failure: Mutex::new(None),
         }
@@ -255,7 +255,7 @@ impl EventLog {
     ///
     /// # Errors
     /// As for [`EventLog::try_record`].
-    pub fn end_session(&self, actor: &str) -> Result<Appended> {
+    pub fn end_session(&self, actor: &str) -> Result<AppendedRecord> {
         self.try_record(RecordType::SESSION_END.as_str(), actor, json!({}))
     }
 
@@ -264,10 +264,10 @@ impl EventLog {
     ///
     /// # Errors
     /// `kind` is not a [`RecordType`], or the line could not be written whole.
-    pub fn try_record(&self, kind: &str, actor: &str, data: Value) -> Result<Appended> {
+    pub fn try_record(&self, kind: &str, actor: &str, data: Value) -> Result<AppendedRecord> {
         let kind = RecordType::new(kind)
             .map_err(|error| Error::malformed(&self.path, "type", error.to_string()))?;
-        let body = Body::new(kind, actor, data);
+        let body = RecordBody::new(kind, actor, data);
         self.writer().append(&body)
     }
 

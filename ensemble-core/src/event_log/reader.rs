@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use super::follower::Follower;
-use super::lines::Line;
-use super::mentions::Mentions;
+use super::lines::FileLine;
+use super::mentions::MentionFilter;
 use super::record::Record;
 use crate::{Error, Result};
 
@@ -54,11 +54,11 @@ impl BadLines {
 
     /// Parses the record in a line. An empty line, left by closing a torn one, yields nothing and
     /// is not bad.
-    pub(super) fn sift(&mut self, line: &Line<'_>, path: &Path, number: u64) -> Option<Record> {
+    pub(super) fn sift(&mut self, line: &FileLine<'_>, path: &Path, number: u64) -> Option<Record> {
         let text = match line {
-            Line::Whole([]) => return None,
-            Line::Whole(text) => text,
-            Line::TooLong => {
+            FileLine::Whole([]) => return None,
+            FileLine::Whole(text) => text,
+            FileLine::TooLong => {
                 self.add(path, number, "the line is too long for a record");
                 return None;
             }
@@ -75,7 +75,7 @@ impl BadLines {
 
 /// All records of a log in order, over all its segments and sessions; see [`read_all`].
 #[derive(Debug)]
-pub struct Records {
+pub struct LogRecords {
     follower: Follower,
     batch: VecDeque<Record>,
     is_done: bool,
@@ -98,23 +98,23 @@ pub struct Records {
 ///
 /// # Errors
 ///
-/// The log cannot be read. If reading fails later, the iterator ends and [`Records::failure`] gives
+/// The log cannot be read. If reading fails later, the iterator ends and [`LogRecords::failure`] gives
 /// the error.
-pub fn read_all(dir: &Path) -> Result<Records> {
+pub fn read_all(dir: &Path) -> Result<LogRecords> {
     read(Follower::from_start(dir))
 }
 
 /// As [`read_all`], for records that may mention a name.
-pub(super) fn read_mentioning(dir: &Path, mentions: Mentions) -> Result<Records> {
+pub(super) fn read_mentioning(dir: &Path, mentions: MentionFilter) -> Result<LogRecords> {
     read(Follower::from_start(dir).mentioning(mentions))
 }
 
-fn read(mut follower: Follower) -> Result<Records> {
+fn read(mut follower: Follower) -> Result<LogRecords> {
     let batch = follower.poll()?.into();
-    Ok(Records { follower, batch, is_done: false, failure: None })
+    Ok(LogRecords { follower, batch, is_done: false, failure: None })
 }
 
-impl Records {
+impl LogRecords {
     /// The lines skipped so far.
     #[must_use]
     pub fn bad_lines(&self) -> &BadLines {
@@ -149,7 +149,7 @@ impl Records {
     }
 }
 
-impl Iterator for Records {
+impl Iterator for LogRecords {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Record;
-use super::mentions::Mentions;
+use super::mentions::MentionFilter;
 use super::reader::read_mentioning;
 use crate::{Error, Result};
 
@@ -16,7 +16,7 @@ const ABOUT: [&str; 3] = ["task_id", "request_id", "correlation_id"];
 /// The log's records of one message, task, step, request or agent.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Story {
+pub struct ObjectStory {
     /// The requested name, and the ids of the messages about it.
     pub names: BTreeSet<String>,
     /// Every record with one of the names anywhere in its data or as its actor, in the order of the log.
@@ -46,7 +46,7 @@ pub struct Story {
 ///
 /// # Errors
 /// The log cannot be read.
-pub fn story(dir: &Path, id: &str) -> Result<Story> {
+pub fn story(dir: &Path, id: &str) -> Result<ObjectStory> {
     let asked = BTreeSet::from([id.to_owned()]);
     let told = of_names(dir, asked.clone())?;
     let messages = told.records.iter().filter(|record| is_about(&record.data, &asked));
@@ -58,13 +58,13 @@ pub fn story(dir: &Path, id: &str) -> Result<Story> {
 }
 
 /// Every record that has one of these names, or whose actor has.
-fn of_names(dir: &Path, names: BTreeSet<String>) -> Result<Story> {
-    let mut all = read_mentioning(dir, Mentions::of(&names))?;
+fn of_names(dir: &Path, names: BTreeSet<String>) -> Result<ObjectStory> {
+    let mut all = read_mentioning(dir, MentionFilter::of(&names))?;
     let is_wanted =
         |record: &Record| names.contains(&record.actor) || names_any(&record.data, &names);
     let records = all.by_ref().filter(is_wanted).collect();
     let bad_lines = all.bad_lines().count();
-    Ok(Story { names, records, bad_lines, failure: all.into_failure() })
+    Ok(ObjectStory { names, records, bad_lines, failure: all.into_failure() })
 }
 
 fn is_about(data: &Map<String, Value>, names: &BTreeSet<String>) -> bool {

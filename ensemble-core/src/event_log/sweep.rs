@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::lines::{Line, Lines};
+use super::lines::{FileLine, LineReader};
 use super::segment;
 use crate::Result;
 use crate::durable::{Dir, FileStat};
@@ -45,9 +45,9 @@ pub fn sweep(
 }
 
 /// Names as they stand in records: those that stand between two quotes, and those with a quote in them.
-type Names = (BTreeSet<Vec<u8>>, Vec<Vec<u8>>);
+type QuotedNames = (BTreeSet<Vec<u8>>, Vec<Vec<u8>>);
 
-fn escaped(names: BTreeSet<String>) -> Names {
+fn escaped(names: BTreeSet<String>) -> QuotedNames {
     let quoted = names.iter().filter_map(|name| serde_json::to_string(name).ok());
     let inner = quoted.map(|text| text.as_bytes()[1..text.len() - 1].to_vec());
     let (odd, plain): (Vec<_>, Vec<_>) = inner.partition(|name| name.contains(&b'"'));
@@ -55,14 +55,14 @@ fn escaped(names: BTreeSet<String>) -> Names {
 }
 
 /// Whether a record of a segment mentions one of these names. A line that is too long is no record.
-fn mentions(dir: &Dir, file: &str, (plain, odd): &Names) -> Result<bool> {
+fn mentions(dir: &Dir, file: &str, (plain, odd): &QuotedNames) -> Result<bool> {
     let Some(opened) = dir.open_file(file)? else { return Ok(true) };
-    let mut lines = Lines::new(opened, &dir.path().join(file), 0, 0);
+    let mut lines = LineReader::new(opened, &dir.path().join(file), 0, 0);
     if plain.is_empty() && odd.is_empty() {
         return Ok(false);
     }
     while let Some(line) = lines.next()? {
-        if let Line::Whole(text) = line
+        if let FileLine::Whole(text) = line
             && (text.split(|byte| *byte == b'"').any(|part| plain.contains(part))
                 || odd.iter().any(|name| memchr::memmem::find(text, name).is_some()))
         {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::line::LINE_BYTES_MAX;
-use super::lines::{Line, Lines, read_at};
+use super::lines::{FileLine, LineReader, read_at};
 use super::record::{Record, RecordType};
 use super::segment::Segment;
 use crate::{Error, Result};
@@ -15,7 +15,7 @@ const TAIL_BYTES: u64 = 2 * LINE_BYTES_MAX as u64;
 
 /// The end of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tail {
+pub(super) struct SegmentTail {
     /// The number of the last ordered record; 0 if there is none.
     pub(super) seq: u64,
     /// The last byte is not a newline, so the next write must begin with one.
@@ -26,7 +26,7 @@ pub(super) struct Tail {
     known: u64,
 }
 
-impl Tail {
+impl SegmentTail {
     /// The tail of an unread segment; numbers up to `seq` are used.
     pub(super) fn starting_at(seq: u64) -> Self {
         Self { seq, ..Self::default() }
@@ -53,7 +53,7 @@ impl Tail {
             false => content.iter().position(is_newline).map_or(&[][..], |at| &content[at + 1..]),
         };
         match lines.rsplit(is_newline).find_map(parse_ordered) {
-            Some(last) => tail.take(&last),
+            Some(last) => tail.count_record(&last),
             None if start == known => {}
             None => tail.read_all(file, path, known)?,
         }
@@ -69,19 +69,19 @@ impl Tail {
 
     fn read_all(&mut self, file: &File, path: &Path, from: u64) -> Result<()> {
         let file = file.try_clone().map_err(|e| Error::io("read", path, e))?;
-        let mut lines = Lines::new(file, path, from, 0);
+        let mut lines = LineReader::new(file, path, from, 0);
         while let Some(line) = lines.next()? {
-            if let Line::Whole(line) = line
+            if let FileLine::Whole(line) = line
                 && let Some(record) = parse_ordered(line)
             {
-                self.take(&record);
+                self.count_record(&record);
             }
         }
         Ok(())
     }
 
     /// Numbers never go back, even if a person has put an older file in place.
-    fn take(&mut self, record: &Record) {
+    fn count_record(&mut self, record: &Record) {
         self.seq = self.seq.max(record.seq);
         self.next = (record.kind == RecordType::LOG_CONTINUED)
             .then(|| record.data.get("next")?.as_str().and_then(Segment::parse))
@@ -115,14 +115,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("segment");
         let mut file = File::options().create(true).append(true).read(true).open(&path).unwrap();
-        let mut tail = Tail::starting_at(3);
+        let mut tail = SegmentTail::starting_at(3);
         let mut expect = |text: &str, seq: u64, is_torn: bool| {
             file.write_all(text.as_bytes()).unwrap();
             let bytes = file.metadata().unwrap().len();
             tail = tail.read_on(&file, &path, bytes).unwrap();
             assert_eq!((tail.seq, tail.is_torn), (seq, is_torn));
             // An incremental update must equal a fresh read.
-            let fresh = Tail::starting_at(3).read_on(&file, &path, bytes).unwrap();
+            let fresh = SegmentTail::starting_at(3).read_on(&file, &path, bytes).unwrap();
             assert_eq!((fresh.seq, fresh.is_torn), (seq, is_torn));
         };
         expect("", 3, false);

@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::line::{Body, LinePlace};
+use super::line::{LinePlace, RecordBody};
 use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
-use super::tail::Tail;
-use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
-use crate::durable::{Dir, FileId, LockFile, Modes, stat_file, stat_path};
+use super::tail::SegmentTail;
+use super::{AppendedRecord, LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
+use crate::durable::{Dir, FileId, FileModes, LockFile, stat_file, stat_path};
 use crate::env::{Clock as _, SystemClock};
 use crate::{Error, Result};
 
@@ -44,11 +44,11 @@ const FOLLOW_MAX: u32 = 1_000_000;
 
 /// Appends to the log at `path`, for one thread at a time.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     path: PathBuf,
     options: LogOptions,
-    place: Option<Place>,
-    current: Option<Current>,
+    place: Option<LogDirectory>,
+    current: Option<CurrentSegment>,
     /// The open segment whose file was found missing, and its last number.
     vanished: Option<(Segment, u64)>,
     /// The last check found no log and began its first session.
@@ -59,24 +59,24 @@ pub(super) struct Writer {
 
 /// The log's directory as opened at its path.
 #[derive(Debug)]
-struct Place {
+struct LogDirectory {
     dir: Dir,
     lock: LockFile,
 }
 
 /// The segment being written.
 #[derive(Debug)]
-struct Current {
+struct CurrentSegment {
     segment: Segment,
     file: File,
     path: PathBuf,
     id: FileId,
     /// Its size after the last read of its end or the last written line.
     bytes: u64,
-    tail: Tail,
+    tail: SegmentTail,
 }
 
-impl Writer {
+impl LogWriter {
     pub(super) fn new(path: &Path, options: LogOptions) -> Self {
         Self {
             path: path.to_owned(),
@@ -101,7 +101,7 @@ impl Writer {
     }
 
     /// Appends a record.
-    pub(super) fn append(&mut self, body: &Body) -> Result<Appended> {
+    pub(super) fn append(&mut self, body: &RecordBody) -> Result<AppendedRecord> {
         self.at_the_end(LOG_ACTOR, |writer, place, locked| {
             if locked.is_ok() && writer.is_full() {
                 let next = writer.current()?.segment.next_part();
@@ -132,12 +132,12 @@ impl Writer {
     fn at_the_end<T>(
         &mut self,
         actor: &str,
-        mut action: impl FnMut(&mut Self, &Place, Result<()>) -> Result<T>,
+        mut action: impl FnMut(&mut Self, &LogDirectory, Result<()>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..VANISHED_TRIES {
             let place = match self.place.take() {
                 Some(place) => place,
-                None => Place::open(&self.path)?,
+                None => LogDirectory::open(&self.path)?,
             };
             let (lock, locked) = match place.lock.lock(self.lock_patience()) {
                 Ok(guard) => (Some(guard), Ok(())),
@@ -165,7 +165,7 @@ impl Writer {
     }
 
     /// Opens the segment in which the log continues and reads its end.
-    fn catch_up(&mut self, place: &Place, actor: &str) -> Result<()> {
+    fn catch_up(&mut self, place: &LogDirectory, actor: &str) -> Result<()> {
         self.has_begun_log = false;
         for _ in 0..FOLLOW_MAX {
             if !self.check_current()? {
@@ -203,7 +203,7 @@ impl Writer {
 
     /// Opens the newest segment with content. Without one, opens the newest, or the one that
     /// vanished, or the first of the log.
-    fn open_newest(&mut self, place: &Place, actor: &str) -> Result<()> {
+    fn open_newest(&mut self, place: &LogDirectory, actor: &str) -> Result<()> {
         // Another file may be at the path by now, or none.
         place.check(&self.path)?;
         let mut newest = None;
@@ -231,15 +231,21 @@ impl Writer {
 
     /// Opens a segment in which numbers up to `seq` are used. An empty segment begins with a record
     /// that names the reason for it.
-    fn open(&mut self, place: &Place, segment: Segment, seq: u64, actor: &str) -> Result<()> {
+    fn open(
+        &mut self,
+        place: &LogDirectory,
+        segment: Segment,
+        seq: u64,
+        actor: &str,
+    ) -> Result<()> {
         let is_same = |gone: &Segment| gone.session_stamp() == segment.session_stamp();
         let lost =
             self.vanished.as_ref().filter(|(gone, _)| is_same(gone)).map_or(0, |gone| gone.1);
         let name = segment.to_string();
         let path = self.path.join(&name);
-        let file = place.dir.open_append(&name, Modes::default())?;
+        let file = place.dir.open_append(&name, FileModes::default())?;
         let stat = stat_file(&file, &path)?;
-        let tail = Tail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
+        let tail = SegmentTail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
         // This distinguishes a log whose older files were moved away from one that begins here.
         let before = self.current.as_ref().map(|before| before.segment.clone());
         let started = match before.filter(|before| *before < segment) {
@@ -248,18 +254,19 @@ impl Writer {
         };
         let greeting = match (lost, segment.is_first()) {
             _ if stat.bytes > 0 => None,
-            (1.., _) => Some(Body::new(RecordType::LOG_RECREATED, LOG_ACTOR, json!({}))),
-            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, started)),
+            (1.., _) => Some(RecordBody::new(RecordType::LOG_RECREATED, LOG_ACTOR, json!({}))),
+            (0, true) => Some(RecordBody::new(RecordType::SESSION_START, actor, started)),
             (0, false) => None,
         };
-        self.current = Some(Current { segment, file, path, id: stat.id, bytes: stat.bytes, tail });
+        self.current =
+            Some(CurrentSegment { segment, file, path, id: stat.id, bytes: stat.bytes, tail });
         match greeting {
             Some(body) => self.write(&body, true).map(drop),
             None => Ok(()),
         }
     }
 
-    fn current(&self) -> Result<&Current> {
+    fn current(&self) -> Result<&CurrentSegment> {
         self.current.as_ref().ok_or_else(|| self.not_found())
     }
 
@@ -274,14 +281,14 @@ impl Writer {
     /// Records that the log continues in `next`. Requires the lock: it is the last ordered record.
     fn continue_in(&mut self, next: &Segment, actor: &str) -> Result<()> {
         let data = json!({ "next": next.to_string() });
-        self.write(&Body::new(RecordType::LOG_CONTINUED, actor, data), true)?;
+        self.write(&RecordBody::new(RecordType::LOG_CONTINUED, actor, data), true)?;
         if let Some(current) = &mut self.current {
             current.tail.next = Some((next.clone(), actor.to_owned()));
         }
         Ok(())
     }
 
-    fn write(&mut self, body: &Body, is_locked: bool) -> Result<Appended> {
+    fn write(&mut self, body: &RecordBody, is_locked: bool) -> Result<AppendedRecord> {
         let not_found = self.not_found();
         let Some(current) = &mut self.current else { return Err(not_found) };
         let seq = (current.tail.seq + u64::from(is_locked)).min(SEQ_MAX);
@@ -301,7 +308,7 @@ impl Writer {
             current.bytes += buffer.len() as u64;
             current.tail.advance_to(seq, current.bytes);
         }
-        Ok(Appended { session_id: current.segment.session_id(), seq, ordered: is_locked })
+        Ok(AppendedRecord { session_id: current.segment.session_id(), seq, ordered: is_locked })
     }
 }
 
@@ -324,7 +331,7 @@ fn has_vanished(error: &Error) -> bool {
     matches!(error.io_kind(), Some(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists))
 }
 
-impl Place {
+impl LogDirectory {
     /// Opens the log's directory and its lock, and makes both if needed.
     fn open(path: &Path) -> Result<Self> {
         let mut tries = VANISHED_TRIES;
@@ -339,7 +346,7 @@ impl Place {
     fn try_open(path: &Path) -> Result<Self> {
         std::fs::DirBuilder::new()
             .recursive(true)
-            .mode(Modes::default().directory)
+            .mode(FileModes::default().directory)
             .create(path)
             .map_err(|e| Error::io("create directory", path, e))?;
         let dir = Dir::open(path)?;
@@ -377,7 +384,7 @@ mod tests {
                     let _ = std::fs::remove_dir_all(&away);
                 }
             });
-            let opened = (0..5_000).try_for_each(|_| Place::open(&path).map(drop));
+            let opened = (0..5_000).try_for_each(|_| LogDirectory::open(&path).map(drop));
             is_done.store(true, Ordering::Relaxed);
             opened.unwrap();
         });
@@ -388,7 +395,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("logs");
         std::fs::write(&path, b"mine").unwrap();
-        let error = Place::open(&path).unwrap_err();
+        let error = LogDirectory::open(&path).unwrap_err();
         assert_eq!(error.io_kind(), Some(io::ErrorKind::AlreadyExists), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }

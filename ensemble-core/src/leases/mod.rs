@@ -17,16 +17,16 @@
 //! use ensemble_core::event_log::NullRecorder;
 //! use ensemble_core::leases::MailboxLeases;
 //! use ensemble_core::message::Name;
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
 //! let mailboxes = [Name::new("worker-1")?];
 //! spool.add_mailbox(&mailboxes[0], &Default::default())?;
 //!
 //! let mut leases = MailboxLeases::new("lead", &SystemClock);
 //! // In a loop, whenever `leases.is_due(now)`, and at least every 30 s:
-//! let returned = leases.look(&SystemClock, &spool, &mailboxes, &NullRecorder)?;
+//! let returned = leases.scan_mailboxes(&SystemClock, &spool, &mailboxes, &NullRecorder)?;
 //! assert!(returned.is_empty());
 //! assert_eq!(leases.poll_timeout(), None, "no message is held");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,7 +44,9 @@ use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_mailboxes;
 use crate::message::Name;
 use crate::proto::Machine as _;
-use crate::proto::lease::{Effect, Event, GapDetector, LeaseKey, LeaseWatch, Record, Snapshot};
+use crate::proto::lease::{
+    Effect, Event, GapDetector, LeaseKey, LeaseRecord, LeaseSnapshot, LeaseWatch,
+};
 use crate::{Error, Result};
 
 /// The largest file of observations that is read, in bytes: some 50,000 leases.
@@ -54,7 +56,7 @@ const SNAPSHOT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// lives; timestamps are not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Observed {
+pub struct ObservedLease {
     /// Lease under which the message is held.
     pub lease: Lease,
     /// Sequence number, which grows with every extension.
@@ -63,7 +65,7 @@ pub struct Observed {
     pub duration: Duration,
 }
 
-impl Observed {
+impl ObservedLease {
     /// An observation, for implementors of [`LeaseTable`].
     #[must_use]
     pub const fn new(lease: Lease, sequence: u64, duration: Duration) -> Self {
@@ -77,13 +79,13 @@ pub trait LeaseTable {
     ///
     /// # Errors
     /// The mailbox is unknown or the medium failed.
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>>;
+    fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>>;
 
     /// Takes a message away from a holder that has fallen silent; `false` if the holder was quicker.
     ///
     /// # Errors
     /// The mailbox is unknown or the medium failed.
-    fn expire(&self, observed: &Observed) -> Result<bool>;
+    fn expire(&self, observed: &ObservedLease) -> Result<bool>;
 }
 
 impl LeaseKey for Lease {
@@ -126,7 +128,7 @@ impl MailboxLeases {
         let suspended = now.since(clock.monotonic());
         let remembered = memory.as_ref().and_then(|file| {
             let content = durable::read_file(file, SNAPSHOT_BYTES_MAX).ok()??;
-            serde_json::from_slice::<Snapshot<Lease>>(&content).ok()
+            serde_json::from_slice::<LeaseSnapshot<Lease>>(&content).ok()
         });
         let watch = match remembered {
             // Without a boot id, a snapshot could be one of another boot.
@@ -145,7 +147,7 @@ impl MailboxLeases {
     /// # Errors
     /// A server failed; or the only mailbox cannot be read, or a lease of it cannot be expired. Call again: the machine
     /// repeats what is due.
-    pub fn look(
+    pub fn scan_mailboxes(
         &mut self,
         clock: &dyn Clock,
         table: &dyn LeaseTable,
@@ -161,11 +163,11 @@ impl MailboxLeases {
         // older than it is. Expiry notices any later change.
         let (monotonic, now) = (clock.monotonic(), clock.boottime());
         self.suspended = now.since(monotonic);
-        if let Some(gap) = self.gaps.look(monotonic, now, clock.wall()) {
+        if let Some(gap) = self.gaps.compare_clocks(monotonic, now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
         }
         self.held.clear();
-        for Observed { lease, sequence, duration } in seen {
+        for ObservedLease { lease, sequence, duration } in seen {
             self.held.push((lease.clone(), duration));
             self.watch.handle(now, Event::Seen { key: lease, sequence, duration });
         }
@@ -240,7 +242,7 @@ impl MailboxLeases {
             match effect {
                 Effect::Look => {}
                 Effect::Expire { key, sequence } => {
-                    let observed = Observed::new(key, sequence, Duration::ZERO);
+                    let observed = ObservedLease::new(key, sequence, Duration::ZERO);
                     match table.expire(&observed) {
                         Ok(true) => returned.push(observed.lease.mailbox),
                         Ok(false) => {}
@@ -263,12 +265,12 @@ impl MailboxLeases {
 }
 
 /// Records what an observer of leases has seen of clocks, or of many leases at once.
-pub fn record_seen(recorder: &dyn Recorder, actor: &str, seen: &Record) {
+pub fn record_seen(recorder: &dyn Recorder, actor: &str, seen: &LeaseRecord) {
     match seen {
-        Record::ClockGap(gap) => {
+        LeaseRecord::ClockGap(gap) => {
             recorder.record(types::LEASE_CLOCK_GAP, actor, json!({ "gap": format!("{gap:?}") }));
         }
-        Record::MassExpiry { late, of } => {
+        LeaseRecord::MassExpiry { late, of } => {
             recorder.record(types::LEASE_MASS_EXPIRY, actor, json!({ "late": late, "of": of }));
         }
     }

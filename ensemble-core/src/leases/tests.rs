@@ -6,7 +6,7 @@ use super::*;
 use crate::event_log::NullRecorder;
 use crate::message::{Envelope, Timestamp};
 use crate::sim::SimClock;
-use crate::spool::{Options, Settings, Spool};
+use crate::spool::{Settings, Spool, SpoolOptions};
 
 const LEASE: Duration = Duration::from_secs(40);
 
@@ -21,7 +21,7 @@ struct Bed {
 impl Bed {
     fn new(bodies: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let options = Options::default().with_durability(Durability::Process);
+        let options = SpoolOptions::default().with_durability(Durability::Process);
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let mailboxes = [Name::new("worker-1").unwrap()];
         let settings = Settings::default().with_lease_seconds(LEASE.as_secs());
@@ -38,7 +38,7 @@ impl Bed {
     }
 
     fn look(&self, leases: &mut MailboxLeases, clock: &dyn Clock) -> Vec<Name> {
-        leases.look(clock, &self.spool, &self.mailboxes, &NullRecorder).unwrap()
+        leases.scan_mailboxes(clock, &self.spool, &self.mailboxes, &NullRecorder).unwrap()
     }
 }
 
@@ -154,9 +154,9 @@ fn a_mailbox_that_cannot_be_read_keeps_no_lease_of_another_one() {
     std::fs::write(settings, "lease_seconds: [\n").unwrap();
     let mailboxes = [bad, bed.mailboxes[0].clone()];
     // As another process, which has not read the settings before.
-    let spool = Spool::open(&bed.home.path().join("queue"), Options::default()).unwrap();
+    let spool = Spool::open(&bed.home.path().join("queue"), SpoolOptions::default()).unwrap();
     let mut leases = MailboxLeases::new("lead", &bed.clock);
-    let mut look = || leases.look(&bed.clock, &spool, &mailboxes, &NullRecorder).unwrap();
+    let mut look = || leases.scan_mailboxes(&bed.clock, &spool, &mailboxes, &NullRecorder).unwrap();
     bed.receive();
     assert_eq!(look(), []);
     bed.clock.advance(LEASE + Duration::from_secs(1));

@@ -18,7 +18,7 @@ const END_MARK: &str = "...\n";
 
 /// An envelope's fields before they are checked.
 #[derive(Debug, Default, Deserialize, PartialEq)]
-pub(super) struct Fields {
+pub(super) struct EnvelopeFields {
     #[serde(default = "oldest_version")]
     pub(super) version: u32,
     pub(super) id: Option<String>,
@@ -243,8 +243,8 @@ fn is_plain_text(text: &str) -> bool {
 }
 
 /// Reads a file that [`write`] could have written; `None` for any other, valid or not.
-pub(super) fn read(file: &str) -> Option<Fields> {
-    let mut fields = Fields { version: oldest_version(), ..Fields::default() };
+pub(super) fn read(file: &str) -> Option<EnvelopeFields> {
+    let mut fields = EnvelopeFields { version: oldest_version(), ..EnvelopeFields::default() };
     let mut rest = file.strip_suffix(END_MARK)?;
     let mut position = 0;
     loop {
@@ -268,7 +268,8 @@ pub(super) fn read(file: &str) -> Option<Fields> {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn agrees(file: &str) -> bool {
     read(file).is_none_or(|fields| {
-        let by_parser = super::yaml::parse::<Fields>(file, std::path::Path::new("envelope.yaml"));
+        let by_parser =
+            super::yaml::parse::<EnvelopeFields>(file, std::path::Path::new("envelope.yaml"));
         by_parser.is_ok_and(|parsed| parsed == fields)
     })
 }
@@ -299,7 +300,7 @@ const KEYS: [&str; 22] = [
     "body_sha256",
 ];
 
-fn set(fields: &mut Fields, key: &str, value: &str, position: usize) -> Option<usize> {
+fn set(fields: &mut EnvelopeFields, key: &str, value: &str, position: usize) -> Option<usize> {
     let index = position + KEYS[position..].iter().position(|k| *k == key)?;
     match key {
         "version" => fields.version = number(value)?,
@@ -411,7 +412,7 @@ mod tests {
         fn both_readers_agree_on_every_written_envelope(body in "(\\PC|[ \\t\\n\\r:#|\"\\\\\u{85}\u{2028}\u{202e}\\x00-\\x1f]){0,60}", task in proptest::option::of("[ -~]{1,20}")) {
             let original = envelope(&body, task);
             let file = String::from_utf8(write(&original)).unwrap();
-            let by_parser: Fields = yaml::parse(&file, Path::new("x")).unwrap();
+            let by_parser: EnvelopeFields = yaml::parse(&file, Path::new("x")).unwrap();
             prop_assert_eq!(&by_parser.body, &body);
             if let Some(by_lines) = read(&file) {
                 prop_assert_eq!(by_lines, by_parser);
@@ -427,7 +428,7 @@ mod tests {
             let mut altered = file.clone();
             altered.replace_range(at..=at, &with.to_string());
             if let Some(by_lines) = read(&altered) {
-                prop_assert_eq!(yaml::parse::<Fields>(&altered, Path::new("x")).unwrap(), by_lines);
+                prop_assert_eq!(yaml::parse::<EnvelopeFields>(&altered, Path::new("x")).unwrap(), by_lines);
             }
         }
     }

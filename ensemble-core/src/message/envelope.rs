@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::canonical::{self, Fields};
+use super::canonical::{self, EnvelopeFields};
 use super::json::JsonEnvelope;
 use super::{
     DeliveryClass, Digest, MessageId, Name, PLAIN_TYPE, SenderProof, Timestamp, TraceParent, yaml,
@@ -279,7 +279,7 @@ impl Envelope {
         })?;
         let fields = match canonical::read(text) {
             Some(fields) => fields,
-            None => yaml::parse::<Fields>(text, path)?,
+            None => yaml::parse::<EnvelopeFields>(text, path)?,
         };
         from_fields(fields, path)
     }
@@ -412,7 +412,7 @@ fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
+fn from_fields(fields: EnvelopeFields, path: &Path) -> Result<Envelope> {
     let bad = |field: &str, detail: String| Error::malformed(path, field, detail);
     let name = |field: &str, value: String| Name::new(value).map_err(|e| bad(field, e.to_string()));
     let stamp = |field: &str, value: String| {
@@ -468,7 +468,7 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
 }
 
 /// A file that was truncated or altered after writing is refused.
-fn check_body(fields: &Fields, path: &Path) -> Result<()> {
+fn check_body(fields: &EnvelopeFields, path: &Path) -> Result<()> {
     if let Some(length) = fields.body_length
         && length != fields.body.len() as u64
     {

@@ -35,7 +35,8 @@ pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 #[doc(hidden)]
 pub use nearest::nearest;
 pub use purpose::{
-    NOTICE_NAMESPACES, PLAIN_TYPE, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
+    MessagePurpose, NOTICE_NAMESPACES, PLAIN_TYPE, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE,
+    WORK_TYPES,
 };
 pub use reserved::{OPERATOR, RESERVED_NAMES, ReservedName};
 #[cfg(feature = "schema")]

@@ -32,14 +32,14 @@ pub const NOTICE_NAMESPACES: [&str; 6] = ["report", "mail", "request", "board", 
 /// What a message asks of its recipient; see the table at the top of this page.
 ///
 /// ```
-/// use ensemble_core::message::Purpose;
-/// assert_eq!(Purpose::of("task"), Purpose::Work);
-/// assert_eq!(Purpose::of("shutdown_request"), Purpose::Request);
-/// assert_eq!(Purpose::of("report.advice"), Purpose::Notice);
-/// assert_eq!(Purpose::of("weather"), Purpose::Other);
+/// use ensemble_core::message::MessagePurpose;
+/// assert_eq!(MessagePurpose::of("task"), MessagePurpose::Work);
+/// assert_eq!(MessagePurpose::of("shutdown_request"), MessagePurpose::Request);
+/// assert_eq!(MessagePurpose::of("report.advice"), MessagePurpose::Notice);
+/// assert_eq!(MessagePurpose::of("weather"), MessagePurpose::Other);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum MessagePurpose {
     /// Work: the recipient does it, reports and settles.
     Work,
     /// A question: the recipient answers it. Settling it is no answer.
@@ -50,7 +50,7 @@ pub enum Purpose {
     Other,
 }
 
-impl Purpose {
+impl MessagePurpose {
     /// The purpose of a type.
     #[must_use]
     pub fn of(kind: &str) -> Self {
@@ -85,8 +85,8 @@ impl Purpose {
 impl Name {
     /// What a message of this type asks of its recipient.
     #[must_use]
-    pub fn purpose(&self) -> Purpose {
-        Purpose::of(self.as_str())
+    pub fn purpose(&self) -> MessagePurpose {
+        MessagePurpose::of(self.as_str())
     }
 }
 
@@ -94,7 +94,7 @@ impl Name {
 impl Envelope {
     /// What this message asks of its recipient.
     #[must_use]
-    pub fn purpose(&self) -> Purpose {
+    pub fn purpose(&self) -> MessagePurpose {
         self.kind.purpose()
     }
 
@@ -113,19 +113,19 @@ mod tests {
     #[test]
     fn every_type_that_ensemble_writes_has_its_purpose() {
         let types = [
-            ("message task step dispatch.instruction", Purpose::Work),
-            ("shutdown_request plan_approval_request hand_over_request", Purpose::Request),
+            ("message task step dispatch.instruction", MessagePurpose::Work),
+            ("shutdown_request plan_approval_request hand_over_request", MessagePurpose::Request),
             (
                 "shutdown_response plan_approval_response report.completed report.review \
                  report.summary report.escalation report.advice report.rejected mail.returned \
                  board.alarm request.expired step.blocked step.failed steps.done",
-                Purpose::Notice,
+                MessagePurpose::Notice,
             ),
-            ("news reportage stepping requests tasks Task", Purpose::Other),
+            ("news reportage stepping requests tasks Task", MessagePurpose::Other),
         ];
         for (kinds, purpose) in types {
             for kind in kinds.split_whitespace() {
-                assert_eq!(Purpose::of(kind), purpose, "{kind}");
+                assert_eq!(MessagePurpose::of(kind), purpose, "{kind}");
             }
         }
     }

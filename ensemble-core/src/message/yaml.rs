@@ -45,14 +45,14 @@ fn budget() -> Option<Budget> {
 
 /// Why and where a text is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct YamlFault {
     /// Line and column in characters, as YAML counts them, each starting at 1.
     pub place: Option<(u64, u64)>,
     /// The parser's message, one line, without the place.
     pub detail: String,
 }
 
-impl Fault {
+impl YamlFault {
     /// The error of the file at `path`; `field` is where the fault stands, if that is known.
     #[must_use]
     pub fn at(self, path: &Path, field: Option<&str>) -> Error {
@@ -79,7 +79,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
 /// # Errors
 ///
 /// The text is no YAML, or no `T`.
-pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
+pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlFault> {
     read_with(text, options())
 }
 
@@ -88,13 +88,16 @@ pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
 /// # Errors
 ///
 /// As for [`read`].
-pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
+pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlFault> {
     let mut options = options();
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
     read_with(text, options)
 }
 
-fn read_with<T: DeserializeOwned>(text: &str, options: Options) -> std::result::Result<T, Fault> {
+fn read_with<T: DeserializeOwned>(
+    text: &str,
+    options: Options,
+) -> std::result::Result<T, YamlFault> {
     let text = without_last_mark(text);
     let read = with_deserializer_from_str_with_options(text, options, |parser| {
         deserialize(parser).map_err(serde::de::Error::custom)
@@ -125,7 +128,7 @@ fn without_last_mark(text: &str) -> &str {
 }
 
 /// An erased error is a text. Each level that it has passed has added its place, the innermost first.
-fn fault(error: &serde_saphyr::Error) -> Fault {
+fn fault(error: &serde_saphyr::Error) -> YamlFault {
     let text = error.to_string();
     let (mut message, mut place) = (text.as_str(), None);
     while let Some((rest, numbers)) = message.rsplit_once(PLACE)
@@ -136,7 +139,7 @@ fn fault(error: &serde_saphyr::Error) -> Fault {
     }
     let given = error.location().map(|at| (at.line(), at.column()));
     let plain = in_plain_words(message.lines().next().unwrap_or_default());
-    Fault { place: place.or(given), detail: one_line(&plain) }
+    YamlFault { place: place.or(given), detail: one_line(&plain) }
 }
 
 /// How the parser begins the error of a text that is over its budget, before the name of what is too much.
@@ -239,7 +242,7 @@ mod tests {
         let found = |text: &str| read::<Deep>(text).unwrap_err();
         let wrong = found("a:\n  - 300\n");
         let detail = "expected a whole number from 0 to 255".to_owned();
-        assert_eq!(wrong, Fault { place: Some((2, 5)), detail });
+        assert_eq!(wrong, YamlFault { place: Some((2, 5)), detail });
         // A place that the text itself names is none.
         let quoted = found("a:\n  - {at line 9, column 9: 1}\n");
         assert_eq!(quoted.place, Some((2, 5)), "{quoted:?}");

@@ -25,14 +25,14 @@
 //! use std::time::Duration;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::Timestamp;
-//! use ensemble_core::proto::calendar::{Calendar, Reading};
+//! use ensemble_core::proto::calendar::{Calendar, ClockReading};
 //!
 //! let (hour, week) = (Duration::from_secs(3_600), Duration::from_secs(7 * 86_400));
 //! let wall = Timestamp::from_unix_millis(1_800_000_000_000);
-//! let mut calendar = Calendar::begin(&Reading::new("boot-1", Monotonic::ZERO, wall));
+//! let mut calendar = Calendar::begin(&ClockReading::new("boot-1", Monotonic::ZERO, wall));
 //! // An hour later the wall clock says that it is a week and an hour later.
 //! let jumped = wall.plus(week + hour);
-//! calendar.look(&Reading::new("boot-1", Monotonic::ZERO + hour, jumped));
+//! calendar.read_clocks(&ClockReading::new("boot-1", Monotonic::ZERO + hour, jumped));
 //! assert_eq!(calendar.age(wall), hour);
 //! assert_eq!(calendar.now(), wall.plus(hour));
 //! ```
@@ -64,13 +64,13 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// Readings of the clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     boot: String,
     boottime_ms: i64,
     wall_ms: i64,
 }
 
-impl Reading {
+impl ClockReading {
     /// What the clocks say in this boot of the machine.
     #[must_use]
     pub fn new(boot: &str, boottime: Monotonic, wall: Timestamp) -> Self {
@@ -81,7 +81,7 @@ impl Reading {
 
 /// Stamps that the wall clock made between two times when it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+struct CalendarLine {
     number: u64,
     from_wall_ms: i64,
     from_steady_ms: i64,
@@ -89,7 +89,7 @@ struct Line {
     to_steady_ms: i64,
 }
 
-impl Line {
+impl CalendarLine {
     const fn begin(number: u64, wall_ms: i64, steady_ms: i64) -> Self {
         Self {
             number,
@@ -121,7 +121,7 @@ impl Line {
 
 /// Stamps that no line explains, and the steady time when they were first asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Unexplained {
+struct UnexplainedStamps {
     from_wall_ms: i64,
     to_wall_ms: i64,
     steady_ms: i64,
@@ -135,8 +135,8 @@ pub struct Calendar {
     boot: String,
     boottime_ms: i64,
     steady_ms: i64,
-    lines: Vec<Line>,
-    unexplained: Vec<Unexplained>,
+    lines: Vec<CalendarLine>,
+    unexplained: Vec<UnexplainedStamps>,
     /// Number of the line on which the wall clock is.
     current: u64,
     /// Since when it is there, in steady time.
@@ -153,13 +153,13 @@ pub struct Calendar {
 impl Calendar {
     /// A calendar that knows of no time before this reading, and believes it.
     #[must_use]
-    pub fn begin(reading: &Reading) -> Self {
+    pub fn begin(reading: &ClockReading) -> Self {
         // A file that is made right after this reading may have a stamp from before it.
         let lag_ms = millis(STAMP_LAG);
-        let line = Line {
+        let line = CalendarLine {
             from_wall_ms: reading.wall_ms.saturating_sub(lag_ms),
             from_steady_ms: -lag_ms,
-            ..Line::begin(0, reading.wall_ms, 0)
+            ..CalendarLine::begin(0, reading.wall_ms, 0)
         };
         Self {
             began_ms: reading.wall_ms,
@@ -177,7 +177,7 @@ impl Calendar {
     }
 
     /// Takes a reading of the clocks. Says by how many milliseconds the wall clock has been set, if it was.
-    pub fn look(&mut self, reading: &Reading) -> Option<i64> {
+    pub fn read_clocks(&mut self, reading: &ClockReading) -> Option<i64> {
         let is_restart = !self.is_of_boot(reading);
         self.written_ms.get_or_insert(self.steady_ms);
         self.steady_ms = self.steady_at(reading);
@@ -280,12 +280,12 @@ impl Calendar {
         self.lines.iter().any(|line| line.to_wall_ms > now)
     }
 
-    fn is_of_boot(&self, reading: &Reading) -> bool {
+    fn is_of_boot(&self, reading: &ClockReading) -> bool {
         self.boot == reading.boot && reading.boottime_ms >= self.boottime_ms
     }
 
     /// After a restart, only the time since then was seen to pass.
-    fn steady_at(&self, reading: &Reading) -> i64 {
+    fn steady_at(&self, reading: &ClockReading) -> i64 {
         let passed = if self.is_of_boot(reading) {
             reading.boottime_ms - self.boottime_ms
         } else if self.boot == reading.boot {
@@ -297,16 +297,16 @@ impl Calendar {
     }
 
     /// A line that is kept; the newest if a file names one that is not.
-    fn line(&self, number: u64) -> Line {
+    fn line(&self, number: u64) -> CalendarLine {
         let known =
             self.lines.iter().find(|line| line.number == number).or_else(|| self.lines.last());
-        known.copied().unwrap_or_else(|| Line::begin(number, self.began_ms, 0))
+        known.copied().unwrap_or_else(|| CalendarLine::begin(number, self.began_ms, 0))
     }
 
     /// The line that explains what the wall clock says; begins one if there is none.
     fn line_of(&mut self, wall_ms: i64) -> u64 {
         let at = self.steady_ms;
-        let number = |line: &Line| line.explains(wall_ms, at).then_some(line.number);
+        let number = |line: &CalendarLine| line.explains(wall_ms, at).then_some(line.number);
         let current = number(&self.line(self.current));
         if let Some(known) = current.or_else(|| self.lines.iter().rev().find_map(number)) {
             return known;
@@ -320,7 +320,7 @@ impl Calendar {
                 self.lines.remove(index);
             }
         }
-        self.lines.push(Line::begin(next, wall_ms, at));
+        self.lines.push(CalendarLine::begin(next, wall_ms, at));
         next
     }
 
@@ -340,7 +340,7 @@ impl Calendar {
         if self.unexplained.len() >= KEPT_MAX {
             self.unexplained.remove(0);
         }
-        self.unexplained.push(Unexplained {
+        self.unexplained.push(UnexplainedStamps {
             from_wall_ms: stamp_ms,
             to_wall_ms: stamp_ms,
             steady_ms,

@@ -95,7 +95,7 @@ enum State {
 /// The way in which files are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum WatchMode {
     /// Not decided yet.
     Starting,
     /// By events, with a scan as a safety net.
@@ -130,11 +130,11 @@ impl Reconcile {
 
     /// How files are found now.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
+    pub const fn mode(&self) -> WatchMode {
         match self.state {
-            State::Starting { .. } => Mode::Starting,
-            State::Native { .. } => Mode::Native,
-            State::Polling { .. } => Mode::Polling,
+            State::Starting { .. } => WatchMode::Starting,
+            State::Native { .. } => WatchMode::Native,
+            State::Polling { .. } => WatchMode::Polling,
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(drain(&mut machine), [Effect::Degraded { why }, Effect::Scan]);
         machine.handle(at(126), Event::SourceUp);
         assert_eq!(drain(&mut machine), [Effect::Recovered, Effect::Scan]);
-        assert_eq!(machine.mode(), Mode::Native);
+        assert_eq!(machine.mode(), WatchMode::Native);
     }
 
     #[test]

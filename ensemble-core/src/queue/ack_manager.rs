@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mailbox::deadline_in;
-use super::worker_pane::{DrivenPane, Headless};
+use super::worker_pane::{DrivenPane, HeadlessPane};
 use super::{CallbackResult, Draft, IntoName, Queue, WorkerPane};
 use crate::Result;
-use crate::driver::{AckDriver, DeliveryId, Ended, Order, TASK_TYPE};
+use crate::driver::{AckDriver, DeliveryId, DeliveryOrder, Ended, TASK_TYPE};
 use crate::message::{MessageId, Name};
-use crate::proto::ack::Config;
+use crate::proto::ack::LadderSettings;
 use crate::spool::FileWait;
 use crate::watch::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS};
 
@@ -115,7 +115,7 @@ impl AckManager {
         Assignment {
             worker: worker.into_name(),
             draft: task.into(),
-            config: Config::default(),
+            config: LadderSettings::default(),
             patience: None,
             pane: None,
             acks: self,
@@ -211,7 +211,7 @@ pub struct Assignment<'m> {
     acks: &'m mut AckManager,
     worker: Result<Name>,
     draft: Draft,
-    config: Config,
+    config: LadderSettings,
     patience: Option<Duration>,
     pane: Option<Box<dyn WorkerPane>>,
 }
@@ -225,7 +225,7 @@ impl Assignment<'_> {
 
     /// As [`pane`](Self::pane), for a worker without a screen: the closure passes the hints on, and no key is pressed.
     pub fn notify(self, nudge: impl FnMut(&str) -> CallbackResult + Send + 'static) -> Self {
-        self.pane(Headless(nudge))
+        self.pane(HeadlessPane(nudge))
     }
 
     /// How long each phase waits for the ack; a minute by default.
@@ -257,7 +257,7 @@ impl Assignment<'_> {
         let draft = draft.without_delay()?.with_kind_unless_set(TASK_TYPE)?;
         let mut envelope = draft.into_envelope(&acks.queue, worker.clone(), Some(&acks.actor))?;
         let task = envelope.task_id.take().unwrap_or_else(|| MessageId::generate().to_string());
-        let order = Order::new(task, worker.clone(), envelope);
+        let order = DeliveryOrder::new(task, worker.clone(), envelope);
         let order = order.with_config(config).with_patience(patience);
         let id = {
             let mut running = acks.lock();

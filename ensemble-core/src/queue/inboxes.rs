@@ -200,7 +200,7 @@ impl Inboxes {
     /// Reads all pending events: a descriptor that is polled by edges says only once that there are some.
     fn take_events(&mut self) -> Result<()> {
         for _ in 0..READS_MAX {
-            let events = self.watcher.take();
+            let events = self.watcher.take_events();
             if events.is_empty() {
                 break;
             }
@@ -242,7 +242,7 @@ impl Inboxes {
             self.watch_all()?;
         }
         self.looked_at = Some(now);
-        match self.leases.look(clock, &*spool, &self.names, spool.recorder()) {
+        match self.leases.scan_mailboxes(clock, &*spool, &self.names, spool.recorder()) {
             // A lock that another process holds delays the expiry; the next look tries again.
             Err(error) if !error.is_transient() => Err(error),
             Ok(_) | Err(_) => Ok(()),

@@ -175,7 +175,7 @@ impl Incoming {
         loop {
             self.state = match std::mem::replace(&mut self.state, IncomingState::Moved) {
                 IncomingState::Moved => IncomingState::Idle(self.mailbox.begin_wait()),
-                IncomingState::Idle(wait) => IncomingState::Looking(self.look(wait)),
+                IncomingState::Idle(wait) => IncomingState::Looking(self.spawn_look(wait)),
                 IncomingState::Looking(mut look) => {
                     let Poll::Ready(looked) = Pin::new(&mut look).poll(context) else {
                         self.state = IncomingState::Looking(look);
@@ -208,7 +208,7 @@ impl Incoming {
         }
     }
 
-    fn look(&self, mut wait: OwnedWait) -> JoinHandle<MailLook> {
+    fn spawn_look(&self, mut wait: OwnedWait) -> JoinHandle<MailLook> {
         let (mailbox, wanted) = (self.mailbox.clone(), self.wanted.clone());
         self.runtime.spawn_blocking(move || {
             let found = match &wanted {

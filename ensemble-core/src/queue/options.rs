@@ -9,7 +9,7 @@ use crate::Result;
 use crate::durable::Durability;
 use crate::event_log::Recorder;
 use crate::requests::PlanGates;
-use crate::spool::{Options, Spool};
+use crate::spool::{Spool, SpoolOptions};
 
 /// Options of a queue, made by [`Queue::options`].
 ///
@@ -31,13 +31,13 @@ use crate::spool::{Options, Spool};
 #[derive(Clone, Debug)]
 #[must_use = "ends with `open` or `open_or_create`"]
 pub struct QueueOptions {
-    options: Options,
+    options: SpoolOptions,
 }
 
 impl Default for QueueOptions {
     /// Messages survive power cuts, and what waits for a decision cannot be settled without it.
     fn default() -> Self {
-        Self { options: Options::default().with_admission(Arc::new(PlanGates)) }
+        Self { options: SpoolOptions::default().with_admission(Arc::new(PlanGates)) }
     }
 }
 

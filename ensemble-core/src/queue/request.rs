@@ -6,7 +6,7 @@ use super::mailbox::deadline_in;
 use super::{Draft, IntoName, Mailbox, Message, Queue};
 use crate::message::Name;
 use crate::proto::request::{Decision, Outcome};
-use crate::requests::{Ask, Entry, REQUESTS, Requests};
+use crate::requests::{NewRequest, REQUESTS, RequestEntry, Requests};
 use crate::watch::POLL_WITH_EVENTS;
 use crate::{Error, Result};
 
@@ -94,15 +94,19 @@ impl Mailbox {
         let draft = draft.into().without_delay()?;
         let envelope = draft.into_envelope(self.queue(), to.clone(), Some(self.name()))?;
         let requester = envelope.from.clone();
-        let mut ask =
-            Ask::new(envelope.kind.as_str(), requester.clone(), to, envelope.body.as_bytes());
+        let mut ask = NewRequest::new(
+            envelope.kind.as_str(),
+            requester.clone(),
+            to,
+            envelope.body.as_bytes(),
+        );
         if let Some(task) = envelope.task_id {
             ask = ask.with_task(task);
         }
         if let Some(deadline) = envelope.expires_at {
             ask = ask.with_deadline_seconds(deadline.since(envelope.created_at).as_secs());
         }
-        let Entry { request, .. } =
+        let RequestEntry { request, .. } =
             Requests::new(&**self.queue().spool()).ask(ask).map_err(Error::without_area)?;
         Ok(PendingRequest { queue: self.queue().clone(), id: request.request_id, requester })
     }

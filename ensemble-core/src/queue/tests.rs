@@ -9,7 +9,7 @@ use crate::env::{Lease, SystemClock};
 use crate::message::{BODY_BYTES_MAX, Envelope, Name, Timestamp};
 use crate::requests::PlanGates;
 use crate::sim::SimClock;
-use crate::spool::{Admission, Options, State};
+use crate::spool::{Admission, SpoolOptions, State};
 
 /// Longer than any test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ impl Bed {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let clock = SimClock::new(Timestamp::from_unix_millis(1_000_000));
-        let mut options = Options::default().with_durability(Durability::Process);
+        let mut options = SpoolOptions::default().with_durability(Durability::Process);
         options.admission = Some(Arc::new(PlanGates));
         let options = options.with_clock(Arc::new(clock.clone()));
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
@@ -153,7 +153,7 @@ impl Admission for FirstRefused {
 fn a_failed_settle_keeps_the_message_held_and_can_be_repeated() {
     let bed = Bed::new();
     let refused = || {
-        let options = Options::default().with_admission(Arc::new(FirstRefused::default()));
+        let options = SpoolOptions::default().with_admission(Arc::new(FirstRefused::default()));
         let spool = Spool::open(bed.queue.root(), options).unwrap();
         let inbox = Queue::from_spool(spool).existing("worker-1").unwrap();
         inbox.send("task").unwrap();

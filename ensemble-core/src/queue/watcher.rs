@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::{CallbackResult, CancelToken, IntoName, Queue, Report};
 use crate::dropbox::{
-    BoxFinding, BoxSpec, CompleteFile, DROP_BOXES, Entry, Ledger, OpenBoxes, Pattern, RejectedFile,
-    Routes, STATE_DIRECTORY, UnfitFile, WATCH_LOCK,
+    BoxFinding, BoxSpec, CompleteFile, DROP_BOXES, Ledger, LedgerEntry, OpenBoxes, PathPattern,
+    RejectedFile, Routes, STATE_DIRECTORY, UnfitFile, WATCH_LOCK,
 };
 use crate::durable::FileLock;
 use crate::env::{Clock as _, Monotonic, SystemClock};
@@ -94,14 +94,14 @@ pub struct Watcher {
 }
 
 struct WatchRoute {
-    pattern: Pattern,
+    pattern: PathPattern,
     target: RouteTarget,
 }
 
-type Handler = Box<dyn FnMut(&Report) -> CallbackResult + Send>;
+type ReportHandler = Box<dyn FnMut(&Report) -> CallbackResult + Send>;
 
 enum RouteTarget {
-    Closure(Handler),
+    Closure(ReportHandler),
     Mailbox(Name),
 }
 
@@ -245,7 +245,7 @@ impl Watcher {
                 detail: format!("begin it with a drop box: {}", DROP_BOXES.join("/, ")),
             });
         }
-        self.routes.push(WatchRoute { pattern: Pattern::new(pattern), target });
+        self.routes.push(WatchRoute { pattern: PathPattern::new(pattern), target });
         self
     }
 
@@ -278,7 +278,7 @@ impl Watcher {
     fn take_events(&mut self, now: Monotonic) -> Result<Vec<BoxFinding>> {
         let mut findings = Vec::new();
         for _ in 0..READS_MAX {
-            let events = self.events.as_mut().map(FsWatcher::take).unwrap_or_default();
+            let events = self.events.as_mut().map(FsWatcher::take_events).unwrap_or_default();
             if events.is_empty() {
                 break;
             }
@@ -400,7 +400,7 @@ impl Watcher {
     fn send(
         &self,
         file: &CompleteFile,
-        entry: &Entry,
+        entry: &LedgerEntry,
         to: Name,
         stem: Option<String>,
     ) -> Result<()> {

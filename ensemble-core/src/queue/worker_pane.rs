@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use super::CallbackResult;
 use crate::Result;
-use crate::agent::{AgentPane, AgentState, Diagnosis, Escalation, Program, Step};
+use crate::agent::{
+    AgentDiagnosis, AgentPane, AgentState, EscalationPlan, EscalationStep, ProgramSettings,
+};
 use crate::env::Pane;
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -65,9 +67,9 @@ pub trait WorkerPane: Send {
 }
 
 /// A worker without a screen: a closure passes its hints on.
-pub(super) struct Headless<F>(pub(super) F);
+pub(super) struct HeadlessPane<F>(pub(super) F);
 
-impl<F: FnMut(&str) -> CallbackResult + Send> WorkerPane for Headless<F> {
+impl<F: FnMut(&str) -> CallbackResult + Send> WorkerPane for HeadlessPane<F> {
     fn observe(&mut self) -> CallbackResult<AgentState> {
         Ok(AgentState::Ready)
     }
@@ -77,12 +79,12 @@ impl<F: FnMut(&str) -> CallbackResult + Send> WorkerPane for Headless<F> {
 }
 
 /// What phases 2 and 3 do with every such pane.
-static PROGRAM: LazyLock<Program> = LazyLock::new(|| Program {
-    escalation: Escalation {
-        phase_2: vec![Step::Escape, Step::Nudge],
-        phase_3: vec![Step::Reset, Step::Nudge],
+static PROGRAM: LazyLock<ProgramSettings> = LazyLock::new(|| ProgramSettings {
+    escalation: EscalationPlan {
+        phase_2: vec![EscalationStep::Escape, EscalationStep::Nudge],
+        phase_3: vec![EscalationStep::Reset, EscalationStep::Nudge],
     },
-    ..Program::plain("worker")
+    ..ProgramSettings::plain("worker")
 });
 
 /// An embedder's pane, as the ladder drives it.
@@ -119,11 +121,11 @@ impl Pane for DrivenPane {
 }
 
 impl AgentPane for DrivenPane {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         &PROGRAM
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
-        Ok(Diagnosis::of(self.0.observe().unwrap_or(AgentState::Unknown)))
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
+        Ok(AgentDiagnosis::of(self.0.observe().unwrap_or(AgentState::Unknown)))
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         outcome(self.0.reset())

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::file::clip;
-use super::gate::{Gate, GateState};
+use super::gate::{GateState, PlanGate};
 use super::store::{RequestFile, RequestLock, WriteOutcome};
-use super::{Asked, Entry, Requests};
+use super::{AskedRequest, RequestEntry, Requests};
 use crate::broker::UnreadMail;
-use crate::env::Published;
+use crate::env::PublishOutcome;
 use crate::event_log::types;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
-use crate::proto::request::{AtExpiry, Kind, Refusal};
+use crate::proto::request::{AtExpiry, DecisionRefusal, RequestKind};
 use crate::{Error, Result, sys};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
@@ -25,7 +25,7 @@ const GATES_TRIED_MAX: usize = 64;
 /// A question that is to be asked.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Ask {
+pub struct NewRequest {
     kind: String,
     from: Name,
     to: Name,
@@ -40,7 +40,7 @@ pub struct Ask {
     asked_by_message: Option<Name>,
 }
 
-impl Ask {
+impl NewRequest {
     /// Asks for a thing of this kind.
     pub fn new(kind: impl Into<String>, from: Name, to: Name, content: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -113,12 +113,12 @@ impl Requests<'_> {
     /// same id again, or the same plan for the same task, gives the request that is there.
     ///
     /// # Errors
-    /// [`Refusal`] if the kind is unknown, the id is taken, requester and addressee are the same, or an earlier plan
+    /// [`DecisionRefusal`] if the kind is unknown, the id is taken, requester and addressee are the same, or an earlier plan
     /// for the task is pending. [`Error::NoMailbox`] of the addressee; or the disk failed.
-    pub fn ask(&self, ask: Ask) -> Result<Entry> {
+    pub fn ask(&self, ask: NewRequest) -> Result<RequestEntry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);
-        if let Some(refusal) = asked.as_ref().err().and_then(Error::area::<Refusal>) {
+        if let Some(refusal) = asked.as_ref().err().and_then(Error::area::<DecisionRefusal>) {
             let data = json!({
                 "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
                 "by": from, "why": refusal.word(),
@@ -128,14 +128,15 @@ impl Requests<'_> {
         asked
     }
 
-    fn ask_unlogged(&self, ask: Ask) -> Result<Entry> {
+    fn ask_unlogged(&self, ask: NewRequest) -> Result<RequestEntry> {
         let known = || self.kinds.names().into_iter().map(str::to_owned).collect();
-        let unknown = || Refusal::UnknownKind { kind: super::printable(&ask.kind), known: known() };
+        let unknown =
+            || DecisionRefusal::UnknownKind { kind: super::printable(&ask.kind), known: known() };
         let kind = self.kinds.find(&ask.kind).ok_or_else(unknown)?.clone();
         let id = ask.id.as_deref().map(check_id).transpose()?;
         if ask.from == ask.to {
             let id = id.map_or_else(|| "new".to_owned(), String::from);
-            return Err(Refusal::OwnRequest { id, by: ask.from }.into());
+            return Err(DecisionRefusal::OwnRequest { id, by: ask.from }.into());
         }
         self.store.broker().settings(&ask.to)?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
@@ -154,7 +155,7 @@ impl Requests<'_> {
                 return Ok(same);
             }
             if self.store(&asked)? {
-                let entry = Entry::new(asked, None);
+                let entry = RequestEntry::new(asked, None);
                 self.announce(&lock, &entry.request, true)?;
                 return Ok(entry);
             }
@@ -163,11 +164,15 @@ impl Requests<'_> {
             }
             asked.request_id = new_id();
         }
-        Err(Refusal::Taken { id: asked.request_id.into() }.into())
+        Err(DecisionRefusal::Taken { id: asked.request_id.into() }.into())
     }
 
     /// Closes the gate for a question about a task; what was asked before, if it is the same.
-    fn pass_before(&self, lock: &RequestLock, asked: &mut Asked) -> Result<Option<Entry>> {
+    fn pass_before(
+        &self,
+        lock: &RequestLock,
+        asked: &mut AskedRequest,
+    ) -> Result<Option<RequestEntry>> {
         let Some(task) = asked.task_id.clone() else { return Ok(None) };
         for _ in 0..GATES_TRIED_MAX {
             let gate = self.gate(&task, &asked.from)?;
@@ -183,10 +188,15 @@ impl Requests<'_> {
         Err(Error::io("close the gate for", path, busy))
     }
 
-    fn prepare(&self, kind: &Kind, ask: Ask, request_id: Name) -> Result<Asked> {
+    fn prepare(
+        &self,
+        kind: &RequestKind,
+        ask: NewRequest,
+        request_id: Name,
+    ) -> Result<AskedRequest> {
         let message_type = |name: &str| Name::new(name).map(Some);
         let (content, attachment) = self.content(ask.content)?;
-        let asked = Asked {
+        let asked = AskedRequest {
             version: FORMAT_VERSION,
             request_id,
             kind: Name::new(kind.name.as_ref())?,
@@ -241,9 +251,9 @@ impl Requests<'_> {
     fn before(
         &self,
         lock: &RequestLock,
-        asked: &mut Asked,
-        gate: Option<&Gate>,
-    ) -> Result<Option<Entry>> {
+        asked: &mut AskedRequest,
+        gate: Option<&PlanGate>,
+    ) -> Result<Option<RequestEntry>> {
         let Some(gate) = gate else { return Ok(None) };
         // The gate of this very request, written before a crash, is no round before it.
         if gate.request_id == asked.request_id {
@@ -256,7 +266,7 @@ impl Requests<'_> {
             self.store(unasked)?;
         }
         let earlier = self.peek(gate.request_id.as_str())?;
-        let earlier = earlier.map(|(home, decision)| Entry::new(home.asked, decision));
+        let earlier = earlier.map(|(home, decision)| RequestEntry::new(home.asked, decision));
         if gate.state == GateState::Pending
             && let Some(earlier) = earlier
         {
@@ -266,7 +276,7 @@ impl Requests<'_> {
             }
             let (id, task) = (earlier.request.request_id.into(), gate.task_id.clone());
             let (to, by) = (earlier.request.to, earlier.request.from);
-            return Err(Refusal::PlanPending { id, task, to, by }.into());
+            return Err(DecisionRefusal::PlanPending { id, task, to, by }.into());
         }
         if let Some(earlier) = earlier.filter(|_| gate.is_closed()) {
             asked.round = Some(gate.round.saturating_add(1));
@@ -278,20 +288,25 @@ impl Requests<'_> {
     }
 
     /// Puts the request into its place; `false` if the id is taken.
-    pub(super) fn store(&self, asked: &Asked) -> Result<bool> {
+    pub(super) fn store(&self, asked: &AskedRequest) -> Result<bool> {
         let (id, text) = (&asked.request_id, yaml::render(asked));
         Ok(self.store.write_once(id, RequestFile::Request, &text)? == WriteOutcome::Done)
     }
 
     /// The id is taken: by the same question, or by another one?
-    fn ask_again(&self, lock: &RequestLock, asked: &Asked, id: &Name) -> Result<Entry> {
+    fn ask_again(
+        &self,
+        lock: &RequestLock,
+        asked: &AskedRequest,
+        id: &Name,
+    ) -> Result<RequestEntry> {
         let Some((home, decision)) =
             self.peek(id.as_str())?.filter(|(home, _)| home.asked.asks_the_same(asked))
         else {
-            return Err(Refusal::Taken { id: id.to_string() }.into());
+            return Err(DecisionRefusal::Taken { id: id.to_string() }.into());
         };
         let is_closed = home.is_closed;
-        let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
+        let entry = RequestEntry { is_closed, ..RequestEntry::new(home.asked, decision) };
         match &entry.decision {
             None => self.announce_again(lock, &entry.request)?,
             // The gate that was closed anew for it.
@@ -301,7 +316,12 @@ impl Requests<'_> {
     }
 
     /// Makes sure that the addressee has the message.
-    pub(super) fn announce(&self, lock: &RequestLock, asked: &Asked, is_new: bool) -> Result<()> {
+    pub(super) fn announce(
+        &self,
+        lock: &RequestLock,
+        asked: &AskedRequest,
+        is_new: bool,
+    ) -> Result<()> {
         let question = self.question(asked);
         let record = || {
             let (seconds, task) = (asked.deadline_seconds, &asked.task_id);
@@ -328,7 +348,7 @@ impl Requests<'_> {
     }
 
     /// As [`Requests::announce`], for a repeated request, whose first process may have died before its sync.
-    fn announce_again(&self, lock: &RequestLock, asked: &Asked) -> Result<()> {
+    fn announce_again(&self, lock: &RequestLock, asked: &AskedRequest) -> Result<()> {
         self.store.make_safe(None)?;
         self.announce(lock, asked, false)?;
         match asked.asked_by_message {
@@ -359,7 +379,7 @@ impl Requests<'_> {
     /// another version of this program, counts as stored.
     pub(super) fn publish(&self, envelope: Envelope) -> Result<bool> {
         match self.store.broker().publish(&envelope) {
-            Ok(published) => Ok(published == Published::Stored),
+            Ok(published) => Ok(published == PublishOutcome::Stored),
             Err(Error::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
         }

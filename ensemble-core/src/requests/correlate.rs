@@ -14,15 +14,15 @@ use serde_json::{Map, Value, json};
 
 use super::ask::REQUEST_ID_BYTES_MAX;
 use super::messages::message_id;
-use super::{Ask, Entry, Requests};
+use super::{NewRequest, RequestEntry, Requests};
 use crate::Result;
 use crate::event_log::types;
 use crate::message::{Envelope, Name, yaml};
-use crate::proto::request::{Kind, Outcome, Refusal};
+use crate::proto::request::{DecisionRefusal, Outcome, RequestKind};
 
 /// How the sender of a message is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum SenderEvidence {
     /// By a pass, a process tree or the owner of a file: the caller has checked it.
     Proven,
     /// By the message alone.
@@ -32,19 +32,19 @@ pub enum Sender {
 /// What a message meant for requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Correlation {
+pub enum CorrelationOutcome {
     /// Nothing: it is of another type, or Ensemble's own message of a request.
     Unrelated,
     /// It asked something that was not known yet.
-    Asked(Entry),
+    Asked(RequestEntry),
     /// The message decided this request.
-    Decided(Entry),
+    Decided(RequestEntry),
     /// It would decide this request, but its sender is only stated; recorded.
-    Unproven(Entry),
+    Unproven(RequestEntry),
     /// It says what is known already.
-    Known(Entry),
+    Known(RequestEntry),
     /// It may not do what it tries; recorded.
-    Refused(Refusal),
+    Refused(DecisionRefusal),
 }
 
 impl Requests<'_> {
@@ -54,22 +54,27 @@ impl Requests<'_> {
     /// anything else is left alone.
     ///
     /// # Errors
-    /// The disk failed. What a message may not do is no error but [`Correlation::Refused`].
-    pub fn correlate(&self, envelope: &Envelope, sender: Sender) -> Result<Correlation> {
+    /// The disk failed. What a message may not do is no error but [`CorrelationOutcome::Refused`].
+    pub fn correlate(
+        &self,
+        envelope: &Envelope,
+        sender: SenderEvidence,
+    ) -> Result<CorrelationOutcome> {
         let correlated =
             match (self.kinds.asked_by(&envelope.kind), self.kinds.answered_by(&envelope.kind)) {
                 (Some(kind), _) => self.asked_in(envelope, kind),
                 (None, Some(kind)) => self.answered_in(envelope, kind, sender),
-                (None, None) => return Ok(Correlation::Unrelated),
+                (None, None) => return Ok(CorrelationOutcome::Unrelated),
             };
-        correlated.or_else(|error| error.into_area::<Refusal>().map(Correlation::Refused))
+        correlated
+            .or_else(|error| error.into_area::<DecisionRefusal>().map(CorrelationOutcome::Refused))
     }
 
     /// The request without an answer that a message asks; `None` for any other message.
     ///
     /// # Errors
     /// The request cannot be read.
-    pub fn undecided(&self, envelope: &Envelope) -> Result<Option<Entry>> {
+    pub fn undecided(&self, envelope: &Envelope) -> Result<Option<RequestEntry>> {
         Ok(self.find_asked(envelope)?.filter(|entry| entry.decision.is_none()))
     }
 
@@ -77,7 +82,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// The request cannot be read.
-    pub fn find_asked(&self, envelope: &Envelope) -> Result<Option<Entry>> {
+    pub fn find_asked(&self, envelope: &Envelope) -> Result<Option<RequestEntry>> {
         if self.kinds.asked_by(&envelope.kind).is_none() {
             return Ok(None);
         }
@@ -85,34 +90,46 @@ impl Requests<'_> {
         Ok(self.find(&id)?.filter(|entry| entry.request.to == envelope.to))
     }
 
-    fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
+    fn asked_in(&self, envelope: &Envelope, kind: &RequestKind) -> Result<CorrelationOutcome> {
         let fields = fields(envelope);
         // A request without an id takes the id of its message.
         let id = request_id(envelope, &fields).unwrap_or_else(|| envelope.id.to_string());
         if let Some(known) = self.find(&id)? {
             let own = message_id(&known.request, "request") == envelope.id
                 || envelope.id.as_str().starts_with(&format!("{id}.remind-"));
-            return Ok(if own { Correlation::Unrelated } else { Correlation::Known(known) });
+            return Ok(if own {
+                CorrelationOutcome::Unrelated
+            } else {
+                CorrelationOutcome::Known(known)
+            });
         }
         if id.len() > REQUEST_ID_BYTES_MAX || Name::new(id.as_str()).is_err() {
-            return Ok(Correlation::Unrelated);
+            return Ok(CorrelationOutcome::Unrelated);
         }
         let content = text(&fields, &[kind.content_field.as_ref(), "content", "reason", "plan"]);
         let content = content.unwrap_or_else(|| envelope.body.clone());
         let (from, to) = (envelope.from.clone(), envelope.to.clone());
         let message = Name::new(envelope.id.as_str())?;
-        let mut ask = Ask::new(kind.name.as_ref(), from, to, content).with_id(id).asked_by(message);
+        let mut ask =
+            NewRequest::new(kind.name.as_ref(), from, to, content).with_id(id).asked_by(message);
         if let Some(task) = envelope.task_id.clone().or_else(|| text(&fields, &["task_id"])) {
             ask = ask.with_task(task);
         }
-        self.ask(ask).map(Correlation::Asked)
+        self.ask(ask).map(CorrelationOutcome::Asked)
     }
 
-    fn answered_in(&self, envelope: &Envelope, kind: &Kind, sender: Sender) -> Result<Correlation> {
+    fn answered_in(
+        &self,
+        envelope: &Envelope,
+        kind: &RequestKind,
+        sender: SenderEvidence,
+    ) -> Result<CorrelationOutcome> {
         let fields = fields(envelope);
-        let Some(id) = request_id(envelope, &fields) else { return Ok(Correlation::Unrelated) };
+        let Some(id) = request_id(envelope, &fields) else {
+            return Ok(CorrelationOutcome::Unrelated);
+        };
         let Some(approve) = fields.get("approve").and_then(Value::as_bool) else {
-            return Ok(Correlation::Unrelated);
+            return Ok(CorrelationOutcome::Unrelated);
         };
         let known = self.find(&id)?;
         if let Some(entry) = &known
@@ -121,23 +138,23 @@ impl Requests<'_> {
             let own = ["response", "cancelled"].map(|end| message_id(&entry.request, end));
             let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
             if own.contains(&envelope.id) {
-                return Ok(Correlation::Unrelated);
+                return Ok(CorrelationOutcome::Unrelated);
             }
             if standing.by == envelope.from && standing.outcome == outcome {
-                return Ok(Correlation::Known(entry.clone()));
+                return Ok(CorrelationOutcome::Known(entry.clone()));
             }
         }
-        if let (Some(entry), Sender::Stated) = (&known, sender)
+        if let (Some(entry), SenderEvidence::Stated) = (&known, sender)
             && entry.decision.is_none()
         {
             let data =
                 json!({ "message": envelope.id, "stated": envelope.from, "approve": approve });
             self.record(types::REQUEST_UNPROVEN, envelope.to.as_str(), &entry.request, data);
-            return Ok(Correlation::Unproven(entry.clone()));
+            return Ok(CorrelationOutcome::Unproven(entry.clone()));
         }
         let comment = text(&fields, &[kind.comment_field.as_ref(), "reason", "feedback"]);
         let comment = comment.unwrap_or_default();
-        self.respond(&id, &envelope.from, approve, &comment).map(Correlation::Decided)
+        self.respond(&id, &envelope.from, approve, &comment).map(CorrelationOutcome::Decided)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::file::{COMMENT_BYTES_MAX, Home, Standing, clip};
+use super::file::{COMMENT_BYTES_MAX, DecisionState, StoredRequest, clip};
 use super::store::{RequestFile, RequestFiles, WriteOutcome};
-use super::{Entry, Requests};
+use super::{RequestEntry, Requests};
 use crate::event_log::types;
 use crate::message::Name;
-use crate::proto::request::{Decision, Outcome, Refusal};
+use crate::proto::request::{Decision, DecisionRefusal, Outcome};
 use crate::{Error, Result};
 
 /// How many files that decide nothing are put aside before a proposal gives up.
@@ -16,7 +16,7 @@ const ASIDE_MAX: usize = 16;
 /// What stands after a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Proposed {
+pub struct ProposedDecision {
     /// The decision in the file.
     pub standing: Decision,
     /// Whether it is the one that was proposed.
@@ -27,9 +27,15 @@ impl Requests<'_> {
     /// Approves or rejects a request in the name of `by`, who must be its addressee, and tells the requester.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no such request, or it was decided before (the error says by whom,
+    /// [`DecisionRefusal`]: there is no such request, or it was decided before (the error says by whom,
     /// what and when), or `by` may not decide it. The refusal is recorded. Or the disk failed.
-    pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
+    pub fn respond(
+        &self,
+        id: &str,
+        by: &Name,
+        approve: bool,
+        comment: &str,
+    ) -> Result<RequestEntry> {
         let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
         self.decide(id, Decision::new(outcome, by.clone(), self.store.now()).with_comment(comment))
     }
@@ -38,12 +44,12 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// As for [`Requests::respond`].
-    pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<Entry> {
+    pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<RequestEntry> {
         let decision = Decision::new(Outcome::Cancelled, by.clone(), self.store.now());
         self.decide(id, decision.with_comment(comment))
     }
 
-    fn decide(&self, id: &str, mut decision: Decision) -> Result<Entry> {
+    fn decide(&self, id: &str, mut decision: Decision) -> Result<RequestEntry> {
         if decision.comment.len() > COMMENT_BYTES_MAX {
             return Err(Error::TooLarge {
                 what: "the comment".to_owned(),
@@ -52,9 +58,9 @@ impl Requests<'_> {
             });
         }
         decision.comment = clip(&decision.comment);
-        let Some((home, standing)) = self.look(id)? else {
+        let Some((home, standing)) = self.find_request(id)? else {
             return Err(self.refuse(
-                Refusal::Unknown { id: super::printable(id) },
+                DecisionRefusal::Unknown { id: super::printable(id) },
                 None,
                 &decision,
             ));
@@ -71,15 +77,15 @@ impl Requests<'_> {
         if let Err(refusal) = allowed {
             return Err(self.refuse(refusal, Some(&home), &decision));
         }
-        let Proposed { standing, is_ours } = self.propose_in(&home, &decision)?;
+        let ProposedDecision { standing, is_ours } = self.propose_in(&home, &decision)?;
         if !is_ours {
             return Err(self.refuse(decided(&home, standing), Some(&home), &decision));
         }
-        let entry = Entry::new(home.asked, Some(standing));
+        let entry = RequestEntry::new(home.asked, Some(standing));
         // The decision stands, even if an error keeps others from hearing of it.
         Ok(match self.carry_on(entry.clone()) {
             Ok(entry) => entry,
-            Err(error) => Entry { untold: Some(error.to_string()), ..entry },
+            Err(error) => RequestEntry { untold: Some(error.to_string()), ..entry },
         })
     }
 
@@ -88,7 +94,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// As for [`Requests::resume`].
-    pub fn moot(&self, id: &str, why: &str) -> Result<Option<Entry>> {
+    pub fn moot(&self, id: &str, why: &str) -> Result<Option<RequestEntry>> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         if entry.decision.is_none() {
             let by = entry.request.from;
@@ -102,35 +108,37 @@ impl Requests<'_> {
     /// [`Effect::Close`](crate::proto::request::Effect::Close).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]. A refusal if the rules allow no process to make this decision.
+    /// [`DecisionRefusal::Unknown`]. A refusal if the rules allow no process to make this decision.
     /// [`Error::Malformed`] if it is an expiry before its time. Or the disk failed.
-    pub fn propose(&self, id: &str, decision: &Decision) -> Result<Proposed> {
-        match self.look(id)? {
-            None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
-            Some((_, Some(standing))) => Ok(Proposed { is_ours: standing == *decision, standing }),
+    pub fn propose(&self, id: &str, decision: &Decision) -> Result<ProposedDecision> {
+        match self.find_request(id)? {
+            None => Err(DecisionRefusal::Unknown { id: super::printable(id) }.into()),
+            Some((_, Some(standing))) => {
+                Ok(ProposedDecision { is_ours: standing == *decision, standing })
+            }
             Some((home, None)) => self.propose_in(&home, decision),
         }
     }
 
-    fn propose_in(&self, home: &Home, decision: &Decision) -> Result<Proposed> {
+    fn propose_in(&self, home: &StoredRequest, decision: &Decision) -> Result<ProposedDecision> {
         // A decision that every reader would set aside is not written.
         home.counts(decision)?;
         let (id, content) = (&home.asked.request_id, home.render(decision));
-        let unknown = || Refusal::Unknown { id: id.to_string() };
+        let unknown = || DecisionRefusal::Unknown { id: id.to_string() };
         for _ in 0..ASIDE_MAX {
             match self.store.write_once(id, RequestFile::Decision, &content)? {
                 WriteOutcome::Done => {
-                    return Ok(Proposed { standing: decision.clone(), is_ours: true });
+                    return Ok(ProposedDecision { standing: decision.clone(), is_ours: true });
                 }
                 WriteOutcome::Exists => {}
                 WriteOutcome::Gone => return Err(unknown().into()),
             }
-            let Some((_, standing)) = self.look(id.as_str())? else {
+            let Some((_, standing)) = self.find_request(id.as_str())? else {
                 return Err(unknown().into());
             };
             if let Some(standing) = standing {
                 self.store.make_safe(Some(id))?;
-                return Ok(Proposed { standing, is_ours: false });
+                return Ok(ProposedDecision { standing, is_ours: false });
             }
         }
         let path = self.store.place(id, RequestFile::Decision);
@@ -142,11 +150,11 @@ impl Requests<'_> {
     /// after another look. A decision that has taken its place meanwhile stays, and is returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
         let _lock = self.store.lock()?;
-        let Some(home) = Home::read(self.store, id)? else { return Ok(None) };
+        let Some(home) = StoredRequest::read(self.store, id)? else { return Ok(None) };
         let (revision, why) = match &home.standing {
-            Standing::Nothing => return Ok(None),
-            Standing::Valid(decision) => return Ok(Some(decision.clone())),
-            Standing::Invalid(revision, why) => (*revision, why),
+            DecisionState::Nothing => return Ok(None),
+            DecisionState::Valid(decision) => return Ok(Some(decision.clone())),
+            DecisionState::Invalid(revision, why) => (*revision, why),
         };
         let kept_as = self.store.put_aside(id, revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
@@ -163,7 +171,7 @@ impl Requests<'_> {
         let place = |page| self.store.place(id, page);
         let read = self.store.files(id).and_then(|files| {
             let asked = files.map(|files| RequestFiles { decision: None, ..files });
-            asked.map(|asked| Home::of(id, asked, place)).transpose()
+            asked.map(|asked| StoredRequest::of(id, asked, place)).transpose()
         });
         let error = match read {
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => error,
@@ -180,7 +188,12 @@ impl Requests<'_> {
     }
 
     /// Records a refusal, and is its error.
-    pub(super) fn refuse(&self, refusal: Refusal, home: Option<&Home>, tried: &Decision) -> Error {
+    pub(super) fn refuse(
+        &self,
+        refusal: DecisionRefusal,
+        home: Option<&StoredRequest>,
+        tried: &Decision,
+    ) -> Error {
         let mut data = json!({ "request_id": refusal.id() });
         if let Some(home) = home {
             let asked = &home.asked;
@@ -194,6 +207,6 @@ impl Requests<'_> {
     }
 }
 
-fn decided(home: &Home, decision: Decision) -> Refusal {
-    Refusal::Decided { id: home.asked.request_id.to_string(), decision }
+fn decided(home: &StoredRequest, decision: Decision) -> DecisionRefusal {
+    DecisionRefusal::Decided { id: home.asked.request_id.to_string(), decision }
 }

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::demand::Demand;
-use super::file::{Asked, PAGE_BYTES_MAX};
-use super::gate::{GATES, Gate, GateFile, demand_file, file_name};
-use super::gates::Gates;
+use super::file::{AskedRequest, PAGE_BYTES_MAX};
+use super::gate::{GATES, GateFile, PlanGate, demand_file, file_name};
+use super::gates::QueueGates;
 use super::store::{
     RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
 use super::{CLOSED_KEPT, DEMAND_KEPT, REQUESTS};
 use crate::broker::Broker;
-use crate::dropbox::{Aside, put_aside};
-use crate::durable::{self, Dir, Durability, FileLock, Moved};
+use crate::dropbox::{AsideFile, put_aside};
+use crate::durable::{self, Dir, Durability, FileLock, MoveOutcome};
 use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{MessageId, Name, Timestamp, yaml};
@@ -159,25 +159,25 @@ impl RequestStore for Spool {
         let (requests, file) = (self.requests_dir()?, file_of(RequestFile::Decision));
         let home = requests.open_child(id.as_str())?;
         let path = format!("{REQUESTS}/{id}/{file}");
-        let aside = Aside { path, stem: format!("requests.{id}.{file}") };
+        let aside = AsideFile { path, stem: format!("requests.{id}.{file}") };
         put_aside(&self.queue_dir()?, &home, file, &aside, why)
     }
 
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
-        let aside = Aside { path: format!("{REQUESTS}/{id}"), stem: format!("requests.{id}") };
+        let aside = AsideFile { path: format!("{REQUESTS}/{id}"), stem: format!("requests.{id}") };
         put_aside(&self.queue_dir()?, &self.requests_dir()?, id.as_str(), &aside, why)
     }
 
-    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
-        match Gates::open(&self.queue_dir()?)? {
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
+        match QueueGates::open(&self.queue_dir()?)? {
             None => Ok(None),
             Some(gates) => gates.find(task, agent),
         }
     }
 
-    fn gates(&self) -> Result<Vec<Gate>> {
+    fn gates(&self) -> Result<Vec<PlanGate>> {
         let queue = self.queue_dir()?;
-        let Some(gates) = Gates::open(&queue)? else { return Ok(Vec::new()) };
+        let Some(gates) = QueueGates::open(&queue)? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for (_, named) in gates.named()? {
             all.extend(gates.find(&named.task_id, &named.agent)?);
@@ -185,24 +185,24 @@ impl RequestStore for Spool {
         Ok(all)
     }
 
-    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
+    fn gate_of(&self, lease: &Lease) -> Result<Option<PlanGate>> {
         let queue = self.queue_dir()?;
-        let Some(gates) = Gates::open(&queue)? else { return Ok(None) };
+        let Some(gates) = QueueGates::open(&queue)? else { return Ok(None) };
         match self.held_envelope(lease)? {
             Some(envelope) => gates.closed(&envelope, &lease.holder),
             None => Ok(None),
         }
     }
 
-    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<PlanGate>> {
         let queue = self.queue_dir()?;
-        let mut found: Vec<Gate> = Vec::new();
-        let Some(gates) = Gates::open(&queue)? else {
+        let mut found: Vec<PlanGate> = Vec::new();
+        let Some(gates) = QueueGates::open(&queue)? else {
             // An unknown mailbox is an error without gates, too.
             return self.settings(mailbox).map(|_| found);
         };
         for envelope in self.due_envelopes(mailbox)? {
-            if let Some(gate) = gates.closed(&envelope, holder)?.filter(Gate::keeps_back)
+            if let Some(gate) = gates.closed(&envelope, holder)?.filter(PlanGate::keeps_back)
                 && !found.contains(&gate)
             {
                 found.push(gate);
@@ -211,10 +211,10 @@ impl RequestStore for Spool {
         Ok(found)
     }
 
-    fn close_gate(&self, asked: &Asked, _last: Option<&Gate>) -> Result<bool> {
+    fn close_gate(&self, asked: &AskedRequest, _last: Option<&PlanGate>) -> Result<bool> {
         let Some(file) = GateFile::of(asked) else { return Ok(true) };
         let (queue, options) = (self.queue_dir()?, self.options());
-        let gates = Gates::open(&queue)?;
+        let gates = QueueGates::open(&queue)?;
         let demand = gates.map(|gates| gates.demand(&file.task_id)).transpose()?.flatten();
         let file = file.with_demand(demand.is_some());
         let dir = queue.ensure_child(GATES, options.modes)?;
@@ -239,10 +239,10 @@ impl RequestStore for Spool {
         Ok(true)
     }
 
-    fn open_gate(&self, asked: &Asked) -> Result<()> {
+    fn open_gate(&self, asked: &AskedRequest) -> Result<()> {
         let Some(task) = &asked.task_id else { return Ok(()) };
         let queue = self.queue_dir()?;
-        let Some(gates) = Gates::open(&queue)? else { return Ok(()) };
+        let Some(gates) = QueueGates::open(&queue)? else { return Ok(()) };
         let gate = gates.find(task, &asked.from)?;
         if gate.is_some_and(|gate| gate.request_id == asked.request_id && !gate.demanded) {
             gates.dir.remove(&file_name(task, &asked.from))?;
@@ -272,7 +272,7 @@ impl Spool {
         }
         let requests = self.requests_dir()?;
         let mut named = Vec::new();
-        if let Some(gates) = Gates::open(&queue)? {
+        if let Some(gates) = QueueGates::open(&queue)? {
             for file in gates.demands()? {
                 if is_older(calendar, &gates.dir, &file, DEMAND_KEPT) {
                     gates.dir.remove(&file)?;
@@ -298,7 +298,7 @@ impl Spool {
             }
             // All readers see it at once; what a crash leaves in `tmp/` is swept later.
             let name = durable::temporary_name(TMP_STEM);
-            if requests.move_tree_new(id.as_str(), &tmp, &name)? == Moved::Done {
+            if requests.move_tree_new(id.as_str(), &tmp, &name)? == MoveOutcome::Done {
                 tmp.remove_tree(&name)?;
                 removed += 1;
             }
@@ -328,13 +328,13 @@ impl Spool {
             .write_new(file, text.as_bytes(), options.modes, options.durability)
             .and_then(|_| self.sync_dir(&home))
             .and_then(|()| tmp.move_tree_new(&name, &requests, id.as_str()));
-        if !matches!(stored, Ok(Moved::Done)) {
+        if !matches!(stored, Ok(MoveOutcome::Done)) {
             let _ = tmp.remove_tree(&name);
         }
         match stored? {
-            Moved::Done => self.sync_dir(&requests).map(|()| WriteOutcome::Done),
-            Moved::Exists => Ok(WriteOutcome::Exists),
-            Moved::Gone => {
+            MoveOutcome::Done => self.sync_dir(&requests).map(|()| WriteOutcome::Done),
+            MoveOutcome::Exists => Ok(WriteOutcome::Exists),
+            MoveOutcome::Gone => {
                 let gone = io::Error::from(io::ErrorKind::NotFound);
                 Err(Error::io("move to", requests.path().join(id.as_str()), gone))
             }
@@ -357,13 +357,13 @@ impl Spool {
         let name = durable::temporary_name(page.name());
         tmp.write_new(&name, text.as_bytes(), options.modes, options.durability)?;
         let moved = tmp.move_new(&name, &home, file);
-        if !matches!(moved, Ok(Moved::Done)) {
+        if !matches!(moved, Ok(MoveOutcome::Done)) {
             let _ = tmp.remove(&name);
         }
         match moved? {
-            Moved::Done => self.sync_dir(&home).map(|()| WriteOutcome::Done),
-            Moved::Exists => Ok(WriteOutcome::Exists),
-            Moved::Gone => Ok(WriteOutcome::Gone),
+            MoveOutcome::Done => self.sync_dir(&home).map(|()| WriteOutcome::Done),
+            MoveOutcome::Exists => Ok(WriteOutcome::Exists),
+            MoveOutcome::Gone => Ok(WriteOutcome::Gone),
         }
     }
 }

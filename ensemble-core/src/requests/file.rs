@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
-use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Refusal, Request};
+use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome, Request, RequestKind};
 use crate::{Error, Result};
 
 /// The largest of these pages, in bytes: the longest content, with every character escaped.
@@ -23,7 +23,7 @@ pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
 /// remind of it, to decide it and to answer, so that no configuration is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Asked {
+pub struct AskedRequest {
     /// The version of the format.
     #[serde(default = "oldest_version")]
     pub version: u32,
@@ -44,7 +44,7 @@ pub struct Asked {
     #[serde(default)]
     pub remind_every_seconds: u64,
     /// The answer that its expiry means.
-    #[serde(default = "tell")]
+    #[serde(default = "default_expiry")]
     pub at_expiry: AtExpiry,
     /// The type of the message that asks; `<kind>_request` if it is missing.
     #[serde(default)]
@@ -95,7 +95,7 @@ const fn oldest_version() -> u32 {
     1
 }
 
-const fn tell() -> AtExpiry {
+const fn default_expiry() -> AtExpiry {
     AtExpiry::Tell
 }
 
@@ -107,14 +107,14 @@ fn comment_field() -> String {
     "reason".to_owned()
 }
 
-impl Asked {
+impl AskedRequest {
     /// Its kind, as the file has it.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        let usual = Kind::new(self.kind.to_string());
+    pub fn kind(&self) -> RequestKind {
+        let usual = RequestKind::new(self.kind.to_string());
         let or =
             |own: &Option<Name>, usual| own.as_ref().map_or(usual, |own| own.to_string().into());
-        Kind {
+        RequestKind {
             request_type: or(&self.request_type, usual.request_type),
             response_type: or(&self.response_type, usual.response_type),
             content_field: self.content_field.clone().into(),
@@ -188,24 +188,24 @@ struct MarkFile<'a> {
 
 /// One request, as it was read.
 #[derive(Debug)]
-pub struct Home {
-    pub(super) asked: Asked,
+pub struct StoredRequest {
+    pub(super) asked: AskedRequest,
     pub(super) sha256: Digest,
-    pub(super) standing: Standing,
+    pub(super) standing: DecisionState,
     pub(super) is_told: bool,
     pub(super) is_closed: bool,
 }
 
 /// What is in the place of a decision.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum DecisionState {
     Nothing,
     Valid(Decision),
     /// Something that decides nothing: which version of it, and why.
     Invalid(u64, String),
 }
 
-impl Home {
+impl StoredRequest {
     /// Reads a request; `None` if there is none.
     pub(super) fn read(store: &dyn RequestStore, id: &Name) -> Result<Option<Self>> {
         let Some(files) = store.files(id)? else { return Ok(None) };
@@ -219,7 +219,7 @@ impl Home {
         place: impl Fn(RequestFile) -> PathBuf,
     ) -> Result<Self> {
         let path = place(RequestFile::Request);
-        let asked: Asked = parse(&files.request.content, &path)?;
+        let asked: AskedRequest = parse(&files.request.content, &path)?;
         check_version(asked.version, &path)?;
         if asked.request_id != *id {
             let detail = format!("says `{}`, its place is `{id}`", asked.request_id);
@@ -228,36 +228,36 @@ impl Home {
         let mut home = Self {
             asked,
             sha256: Digest::of(&files.request.content),
-            standing: Standing::Nothing,
+            standing: DecisionState::Nothing,
             is_told: files.is_told,
             is_closed: files.is_closed,
         };
         home.standing = match files.decision {
-            None => Standing::Nothing,
-            Some(Err(why)) => Standing::Invalid(0, why),
+            None => DecisionState::Nothing,
+            Some(Err(why)) => DecisionState::Invalid(0, why),
             Some(Ok(written)) => home.standing(&written, &place(RequestFile::Decision))?,
         };
         Ok(home)
     }
 
     /// What a page in the place of a decision is.
-    fn standing(&self, written: &StoredFile, path: &Path) -> Result<Standing> {
+    fn standing(&self, written: &StoredFile, path: &Path) -> Result<DecisionState> {
         let file: DecisionFile = match parse(&written.content, path) {
             Ok(file) => file,
-            Err(error) => return Ok(Standing::Invalid(written.revision, error.to_string())),
+            Err(error) => return Ok(DecisionState::Invalid(written.revision, error.to_string())),
         };
         check_version(file.version, path)?;
         Ok(match self.judge(file, written.at) {
-            Ok(decision) => Standing::Valid(decision),
-            Err(why) => Standing::Invalid(written.revision, why),
+            Ok(decision) => DecisionState::Valid(decision),
+            Err(why) => DecisionState::Invalid(written.revision, why),
         })
     }
 
     /// The decision that counts.
     pub(super) fn decision(&self) -> Option<Decision> {
         match &self.standing {
-            Standing::Nothing | Standing::Invalid(..) => None,
-            Standing::Valid(decision) => Some(decision.clone()),
+            DecisionState::Nothing | DecisionState::Invalid(..) => None,
+            DecisionState::Valid(decision) => Some(decision.clone()),
         }
     }
 
@@ -304,7 +304,7 @@ impl Home {
             return Ok(());
         }
         let id = self.asked.request_id.to_string();
-        Err(Refusal::NotOver { id }.into())
+        Err(DecisionRefusal::NotOver { id }.into())
     }
 
     /// The content of a decision file.

@@ -3,14 +3,14 @@
 
 use serde_json::json;
 
-use super::file::Home;
+use super::file::StoredRequest;
 use super::messages::message_id;
 use super::store::{RequestFile, RequestLock};
-use super::{ACTOR, ESCALATED_TO, Entry, Requests};
+use super::{ACTOR, ESCALATED_TO, RequestEntry, Requests};
 use crate::env::Lease;
 use crate::event_log::types;
 use crate::message::Name;
-use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
+use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome};
 use crate::spool::State;
 use crate::{Error, Result};
 
@@ -24,7 +24,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// A mailbox is full or gone, or the disk failed: it may be tried again.
-    pub fn resume(&self, id: &str) -> Result<Option<Entry>> {
+    pub fn resume(&self, id: &str) -> Result<Option<RequestEntry>> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         if entry.decision.is_some() {
             return self.carry_on(entry).map(Some);
@@ -56,21 +56,23 @@ impl Requests<'_> {
     /// Marks a request as closed. To be called by the process that has carried out its decision.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`], or the disk failed. It may be said again.
+    /// [`DecisionRefusal::Unknown`], or the disk failed. It may be said again.
     pub fn close(&self, id: &str) -> Result<()> {
         let _lock = self.store.lock()?;
         match self.peek(id)? {
             Some((home, Some(decision))) => self.mark(&home, RequestFile::Closed, &decision),
-            Some((_, None)) | None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
+            Some((_, None)) | None => {
+                Err(DecisionRefusal::Unknown { id: super::printable(id) }.into())
+            }
         }
     }
 
     /// Everything that follows from the decision of this request but what is to be carried out.
-    pub(super) fn carry_on(&self, mut entry: Entry) -> Result<Entry> {
+    pub(super) fn carry_on(&self, mut entry: RequestEntry) -> Result<RequestEntry> {
         let Some(decision) = entry.decision.clone() else { return Ok(entry) };
         let lock = self.store.lock()?;
         let id = entry.request.request_id.clone();
-        let Some(home) = Home::read(self.store, &id)? else { return Ok(entry) };
+        let Some(home) = StoredRequest::read(self.store, &id)? else { return Ok(entry) };
         if home.is_closed {
             entry.is_closed = true;
             return Ok(entry);
@@ -81,7 +83,7 @@ impl Requests<'_> {
             if let Some(note) = &self.note {
                 note(&entry)?;
             }
-            self.tell(&lock, &home, &decision)?;
+            self.notify_recipients(&lock, &home, &decision)?;
         }
         self.open_gate(&home.asked, &decision)?;
         entry.is_closed = !home.asked.kind().carries_out(&decision);
@@ -91,7 +93,12 @@ impl Requests<'_> {
     }
 
     /// Notifies all recipients, the requester last: the response is the sign that all of this was done.
-    fn tell(&self, lock: &RequestLock, home: &Home, decision: &Decision) -> Result<()> {
+    fn notify_recipients(
+        &self,
+        lock: &RequestLock,
+        home: &StoredRequest,
+        decision: &Decision,
+    ) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
         let is_told = match self.store.broker().state(&asked.from, &response.id) {
@@ -145,7 +152,7 @@ impl Requests<'_> {
     }
 
     /// Takes the question and its reminders out of the mailbox of the agent that has answered.
-    fn settle_question(&self, home: &Home, decision: &Decision) -> Result<()> {
+    fn settle_question(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let broker = self.store.broker();
         let reminders = (1..=REMINDERS_MAX).map(|nth| format!("remind-{nth}"));
@@ -183,7 +190,7 @@ impl Requests<'_> {
         Ok(())
     }
 
-    fn escalate(&self, home: &Home, decision: &Decision) -> Result<()> {
+    fn escalate(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         if asked.at_expiry != AtExpiry::Escalate || asked.from.as_str() == ESCALATED_TO {
             return Ok(());
@@ -192,7 +199,7 @@ impl Requests<'_> {
     }
 
     /// Takes the question out of its addressee's mailbox, or tells that it was taken back.
-    fn withdraw(&self, home: &Home, decision: &Decision) -> Result<()> {
+    fn withdraw(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let id = message_id(asked, "request");
         let reason = format!("cancelled by {}", decision.by);
@@ -213,7 +220,7 @@ impl Requests<'_> {
     }
 
     /// Says how far everything is done.
-    fn mark(&self, home: &Home, page: RequestFile, decision: &Decision) -> Result<()> {
+    fn mark(&self, home: &StoredRequest, page: RequestFile, decision: &Decision) -> Result<()> {
         let text = home.render_mark(decision.outcome, self.store.now());
         self.store.write_once(&home.asked.request_id, page, &text).map(drop)
     }
@@ -222,7 +229,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// As for [`Requests::resume`].
-    pub fn expire(&self, id: &Name) -> Result<Option<Entry>> {
+    pub fn expire(&self, id: &Name) -> Result<Option<RequestEntry>> {
         let Some(entry) = self.find(id.as_str())? else { return Ok(None) };
         if entry.decision.is_some() || self.store.now() < entry.request.deadline_at() {
             return Ok(Some(entry));

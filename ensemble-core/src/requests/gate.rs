@@ -24,11 +24,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::demand::Demand;
-use super::file::{Home, Standing};
-use super::{Asked, Requests};
+use super::file::{DecisionState, StoredRequest};
+use super::{AskedRequest, Requests};
 use crate::error::AreaError;
 use crate::event_log::types;
-use crate::message::{Digest, Envelope, Name, Purpose, Timestamp};
+use crate::message::{Digest, Envelope, MessagePurpose, Name, Timestamp};
 use crate::proto::request::{Decision, Outcome};
 use crate::{Error, Result};
 
@@ -61,7 +61,7 @@ pub enum GateState {
 /// What an agent's work on a task waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Gate {
+pub struct PlanGate {
     /// The task.
     pub task_id: String,
     /// The agent whose work waits.
@@ -87,27 +87,27 @@ pub struct Gate {
     pub revision: u64,
     /// The question, where it was not written yet.
     #[serde(skip)]
-    pub unasked: Option<Box<Asked>>,
+    pub unasked: Option<Box<AskedRequest>>,
 }
 
 /// A task waits for the approval of its plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
-pub struct Gated(pub Box<Gate>);
+pub struct GatedTask(pub Box<PlanGate>);
 
-impl AreaError for Gated {}
+impl AreaError for GatedTask {}
 
 /// A request cannot be settled as if it were work: it has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request {request} has no answer yet: approve or reject it")]
-pub struct Undecided {
+pub struct UndecidedRequest {
     /// The request's id.
     pub request: Name,
 }
 
-impl AreaError for Undecided {}
+impl AreaError for UndecidedRequest {}
 
-impl Gate {
+impl PlanGate {
     /// One whose file makes no sense.
     pub(crate) fn unreadable(task: &str, agent: &Name) -> Self {
         Self {
@@ -154,7 +154,7 @@ impl Gate {
     }
 
     /// How its request stands, as far as that was made and can be read.
-    pub fn judge(mut self, home: Result<Option<Home>>) -> Result<Self> {
+    pub fn judge(mut self, home: Result<Option<StoredRequest>>) -> Result<Self> {
         let home = match home {
             Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
                 self.state = GateState::Unreadable;
@@ -175,10 +175,10 @@ impl Gate {
         self.waits_for = Some(home.asked.to.clone());
         (self.state, self.since) = match home.standing {
             // What decides nothing leaves the question open.
-            Standing::Nothing | Standing::Invalid(..) => {
+            DecisionState::Nothing | DecisionState::Invalid(..) => {
                 (GateState::Pending, Some(home.asked.created_at))
             }
-            Standing::Valid(Decision { outcome, at, .. }) => {
+            DecisionState::Valid(Decision { outcome, at, .. }) => {
                 let state = match outcome {
                     Outcome::Cancelled if self.demanded => GateState::Needed,
                     Outcome::Approved | Outcome::Cancelled => GateState::Open,
@@ -267,12 +267,12 @@ pub struct GateFile {
     pub(super) demanded: bool,
     /// The whole question, on servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    question: Option<Box<Asked>>,
+    question: Option<Box<AskedRequest>>,
 }
 
 impl GateFile {
     /// For the task that a request is about; `None` if it is about none.
-    pub fn of(asked: &Asked) -> Option<Self> {
+    pub fn of(asked: &AskedRequest) -> Option<Self> {
         Some(Self {
             version: crate::message::FORMAT_VERSION,
             task_id: asked.task_id.clone()?,
@@ -293,7 +293,7 @@ impl GateFile {
 
     /// The same with the question in it.
     #[must_use]
-    pub fn with_question(self, asked: &Asked) -> Self {
+    pub fn with_question(self, asked: &AskedRequest) -> Self {
         Self { question: Some(Box::new(asked.clone())), ..self }
     }
 }
@@ -317,17 +317,17 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
 /// The task of a message for which there may be a gate. Messages of requests pass, and so do those that only tell of
 /// a task: their reader need not have planned it. A report is read whether or not its reader has planned the task.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
-    let may_be_work = matches!(envelope.purpose(), Purpose::Work | Purpose::Other);
+    let may_be_work = matches!(envelope.purpose(), MessagePurpose::Work | MessagePurpose::Other);
     envelope.task_id.as_deref().filter(|_| may_be_work)
 }
 
 impl Requests<'_> {
     /// What this agent's work on this task waits for; `None` if nothing. A gate that is there may
-    /// be open: see [`Gate::is_closed`].
+    /// be open: see [`PlanGate::is_closed`].
     ///
     /// # Errors
     /// A file of the gate or of its request cannot be read.
-    pub fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
+    pub fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
         self.store.gate(task, agent)
     }
 
@@ -350,14 +350,14 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// As for [`Requests::gate`].
-    pub fn gates(&self) -> Result<Vec<Gate>> {
+    pub fn gates(&self) -> Result<Vec<PlanGate>> {
         let mut all = self.store.gates()?;
         all.sort_unstable_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));
         Ok(all)
     }
 
     /// Takes the gate away that a decision has opened, if no later plan has closed it again.
-    pub(super) fn open_gate(&self, asked: &Asked, decision: &Decision) -> Result<()> {
+    pub(super) fn open_gate(&self, asked: &AskedRequest, decision: &Decision) -> Result<()> {
         let opens = match decision.outcome {
             Outcome::Approved | Outcome::Cancelled => true,
             Outcome::Rejected | Outcome::Expired => false,

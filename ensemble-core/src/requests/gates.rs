@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 
 use super::demand::Demand;
-use super::file::Home;
+use super::file::StoredRequest;
 use super::gate::{
-    DEMAND_END, EXTENSION, FILE_BYTES_MAX, GATES, Gate, GateFile, GateState, Gated, Undecided,
-    demand_file, file_name, gated_task,
+    DEMAND_END, EXTENSION, FILE_BYTES_MAX, GATES, GateFile, GateState, GatedTask, PlanGate,
+    UndecidedRequest, demand_file, file_name, gated_task,
 };
 use super::store::RequestFile;
 use super::{REQUESTS, directory};
@@ -17,12 +17,12 @@ use crate::{Error, Result};
 
 /// The gates of a queue that has any.
 #[derive(Debug)]
-pub(crate) struct Gates<'q> {
+pub(crate) struct QueueGates<'q> {
     queue: &'q Dir,
     pub(super) dir: Dir,
 }
 
-impl<'q> Gates<'q> {
+impl<'q> QueueGates<'q> {
     /// `None`, after one failed open, if there are none.
     pub(crate) fn open(queue: &'q Dir) -> Result<Option<Self>> {
         match queue.open_child(GATES) {
@@ -62,14 +62,14 @@ impl<'q> Gates<'q> {
     }
 
     /// The gate of an agent's work on a task; `None` if there is none.
-    pub(crate) fn find(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
+    pub(crate) fn find(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
         let file = file_name(task, agent);
         let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else {
-            return Ok(self.demand(task)?.map(|demand| Gate::needed(&demand, agent)));
+            return Ok(self.demand(task)?.map(|demand| PlanGate::needed(&demand, agent)));
         };
         let path = self.dir.path().join(file);
         let file = yaml::parse::<GateFile>(&String::from_utf8_lossy(&content), &path).ok();
-        let gate = Gate::of(file, task, agent);
+        let gate = PlanGate::of(file, task, agent);
         if gate.state == GateState::Unreadable {
             return Ok(Some(gate));
         }
@@ -78,12 +78,12 @@ impl<'q> Gates<'q> {
     }
 
     /// The closed gate between an agent and a message; `None` if there is none.
-    pub(super) fn closed(&self, envelope: &Envelope, agent: &Name) -> Result<Option<Gate>> {
+    pub(super) fn closed(&self, envelope: &Envelope, agent: &Name) -> Result<Option<PlanGate>> {
         let Some(task) = gated_task(envelope) else { return Ok(None) };
-        Ok(self.find(task, agent)?.filter(Gate::is_closed))
+        Ok(self.find(task, agent)?.filter(PlanGate::is_closed))
     }
 
-    fn home(&self, id: &Name) -> Result<Option<Home>> {
+    fn home(&self, id: &Name) -> Result<Option<StoredRequest>> {
         let requests = match self.queue.open_child(REQUESTS) {
             Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
             other => other?,
@@ -91,7 +91,7 @@ impl<'q> Gates<'q> {
         let Some(files) = directory::files(&requests, id)? else { return Ok(None) };
         let place =
             |page: RequestFile| requests.path().join(id.as_str()).join(directory::file_of(page));
-        Home::of(id, files, place).map(Some)
+        StoredRequest::of(id, files, place).map(Some)
     }
 
     /// All request ids that gates name, with the files that name them.
@@ -122,13 +122,13 @@ impl Admission for PlanGates {
         if queue.stat(GATES)?.is_none() {
             return Ok(false);
         }
-        Gates::open(queue)?.map_or(Ok(false), |gates| gates.has_any(holder))
+        QueueGates::open(queue)?.map_or(Ok(false), |gates| gates.has_any(holder))
     }
 
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
-        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
-        let gate = gates.closed(envelope, holder)?.filter(Gate::keeps_back);
-        Ok(gate.map(|gate| Gated(Box::new(gate)).into()))
+        let Some(gates) = QueueGates::open(queue)? else { return Ok(None) };
+        let gate = gates.closed(envelope, holder)?.filter(PlanGate::keeps_back);
+        Ok(gate.map(|gate| GatedTask(Box::new(gate)).into()))
     }
 
     fn refusal_to_settle(
@@ -137,11 +137,11 @@ impl Admission for PlanGates {
         holder: &Name,
         envelope: &Envelope,
     ) -> Result<Option<Error>> {
-        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
-        Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
+        let Some(gates) = QueueGates::open(queue)? else { return Ok(None) };
+        Ok(gates.closed(envelope, holder)?.map(|gate| GatedTask(Box::new(gate)).into()))
     }
 
     fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
-        Ok(directory::undecided(queue, message)?.map(|request| Undecided { request }.into()))
+        Ok(directory::undecided(queue, message)?.map(|request| UndecidedRequest { request }.into()))
     }
 }

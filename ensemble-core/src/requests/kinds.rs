@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::message::{NAME_BYTES_MAX, Name};
-use crate::proto::request::Kind;
+use crate::proto::request::RequestKind;
 
 /// The longest name of a kind, in bytes: the types of its messages are names too.
 pub const KIND_BYTES_MAX: usize = NAME_BYTES_MAX - "_response".len();
@@ -11,26 +11,26 @@ pub const KIND_BYTES_MAX: usize = NAME_BYTES_MAX - "_response".len();
 /// The kinds of requests that a program knows: the built-in ones, and what is added.
 ///
 /// ```
-/// use ensemble_core::proto::request::Kind;
+/// use ensemble_core::proto::request::RequestKind;
 /// use ensemble_core::requests::Kinds;
-/// let kinds = Kinds::default().with(Kind::new("hand_over"));
+/// let kinds = Kinds::default().with(RequestKind::new("hand_over"));
 /// assert!(kinds.find("shutdown").is_some());
 /// assert_eq!(kinds.find("hand_over").unwrap().request_type, "hand_over_request");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kinds(Arc<[Kind]>);
+pub struct Kinds(Arc<[RequestKind]>);
 
 impl Default for Kinds {
     fn default() -> Self {
-        Self(Kind::built_in().into())
+        Self(RequestKind::built_in().into())
     }
 }
 
 impl Kinds {
     /// With this kind, in the place of one of the same name.
     #[must_use]
-    pub fn with(self, kind: Kind) -> Self {
-        let mut kinds: Vec<Kind> = self.0.iter().cloned().collect();
+    pub fn with(self, kind: RequestKind) -> Self {
+        let mut kinds: Vec<RequestKind> = self.0.iter().cloned().collect();
         match kinds.iter_mut().find(|known| known.name == kind.name) {
             Some(known) => *known = kind,
             None => kinds.push(kind),
@@ -40,19 +40,19 @@ impl Kinds {
 
     /// The kind of this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Kind> {
+    pub fn find(&self, name: &str) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.name == name)
     }
 
     /// The kind whose requests are messages of this type.
     #[must_use]
-    pub fn asked_by(&self, message_type: &Name) -> Option<&Kind> {
+    pub fn asked_by(&self, message_type: &Name) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.request_type == message_type.as_str())
     }
 
     /// The kind whose responses are messages of this type.
     #[must_use]
-    pub fn answered_by(&self, message_type: &Name) -> Option<&Kind> {
+    pub fn answered_by(&self, message_type: &Name) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.response_type == message_type.as_str())
     }
 
@@ -83,7 +83,7 @@ mod tests {
     use crate::proto::request::AtExpiry;
 
     /// The row of a kind in docs/protocol/requests.md.
-    fn row(kind: &Kind) -> String {
+    fn row(kind: &RequestKind) -> String {
         let seconds = |time: std::time::Duration| match time.as_secs() {
             seconds @ ..1_000 => seconds.to_string(),
             seconds => format!("{},{:03}", seconds / 1_000, seconds % 1_000),
@@ -109,7 +109,7 @@ mod tests {
     fn the_documentation_has_a_row_for_each_built_in_kind() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol/requests.md");
         let page = std::fs::read_to_string(page).unwrap();
-        for row in Kind::built_in().iter().map(row) {
+        for row in RequestKind::built_in().iter().map(row) {
             assert!(page.contains(&row), "docs/protocol/requests.md lacks: {row}");
         }
     }

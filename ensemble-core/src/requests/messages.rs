@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ACTOR, Asked, ESCALATED_TO, Requests};
+use super::{ACTOR, AskedRequest, ESCALATED_TO, Requests};
 use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 
@@ -13,7 +13,7 @@ const PRIORITY: u8 = 1;
 const EXPIRED_TYPE: &str = "request.expired";
 
 /// What becomes of a request's id in the ids of its messages.
-pub(super) fn message_id(asked: &Asked, end: &str) -> MessageId {
+pub(super) fn message_id(asked: &AskedRequest, end: &str) -> MessageId {
     id_with_end(asked.request_id.as_str(), end)
 }
 
@@ -39,16 +39,16 @@ pub(super) fn body(advice: Option<String>, fields: Map<String, Value>) -> String
 
 impl Requests<'_> {
     /// The message that asks.
-    pub(super) fn question(&self, asked: &Asked) -> Envelope {
+    pub(super) fn question(&self, asked: &AskedRequest) -> Envelope {
         self.ask_by(asked, "request", None)
     }
 
     /// The message that asks again.
-    pub(super) fn reminder(&self, asked: &Asked, nth: u32) -> Envelope {
+    pub(super) fn reminder(&self, asked: &AskedRequest, nth: u32) -> Envelope {
         self.ask_by(asked, &format!("remind-{nth}"), Some(nth))
     }
 
-    fn ask_by(&self, asked: &Asked, end: &str, nth: Option<u32>) -> Envelope {
+    fn ask_by(&self, asked: &AskedRequest, end: &str, nth: Option<u32>) -> Envelope {
         let mut fields = Map::new();
         fields.insert("request_id".to_owned(), asked.request_id.as_str().into());
         fields.insert("from".to_owned(), asked.from.as_str().into());
@@ -79,7 +79,7 @@ impl Requests<'_> {
     }
 
     /// The response to the requester.
-    pub(super) fn response(&self, asked: &Asked, decision: &Decision) -> Envelope {
+    pub(super) fn response(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let to = asked.from.clone();
         let body = body(None, outcome_fields(asked, decision));
         let envelope = Envelope::new(to, body).with_kind(name(&asked.kind().response_type));
@@ -91,7 +91,7 @@ impl Requests<'_> {
     }
 
     /// The message that tells an addressee who has read the question that it was taken back.
-    pub(super) fn withdrawal(&self, asked: &Asked, decision: &Decision) -> Envelope {
+    pub(super) fn withdrawal(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let body = body(None, outcome_fields(asked, decision));
         let envelope = Envelope::new(asked.to.clone(), body)
             .with_kind(name(&asked.kind().response_type))
@@ -100,7 +100,7 @@ impl Requests<'_> {
     }
 
     /// The message that tells the conductor of a missing answer.
-    pub(super) fn escalation(&self, asked: &Asked, decision: &Decision) -> Envelope {
+    pub(super) fn escalation(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let mut fields = outcome_fields(asked, decision);
         fields.insert("kind".to_owned(), asked.kind.as_str().into());
         fields.insert("from".to_owned(), asked.from.as_str().into());
@@ -116,7 +116,7 @@ impl Requests<'_> {
     }
 }
 
-fn correlated(envelope: Envelope, asked: &Asked, end: &str, at: Timestamp) -> Envelope {
+fn correlated(envelope: Envelope, asked: &AskedRequest, end: &str, at: Timestamp) -> Envelope {
     let mut envelope = envelope
         .with_id(message_id(asked, end))
         .with_correlation(asked.request_id.as_str())
@@ -130,7 +130,7 @@ fn correlated(envelope: Envelope, asked: &Asked, end: &str, at: Timestamp) -> En
 }
 
 /// Seed 004's fields of a response, and who, what and when.
-fn outcome_fields(asked: &Asked, decision: &Decision) -> Map<String, Value> {
+fn outcome_fields(asked: &AskedRequest, decision: &Decision) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("request_id".to_owned(), asked.request_id.as_str().into());
     fields.insert("approve".to_owned(), (decision.outcome == Outcome::Approved).into());

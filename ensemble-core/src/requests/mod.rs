@@ -26,17 +26,17 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_core::requests::{Ask, Requests};
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::requests::{NewRequest, Requests};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
 //! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
 //! for mailbox in [&lead, &alice] {
 //!     spool.add_mailbox(mailbox, &Default::default())?;
 //! }
 //! let requests = Requests::new(&spool);
-//! let asked = requests.ask(Ask::new("shutdown", lead.clone(), alice.clone(), "enough for today"))?;
+//! let asked = requests.ask(NewRequest::new("shutdown", lead.clone(), alice.clone(), "enough for today"))?;
 //! let id = asked.request.request_id.as_str();
 //! assert_eq!(requests.respond(id, &alice, true, "bye")?.state(), "approved");
 //! let late = requests.respond(id, &alice, false, "wait").unwrap_err();
@@ -71,22 +71,22 @@ use serde_json::{Value, json};
 
 use crate::error::AreaError;
 use crate::message::Name;
-use crate::proto::request::{Decision, Refusal};
+use crate::proto::request::{Decision, DecisionRefusal};
 use crate::{Error, Result};
 
-pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
-pub use correlate::{Correlation, Sender};
+pub use ask::{CONTENT_BYTES_MAX, NewRequest, REQUEST_ID_BYTES_MAX};
+pub use correlate::{CorrelationOutcome, SenderEvidence};
 pub use demand::Demand;
-pub use file::{Asked, COMMENT_BYTES_MAX};
-pub use gate::{Gate, GateState, Gated, Undecided};
+pub use file::{AskedRequest, COMMENT_BYTES_MAX};
+pub use gate::{GateState, GatedTask, PlanGate, UndecidedRequest};
 pub use gates::PlanGates;
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome};
 pub use sweep::{CLOSED_KEPT, DEMAND_KEPT};
 pub use unplanned::{UnplannedTask, is_unplanned_notice};
 
-pub use file::Home;
-use file::Standing;
+use file::DecisionState;
+pub use file::StoredRequest;
 pub use gate::{GateFile, gated_task, stem};
 
 /// The directory below the queue.
@@ -97,7 +97,7 @@ pub const ESCALATED_TO: &str = "conductor";
 const ACTOR: &str = "ensemble";
 
 /// What a process notes of a decision before it tells it to both sides.
-pub type DecisionNote<'a> = Arc<dyn Fn(&Entry) -> Result<()> + Send + Sync + 'a>;
+pub type DecisionNote<'a> = Arc<dyn Fn(&RequestEntry) -> Result<()> + Send + Sync + 'a>;
 
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
 #[derive(Clone)]
@@ -116,9 +116,9 @@ impl std::fmt::Debug for Requests<'_> {
 /// What is known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct RequestEntry {
     /// The request as it was asked.
-    pub request: Asked,
+    pub request: AskedRequest,
     /// The answer; `None` while it is pending.
     pub decision: Option<Decision>,
     /// Everything that follows from the answer is done.
@@ -128,8 +128,8 @@ pub struct Entry {
     pub untold: Option<String>,
 }
 
-impl Entry {
-    fn new(request: Asked, decision: Option<Decision>) -> Self {
+impl RequestEntry {
+    fn new(request: AskedRequest, decision: Option<Decision>) -> Self {
         Self { request, decision, is_closed: false, untold: None }
     }
 
@@ -198,32 +198,32 @@ impl<'a> Requests<'a> {
     ///
     /// # Errors
     /// Its files cannot be read, or are of a newer version.
-    pub fn find(&self, id: &str) -> Result<Option<Entry>> {
+    pub fn find(&self, id: &str) -> Result<Option<RequestEntry>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         self.entry(&id, self.store.files(&id)?)
     }
 
-    fn entry(&self, id: &Name, files: Option<RequestFiles>) -> Result<Option<Entry>> {
+    fn entry(&self, id: &Name, files: Option<RequestFiles>) -> Result<Option<RequestEntry>> {
         let Some(files) = files else { return Ok(None) };
-        let home = Home::of(id, files, |page| self.store.place(id, page))?;
+        let home = StoredRequest::of(id, files, |page| self.store.place(id, page))?;
         let (home, standing) = self.judged(id, home)?;
         let is_closed = home.is_closed;
-        Ok(Some(Entry { is_closed, ..Entry::new(home.asked, standing) }))
+        Ok(Some(RequestEntry { is_closed, ..RequestEntry::new(home.asked, standing) }))
     }
 
     /// As [`Requests::find`], for a request that must be there.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`], with the seed's text; or as for [`Requests::find`].
-    pub fn get(&self, id: &str) -> Result<Entry> {
-        self.find(id)?.ok_or_else(|| Refusal::Unknown { id: printable(id) }.into())
+    /// [`DecisionRefusal::Unknown`], with the seed's text; or as for [`Requests::find`].
+    pub fn get(&self, id: &str) -> Result<RequestEntry> {
+        self.find(id)?.ok_or_else(|| DecisionRefusal::Unknown { id: printable(id) }.into())
     }
 
     /// All requests, the oldest first; those that cannot be read are reported beside them.
     ///
     /// # Errors
     /// The directory cannot be listed.
-    pub fn list(&self) -> Result<(Vec<Entry>, Vec<Error>)> {
+    pub fn list(&self) -> Result<(Vec<RequestEntry>, Vec<Error>)> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         for (id, files) in self.store.all_files()? {
             match files.and_then(|files| self.entry(&id, files)) {
@@ -232,7 +232,7 @@ impl<'a> Requests<'a> {
             }
         }
         entries.sort_by(|a, b| {
-            let key = |e: &Entry| (e.request.created_at, e.request.request_id.clone());
+            let key = |e: &RequestEntry| (e.request.created_at, e.request.request_id.clone());
             key(a).cmp(&key(b))
         });
         Ok((entries, errors))
@@ -254,31 +254,31 @@ impl<'a> Requests<'a> {
         self.store.is_closed(id)
     }
 
-    /// As [`Requests::look`], but touches nothing. The caller holds the lock.
-    fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
+    /// As [`Requests::find_request`], but touches nothing. The caller holds the lock.
+    fn peek(&self, id: &str) -> Result<Option<(StoredRequest, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
+        let Some(home) = StoredRequest::read(self.store, &id)? else { return Ok(None) };
         let decision = home.decision();
         Ok(Some((home, decision)))
     }
 
     /// A request with the decision that stands.
-    fn look(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
+    fn find_request(&self, id: &str) -> Result<Option<(StoredRequest, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
+        let Some(home) = StoredRequest::read(self.store, &id)? else { return Ok(None) };
         self.judged(&id, home).map(Some)
     }
 
     /// With the decision that stands.
-    fn judged(&self, id: &Name, home: Home) -> Result<(Home, Option<Decision>)> {
+    fn judged(&self, id: &Name, home: StoredRequest) -> Result<(StoredRequest, Option<Decision>)> {
         let decision = match &home.standing {
-            Standing::Nothing | Standing::Valid(_) => home.decision(),
-            Standing::Invalid(..) => self.put_aside(id)?,
+            DecisionState::Nothing | DecisionState::Valid(_) => home.decision(),
+            DecisionState::Invalid(..) => self.put_aside(id)?,
         };
         Ok((home, decision))
     }
 
-    fn record(&self, kind: &str, actor: &str, asked: &Asked, more: Value) {
+    fn record(&self, kind: &str, actor: &str, asked: &AskedRequest, more: Value) {
         let mut data = json!({
             "request_id": asked.request_id, "kind": asked.kind, "from": asked.from, "to": asked.to,
         });
@@ -290,7 +290,7 @@ impl<'a> Requests<'a> {
 }
 
 /// A request was not made or not decided, and why.
-impl AreaError for Refusal {}
+impl AreaError for DecisionRefusal {}
 
 /// An id as typed by a user, for an error text.
 fn printable(id: &str) -> String {

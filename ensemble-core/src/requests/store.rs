@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::demand::Demand;
-use super::file::Asked;
-use super::gate::Gate;
+use super::file::AskedRequest;
+use super::gate::PlanGate;
 use crate::Result;
 use crate::broker::Broker;
 use crate::document::SharedFiles;
@@ -209,32 +209,32 @@ pub trait RequestStore: Send + Sync {
     ///
     /// # Errors
     /// The medium failed.
-    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>>;
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>>;
 
     /// All gates.
     ///
     /// # Errors
     /// The medium failed.
-    fn gates(&self) -> Result<Vec<Gate>>;
+    fn gates(&self) -> Result<Vec<PlanGate>>;
 
     /// The gate that keeps this lease's holder from its message; `None` if nothing does.
     ///
     /// # Errors
     /// The medium failed.
-    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>>;
+    fn gate_of(&self, lease: &Lease) -> Result<Option<PlanGate>>;
 
     /// The gates that keep waiting messages of this mailbox from this holder, each once.
     ///
     /// # Errors
     /// The mailbox is unknown, or the medium failed.
-    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>>;
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<PlanGate>>;
 
     /// Closes the gate of the task that a request is about, before the request is written; `last` is
     /// the gate that was met there. `false` if another one has taken its place since.
     ///
     /// # Errors
     /// The medium failed.
-    fn close_gate(&self, asked: &Asked, last: Option<&Gate>) -> Result<bool>;
+    fn close_gate(&self, asked: &AskedRequest, last: Option<&PlanGate>) -> Result<bool>;
 
     /// Demands a plan of each agent that takes a task. `false` if one was demanded before.
     ///
@@ -246,7 +246,7 @@ pub trait RequestStore: Send + Sync {
     ///
     /// # Errors
     /// The medium failed.
-    fn open_gate(&self, asked: &Asked) -> Result<()>;
+    fn open_gate(&self, asked: &AskedRequest) -> Result<()>;
 
     /// Where the hosts of a team share files, such as those that stop the team. `None` for a queue of one host.
     fn shared_files(&self) -> Option<&dyn SharedFiles> {

@@ -6,8 +6,8 @@
 use serde_json::{Map, json};
 
 use super::gate::gated_task;
-use super::{ACTOR, ESCALATED_TO, Gate, GateState, Requests, messages};
-use crate::env::Published;
+use super::{ACTOR, ESCALATED_TO, GateState, PlanGate, Requests, messages};
+use crate::env::PublishOutcome;
 use crate::event_log::types;
 use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
@@ -69,13 +69,13 @@ impl Requests<'_> {
         settled: &Envelope,
         agent: &Name,
         at: Timestamp,
-    ) -> Result<Option<Gate>> {
+    ) -> Result<Option<PlanGate>> {
         let Some(task) = gated_task(settled) else { return Ok(None) };
         let was_closed =
-            |gate: &Gate| gate.is_closed() && gate.since.is_none_or(|since| since <= at);
+            |gate: &PlanGate| gate.is_closed() && gate.since.is_none_or(|since| since <= at);
         let Some(gate) = self.gate(task, agent)?.filter(was_closed) else { return Ok(None) };
         // A plan of another agent that shares the mailbox may be the one that was carried out.
-        let is_approved = |other: &Gate| {
+        let is_approved = |other: &PlanGate| {
             other.task_id == task && other.demanded && other.state == GateState::Open
         };
         if self.gates()?.iter().any(is_approved) {
@@ -85,7 +85,7 @@ impl Requests<'_> {
         for to in reviewer.into_iter().chain([Name::new(ESCALATED_TO)?]) {
             match self.store.broker().publish(&unplanned_notice(settled, task, agent, to.clone())?) {
                 Err(Error::NoMailbox { .. }) => continue,
-                Ok(Published::Stored) => self.store.recorder().record(
+                Ok(PublishOutcome::Stored) => self.store.recorder().record(
                     types::PLAN_PASSED,
                     ACTOR,
                     json!({ "task_id": task, "id": settled.id, "agent": agent, "state": gate.state, "told": to }),

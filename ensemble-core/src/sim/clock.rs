@@ -9,10 +9,10 @@ use crate::message::Timestamp;
 
 /// A clock that stands still until it is advanced. Clones are the same clock.
 #[derive(Clone, Debug)]
-pub struct SimClock(Arc<Mutex<Times>>);
+pub struct SimClock(Arc<Mutex<SimTimes>>);
 
 #[derive(Debug)]
-struct Times {
+struct SimTimes {
     monotonic: Duration,
     suspended: Duration,
     wall: Timestamp,
@@ -23,7 +23,7 @@ impl SimClock {
     #[must_use]
     pub fn new(wall: Timestamp) -> Self {
         let (monotonic, suspended) = (Duration::ZERO, Duration::ZERO);
-        Self(Arc::new(Mutex::new(Times { monotonic, suspended, wall })))
+        Self(Arc::new(Mutex::new(SimTimes { monotonic, suspended, wall })))
     }
 
     /// Advances all clocks.

@@ -44,7 +44,7 @@ mod transport;
 mod tests;
 
 pub use clock::SimClock;
-pub use pane::{Press, SimPane};
+pub use pane::{PaneAction, SimPane};
 pub use recorder::SimRecorder;
 pub use rng::SimRng;
 pub use transport::{ATTEMPTS_MAX, LEASE_DURATION, SimTransport};

@@ -10,7 +10,7 @@ use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
 /// An action on a [`SimPane`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Press {
+pub enum PaneAction {
     /// A hint was typed.
     Text {
         /// The hint.
@@ -43,14 +43,14 @@ pub enum Press {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct SimPane(Arc<Mutex<Script>>);
+pub struct SimPane(Arc<Mutex<PaneScript>>);
 
 #[derive(Debug)]
-struct Script {
+struct PaneScript {
     state: PaneState,
     deferral: Option<Deferral>,
     outcomes: VecDeque<NudgeOutcome>,
-    presses: Vec<Press>,
+    presses: Vec<PaneAction>,
 }
 
 impl Default for SimPane {
@@ -65,7 +65,7 @@ impl SimPane {
     #[must_use]
     pub fn new(state: PaneState) -> Self {
         let (outcomes, presses) = (VecDeque::new(), Vec::new());
-        Self(Arc::new(Mutex::new(Script { state, deferral: None, outcomes, presses })))
+        Self(Arc::new(Mutex::new(PaneScript { state, deferral: None, outcomes, presses })))
     }
 
     /// Changes the pane's state.
@@ -86,7 +86,7 @@ impl SimPane {
 
     /// Every action on the pane, oldest first.
     #[must_use]
-    pub fn presses(&self) -> Vec<Press> {
+    pub fn presses(&self) -> Vec<PaneAction> {
         lock(&self.0).presses.clone()
     }
 
@@ -96,7 +96,7 @@ impl SimPane {
         lock(&self.0).presses.len()
     }
 
-    fn receive(&self, press: impl FnOnce(bool) -> Press) -> NudgeOutcome {
+    fn receive(&self, press: impl FnOnce(bool) -> PaneAction) -> NudgeOutcome {
         let mut script = lock(&self.0);
         let outcome = script.outcomes.pop_front().unwrap_or_else(|| script.guard());
         match &outcome {
@@ -108,7 +108,7 @@ impl SimPane {
     }
 }
 
-impl Script {
+impl PaneScript {
     fn guard(&self) -> NudgeOutcome {
         let state = &self.state;
         let reasons = [
@@ -132,14 +132,14 @@ impl Pane for SimPane {
     }
 
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        Ok(self.receive(|submitted| Press::Text { text: text.clone(), submitted }))
+        Ok(self.receive(|submitted| PaneAction::Text { text: text.clone(), submitted }))
     }
 
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        Ok(self.receive(|_| Press::Key(key)))
+        Ok(self.receive(|_| PaneAction::Key(key)))
     }
 
     fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
-        Ok(self.receive(|_| Press::Open(command.to_owned())))
+        Ok(self.receive(|_| PaneAction::Open(command.to_owned())))
     }
 }

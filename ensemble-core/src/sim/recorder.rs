@@ -41,7 +41,7 @@ impl SimRecorder {
     }
 
     /// Removes and returns all records.
-    pub fn take(&self) -> Vec<(String, Value)> {
+    pub fn take_records(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *lock(&self.0))
     }
 }

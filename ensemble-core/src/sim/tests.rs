@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::Error;
-use crate::env::{Clock, Pane, Published, Transport};
+use crate::env::{Clock, Pane, PublishOutcome, Transport};
 use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 
@@ -36,8 +36,8 @@ fn suspend_advances_every_clock_but_the_monotonic_one() {
 #[test]
 fn ids_are_stored_once_and_unknown_mailboxes_are_errors() {
     let (_, transport, _) = queue();
-    assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::Stored);
-    assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::AlreadyStored);
+    assert_eq!(transport.publish(&message("a", "1")).unwrap(), PublishOutcome::Stored);
+    assert_eq!(transport.publish(&message("a", "1")).unwrap(), PublishOutcome::AlreadyStored);
     assert!(matches!(transport.publish(&message("a", "2")), Err(Error::Conflict { .. })));
     let stranger = Envelope::new(name("unknown"), "");
     assert!(matches!(transport.publish(&stranger), Err(Error::NoMailbox { .. })));
@@ -101,6 +101,6 @@ fn pane_refuses_by_its_state_and_by_its_script() {
     assert_eq!(pane.nudge(&text).unwrap(), half);
     screen.show(|state| state.in_mode = false);
     pane.open("claude").unwrap();
-    let typed = Press::Text { text, submitted: false };
-    assert_eq!(screen.presses(), [typed, Press::Open("claude".to_owned())]);
+    let typed = PaneAction::Text { text, submitted: false };
+    assert_eq!(screen.presses(), [typed, PaneAction::Open("claude".to_owned())]);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{SimClock, lock};
-use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, Published, Transport};
+use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, PublishOutcome, Transport};
 use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
@@ -34,18 +34,18 @@ struct SimMailbox {
 struct SimMessage {
     envelope: Envelope,
     epoch: u64,
-    place: Place,
+    place: SimPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum SimPlace {
     Queued { due: Monotonic },
     Held { holder: Name, until: Monotonic },
     Settled,
     Dead,
 }
 
-impl Place {
+impl SimPlace {
     const fn phrase(&self) -> &'static str {
         match self {
             Self::Queued { .. } => "queued again",
@@ -74,7 +74,7 @@ impl SimTransport {
         let mut swept = 0;
         for mailbox in lock(&self.mailboxes).values_mut() {
             for message in mailbox.messages.values_mut() {
-                if matches!(&message.place, Place::Held { until, .. } if now >= *until) {
+                if matches!(&message.place, SimPlace::Held { until, .. } if now >= *until) {
                     message.give_back(now);
                     swept += 1;
                 }
@@ -96,7 +96,7 @@ impl SimTransport {
         self.with_mailbox(&lease.mailbox, |mailbox| {
             let message = mailbox.find(&lease.id).ok_or_else(|| lost("gone"))?;
             match &message.place {
-                Place::Held { holder, .. }
+                SimPlace::Held { holder, .. }
                     if *holder == lease.holder && message.epoch == lease.epoch =>
                 {
                     act(message);
@@ -116,26 +116,27 @@ impl SimMailbox {
 
 impl SimMessage {
     fn give_back(&mut self, due: Monotonic) {
-        self.place = if self.epoch < ATTEMPTS_MAX { Place::Queued { due } } else { Place::Dead };
+        self.place =
+            if self.epoch < ATTEMPTS_MAX { SimPlace::Queued { due } } else { SimPlace::Dead };
     }
 }
 
 impl Transport for SimTransport {
-    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         let due = self.clock.monotonic();
         self.with_mailbox(&envelope.to, |mailbox| {
             if let Some(stored) = mailbox.find(&envelope.id) {
                 if stored.envelope == *envelope {
-                    return Ok(Published::AlreadyStored);
+                    return Ok(PublishOutcome::AlreadyStored);
                 }
                 let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
                 return Err(Error::Conflict { mailbox, id });
             }
-            let place = Place::Queued { due };
+            let place = SimPlace::Queued { due };
             let message = SimMessage { envelope: envelope.clone(), epoch: 0, place };
             mailbox.messages.insert(mailbox.next, message);
             mailbox.next += 1;
-            Ok(Published::Stored)
+            Ok(PublishOutcome::Stored)
         })?
     }
 
@@ -144,12 +145,12 @@ impl Transport for SimTransport {
         self.with_mailbox(mailbox, |messages| {
             for message in messages.messages.values_mut() {
                 let expired = message.envelope.expires_at.is_some_and(|at| wall >= at);
-                if expired && matches!(message.place, Place::Queued { .. }) {
-                    message.place = Place::Dead;
+                if expired && matches!(message.place, SimPlace::Queued { .. }) {
+                    message.place = SimPlace::Dead;
                 }
             }
             let is_due =
-                |m: &&mut SimMessage| matches!(m.place, Place::Queued { due } if now >= due);
+                |m: &&mut SimMessage| matches!(m.place, SimPlace::Queued { due } if now >= due);
             let next = messages
                 .messages
                 .iter_mut()
@@ -157,7 +158,7 @@ impl Transport for SimTransport {
                 .min_by_key(|(order, m)| (Reverse(m.envelope.priority), *order));
             let (_, message) = next?;
             message.epoch += 1;
-            message.place = Place::Held { holder: holder.clone(), until: now + LEASE_DURATION };
+            message.place = SimPlace::Held { holder: holder.clone(), until: now + LEASE_DURATION };
             let lease = Lease {
                 mailbox: mailbox.clone(),
                 id: message.envelope.id.clone(),
@@ -169,7 +170,7 @@ impl Transport for SimTransport {
     }
 
     fn settle(&self, lease: &Lease) -> Result<()> {
-        self.with_held(lease, |message| message.place = Place::Settled)
+        self.with_held(lease, |message| message.place = SimPlace::Settled)
     }
 
     fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
@@ -180,7 +181,7 @@ impl Transport for SimTransport {
     fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let until = self.clock.monotonic() + duration;
         let holder = lease.holder.clone();
-        self.with_held(lease, |message| message.place = Place::Held { holder, until })
+        self.with_held(lease, |message| message.place = SimPlace::Held { holder, until })
     }
 
     fn scan(&self, mailbox: &Name) -> Result<Counts> {
@@ -189,13 +190,13 @@ impl Transport for SimTransport {
             let mut counts = Counts::default();
             for message in mailbox.messages.values() {
                 match &message.place {
-                    Place::Queued { due } => {
+                    SimPlace::Queued { due } => {
                         counts.queued += 1;
                         counts.delayed += u64::from(now < *due);
                     }
-                    Place::Held { .. } => counts.acked += 1,
-                    Place::Settled => counts.settled += 1,
-                    Place::Dead => counts.dead += 1,
+                    SimPlace::Held { .. } => counts.acked += 1,
+                    SimPlace::Settled => counts.settled += 1,
+                    SimPlace::Dead => counts.dead += 1,
                 }
             }
             counts

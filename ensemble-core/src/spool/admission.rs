@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::document::SharedFiles;
 use crate::durable::Dir;
-use crate::message::{Envelope, MessageId, Name, Purpose};
+use crate::message::{Envelope, MessageId, MessagePurpose, Name};
 use crate::{Error, Result};
 
 /// The type of a message that is no assignment by itself.
@@ -12,7 +12,7 @@ const MESSAGE_TYPE: &str = "message";
 
 /// Decides for each message whether a holder may receive and settle it.
 ///
-/// A [`Spool`](super::Spool) asks the admission of its [`Options`](super::Options). Without one, each holder may
+/// A [`Spool`](super::Spool) asks the admission of its [`SpoolOptions`](super::SpoolOptions). Without one, each holder may
 /// receive each message. [`PlanGates`](crate::requests::PlanGates) refuses tasks whose plan is not approved.
 pub trait Admission: fmt::Debug + Send + Sync {
     /// Whether some message may be refused to this holder. The spool calls [`Admission::refusal`] only then, so
@@ -67,5 +67,6 @@ pub trait Standstill: fmt::Debug + Send + Sync {
 #[must_use]
 pub fn begins_work(envelope: &Envelope) -> bool {
     let kind = envelope.kind.as_str();
-    Purpose::of(kind) == Purpose::Work && (kind != MESSAGE_TYPE || envelope.task_id.is_some())
+    MessagePurpose::of(kind) == MessagePurpose::Work
+        && (kind != MESSAGE_TYPE || envelope.task_id.is_some())
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::Spool;
-use crate::durable::{self, Moved};
+use crate::durable::{self, MoveOutcome};
 use crate::message::{Attachment, Digest};
 use crate::{Error, Result};
 
@@ -35,11 +35,11 @@ impl Spool {
         let moved = loop {
             match tmp.move_new(&tmp_name, &attachments, &name) {
                 // A sweep may remove it just now.
-                Ok(Moved::Exists) if !attachments.touch(&name) => {}
+                Ok(MoveOutcome::Exists) if !attachments.touch(&name) => {}
                 other => break other,
             }
         };
-        if !matches!(moved, Ok(Moved::Done)) {
+        if !matches!(moved, Ok(MoveOutcome::Done)) {
             tmp.remove(&tmp_name)?;
         }
         moved?;

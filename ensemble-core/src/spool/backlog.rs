@@ -19,8 +19,8 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt as _;
 
-use super::listing::Listing;
-use crate::durable::{Dir, Durability, Modes};
+use super::listing::IdListing;
+use crate::durable::{Dir, Durability, FileModes};
 use crate::message::MessageId;
 
 /// The file, beside the directories of its mailbox.
@@ -41,20 +41,20 @@ const FIRST_ENTRY: u64 = OFFSET_DIGITS as u64 + 1;
 pub(super) struct Backlog<'a> {
     pub(super) home: &'a Dir,
     pub(super) tmp: &'a Dir,
-    pub(super) modes: Modes,
+    pub(super) modes: FileModes,
 }
 
 impl Backlog<'_> {
     /// The entries that come next; `None` if there is nothing to go by.
-    pub(super) fn read(&self) -> Option<(Listing, Ahead)> {
+    pub(super) fn read(&self) -> Option<(IdListing, ListingPart)> {
         let file = self.home.open_in_place(BACKLOG_FILE).ok()??;
         let offset = read_offset(&file)?;
         let mut chunk = [0; CHUNK_BYTES];
         let bytes = file.read_at(&mut chunk, offset).ok()?;
-        let mut ids = Listing::default();
+        let mut ids = IdListing::default();
         let left = file.metadata().ok()?.len().saturating_sub(offset) / ENTRY_BYTES;
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let mut ahead = Ahead { file, left, starts: VecDeque::new(), end: offset };
+        let mut ahead = ListingPart { file, left, starts: VecDeque::new(), end: offset };
         for line in chunk[..bytes].split_inclusive(|&byte| byte == b'\n') {
             let Some((b'\n', line)) = line.split_last() else { break };
             if let Ok(text) = std::str::from_utf8(line)
@@ -70,7 +70,7 @@ impl Backlog<'_> {
 
     /// Keeps a listing for others if it is worth it, and forgets an older one in any case. Says
     /// whether there is one now.
-    pub(super) fn write(&self, ids: &Listing) -> bool {
+    pub(super) fn write(&self, ids: &IdListing) -> bool {
         if ids.len() <= SHARED_MIN {
             // Most often there is none; that it stays costs the others a few failed renames.
             let _ = self.home.remove(BACKLOG_FILE);
@@ -88,7 +88,7 @@ impl Backlog<'_> {
 
 /// The part of a shared listing that this process works off.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct ListingPart {
     file: File,
     left: usize,
     /// Offsets of the entries that no consumer is known to have taken.
@@ -97,7 +97,7 @@ pub(super) struct Ahead {
     end: u64,
 }
 
-impl Ahead {
+impl ListingPart {
     /// About how many entries there were from here on, with those that are not read yet.
     pub(super) const fn count_left(&self) -> usize {
         self.left
@@ -109,7 +109,7 @@ impl Ahead {
     }
 
     /// Passes over the entries that others have taken meanwhile, as far as they have told.
-    pub(super) fn skip_taken(&mut self, ids: &mut Listing) {
+    pub(super) fn skip_taken(&mut self, ids: &mut IdListing) {
         let Some(offset) = read_offset(&self.file) else { return };
         let taken = self.starts.partition_point(|start| *start < offset);
         self.starts.drain(..taken);
@@ -153,20 +153,20 @@ mod tests {
 
     impl Place {
         fn backlog(&self) -> Backlog<'_> {
-            Backlog { home: &self.dir, tmp: &self.dir, modes: Modes::default() }
+            Backlog { home: &self.dir, tmp: &self.dir, modes: FileModes::default() }
         }
         fn put(&self, content: &[u8]) {
             std::fs::write(self.dir.path().join(BACKLOG_FILE), content).unwrap();
         }
     }
 
-    fn ids(count: usize) -> Listing {
-        let mut ids = Listing::default();
+    fn ids(count: usize) -> IdListing {
+        let mut ids = IdListing::default();
         (0..count).for_each(|n| ids.push(MessageId::new(format!("message-{n}")).unwrap()));
         ids
     }
 
-    fn first(ids: &Listing) -> String {
+    fn first(ids: &IdListing) -> String {
         ids.iter().next().unwrap().into()
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let place = place();
         let all = ids(SHARED_MIN + 1);
         assert!(place.backlog().write(&all));
-        let mut seen = Listing::default();
+        let mut seen = IdListing::default();
         while let Some((ids, mut ahead)) = place.backlog().read() {
             for id in ids.into_ids().take(100) {
                 seen.push(id);

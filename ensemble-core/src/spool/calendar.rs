@@ -8,11 +8,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Spool;
-use super::place::Front;
+use super::place::FrontFile;
 use crate::durable::{Dir, Durability, FileStat};
 use crate::env;
 use crate::message::Timestamp;
-use crate::proto::calendar::{Calendar, Reading};
+use crate::proto::calendar::{Calendar, ClockReading};
 
 /// The file in the queue.
 pub(crate) const FILE: &str = "calendar.json";
@@ -31,7 +31,7 @@ impl Spool {
             (Some(calendar), _) | (None, Some(calendar)) => calendar,
             (None, None) => Calendar::begin(&reading),
         };
-        calendar.look(&reading);
+        calendar.read_clocks(&reading);
         calendar
     }
 
@@ -60,7 +60,7 @@ impl Spool {
     pub fn now(&self) -> Timestamp {
         let reading = self.reading();
         if let Some(calendar) = self.known_calendar().as_mut() {
-            calendar.look(&reading);
+            calendar.read_clocks(&reading);
             if calendar.is_believed() && !calendar.is_due() {
                 return calendar.now();
             }
@@ -78,7 +78,7 @@ impl Spool {
 
     /// Whether a message of `front/` can be received now. After the clock was set back, a message is also due
     /// once its delay has passed since the stamp of its file.
-    pub(super) fn is_due(&self, front: &Dir, message: &Front) -> bool {
+    pub(super) fn is_due(&self, front: &Dir, message: &FrontFile) -> bool {
         if message.not_before == 0 || message.not_before <= self.now_millis() {
             return true;
         }
@@ -97,10 +97,10 @@ impl Spool {
         self.calendar.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ClockReading {
         let clock = &self.options.clock;
         let boot = self.options.boot.as_deref().unwrap_or_else(|| env::boot_id());
-        Reading::new(boot, clock.boottime(), clock.wall())
+        ClockReading::new(boot, clock.boottime(), clock.wall())
     }
 
     fn read_calendar(&self) -> Option<Calendar> {

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Spool;
 use super::finish::forget_deliveries;
-use super::mailbox::{Location, OpenMailbox};
-use super::place::{self, Front, Held};
-use crate::durable::Moved;
+use super::mailbox::{MessageLocation, OpenMailbox};
+use super::place::{self, FrontFile, HeldFile};
+use crate::durable::MoveOutcome;
 use crate::env::Lease;
 use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
@@ -31,7 +31,7 @@ pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
 
 /// The file beside a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reason {
+pub(super) struct DeadLetterReason {
     pub(super) reason: String,
     pub(super) at: Timestamp,
     /// The last holder; `None` if it was never received.
@@ -94,7 +94,7 @@ impl Spool {
     /// # Errors
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
-        self.bury(&*self.mailbox(&lease.mailbox)?, &Held::from(lease), reason)
+        self.bury(&*self.mailbox(&lease.mailbox)?, &HeldFile::from(lease), reason)
     }
 
     /// Gives a waiting message up.
@@ -105,16 +105,20 @@ impl Spool {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
         let (location, epoch) = match mailbox.locate(id)? {
-            Some(Location::New) => (Location::New, 0),
-            Some(Location::Front(front)) => (Location::Front(front.clone()), front.epoch),
+            Some(MessageLocation::New) => (MessageLocation::New, 0),
+            Some(MessageLocation::Front(front)) => {
+                (MessageLocation::Front(front.clone()), front.epoch)
+            }
             _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
         };
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
         // Move exactly the file that was found: a consumer that was quicker keeps its message.
         let (dir, file) = mailbox.file_at(id, &location);
         match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
-            Moved::Done => {}
-            Moved::Gone | Moved::Exists => return Err(no_message(id, "waiting any more")),
+            MoveOutcome::Done => {}
+            MoveOutcome::Gone | MoveOutcome::Exists => {
+                return Err(no_message(id, "waiting any more"));
+            }
         }
         self.sync_moved(&mailbox, &mailbox.dead, &[place::plain(id)])?;
         self.record_dead(&mailbox, id, None, epoch, reason);
@@ -156,7 +160,7 @@ impl Spool {
         }
         match self.read_reason(&mailbox, &letter.id)? {
             Some(reason) if reason.epoch == letter.epoch && !reason.told => {
-                self.write_reason(&mailbox, &letter.id, &Reason { told: true, ..reason })
+                self.write_reason(&mailbox, &letter.id, &DeadLetterReason { told: true, ..reason })
             }
             Some(_) | None => Ok(()),
         }
@@ -174,7 +178,7 @@ impl Spool {
         }
         let fresh = self.reason_now(reason, None, 0);
         let restated = match self.read_reason(&mailbox, id)? {
-            Some(before) => Reason { reason: fresh.reason, ..before },
+            Some(before) => DeadLetterReason { reason: fresh.reason, ..before },
             None => fresh,
         };
         self.write_reason(&mailbox, id, &restated)
@@ -194,16 +198,20 @@ impl Spool {
         let reason =
             self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
         let epoch = reason.epoch;
-        self.write_reason(&mailbox, id, &Reason { redriven: true, told: false, ..reason })?;
+        self.write_reason(
+            &mailbox,
+            id,
+            &DeadLetterReason { redriven: true, told: false, ..reason },
+        )?;
         let priority = mailbox
             .dead
             .read(&file, ENVELOPE_BYTES_MAX)?
             .and_then(|content| Envelope::decode(&content, &mailbox.dead.path().join(&file)).ok())
             .map_or(0, |envelope| envelope.priority);
-        let front = Front { id: id.clone(), priority, epoch, not_before: 0 };
+        let front = FrontFile { id: id.clone(), priority, epoch, not_before: 0 };
         match mailbox.dead.move_new(&file, &mailbox.front, &front.file())? {
-            Moved::Done => {}
-            Moved::Gone | Moved::Exists => {
+            MoveOutcome::Done => {}
+            MoveOutcome::Gone | MoveOutcome::Exists => {
                 return Err(no_message(id, "among the dead letters any more"));
             }
         }
@@ -241,7 +249,7 @@ impl Spool {
     /// leaves a reason without a letter, which is harmless, and the next look tries again. Behind
     /// the gate nothing moves backwards. So a holder whose lease is over cannot replace the reason
     /// (and with it the epoch) of a letter that a later holder has buried.
-    pub(super) fn bury(&self, mailbox: &OpenMailbox, held: &Held, reason: &str) -> Result<()> {
+    pub(super) fn bury(&self, mailbox: &OpenMailbox, held: &HeldFile, reason: &str) -> Result<()> {
         self.bury_within(mailbox, held, reason, self.options.lock_patience)
     }
 
@@ -249,7 +257,7 @@ impl Spool {
     pub(super) fn bury_within(
         &self,
         mailbox: &OpenMailbox,
-        held: &Held,
+        held: &HeldFile,
         reason: &str,
         patience: Duration,
     ) -> Result<()> {
@@ -264,9 +272,9 @@ impl Spool {
         )?;
         let mut letter = place::plain(&held.id);
         match mailbox.cur.move_new(&held.file(), &mailbox.dead, &letter)? {
-            Moved::Done => {}
-            Moved::Gone => return Err(self.lost(mailbox, held)),
-            Moved::Exists => {
+            MoveOutcome::Done => {}
+            MoveOutcome::Gone => return Err(self.lost(mailbox, held)),
+            MoveOutcome::Exists => {
                 letter = place::double(&held.id);
                 mailbox.cur.move_new(&held.file(), &mailbox.dead, &letter)?;
             }
@@ -308,10 +316,10 @@ impl Spool {
         }
     }
 
-    fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> Reason {
+    fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> DeadLetterReason {
         let reason =
             reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
-        Reason {
+        DeadLetterReason {
             reason,
             at: self.options.clock.wall(),
             holder: holder.cloned(),
@@ -321,7 +329,12 @@ impl Spool {
         }
     }
 
-    fn write_reason(&self, mailbox: &OpenMailbox, id: &MessageId, reason: &Reason) -> Result<()> {
+    fn write_reason(
+        &self,
+        mailbox: &OpenMailbox,
+        id: &MessageId,
+        reason: &DeadLetterReason,
+    ) -> Result<()> {
         let text = yaml::render(reason);
         mailbox.dead.replace(
             &place::reason(id),
@@ -336,11 +349,11 @@ impl Spool {
     pub(super) fn write_attempts_before(
         &self,
         mailbox: &OpenMailbox,
-        held: &Held,
+        held: &HeldFile,
         before: u64,
     ) -> Result<()> {
         let unread = self.reason_now("handed back unread", Some(&held.holder), before);
-        self.write_reason(mailbox, &held.id, &Reason { redriven: true, ..unread })
+        self.write_reason(mailbox, &held.id, &DeadLetterReason { redriven: true, ..unread })
     }
 
     /// The reason beside a dead letter; a damaged one counts as lost.
@@ -348,7 +361,7 @@ impl Spool {
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
-    ) -> Result<Option<Reason>> {
+    ) -> Result<Option<DeadLetterReason>> {
         let file = place::reason(id);
         match mailbox.dead.read(&file, REASON_BYTES_MAX) {
             Ok(Some(content)) => {

@@ -26,7 +26,7 @@ impl Emptiness {
     }
 
     /// Notes what a listing has found. `trusted` is what [`trusted`] said before it.
-    pub(super) fn note(&mut self, trusted: Option<i128>, is_empty: bool) {
+    pub(super) fn record_listing(&mut self, trusted: Option<i128>, is_empty: bool) {
         self.listed_at = trusted;
         self.is_empty = is_empty;
     }
@@ -45,7 +45,7 @@ impl Emptiness {
                 is_empty = false;
                 std::ops::ControlFlow::Break(())
             })?;
-            self.note(trusted, is_empty);
+            self.record_listing(trusted, is_empty);
         }
         Ok(())
     }
@@ -60,7 +60,7 @@ pub(super) fn trusted(stamp: i128) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::{Durability, Modes};
+    use crate::durable::{Durability, FileModes};
 
     #[test]
     fn a_young_stamp_is_not_trusted_and_a_change_is_seen() {
@@ -78,7 +78,7 @@ mod tests {
         }
         known.learn(&dir, stamp).unwrap();
         assert!(known.holds(stamp));
-        dir.write_new("x", b"", Modes::default(), Durability::Process).unwrap();
+        dir.write_new("x", b"", FileModes::default(), Durability::Process).unwrap();
         let changed = dir.changed_ns().unwrap();
         assert!(!known.holds(changed));
         while trusted(changed).is_none() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::finish::read_extension;
 use super::mailbox::OpenMailbox;
-use super::place::{self, Front, Held};
+use super::place::{self, FrontFile, HeldFile};
 use super::{Spool, State};
 use crate::Result;
 use crate::durable::Dir;
@@ -41,23 +41,25 @@ impl Spool {
                 files.push(MessageFile { id, state: state.clone(), path: file, extended: None });
             }
         }
-        for (path, Front { id, epoch, not_before, .. }) in named(&mailbox.front, Front::parse)? {
+        for (path, FrontFile { id, epoch, not_before, .. }) in
+            named(&mailbox.front, FrontFile::parse)?
+        {
             let state = State::Queued { epoch, not_before };
             files.push(MessageFile { id, state, path, extended: None });
         }
-        for (path, held) in named(&mailbox.cur, Held::parse)? {
+        for (path, held) in named(&mailbox.cur, HeldFile::parse)? {
             files.push(held_file(&mailbox, path, held)?);
         }
         Ok(files)
     }
 }
 
-fn held_file(mailbox: &OpenMailbox, path: PathBuf, held: Held) -> Result<MessageFile> {
+fn held_file(mailbox: &OpenMailbox, path: PathBuf, held: HeldFile) -> Result<MessageFile> {
     let extended = read_extension(mailbox, &held)?
         // Before the first extension, the file only names the holder of a delivery that is about to end.
         .filter(|e| e.sequence > 0)
         .map(|e| (e.lease_seconds, e.sequence));
-    let Held { id, holder, epoch } = held;
+    let HeldFile { id, holder, epoch } = held;
     Ok(MessageFile { id, state: State::Acked { holder, epoch }, path, extended })
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mailbox::{Location, OpenMailbox};
-use super::place::{self, Held};
+use super::mailbox::{MessageLocation, OpenMailbox};
+use super::place::{self, HeldFile};
 use super::waiting::oldest_new;
 use super::{Spool, dead::no_message};
 use crate::env::Lease;
@@ -48,16 +48,18 @@ impl State {
     }
 }
 
-impl From<&Location> for State {
-    fn from(location: &Location) -> Self {
+impl From<&MessageLocation> for State {
+    fn from(location: &MessageLocation) -> Self {
         match location {
-            Location::New => Self::Queued { epoch: 0, not_before: 0 },
-            Location::Front(front) => {
+            MessageLocation::New => Self::Queued { epoch: 0, not_before: 0 },
+            MessageLocation::Front(front) => {
                 Self::Queued { epoch: front.epoch, not_before: front.not_before }
             }
-            Location::Cur(held) => Self::Acked { holder: held.holder.clone(), epoch: held.epoch },
-            Location::Done => Self::Settled,
-            Location::Dead => Self::Dead,
+            MessageLocation::Cur(held) => {
+                Self::Acked { holder: held.holder.clone(), epoch: held.epoch }
+            }
+            MessageLocation::Done => Self::Settled,
+            MessageLocation::Dead => Self::Dead,
         }
     }
 }
@@ -161,8 +163,8 @@ impl Spool {
             .into_iter()
             .map(|h| found(h.id.clone(), State::Acked { holder: h.holder, epoch: h.epoch }))
             .collect();
-        let mut front: Vec<place::Front> =
-            mailbox.front.names()?.iter().filter_map(|f| place::Front::parse(f)).collect();
+        let mut front: Vec<place::FrontFile> =
+            mailbox.front.names()?.iter().filter_map(|f| place::FrontFile::parse(f)).collect();
         front.sort_by(|a, b| {
             (a.not_before, b.priority, &a.id).cmp(&(b.not_before, a.priority, &b.id))
         });
@@ -178,9 +180,9 @@ impl Spool {
 }
 
 /// The messages that are held.
-pub(super) fn held(mailbox: &OpenMailbox) -> Result<Vec<Held>> {
-    let mut held: Vec<Held> =
-        mailbox.cur.names()?.iter().filter_map(|file| Held::parse(file)).collect();
+pub(super) fn held(mailbox: &OpenMailbox) -> Result<Vec<HeldFile>> {
+    let mut held: Vec<HeldFile> =
+        mailbox.cur.names()?.iter().filter_map(|file| HeldFile::parse(file)).collect();
     held.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     Ok(held)
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::dead::exhausted_reason;
 use super::gated::refusal_to_settle;
-use super::mailbox::{Location, OpenMailbox};
-use super::place::{self, Front, Held};
+use super::mailbox::{MessageLocation, OpenMailbox};
+use super::place::{self, FrontFile, HeldFile};
 use super::{Admission, LEASE_SECONDS_MAX, Spool};
-use crate::durable::{Dir, Durability, Moved};
+use crate::durable::{Dir, Durability, MoveOutcome};
 use crate::env::Lease;
 use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
@@ -26,7 +26,7 @@ const DELIVERIES_FORGOTTEN: u64 = 16;
 /// The side file of a lease that was extended. A new `sequence` is the sign of life; observers
 /// measure `lease_seconds` from when they saw it change, on their own clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Extension {
+pub(super) struct LeaseExtension {
     pub(super) sequence: u64,
     pub(super) lease_seconds: u64,
     /// The holder, once this delivery is over (see `former`).
@@ -82,14 +82,14 @@ impl Spool {
         let mut moved = Vec::new();
         for lease in leases {
             let outcome = self.move_settled(&mailbox, lease, admission);
-            if matches!(outcome, Ok(Moved::Done)) && self.is_power() {
+            if matches!(outcome, Ok(MoveOutcome::Done)) && self.is_power() {
                 moved.push(place::plain(&lease.id));
             }
             outcomes.push(outcome.map(drop));
         }
         self.sync_moved(&mailbox, &mailbox.done, &moved)?;
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
-            forget_deliveries(&mailbox, &Held::from(lease));
+            forget_deliveries(&mailbox, &HeldFile::from(lease));
             self.record_often(types::MESSAGE_SETTLED, holder, || {
                 serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
             });
@@ -103,8 +103,8 @@ impl Spool {
         mailbox: &OpenMailbox,
         lease: &Lease,
         admission: Option<&dyn Admission>,
-    ) -> Result<Moved> {
-        let held = Held::from(lease);
+    ) -> Result<MoveOutcome> {
+        let held = HeldFile::from(lease);
         if let Some(admission) = &self.options.admission {
             admission.unfinished(&mailbox.queue, &held.id)?.map_or(Ok(()), Err)?;
         }
@@ -113,10 +113,10 @@ impl Spool {
         }
         let moved = mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))?;
         match moved {
-            Moved::Gone => return Err(self.lost(mailbox, &held)),
+            MoveOutcome::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            Moved::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
-            Moved::Done => {}
+            MoveOutcome::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
+            MoveOutcome::Done => {}
         }
         Ok(moved)
     }
@@ -128,7 +128,7 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        self.give_back(&mailbox, &Held::from(lease), self.hand_back(delay, "released"))
+        self.give_back(&mailbox, &HeldFile::from(lease), self.hand_back(delay, "released"))
     }
 
     /// Releases a message whose guard was dropped. Tries the mailbox's lock only once: where another process
@@ -146,7 +146,7 @@ impl Spool {
     ) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
         let hand_back = HandBack { delay, why, patience: Duration::ZERO, is_attempt: is_read };
-        self.give_back(&mailbox, &Held::from(lease), hand_back)
+        self.give_back(&mailbox, &HeldFile::from(lease), hand_back)
     }
 
     /// Takes a message away from a holder that is known to have ended; `false` if the lease is over. After
@@ -156,7 +156,11 @@ impl Spool {
     /// The mailbox is unknown or the disk failed.
     pub fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        match self.give_back(&mailbox, &Held::from(lease), self.hand_back(Duration::ZERO, reason)) {
+        match self.give_back(
+            &mailbox,
+            &HeldFile::from(lease),
+            self.hand_back(Duration::ZERO, reason),
+        ) {
             Ok(()) => Ok(true),
             Err(Error::LeaseLost { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -169,13 +173,13 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        let held = Held::from(lease);
+        let held = HeldFile::from(lease);
         if mailbox.cur.stat(&held.file())?.is_none() {
             return Err(self.lost(&mailbox, &held));
         }
         let seconds = (duration.as_millis().div_ceil(1000)).clamp(1, u128::from(LEASE_SECONDS_MAX));
         let sequence = read_extension(&mailbox, &held)?.map_or(1, |e| e.sequence + 1);
-        let next = Extension {
+        let next = LeaseExtension {
             sequence,
             lease_seconds: u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX),
             holder: None,
@@ -209,7 +213,7 @@ impl Spool {
     pub(super) fn give_back(
         &self,
         mailbox: &OpenMailbox,
-        held: &Held,
+        held: &HeldFile,
         HandBack { delay, why, patience, is_attempt }: HandBack<'_>,
     ) -> Result<()> {
         let before = self.attempts_before(mailbox, &held.id)?;
@@ -233,10 +237,10 @@ impl Spool {
             Ok(()) | Err(Error::Io { .. }) => {}
             Err(error) => return Err(error),
         }
-        let front = Front { id: held.id.clone(), priority, epoch: held.epoch, not_before };
+        let front = FrontFile { id: held.id.clone(), priority, epoch: held.epoch, not_before };
         match mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? {
-            Moved::Done => {}
-            Moved::Gone | Moved::Exists => return Err(self.lost(mailbox, held)),
+            MoveOutcome::Done => {}
+            MoveOutcome::Gone | MoveOutcome::Exists => return Err(self.lost(mailbox, held)),
         }
         if held.holder == mailbox.name {
             forget_extension(mailbox, held);
@@ -252,7 +256,7 @@ impl Spool {
         Ok(())
     }
 
-    fn priority_of(&self, mailbox: &OpenMailbox, held: &Held) -> Result<u8> {
+    fn priority_of(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Result<u8> {
         let path = mailbox.new.path().join(place::plain(&held.id));
         match mailbox.cur.read(&held.file(), ENVELOPE_BYTES_MAX) {
             Ok(Some(content)) => Ok(Envelope::decode(&content, &path).map_or(0, |e| e.priority)),
@@ -263,16 +267,16 @@ impl Spool {
     }
 
     /// The error for a lease that is over, saying where the message is now.
-    pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &Held) -> Error {
+    pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Error {
         let now = match mailbox.locate(&held.id) {
-            Ok(Some(Location::New | Location::Front(_))) => {
+            Ok(Some(MessageLocation::New | MessageLocation::Front(_))) => {
                 "waiting to be received again".to_owned()
             }
-            Ok(Some(Location::Cur(other))) => {
+            Ok(Some(MessageLocation::Cur(other))) => {
                 format!("held by {} (epoch {})", other.holder, other.epoch)
             }
-            Ok(Some(Location::Done)) => "settled".to_owned(),
-            Ok(Some(Location::Dead)) => "a dead letter".to_owned(),
+            Ok(Some(MessageLocation::Done)) => "settled".to_owned(),
+            Ok(Some(MessageLocation::Dead)) => "a dead letter".to_owned(),
             Ok(None) | Err(_) => "not in the mailbox".to_owned(),
         };
         Error::LeaseLost { lease: held.clone().lease(&mailbox.name).to_string(), now }
@@ -281,12 +285,15 @@ impl Spool {
 
 /// The extension of a lease, if it was ever extended. A damaged side file counts as none: the
 /// lease then runs for its mailbox's usual time.
-pub(super) fn read_extension(mailbox: &OpenMailbox, held: &Held) -> Result<Option<Extension>> {
+pub(super) fn read_extension(
+    mailbox: &OpenMailbox,
+    held: &HeldFile,
+) -> Result<Option<LeaseExtension>> {
     read_extension_in(&mailbox.lease, held)
 }
 
 /// As [`read_extension`], from the open directory of a mailbox's leases.
-pub(super) fn read_extension_in(leases: &Dir, held: &Held) -> Result<Option<Extension>> {
+pub(super) fn read_extension_in(leases: &Dir, held: &HeldFile) -> Result<Option<LeaseExtension>> {
     let file = place::lease(&held.id, held.epoch);
     match leases.read(&file, EXTENSION_BYTES_MAX) {
         Ok(Some(content)) => {
@@ -299,17 +306,17 @@ pub(super) fn read_extension_in(leases: &Dir, held: &Held) -> Result<Option<Exte
 
 /// Removes the side file of a lease that is over, if there can be one. The message has moved on
 /// already, so a failure is not the caller's: the next sweep removes what is left.
-fn forget_extension(mailbox: &OpenMailbox, held: &Held) {
+fn forget_extension(mailbox: &OpenMailbox, held: &HeldFile) {
     forget(mailbox, held, held.epoch);
 }
 
 /// Removes the side files of a message that is finished: of its last delivery, and of those before it that name
 /// former holders. The next sweep removes what is left.
-pub(super) fn forget_deliveries(mailbox: &OpenMailbox, held: &Held) {
+pub(super) fn forget_deliveries(mailbox: &OpenMailbox, held: &HeldFile) {
     forget(mailbox, held, held.epoch.saturating_sub(DELIVERIES_FORGOTTEN - 1).max(1));
 }
 
-fn forget(mailbox: &OpenMailbox, held: &Held, first: u64) {
+fn forget(mailbox: &OpenMailbox, held: &HeldFile, first: u64) {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
     if known.holds(stamp) {

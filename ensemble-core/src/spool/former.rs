@@ -13,9 +13,9 @@
 
 use std::sync::PoisonError;
 
-use super::finish::{Extension, read_extension};
-use super::mailbox::{Location, OpenMailbox};
-use super::place::{self, Held};
+use super::finish::{LeaseExtension, read_extension};
+use super::mailbox::{MessageLocation, OpenMailbox};
+use super::place::{self, HeldFile};
 use super::{Spool, State};
 use crate::Result;
 use crate::durable::Durability;
@@ -24,7 +24,7 @@ use crate::message::{MessageId, Name, yaml};
 /// An unfinished message that an agent has held before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Former {
+pub struct FormerHolding {
     /// The message.
     pub id: MessageId,
     /// Where the message is now.
@@ -35,7 +35,7 @@ pub struct Former {
     pub epoch: u64,
 }
 
-impl Former {
+impl FormerHolding {
     /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
     #[must_use]
     pub const fn new(id: MessageId, state: State, holder: Name, epoch: u64) -> Self {
@@ -49,7 +49,7 @@ impl Spool {
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be read.
-    pub fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+    pub fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {
         let mailbox = self.mailbox(mailbox)?;
         if has_no_side_file(&mailbox) {
             return Ok(Vec::new());
@@ -58,26 +58,26 @@ impl Spool {
         for (id, epoch) in side_files(&mailbox)? {
             let Some(holder) = holder_of(&mailbox, &id, epoch)? else { continue };
             let state = match mailbox.locate(&id)? {
-                Some(location @ Location::Front(_)) => State::from(&location),
-                Some(Location::Cur(held)) if held.epoch != epoch => {
+                Some(location @ MessageLocation::Front(_)) => State::from(&location),
+                Some(MessageLocation::Cur(held)) if held.epoch != epoch => {
                     State::Acked { holder: held.holder, epoch: held.epoch }
                 }
                 _ => continue,
             };
-            found.push(Former { id, state, holder, epoch });
+            found.push(FormerHolding { id, state, holder, epoch });
         }
         Ok(found)
     }
 
     /// Before a delivery ends without a settle: remembers its holder, where the mailbox's name does not tell.
-    pub(super) fn remember_holder(&self, mailbox: &OpenMailbox, held: &Held) -> Result<()> {
+    pub(super) fn remember_holder(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Result<()> {
         if held.holder == mailbox.name {
             return Ok(());
         }
         let usual = || mailbox.settings().map(|settings| settings.lease_seconds);
         let mut extension = match read_extension(mailbox, held)? {
             Some(extension) => extension,
-            None => Extension { sequence: 0, lease_seconds: usual()?, holder: None },
+            None => LeaseExtension { sequence: 0, lease_seconds: usual()?, holder: None },
         };
         extension.holder = Some(held.holder.clone());
         mailbox.lease.replace(
@@ -94,9 +94,11 @@ impl Spool {
 /// message.
 pub(super) fn is_needed(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<bool> {
     Ok(match mailbox.locate(id)? {
-        Some(Location::Cur(held)) if held.epoch == epoch => true,
-        Some(Location::Cur(_) | Location::Front(_)) => holder_of(mailbox, id, epoch)?.is_some(),
-        Some(Location::New | Location::Done | Location::Dead) | None => false,
+        Some(MessageLocation::Cur(held)) if held.epoch == epoch => true,
+        Some(MessageLocation::Cur(_) | MessageLocation::Front(_)) => {
+            holder_of(mailbox, id, epoch)?.is_some()
+        }
+        Some(MessageLocation::New | MessageLocation::Done | MessageLocation::Dead) | None => false,
     })
 }
 
@@ -107,7 +109,7 @@ pub(super) fn side_files(mailbox: &OpenMailbox) -> Result<Vec<(MessageId, u64)>>
 
 fn holder_of(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {
     // The holder's name does not matter: the side file is found by id and epoch.
-    let held = Held { id: id.clone(), holder: mailbox.name.clone(), epoch };
+    let held = HeldFile { id: id.clone(), holder: mailbox.name.clone(), epoch };
     Ok(read_extension(mailbox, &held)?.and_then(|extension| extension.holder))
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::mailbox::OpenMailbox;
-use super::place::{self, Front, Held};
+use super::place::{self, FrontFile, HeldFile};
 use super::{Spool, former};
 use crate::durable::Dir;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Repair {
+pub enum RepairAction {
     /// Nothing automatic: a person has to look.
     None,
     /// The file goes to the dead letters of its mailbox.
@@ -31,13 +31,13 @@ pub enum Repair {
 /// Something in a queue that should not be as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct QueueFinding {
     /// The file, relative to the queue.
     pub path: String,
     /// Description of the problem.
     pub problem: String,
     /// What [`Spool::fsck`] does about it if asked to.
-    pub repair: Repair,
+    pub repair: RepairAction,
     /// Whether `fsck` repaired the problem.
     pub repaired: bool,
 }
@@ -49,7 +49,7 @@ impl Spool {
     ///
     /// # Errors
     /// The queue cannot be read at all; everything else is a finding.
-    pub fn fsck(&self, repair: bool) -> Result<Vec<Finding>> {
+    pub fn fsck(&self, repair: bool) -> Result<Vec<QueueFinding>> {
         let mut findings = self.check_names()?;
         findings.extend(self.check_strays(repair)?);
         for name in self.mailboxes()? {
@@ -59,7 +59,7 @@ impl Spool {
                 Ok(found) => findings.extend(found),
                 Err(error) => {
                     let path = format!("mailbox/{name}");
-                    findings.push(finding(path, error.to_string(), Repair::None));
+                    findings.push(finding(path, error.to_string(), RepairAction::None));
                 }
             }
         }
@@ -67,7 +67,7 @@ impl Spool {
     }
 
     /// Mailboxes whose names differ only in case are one on some file systems.
-    fn check_names(&self) -> Result<Vec<Finding>> {
+    fn check_names(&self) -> Result<Vec<QueueFinding>> {
         let mut seen: HashMap<String, Name> = HashMap::new();
         let mut findings = Vec::new();
         for name in self.mailboxes()? {
@@ -75,7 +75,7 @@ impl Spool {
                 findings.push(finding(
                     format!("mailbox/{name}"),
                     format!("differs only in case from `{twin}`"),
-                    Repair::None,
+                    RepairAction::None,
                 ));
             }
         }
@@ -84,20 +84,20 @@ impl Spool {
                 findings.push(finding(
                     format!("mailbox/{}", entry.escape_debug()),
                     error.to_string(),
-                    Repair::None,
+                    RepairAction::None,
                 ));
             }
         }
         Ok(findings)
     }
 
-    fn check_mailbox(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<Finding>> {
+    fn check_mailbox(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<QueueFinding>> {
         let mut findings = Vec::new();
         if let Err(error) = mailbox.settings() {
             findings.push(finding(
                 format!("mailbox/{}/mailbox.yaml", mailbox.name),
                 error.to_string(),
-                Repair::None,
+                RepairAction::None,
             ));
         }
         let mut places: HashMap<MessageId, Vec<(&'static str, String)>> = HashMap::new();
@@ -125,7 +125,7 @@ impl Spool {
         file: &str,
         id: Option<&MessageId>,
         repair: bool,
-    ) -> Result<Option<Finding>> {
+    ) -> Result<Option<QueueFinding>> {
         let path = format!("mailbox/{}/{state}/{}", mailbox.name, file.escape_debug());
         let found = match id {
             Some(id) => check_content(dir, state, file, id, path)?.map(|mut found| {
@@ -135,7 +135,7 @@ impl Spool {
             None if is_side_file(state, file) => None,
             None => {
                 let problem = "is not a message: its name says nothing".to_owned();
-                let mut found = finding(path, problem, Repair::SetAside);
+                let mut found = finding(path, problem, RepairAction::SetAside);
                 found.repaired = repair && self.set_aside(dir, file).is_ok();
                 Some(found)
             }
@@ -144,7 +144,7 @@ impl Spool {
     }
 
     /// Reasons without letters, letters without reasons, extensions of leases that are over.
-    fn check_side_files(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<Finding>> {
+    fn check_side_files(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<QueueFinding>> {
         let mut findings = Vec::new();
         for (id, epoch) in former::side_files(mailbox)? {
             if !former::is_needed(mailbox, &id, epoch)? {
@@ -152,7 +152,7 @@ impl Spool {
                 let mut found = finding(
                     format!("mailbox/{}/lease/{file}", mailbox.name),
                     "extends a lease that has ended".to_owned(),
-                    Repair::Remove,
+                    RepairAction::Remove,
                 );
                 found.repaired = repair && mailbox.lease.remove(&file).is_ok();
                 findings.push(found);
@@ -164,7 +164,7 @@ impl Spool {
                 let mut found = finding(
                     path,
                     "has no readable reason beside it".to_owned(),
-                    Repair::WriteReason,
+                    RepairAction::WriteReason,
                 );
                 found.repaired = repair && self.write_unknown_reason(mailbox, &id).is_ok();
                 findings.push(found);
@@ -179,10 +179,10 @@ impl Spool {
         (state, dir): (&str, &Dir),
         file: &str,
         id: &MessageId,
-        found: &Finding,
+        found: &QueueFinding,
     ) -> bool {
-        match (state, Held::parse(file)) {
-            _ if found.repair == Repair::SetAside => self.set_aside(dir, file).is_ok(),
+        match (state, HeldFile::parse(file)) {
+            _ if found.repair == RepairAction::SetAside => self.set_aside(dir, file).is_ok(),
             ("new" | "front", _) => {
                 self.dead_letter_waiting(&mailbox.name, id, &found.problem).is_ok()
             }
@@ -209,7 +209,7 @@ fn is_side_file(state: &str, file: &str) -> bool {
 fn several_states(
     mailbox: &OpenMailbox,
     places: &[(&'static str, String)],
-) -> Result<Option<Finding>> {
+) -> Result<Option<QueueFinding>> {
     let mut still = Vec::new();
     for (state, file) in places {
         let dir = directories(mailbox).into_iter().find(|(name, _)| name == state);
@@ -221,7 +221,7 @@ fn several_states(
     }
     let path = format!("mailbox/{}/{}/{}", mailbox.name, places[0].0, places[0].1);
     let problem = format!("is in several states: {}", still.join(", "));
-    Ok((still.len() > 1).then(|| finding(path, problem, Repair::None)))
+    Ok((still.len() > 1).then(|| finding(path, problem, RepairAction::None)))
 }
 
 fn directories(mailbox: &OpenMailbox) -> [(&'static str, &Dir); 5] {
@@ -236,8 +236,8 @@ fn directories(mailbox: &OpenMailbox) -> [(&'static str, &Dir); 5] {
 
 fn id_in(state: &str, file: &str) -> Option<MessageId> {
     match state {
-        "front" => Front::parse(file).map(|f| f.id),
-        "cur" => Held::parse(file).map(|h| h.id),
+        "front" => FrontFile::parse(file).map(|f| f.id),
+        "cur" => HeldFile::parse(file).map(|h| h.id),
         _ => place::parse_plain(file),
     }
 }
@@ -248,16 +248,20 @@ fn check_content(
     file: &str,
     id: &MessageId,
     path: String,
-) -> Result<Option<Finding>> {
+) -> Result<Option<QueueFinding>> {
     // A dead letter may be dead because it cannot be read; settled ones are history.
-    let repair = if matches!(state, "dead" | "done") { Repair::None } else { Repair::DeadLetter };
+    let repair = if matches!(state, "dead" | "done") {
+        RepairAction::None
+    } else {
+        RepairAction::DeadLetter
+    };
     match dir.read(file, ENVELOPE_BYTES_MAX) {
         Ok(None) => Ok(None),
         Ok(Some(_)) if state == "dead" => Ok(None),
         // A power cut took it from its sender, who was not told that it is stored; its holder had read it.
         Ok(Some(content)) if canonical::is_torn(&content) => {
             let problem = "was cut by a power cut before it was stored".to_owned();
-            Ok((state != "done").then(|| finding(path, problem, Repair::SetAside)))
+            Ok((state != "done").then(|| finding(path, problem, RepairAction::SetAside)))
         }
         Ok(Some(content)) => match Envelope::decode(&content, &dir.path().join(place::plain(id))) {
             Ok(envelope) if envelope.id == *id => Ok(None),
@@ -273,6 +277,6 @@ fn check_content(
     }
 }
 
-const fn finding(path: String, problem: String, repair: Repair) -> Finding {
-    Finding { path, problem, repair, repaired: false }
+const fn finding(path: String, problem: String, repair: RepairAction) -> QueueFinding {
+    QueueFinding { path, problem, repair, repaired: false }
 }

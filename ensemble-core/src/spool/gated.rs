@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::mailbox::OpenMailbox;
-use super::place::{self, Held};
+use super::place::{self, HeldFile};
 use super::waiting::{self, Candidate};
 use super::{Admission, Settings, Spool};
 use crate::durable::Dir;
@@ -41,7 +41,7 @@ impl Spool {
             if refusal(admission, mailbox, (dir, &file), holder)?.is_some() {
                 continue;
             }
-            let held = Held { id, holder: holder.clone(), epoch: epoch + 1 };
+            let held = HeldFile { id, holder: holder.clone(), epoch: epoch + 1 };
             if let Some(delivery) = self.claim(mailbox, settings, (dir, &file), held)? {
                 return Ok(Some(delivery));
             }
@@ -63,7 +63,7 @@ impl Spool {
 
     /// The message of this lease; `None` if the lease is over or the message cannot be read.
     pub(crate) fn held_envelope(&self, lease: &Lease) -> Result<Option<Envelope>> {
-        read(&self.mailbox(&lease.mailbox)?.cur, &Held::from(lease).file())
+        read(&self.mailbox(&lease.mailbox)?.cur, &HeldFile::from(lease).file())
     }
 
     /// As [`Spool::due_ids`], without the messages that the admission refuses to this holder.
@@ -136,7 +136,7 @@ fn refusal(
 pub(super) fn refusal_to_settle(
     admission: &dyn Admission,
     mailbox: &OpenMailbox,
-    held: &Held,
+    held: &HeldFile,
 ) -> Result<Option<Error>> {
     match read(&mailbox.cur, &held.file())? {
         Some(envelope) => admission.refusal_to_settle(&mailbox.queue, &held.holder, &envelope),

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::Spool;
 use super::mailbox::{OVERFLOW_FILE, refuse_open_to_all};
-use super::place::{self, Front, Held};
-use super::waiting::{Waiting, made_at};
+use super::place::{self, FrontFile, HeldFile};
+use super::waiting::{WaitingBacklog, made_at};
 use crate::durable::Dir;
 use crate::env::Counts;
 use crate::message::{MessageId, Name};
@@ -51,12 +51,12 @@ impl Spool {
         };
         count(&mailbox.new, &|c, f| c.queued += u64::from(place::parse_plain(f).is_some()))?;
         count(&mailbox.front, &|c, f| {
-            if let Some(front) = place::Front::parse(f) {
+            if let Some(front) = place::FrontFile::parse(f) {
                 c.queued += 1;
                 c.delayed += u64::from(!self.is_due(&mailbox.front, &front));
             }
         })?;
-        count(&mailbox.cur, &|c, f| c.acked += u64::from(place::Held::parse(f).is_some()))?;
+        count(&mailbox.cur, &|c, f| c.acked += u64::from(place::HeldFile::parse(f).is_some()))?;
         count(&mailbox.done, &|c, f| c.settled += u64::from(place::parse_plain(f).is_some()))?;
         count(&mailbox.dead, &|c, f| c.dead += u64::from(place::parse_plain(f).is_some()))?;
         Ok(counts)
@@ -82,8 +82,8 @@ impl Spool {
             ids.extend(id);
             if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let is_due = |message: &Front| self.is_due(&mailbox.front, message);
-        let due = |file: &str| Front::parse(file).filter(is_due);
+        let is_due = |message: &FrontFile| self.is_due(&mailbox.front, message);
+        let due = |file: &str| FrontFile::parse(file).filter(is_due);
         mailbox.front.for_each(|file| take(due(file).map(|f| f.id)))?;
         mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
         ids.truncate(limit);
@@ -95,12 +95,12 @@ impl Spool {
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
     pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
-        Waiting::next_due(&self.mailbox(name)?.front)
+        WaitingBacklog::next_due(&self.mailbox(name)?.front)
     }
 
     /// As [`Spool::next_due`], without those that were due at `looked_at` already.
     pub(crate) fn next_due_after(&self, name: &Name, looked_at: u64) -> Result<Option<u64>> {
-        Waiting::next_due_after(&self.mailbox(name)?.front, looked_at)
+        WaitingBacklog::next_due_after(&self.mailbox(name)?.front, looked_at)
     }
 
     /// Counts the messages of a mailbox up to `limit` in each state, and opens none. [`Spool::glances`] is for many
@@ -137,18 +137,18 @@ impl Glances<'_> {
         let home = self.home(name)?;
         let mut glance =
             Glance { has_refused: home.stat(OVERFLOW_FILE)?.is_some(), ..Glance::default() };
-        let mut tally = Tally { limit, glance: &mut glance };
+        let mut tally = WaitingTally { limit, glance: &mut glance };
         if let Some(front) = self.child(&home, "front")? {
-            tally.look(&front, |file| {
-                let message = Front::parse(file)?;
+            tally.count_directory(&front, |file| {
+                let message = FrontFile::parse(file)?;
                 let is_delayed = !self.spool.is_due(&front, &message);
                 Some((message.id, is_delayed))
             })?;
         }
         if let Some(new) = self.child(&home, "new")? {
-            tally.look(&new, |file| Some((place::parse_plain(file)?, false)))?;
+            tally.count_directory(&new, |file| Some((place::parse_plain(file)?, false)))?;
         }
-        glance.held = self.count(&home, "cur", limit, |file| Held::parse(file).is_some())?;
+        glance.held = self.count(&home, "cur", limit, |file| HeldFile::parse(file).is_some())?;
         glance.dead =
             self.count(&home, "dead", limit, |file| place::parse_plain(file).is_some())?;
         Ok(glance)
@@ -193,14 +193,18 @@ impl Glances<'_> {
 }
 
 /// The waiting messages of a mailbox, counted up to a limit.
-struct Tally<'a> {
+struct WaitingTally<'a> {
     limit: u64,
     glance: &'a mut Glance,
 }
 
-impl Tally<'_> {
+impl WaitingTally<'_> {
     /// Counts what `parse` takes for a message; it says whether the message is delayed.
-    fn look(&mut self, dir: &Dir, parse: impl Fn(&str) -> Option<(MessageId, bool)>) -> Result<()> {
+    fn count_directory(
+        &mut self,
+        dir: &Dir,
+        parse: impl Fn(&str) -> Option<(MessageId, bool)>,
+    ) -> Result<()> {
         let mut found = Vec::new();
         let left = usize::try_from(self.limit - self.glance.waiting).unwrap_or(usize::MAX);
         if left == 0 {

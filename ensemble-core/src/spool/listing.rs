@@ -7,15 +7,15 @@ use crate::message::MessageId;
 
 /// How many bytes an id takes here, if it is a UUID.
 const ENTRY_BYTES: usize = 24;
-const _: () = assert!(size_of::<Entry>() <= ENTRY_BYTES);
+const _: () = assert!(size_of::<ListingEntry>() <= ENTRY_BYTES);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
+enum ListingEntry {
     Uuid([u8; 16]),
     Other(MessageId),
 }
 
-impl Entry {
+impl ListingEntry {
     fn new(id: MessageId) -> Self {
         match uuid::Uuid::try_parse(id.as_str()) {
             // There are other ways to write the same one, which are other ids.
@@ -39,9 +39,9 @@ fn is_written_so(uuid: &uuid::Uuid, id: &MessageId) -> bool {
 
 /// A list of ids, worked off from its begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing(VecDeque<Entry>);
+pub(super) struct IdListing(VecDeque<ListingEntry>);
 
-impl Listing {
+impl IdListing {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -51,12 +51,12 @@ impl Listing {
     }
 
     pub(super) fn push(&mut self, id: MessageId) {
-        self.0.push_back(Entry::new(id));
+        self.0.push_back(ListingEntry::new(id));
     }
 
     /// Takes one out.
     pub(super) fn remove(&mut self, index: usize) -> Option<MessageId> {
-        self.0.remove(index).map(Entry::id)
+        self.0.remove(index).map(ListingEntry::id)
     }
 
     /// Passes over the first ones.
@@ -65,26 +65,26 @@ impl Listing {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = MessageId> {
-        self.0.iter().cloned().map(Entry::id)
+        self.0.iter().cloned().map(ListingEntry::id)
     }
 
     pub(super) fn into_ids(self) -> impl Iterator<Item = MessageId> {
-        self.0.into_iter().map(Entry::id)
+        self.0.into_iter().map(ListingEntry::id)
     }
 }
 
 /// A listing that is being made: what came in any order, by age.
 #[derive(Debug, Default)]
-pub(super) struct Unsorted {
+pub(super) struct UnsortedIds {
     /// UUIDv7: their time comes first in them.
     timed: Vec<[u8; 16]>,
     others: Vec<MessageId>,
 }
 
-impl Unsorted {
+impl UnsortedIds {
     pub(super) fn push(&mut self, id: MessageId) {
-        match Entry::new(id) {
-            Entry::Uuid(bytes) if bytes[6] >> 4 == 7 => self.timed.push(bytes),
+        match ListingEntry::new(id) {
+            ListingEntry::Uuid(bytes) if bytes[6] >> 4 == 7 => self.timed.push(bytes),
             other => self.others.push(other.id()),
         }
     }
@@ -94,11 +94,11 @@ impl Unsorted {
     pub(super) fn sorted<E>(
         self,
         mut made_at: impl FnMut(&MessageId) -> Result<u64, E>,
-    ) -> Result<Listing, E> {
+    ) -> Result<IdListing, E> {
         let Self { mut timed, others } = self;
         timed.sort_unstable();
         if others.is_empty() {
-            return Ok(Listing(timed.into_iter().map(Entry::Uuid).collect()));
+            return Ok(IdListing(timed.into_iter().map(ListingEntry::Uuid).collect()));
         }
         let mut aged = Vec::with_capacity(others.len());
         for id in others {
@@ -114,11 +114,11 @@ impl Unsorted {
                 }
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (None, None) => return Ok(Listing(all)),
+                (None, None) => return Ok(IdListing(all)),
             };
             let next = match is_timed {
-                true => timed.next().map(Entry::Uuid),
-                false => aged.next().map(|(_, id)| Entry::new(id)),
+                true => timed.next().map(ListingEntry::Uuid),
+                false => aged.next().map(|(_, id)| ListingEntry::new(id)),
             };
             all.extend(next);
         }
@@ -149,7 +149,7 @@ mod tests {
             "r-0123456789",
             "7",
         ];
-        let mut listing = Listing::default();
+        let mut listing = IdListing::default();
         texts.iter().for_each(|text| listing.push(id(text)));
         assert_eq!(listing.iter().map(String::from).collect::<Vec<_>>(), texts);
         assert_eq!(listing.remove(1).unwrap().as_str(), texts[1]);
@@ -178,7 +178,7 @@ mod tests {
             ids.iter().map(|id| (made_at(id), id.clone())).collect();
         aged.sort_unstable();
         ids.reverse();
-        let mut unsorted = Unsorted::default();
+        let mut unsorted = UnsortedIds::default();
         ids.into_iter().for_each(|id| unsorted.push(id));
         let sorted = unsorted.sorted(|id| Ok::<_, ()>(made_at(id))).unwrap();
         let expected: Vec<MessageId> = aged.into_iter().map(|(_, id)| id).collect();

@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::emptiness::Emptiness;
-use super::opened::Known;
+use super::opened::KnownBacklog;
 use super::settings::Settings;
-use super::{Options, place};
-use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
+use super::{SpoolOptions, place};
+use crate::durable::{self, Dir, FileLock, FileModes, FileStat, SyncTogether};
 use crate::env::{Clock as _, SystemClock};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
@@ -36,7 +36,7 @@ const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 ///
 /// # Errors
 /// It is; the error says how to change that.
-pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: Modes) -> Result<()> {
+pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: FileModes) -> Result<()> {
     const OTHERS_WRITE: u32 = 0o002;
     if mode & OTHERS_WRITE == 0 || modes.directory & OTHERS_WRITE != 0 {
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) struct OpenMailbox {
     pub(super) dead: Dir,
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
-    pub(super) waiting: Known,
+    pub(super) waiting: KnownBacklog,
     /// What is known of `lease/`, which is empty in everyday life.
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
@@ -80,7 +80,7 @@ pub(super) struct OpenMailbox {
     new_syncs: SyncTogether,
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
-    modes: Modes,
+    modes: FileModes,
     names_go_with_files: OnceLock<bool>,
     /// How many messages this process may publish before it counts again (quotas).
     pub(super) room: AtomicU64,
@@ -95,7 +95,7 @@ impl OpenMailbox {
         queue: Dir,
         mailboxes: &Dir,
         name: &Name,
-        options: &Options,
+        options: &SpoolOptions,
     ) -> Result<Self> {
         let home = mailboxes.open_child(name.as_str())?;
         let child = |state: &str| home.ensure_child_safe(state, options.modes, options.durability);
@@ -117,7 +117,7 @@ impl OpenMailbox {
             lease,
             tmp,
             home,
-            waiting: Known::default(),
+            waiting: KnownBacklog::default(),
             extensions: Mutex::default(),
             queue,
             new_syncs: SyncTogether::new("new.sync"),
@@ -182,7 +182,7 @@ impl OpenMailbox {
             count += u64::from(is_message);
             if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        self.front.for_each(|file| tally(place::Front::parse(file).is_some()))?;
+        self.front.for_each(|file| tally(place::FrontFile::parse(file).is_some()))?;
         self.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
         Ok(count.min(limit))
     }
@@ -192,7 +192,7 @@ impl OpenMailbox {
     ///
     /// A client without locks may move a message backwards meanwhile, and delays it by more than a search takes.
     /// So the message lies in `front/` at the end. A search that took too long begins anew.
-    pub(super) fn locate(&self, id: &MessageId) -> Result<Option<Location>> {
+    pub(super) fn locate(&self, id: &MessageId) -> Result<Option<MessageLocation>> {
         for _ in 0..SEARCHES_MAX {
             let start = SystemClock.monotonic();
             let found = self.search(id)?;
@@ -204,51 +204,52 @@ impl OpenMailbox {
         Err(Error::io("search", self.home.path(), slow))
     }
 
-    fn search(&self, id: &MessageId) -> Result<Option<Location>> {
+    fn search(&self, id: &MessageId) -> Result<Option<MessageLocation>> {
         let file = place::plain(id);
         if self.new.stat(&file)?.is_some() {
-            return Ok(Some(Location::New));
+            return Ok(Some(MessageLocation::New));
         }
         if let Some(front) = self.search_front(id)? {
             return Ok(Some(front));
         }
         if let Some(held) =
-            find(&self.cur, |name| place::Held::parse(name).filter(|h| h.id == *id))?
+            find(&self.cur, |name| place::HeldFile::parse(name).filter(|h| h.id == *id))?
         {
-            return Ok(Some(Location::Cur(held)));
+            return Ok(Some(MessageLocation::Cur(held)));
         }
         if self.done.stat(&file)?.is_some() {
-            return Ok(Some(Location::Done));
+            return Ok(Some(MessageLocation::Done));
         }
         if self.dead.stat(&file)?.is_some() {
-            return Ok(Some(Location::Dead));
+            return Ok(Some(MessageLocation::Dead));
         }
         self.search_front(id)
     }
 
-    fn search_front(&self, id: &MessageId) -> Result<Option<Location>> {
-        let front = find(&self.front, |name| place::Front::parse(name).filter(|f| f.id == *id))?;
-        Ok(front.map(Location::Front))
+    fn search_front(&self, id: &MessageId) -> Result<Option<MessageLocation>> {
+        let front =
+            find(&self.front, |name| place::FrontFile::parse(name).filter(|f| f.id == *id))?;
+        Ok(front.map(MessageLocation::Front))
     }
 
     /// The directory and file name of a location.
-    pub(super) fn file_at(&self, id: &MessageId, location: &Location) -> (&Dir, String) {
+    pub(super) fn file_at(&self, id: &MessageId, location: &MessageLocation) -> (&Dir, String) {
         match location {
-            Location::New => (&self.new, place::plain(id)),
-            Location::Front(front) => (&self.front, front.file()),
-            Location::Cur(held) => (&self.cur, held.file()),
-            Location::Done => (&self.done, place::plain(id)),
-            Location::Dead => (&self.dead, place::plain(id)),
+            MessageLocation::New => (&self.new, place::plain(id)),
+            MessageLocation::Front(front) => (&self.front, front.file()),
+            MessageLocation::Cur(held) => (&self.cur, held.file()),
+            MessageLocation::Done => (&self.done, place::plain(id)),
+            MessageLocation::Dead => (&self.dead, place::plain(id)),
         }
     }
 }
 
 /// The directory and file name of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Location {
+pub(super) enum MessageLocation {
     New,
-    Front(place::Front),
-    Cur(place::Held),
+    Front(place::FrontFile),
+    Cur(place::HeldFile),
     Done,
     Dead,
 }

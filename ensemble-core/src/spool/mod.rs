@@ -19,10 +19,10 @@
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
 //! let dispatch = Name::new("dispatch")?;
 //! spool.add_mailbox(&dispatch, &Default::default())?;
 //!
@@ -104,14 +104,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::durable::{self, Dir, Durability, FileId, Modes, SyncMany};
-use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
+use crate::durable::{self, Dir, Durability, FileId, FileModes, SyncMany};
+use crate::env::{Clock, Counts, Delivery, Lease, PublishOutcome, SystemClock, Transport};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
 use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
-pub use crate::leases::Observed;
+pub use crate::leases::ObservedLease;
 pub use admission::{Admission, Standstill, begins_work};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
@@ -120,13 +120,13 @@ pub use dead::{DeadLetter, MIGRATING, RECALLED, exhausted_reason, failed_task};
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};
-pub use former::Former;
-pub use fsck::{Finding, Repair};
+pub use former::FormerHolding;
+pub use fsck::{QueueFinding, RepairAction};
 pub use glance::{Glance, Glances};
 pub use owners::Owners;
-pub use publish::{Overflow, Unsynced};
+pub use publish::{MailboxOverflow, UnsyncedMessages};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
-pub use receive::Waited;
+pub use receive::SleepLimit;
 pub(crate) use receive_wait::FileWait;
 pub use receive_wait::MailWait;
 #[cfg(feature = "tokio")]
@@ -139,19 +139,19 @@ pub use sweep::{Swept, TMP_AGE_MAX};
 pub use view::{HeldView, MailboxView, QueueView};
 
 use mailbox::OpenMailbox;
-use opened::Opened;
+use opened::MailboxCache;
 
 /// How long a call waits for another process's lock before it gives up, unless configured.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a [`Spool`] works; start from `Options::default()` and change fields, or use `with_*`.
+/// How a [`Spool`] works; start from `SpoolOptions::default()` and change fields, or use `with_*`.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Options {
+pub struct SpoolOptions {
     /// What a stored message survives.
     pub durability: Durability,
     /// Permissions of what is created.
-    pub modes: Modes,
+    pub modes: FileModes,
     /// How long to wait for a lock.
     pub lock_patience: Duration,
     /// Where each change is recorded.
@@ -176,11 +176,11 @@ pub struct Options {
     pub boot: Option<String>,
 }
 
-impl Default for Options {
+impl Default for SpoolOptions {
     fn default() -> Self {
         Self {
             durability: Durability::Power,
-            modes: Modes::default(),
+            modes: FileModes::default(),
             lock_patience: LOCK_PATIENCE,
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
@@ -194,7 +194,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl SpoolOptions {
     /// With this admission, [`PlanGates`](crate::requests::PlanGates) for instance.
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
@@ -210,11 +210,11 @@ impl Options {
     }
 }
 
-crate::shared_setters!(Options: durability, recorder, clock);
+crate::shared_setters!(SpoolOptions: durability, recorder, clock);
 
-impl fmt::Debug for Options {
+impl fmt::Debug for SpoolOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("SpoolOptions")
             .field("durability", &self.durability)
             .field("modes", &self.modes)
             .field("share_backlog", &self.share_backlog)
@@ -254,15 +254,15 @@ type OldestSettled = (FileId, i64, i64);
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,
-    options: Box<Options>,
-    open: Mutex<Opened>,
+    options: Box<SpoolOptions>,
+    open: Mutex<MailboxCache>,
     /// By mailbox: which `done/` was looked at last, by which calendar, and since when, in its steady time, the
     /// oldest message has not changed.
     oldest_settled: Box<Mutex<HashMap<Name, OldestSettled>>>,
     /// What this process knows of the queue's calendar.
     calendar: Box<Mutex<Option<Calendar>>>,
-    twins: Box<Mutex<twins::Twins>>,
-    waits: Box<receive_wait::Waits>,
+    twins: Box<Mutex<twins::CaseTwins>>,
+    waits: Box<receive_wait::QueueWaits>,
     /// How the files of a batch are synced.
     syncs: Arc<SyncMany>,
 }
@@ -277,7 +277,7 @@ impl Spool {
     }
 
     /// How this queue works, for what is built on it.
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &SpoolOptions {
         &self.options
     }
 
@@ -323,7 +323,7 @@ impl Spool {
 }
 
 impl Transport for Spool {
-    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         Self::publish(self, envelope)
     }
     fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {

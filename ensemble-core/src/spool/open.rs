@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::{Options, Spool};
+use super::{Spool, SpoolOptions};
 use crate::durable::{self, Dir, Durability};
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ impl Spool {
     ///
     /// # Errors
     /// The directory cannot be created.
-    pub fn create(root: &Path, options: Options) -> Result<Self> {
+    pub fn create(root: &Path, options: SpoolOptions) -> Result<Self> {
         if durable::stat_path(root)?.is_none() {
             if let Some(parent) = root.parent() {
                 std::fs::create_dir_all(parent)
@@ -41,7 +41,7 @@ impl Spool {
     ///
     /// # Errors
     /// [`Error::NoQueue`] if there is none, or every user may write to it.
-    pub fn open(root: &Path, options: Options) -> Result<Self> {
+    pub fn open(root: &Path, options: SpoolOptions) -> Result<Self> {
         let root = std::path::absolute(root).map_err(|e| Error::io("resolve", root, e))?;
         let spool = Self {
             root,

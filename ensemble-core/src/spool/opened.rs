@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mailbox::OpenMailbox;
-use super::waiting::Waiting;
+use super::waiting::WaitingBacklog;
 use crate::durable::FileId;
 use crate::message::Name;
 
@@ -16,18 +16,18 @@ pub(super) const OPEN_MAX: usize = 48;
 const DESCRIPTORS_EACH: u64 = 21;
 
 /// What is known of the backlog of a mailbox, for all who have it open.
-pub(super) type Known = Arc<Mutex<Waiting>>;
+pub(super) type KnownBacklog = Arc<Mutex<WaitingBacklog>>;
 
 /// The open mailboxes, and what is known of closed ones.
 #[derive(Debug, Default)]
-pub(super) struct Opened {
+pub(super) struct MailboxCache {
     open: HashMap<Name, (u64, Arc<OpenMailbox>)>,
     /// By name, and for which directory that holds.
-    known: HashMap<Name, (FileId, Known)>,
+    known: HashMap<Name, (FileId, KnownBacklog)>,
     uses: u64,
 }
 
-impl Opened {
+impl MailboxCache {
     /// A mailbox that is open and still lies where it was.
     pub(super) fn get(&mut self, name: &Name) -> Option<Arc<OpenMailbox>> {
         self.uses += 1;
@@ -88,12 +88,12 @@ fn open_max(descriptors: Option<u64>) -> usize {
 mod tests {
     use crate::durable::Durability;
     use crate::message::{Envelope, Name};
-    use crate::spool::{Options, Spool};
+    use crate::spool::{Spool, SpoolOptions};
 
     use super::*;
 
     fn spool(home: &std::path::Path, mailboxes: &[Name]) -> Spool {
-        let options = Options::default().with_durability(Durability::Process);
+        let options = SpoolOptions::default().with_durability(Durability::Process);
         let spool = Spool::create(&home.join("queue"), options).unwrap();
         for mailbox in mailboxes {
             std::fs::create_dir(spool.root().join("mailbox").join(mailbox.as_str())).unwrap();

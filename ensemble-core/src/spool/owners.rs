@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use super::Spool;
-use super::place::Held;
+use super::place::HeldFile;
 use crate::durable::{self, FileStat};
 use crate::env::Lease;
 use crate::message::Name;
@@ -102,7 +102,7 @@ impl Spool {
     pub fn proves_sender(&self, lease: &Lease, sender: &Name) -> Result<bool> {
         let Some(user) = self.options().owners.user(sender) else { return Ok(false) };
         let mailbox = self.mailbox(&lease.mailbox)?;
-        let file = mailbox.cur.stat(&Held::from(lease).file())?;
+        let file = mailbox.cur.stat(&HeldFile::from(lease).file())?;
         Ok(file.is_some_and(|file| file.owner == user && file.links == 1))
     }
 }

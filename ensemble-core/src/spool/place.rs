@@ -62,7 +62,7 @@ pub(super) fn parse_lease(file: &str) -> Option<(MessageId, u64)> {
 
 /// A message in `front/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Front {
+pub(super) struct FrontFile {
     pub(super) id: MessageId,
     pub(super) priority: u8,
     /// Deliveries so far.
@@ -71,7 +71,7 @@ pub(super) struct Front {
     pub(super) not_before: u64,
 }
 
-impl Front {
+impl FrontFile {
     pub(super) fn file(&self) -> String {
         format!("{}@p{}@e{}@t{}{EXTENSION}", self.id, self.priority, self.epoch, self.not_before)
     }
@@ -90,13 +90,13 @@ impl Front {
 
 /// A message in `cur/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldFile {
     pub(super) id: MessageId,
     pub(super) holder: Name,
     pub(super) epoch: u64,
 }
 
-impl Held {
+impl HeldFile {
     pub(super) fn file(&self) -> String {
         format!("{}@{}@{}{EXTENSION}", self.id, self.holder, self.epoch)
     }
@@ -116,7 +116,7 @@ impl Held {
     }
 }
 
-impl From<&Lease> for Held {
+impl From<&Lease> for HeldFile {
     fn from(lease: &Lease) -> Self {
         Self { id: lease.id.clone(), holder: lease.holder.clone(), epoch: lease.epoch }
     }
@@ -139,11 +139,11 @@ mod tests {
         #[test]
         fn names_read_back(id in "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", holder in "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", epoch: u64, priority in 0u8..=9, not_before: u64) {
             let id = MessageId::new(id).unwrap();
-            let front = Front { id: id.clone(), priority, epoch, not_before };
-            prop_assert_eq!(Front::parse(&front.file()), Some(front));
-            let held = Held { id: id.clone(), holder: Name::new(holder).unwrap(), epoch };
+            let front = FrontFile { id: id.clone(), priority, epoch, not_before };
+            prop_assert_eq!(FrontFile::parse(&front.file()), Some(front));
+            let held = HeldFile { id: id.clone(), holder: Name::new(holder).unwrap(), epoch };
             prop_assert!(held.file().len() <= 255);
-            prop_assert_eq!(Held::parse(&held.file()), Some(held));
+            prop_assert_eq!(HeldFile::parse(&held.file()), Some(held));
             prop_assert_eq!(parse_plain(&plain(&id)), Some(id.clone()));
             prop_assert_eq!(parse_reason(&reason(&id)), Some(id.clone()));
             prop_assert_eq!(parse_plain(&reason(&id)), None);
@@ -152,7 +152,7 @@ mod tests {
 
         #[test]
         fn any_name_reads_in_one_way_at_most(file in "[a-z@.0-9pet]{0,30}(\\.yaml)?") {
-            let ways = [parse_plain(&file).is_some(), Front::parse(&file).is_some(), Held::parse(&file).is_some(), parse_reason(&file).is_some()];
+            let ways = [parse_plain(&file).is_some(), FrontFile::parse(&file).is_some(), HeldFile::parse(&file).is_some(), parse_reason(&file).is_some()];
             prop_assert!(ways.iter().filter(|is| **is).count() <= 1);
         }
     }

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::mailbox::{Location, OVERFLOW_FILE, OpenMailbox};
-use super::place::{self, Front};
+use super::mailbox::{MessageLocation, OVERFLOW_FILE, OpenMailbox};
+use super::place::{self, FrontFile};
 use super::syncing::SYNCED_AT_ONCE;
 use super::{Settings, Spool};
-use crate::durable::{self, Dir, Durability, Moved, SyncMany};
-use crate::env::Published;
+use crate::durable::{self, Dir, Durability, MoveOutcome, SyncMany};
+use crate::env::PublishOutcome;
 use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 /// What a full mailbox had to refuse, for its recipient to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Overflow {
+pub struct MailboxOverflow {
     /// How many messages were refused.
     pub refused: u64,
     /// When the last one was.
@@ -41,18 +41,18 @@ pub struct Overflow {
 /// Messages that can be received already, but do not survive a power cut yet.
 #[derive(Debug, Default)]
 #[must_use = "the messages survive a power cut only after `sync`"]
-pub struct Unsynced {
-    outcomes: Vec<Published>,
+pub struct UnsyncedMessages {
+    outcomes: Vec<PublishOutcome>,
     files: Vec<(File, PathBuf)>,
     touched: Vec<(Arc<OpenMailbox>, bool)>,
     syncs: Arc<SyncMany>,
     power: bool,
 }
 
-impl Unsynced {
+impl UnsyncedMessages {
     /// What became of each message.
     #[must_use]
-    pub fn outcomes(&self) -> &[Published] {
+    pub fn outcomes(&self) -> &[PublishOutcome] {
         &self.outcomes
     }
 
@@ -60,7 +60,7 @@ impl Unsynced {
     ///
     /// # Errors
     /// The disk failed; publish the same envelopes again.
-    pub fn sync(self) -> Result<Vec<Published>> {
+    pub fn sync(self) -> Result<Vec<PublishOutcome>> {
         let Some((mailbox, _)) = self.touched.first().filter(|_| self.power) else {
             return Ok(self.outcomes);
         };
@@ -84,7 +84,7 @@ impl Spool {
     /// # Errors
     /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Quota`], [`Error::Conflict`], [`Error::TooLarge`], or the
     /// disk failed. After an error, publishing the same envelope again is safe.
-    pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
+    pub fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         self.publish_due(envelope, 0)
     }
 
@@ -92,13 +92,13 @@ impl Spool {
     ///
     /// # Errors
     /// As for [`Spool::publish`].
-    pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<Published> {
+    pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<PublishOutcome> {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.publish_due(envelope, self.now_millis().saturating_add(delay_ms))
     }
 
     /// Stores a message that is not received before a time in milliseconds since the Unix epoch; 0 for at once.
-    fn publish_due(&self, envelope: &Envelope, not_before: u64) -> Result<Published> {
+    fn publish_due(&self, envelope: &Envelope, not_before: u64) -> Result<PublishOutcome> {
         let mailbox = self.mailbox(&envelope.to)?;
         let content = envelope.encode()?;
         let synced_later = !self.is_power() || mailbox.names_go_with_files();
@@ -108,7 +108,7 @@ impl Spool {
             Ok(staged.with_not_before(not_before))
         };
         let (published, file) = self.store(&mailbox, envelope, draft)?;
-        if published == Published::Stored {
+        if published == PublishOutcome::Stored {
             match file.filter(|_| synced_later) {
                 _ if !self.is_power() => {}
                 Some(file) => durable::sync_file_and_name(&file, mailbox.new.path())?,
@@ -125,7 +125,7 @@ impl Spool {
     /// # Errors
     /// As for [`Spool::publish`], for the first message that fails; those before it are stored,
     /// and publishing the same batch again is safe.
-    pub fn publish_batch(&self, envelopes: &[Envelope]) -> Result<Vec<Published>> {
+    pub fn publish_batch(&self, envelopes: &[Envelope]) -> Result<Vec<PublishOutcome>> {
         let first = envelopes.first().filter(|_| self.is_power());
         let mailbox = first.map(|first| self.mailbox(&first.to)).transpose()?;
         let is_synced_first = mailbox.is_some_and(|mailbox| !mailbox.names_go_with_files());
@@ -140,11 +140,11 @@ impl Spool {
     }
 
     /// Stores several messages at once for their readers and leaves the syncs for later. They
-    /// can be received, but survive a power cut only once [`Unsynced::sync`] has returned. For a
+    /// can be received, but survive a power cut only once [`UnsyncedMessages::sync`] has returned. For a
     /// sender that still has the content elsewhere until then.
     ///
     /// The error, if any, is that of the first message that failed; those before it are stored.
-    pub fn publish_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
+    pub fn publish_unsynced(&self, envelopes: &[Envelope]) -> (UnsyncedMessages, Option<Error>) {
         self.store_many(envelopes, false)
     }
 
@@ -153,9 +153,10 @@ impl Spool {
         &self,
         envelopes: &[Envelope],
         is_synced_first: bool,
-    ) -> (Unsynced, Option<Error>) {
+    ) -> (UnsyncedMessages, Option<Error>) {
         let syncs = Arc::clone(&self.syncs);
-        let mut all = Unsynced { syncs, power: self.is_power(), ..Unsynced::default() };
+        let mut all =
+            UnsyncedMessages { syncs, power: self.is_power(), ..UnsyncedMessages::default() };
         for group in envelopes.chunks(SYNCED_AT_ONCE) {
             let (drafts, failed) = self.drafts(group, is_synced_first);
             for (draft, envelope) in drafts.into_iter().zip(group) {
@@ -211,13 +212,13 @@ impl Spool {
 
     fn note_stored(
         &self,
-        all: &mut Unsynced,
+        all: &mut UnsyncedMessages,
         mailbox: Arc<OpenMailbox>,
         envelope: &Envelope,
-        published: Published,
+        published: PublishOutcome,
     ) {
         all.outcomes.push(published);
-        if published == Published::Stored {
+        if published == PublishOutcome::Stored {
             self.record_stored(envelope);
             let urgent = envelope.priority > 0;
             if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
@@ -234,7 +235,7 @@ impl Spool {
         &self,
         envelope: &Envelope,
         recipients: &[Name],
-    ) -> Result<Vec<(Name, Published)>> {
+    ) -> Result<Vec<(Name, PublishOutcome)>> {
         let copies: Vec<Envelope> = recipients
             .iter()
             .filter(|to| **to != envelope.from)
@@ -248,7 +249,7 @@ impl Spool {
     ///
     /// # Errors
     /// The mailbox is unknown or the note cannot be read.
-    pub fn overflow(&self, name: &Name) -> Result<Option<Overflow>> {
+    pub fn overflow(&self, name: &Name) -> Result<Option<MailboxOverflow>> {
         read_overflow(&*self.mailbox(name)?)
     }
 
@@ -258,15 +259,15 @@ impl Spool {
         mailbox: &OpenMailbox,
         envelope: &Envelope,
         draft: impl FnOnce() -> Result<StagedFile>,
-    ) -> Result<(Published, Option<File>)> {
+    ) -> Result<(PublishOutcome, Option<File>)> {
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
         if !may_exist && settings.capacity.is_none() {
             self.check_quota(mailbox, envelope)?;
             let mut draft = draft()?;
             return match draft.place(envelope)? {
-                true => Ok((Published::Stored, draft.file.take())),
-                false => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
+                true => Ok((PublishOutcome::Stored, draft.file.take())),
+                false => Ok((self.stored_before(mailbox, envelope, &MessageLocation::New)?, None)),
             };
         }
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -279,7 +280,7 @@ impl Spool {
         self.check_capacity(mailbox, envelope, &settings)?;
         let mut draft = draft()?;
         draft.place(envelope)?;
-        Ok((Published::Stored, draft.file.take()))
+        Ok((PublishOutcome::Stored, draft.file.take()))
     }
 
     /// Writes a message to `tmp/`.
@@ -302,9 +303,9 @@ impl Spool {
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
-        location: &Location,
+        location: &MessageLocation,
     ) -> Result<bool> {
-        if *location == Location::Done {
+        if *location == MessageLocation::Done {
             return Ok(false);
         }
         let (dir, file) = mailbox.file_at(id, location);
@@ -339,18 +340,18 @@ impl Spool {
         &self,
         mailbox: &OpenMailbox,
         envelope: &Envelope,
-        location: &Location,
-    ) -> Result<Published> {
+        location: &MessageLocation,
+    ) -> Result<PublishOutcome> {
         let (dir, file) = mailbox.file_at(&envelope.id, location);
         let Some(content) = dir.read(&file, ENVELOPE_BYTES_MAX)? else {
             // It moved on between the two looks, so it is there.
-            return Ok(Published::AlreadyStored);
+            return Ok(PublishOutcome::AlreadyStored);
         };
         self.make_safe(mailbox, dir, &file)?;
         match Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id))) {
-            Err(_) if *location == Location::Done => Ok(Published::AlreadyStored),
+            Err(_) if *location == MessageLocation::Done => Ok(PublishOutcome::AlreadyStored),
             Ok(stored) if stored.kind == envelope.kind && stored.body == envelope.body => {
-                Ok(Published::AlreadyStored)
+                Ok(PublishOutcome::AlreadyStored)
             }
             Ok(_) => {
                 let (mailbox, id) = (mailbox.name.to_string(), envelope.id.to_string());
@@ -371,7 +372,7 @@ impl Spool {
             return Ok(());
         }
         let refused = read_overflow(mailbox)?.map_or(0, |o| o.refused) + 1;
-        let note = Overflow {
+        let note = MailboxOverflow {
             refused,
             last_at: self.options.clock.wall(),
             last_from: envelope.from.clone(),
@@ -436,11 +437,11 @@ impl StagedFile {
     fn place(&mut self, envelope: &Envelope) -> Result<bool> {
         let (dir, file) = match self.not_before {
             0 => target(&self.mailbox, envelope),
-            due => (&self.mailbox.front, Front { not_before: due, ..front(envelope) }.file()),
+            due => (&self.mailbox.front, FrontFile { not_before: due, ..front(envelope) }.file()),
         };
         let moved = self.mailbox.tmp.move_new(&self.name, dir, &file)?;
-        self.is_placed = moved == Moved::Done;
-        if moved == Moved::Gone {
+        self.is_placed = moved == MoveOutcome::Done;
+        if moved == MoveOutcome::Gone {
             let source = io::Error::from(io::ErrorKind::NotFound);
             return Err(Error::io("move to", dir.path().join(file), source));
         }
@@ -456,9 +457,9 @@ impl Drop for StagedFile {
     }
 }
 
-fn front(envelope: &Envelope) -> Front {
+fn front(envelope: &Envelope) -> FrontFile {
     let priority = envelope.priority;
-    Front { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 }
+    FrontFile { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 }
 }
 
 /// Where a message is stored: an everyday one stands in line, an urgent one at the front.
@@ -474,7 +475,7 @@ fn sync_names(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
     mailbox.sync_names(if urgent { &mailbox.front } else { &mailbox.new })
 }
 
-fn read_overflow(mailbox: &OpenMailbox) -> Result<Option<Overflow>> {
+fn read_overflow(mailbox: &OpenMailbox) -> Result<Option<MailboxOverflow>> {
     let Some(content) = mailbox.home.read(OVERFLOW_FILE, OVERFLOW_BYTES_MAX)? else {
         return Ok(None);
     };

@@ -65,7 +65,7 @@ impl Quota {
 
 /// What a sender has waiting in a mailbox.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usage {
+struct SenderUsage {
     messages: u64,
     bytes: u64,
 }
@@ -87,7 +87,7 @@ impl Spool {
         if used.messages < quota.messages && !is_large {
             return Ok(());
         }
-        let Usage { messages, bytes, .. } = used;
+        let SenderUsage { messages, bytes, .. } = used;
         self.record(
             types::MAILBOX_QUOTA,
             &envelope.from,
@@ -110,16 +110,21 @@ fn has_room(mailbox: &OpenMailbox, quota: &Quota) -> Result<bool> {
 }
 
 /// What a sender has waiting, as far as was looked. `is_plain` says that only the number of messages matters.
-fn usage(mailbox: &OpenMailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Result<Usage> {
+fn usage(
+    mailbox: &OpenMailbox,
+    sender: &Name,
+    quota: &Quota,
+    is_plain: bool,
+) -> Result<SenderUsage> {
     let mut waiting: Vec<(&Dir, String)> = Vec::new();
-    list(&mailbox.front, |file| place::Front::parse(file).is_some(), &mut waiting)?;
+    list(&mailbox.front, |file| place::FrontFile::parse(file).is_some(), &mut waiting)?;
     list(&mailbox.new, |file| place::parse_plain(file).is_some(), &mut waiting)?;
     let examined = quota.messages.saturating_mul(EXAMINED_PER_MESSAGE);
     let examined = usize::try_from(examined).unwrap_or(usize::MAX).max(1);
     // Not the first ones: many file systems list the oldest, or the newest, first.
     let stride = waiting.len().div_ceil(examined).max(1);
     let chance = RandomState::new();
-    let (mut usage, mut seen) = (Usage::default(), 0);
+    let (mut usage, mut seen) = (SenderUsage::default(), 0);
     for part in 0..PARTS {
         // The limit is a share of one in `EXAMINED_PER_MESSAGE`.
         let is_far_below = usage.messages * 2 * EXAMINED_PER_MESSAGE <= seen;
@@ -144,7 +149,7 @@ fn part_of(file: &str, chance: &RandomState) -> usize {
     usize::try_from(chance.hash_one(file) % PARTS as u64).unwrap_or(0)
 }
 
-impl Usage {
+impl SenderUsage {
     /// Counts a message if it is this sender's.
     fn add(&mut self, dir: &Dir, file: &str, sender: &Name) {
         // A file that cannot be read, or was received meanwhile, counts for no sender.
@@ -174,7 +179,7 @@ fn list<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::Options;
+    use crate::spool::SpoolOptions;
 
     struct Bed {
         home: tempfile::TempDir,
@@ -188,7 +193,8 @@ mod tests {
     fn open(home: &std::path::Path) -> Spool {
         let quota = Quota { messages: 10, bytes: 1_000_000, ..Quota::default() };
         let quota = Some(quota.exempting([name("operator")]));
-        Spool::create(&home.join("queue"), Options { quota, ..Options::default() }).unwrap()
+        Spool::create(&home.join("queue"), SpoolOptions { quota, ..SpoolOptions::default() })
+            .unwrap()
     }
 
     fn bed() -> Bed {
@@ -231,7 +237,7 @@ mod tests {
         let first = bed.spool.receive(&name("w"), &name("w")).unwrap().unwrap();
         assert_eq!(first.envelope.from, name("mad"));
         bed.spool.publish(&kept).unwrap();
-        assert_eq!(bed.spool.publish(&kept).unwrap(), crate::env::Published::AlreadyStored);
+        assert_eq!(bed.spool.publish(&kept).unwrap(), crate::env::PublishOutcome::AlreadyStored);
         // What goes back to the front is counted as well, by another process, too.
         bed.spool.release(&first.lease, std::time::Duration::ZERO).unwrap();
         let other = open(bed.home.path());
@@ -272,7 +278,7 @@ mod tests {
     fn a_look_at_a_part_refuses_a_sender_with_its_share_wherever_it_lies() {
         let home = tempfile::tempdir().unwrap();
         let open = |quota| {
-            let options = Options { quota, ..Options::default() };
+            let options = SpoolOptions { quota, ..SpoolOptions::default() };
             let options = options.with_durability(crate::durable::Durability::Process);
             Spool::create(&home.path().join("queue"), options).unwrap()
         };

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::backlog::Backlog;
 use super::mailbox::OpenMailbox;
-use super::place::{self, Front, Held};
-use super::waiting::{Candidate, Waiting};
+use super::place::{self, FrontFile, HeldFile};
+use super::waiting::{Candidate, WaitingBacklog};
 use super::{Settings, Spool};
-use crate::durable::{Dir, Moved};
+use crate::durable::{Dir, MoveOutcome};
 use crate::env::Delivery;
 use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, canonical};
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 
 /// How long a consumer that found nothing may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum SleepLimit {
     /// Until something is published.
     UntilPublished,
     /// Or until a delayed message is due.
@@ -49,9 +49,9 @@ impl Spool {
     /// As for [`Spool::receive`], if nothing was taken before; else what was taken is returned.
     ///
     /// ```
-    /// # use ensemble_core::{message::{Envelope, Name}, spool::{Options, Settings, Spool}};
+    /// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Settings, Spool}};
     /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), Options::default())?;
+    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
     /// let worker = Name::new("worker-1")?;
     /// spool.add_mailbox(&worker, &Settings::default())?;
     /// for task in ["one", "two", "three"] {
@@ -100,7 +100,7 @@ impl Spool {
         loop {
             let candidate = {
                 let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_due = |message: &Front| self.is_due(&mailbox.front, message);
+                let is_due = |message: &FrontFile| self.is_due(&mailbox.front, message);
                 waiting.next(&mailbox.new, &mailbox.front, backlog, shares, &is_due)?
             };
             let Some(candidate) = candidate else { return Ok(None) };
@@ -112,7 +112,7 @@ impl Spool {
                 Candidate::New(id) => id,
                 Candidate::Front(front) => front.id,
             };
-            let held = Held { id, holder: holder.clone(), epoch: epoch + 1 };
+            let held = HeldFile { id, holder: holder.clone(), epoch: epoch + 1 };
             if let Some(delivery) = self.claim(mailbox, settings, (dir, &file), held)? {
                 return Ok(Some(delivery));
             }
@@ -129,14 +129,16 @@ impl Spool {
         id: &crate::message::MessageId,
         holder: &Name,
     ) -> Result<Option<Delivery>> {
-        use super::mailbox::Location;
+        use super::mailbox::MessageLocation;
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
-        let Some(location @ (Location::New | Location::Front(_))) = mailbox.locate(id)? else {
+        let Some(location @ (MessageLocation::New | MessageLocation::Front(_))) =
+            mailbox.locate(id)?
+        else {
             return Ok(None);
         };
-        let epoch = if let Location::Front(front) = &location { front.epoch } else { 0 };
-        let held = Held { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
+        let epoch = if let MessageLocation::Front(front) = &location { front.epoch } else { 0 };
+        let held = HeldFile { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
         self.admit(&mailbox, (dir, &file), holder)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
@@ -146,11 +148,11 @@ impl Spool {
     ///
     /// # Errors
     /// The mailbox is unknown or the disk failed.
-    pub fn sleep_allowed(&self, mailbox: &Name) -> Result<Waited> {
+    pub fn sleep_allowed(&self, mailbox: &Name) -> Result<SleepLimit> {
         let now = self.now_millis();
-        let due = Waiting::next_due(&self.mailbox(mailbox)?.front)?;
-        Ok(due.map_or(Waited::UntilPublished, |at| {
-            Waited::AtMost(Duration::from_millis(at.saturating_sub(now)))
+        let due = WaitingBacklog::next_due(&self.mailbox(mailbox)?.front)?;
+        Ok(due.map_or(SleepLimit::UntilPublished, |at| {
+            SleepLimit::AtMost(Duration::from_millis(at.saturating_sub(now)))
         }))
     }
 
@@ -159,28 +161,28 @@ impl Spool {
         mailbox: &Arc<OpenMailbox>,
         settings: &Settings,
         from: (&Dir, &str),
-        held: Held,
+        held: HeldFile,
     ) -> Result<Option<Delivery>> {
         let file = held.file();
         let moved = from.0.move_new(from.1, &mailbox.cur, &file)?;
         {
             let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if moved == Moved::Done { waiting.won_race() } else { waiting.lost_race() }
+            if moved == MoveOutcome::Done { waiting.won_race() } else { waiting.lost_race() }
         }
         match moved {
-            Moved::Gone if from.0.stat(from.1)?.is_some() => {
+            MoveOutcome::Gone if from.0.stat(from.1)?.is_some() => {
                 // No consumer has taken it: its target directory is gone. Open that anew.
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.remove(&mailbox.name);
                 let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
                 Err(Error::io("move to", mailbox.cur.path().join(file), missing))
             }
-            Moved::Gone => Ok(None),
-            Moved::Exists => {
+            MoveOutcome::Gone => Ok(None),
+            MoveOutcome::Exists => {
                 self.set_aside_double(mailbox, from, &held)?;
                 Ok(None)
             }
-            Moved::Done => self.load(mailbox, settings, held, &file),
+            MoveOutcome::Done => self.load(mailbox, settings, held, &file),
         }
     }
 
@@ -189,7 +191,7 @@ impl Spool {
         &self,
         mailbox: &Arc<OpenMailbox>,
         settings: &Settings,
-        held: Held,
+        held: HeldFile,
         file: &str,
     ) -> Result<Option<Delivery>> {
         let read = mailbox.cur.read_with_stat(file, ENVELOPE_BYTES_MAX).and_then(|read| {
@@ -236,7 +238,7 @@ impl Spool {
         &self,
         mailbox: &OpenMailbox,
         from: (&Dir, &str),
-        held: &Held,
+        held: &HeldFile,
     ) -> Result<()> {
         // Only a copy made by hand can be there twice: keep it where it harms nothing.
         let aside = place::double(&held.id);

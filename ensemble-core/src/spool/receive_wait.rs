@@ -32,15 +32,15 @@ use crate::watch::POLL_WITH_EVENTS;
 const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
 /// What a queue keeps between two waits.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
+pub(super) struct QueueWaits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.
-    observers: Mutex<HashMap<Name, Arc<Mutex<Observer>>>>,
+    observers: Mutex<HashMap<Name, Arc<Mutex<WaitObserver>>>>,
     watcher: Arc<SharedWatcher>,
 }
 
 /// The observer of one mailbox's leases.
 #[derive(Debug)]
-struct Observer {
+struct WaitObserver {
     leases: MailboxLeases,
     scanned_at: Option<Monotonic>,
 }
@@ -59,18 +59,18 @@ impl Spool {
     /// queue has observed since it first waited for the mailbox, by its own clock ([`crate::leases`]).
     ///
     /// The deadline is real time, as that of any call that blocks a thread; leases and delays are those of
-    /// [`Options::clock`](super::Options::clock). Any number of threads and processes may wait for the same
+    /// [`SpoolOptions::clock`](super::SpoolOptions::clock). Any number of threads and processes may wait for the same
     /// mailbox. The call may end later than the deadline by the time that the disk and
-    /// [`Options::lock_patience`](super::Options::lock_patience) take.
+    /// [`SpoolOptions::lock_patience`](super::SpoolOptions::lock_patience) take.
     ///
     /// # Errors
     /// The mailbox does not exist, is removed meanwhile, or the disk failed.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
-    /// # use ensemble_core::{message::{Envelope, Name}, spool::{Options, Spool}};
+    /// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
     /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), Options::default())?;
+    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
     /// let worker = Name::new("worker-1")?;
     /// spool.add_mailbox(&worker, &Default::default())?;
     /// std::thread::scope(|scope| {
@@ -117,7 +117,7 @@ impl Spool {
         FileWait::begin(&self.waits.watcher, places)
     }
 
-    fn observer(&self, mailbox: &Name, holder: &Name) -> Observer {
+    fn observer(&self, mailbox: &Name, holder: &Name) -> WaitObserver {
         let clock = &*self.options.clock;
         let leases = match &self.options.observations {
             Some(directory) => {
@@ -128,7 +128,7 @@ impl Spool {
             }
             None => MailboxLeases::new(holder.as_str(), clock),
         };
-        Observer { leases, scanned_at: None }
+        WaitObserver { leases, scanned_at: None }
     }
 }
 
@@ -136,9 +136,9 @@ impl Spool {
 ///
 /// ```
 /// use std::time::Duration;
-/// # use ensemble_core::{message::{Envelope, Name}, spool::{Options, Spool}};
+/// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
 /// # let home = tempfile::tempdir()?;
-/// # let spool = Spool::create(home.path(), Options::default())?;
+/// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
 /// # let worker = Name::new("worker-1")?;
 /// # spool.add_mailbox(&worker, &Default::default())?;
 /// let mut wait = spool.wait_for_mail(&worker, &worker);
@@ -155,7 +155,7 @@ pub struct MailWait<S: Deref<Target = Spool>> {
     spool: S,
     mailbox: Name,
     holder: Name,
-    observer: Arc<Mutex<Observer>>,
+    observer: Arc<Mutex<WaitObserver>>,
     files: FileWait,
     /// When the last look began, in milliseconds since the Unix epoch.
     looked_at: u64,
@@ -250,7 +250,12 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
         }
         (self.scan_at, observer.scanned_at) = (None, Some(now));
         let mailboxes = std::slice::from_ref(&self.mailbox);
-        match observer.leases.look(&*options.clock, &*self.spool, mailboxes, &*options.recorder) {
+        match observer.leases.scan_mailboxes(
+            &*options.clock,
+            &*self.spool,
+            mailboxes,
+            &*options.recorder,
+        ) {
             // A lock that another process holds delays the expiry; the machine asks again.
             Err(error) if !error.is_transient() => Err(error),
             Ok(_) | Err(_) => Ok(()),

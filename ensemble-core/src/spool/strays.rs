@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::Spool;
-use super::fsck::{Finding, Repair};
+use super::fsck::{QueueFinding, RepairAction};
 use super::mailbox::STATES;
 use crate::Result;
 use crate::durable::{self, Dir};
@@ -15,9 +15,9 @@ const PLACES: [&str; 7] =
 
 impl Spool {
     /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
-    pub(super) fn check_strays(&self, repair: bool) -> Result<Vec<Finding>> {
+    pub(super) fn check_strays(&self, repair: bool) -> Result<Vec<QueueFinding>> {
         let queue = self.queue_dir()?;
-        let strange = |dir: &Dir, path: &str| -> Result<Vec<Finding>> {
+        let strange = |dir: &Dir, path: &str| -> Result<Vec<QueueFinding>> {
             let names = dir.strange_names()?.into_iter();
             let problem = "its name is not UTF-8";
             Ok(names.map(|name| stray(&queue, (path, dir), &name, problem, repair)).collect())
@@ -43,7 +43,12 @@ impl Spool {
     }
 
     /// Requests are directories with names as ids have; mailboxes are directories, gates are files.
-    fn check_files(&self, queue: &Dir, place: (&str, &Dir), repair: bool) -> Result<Vec<Finding>> {
+    fn check_files(
+        &self,
+        queue: &Dir,
+        place: (&str, &Dir),
+        repair: bool,
+    ) -> Result<Vec<QueueFinding>> {
         let (of_directories, problem) = match place.0 {
             "requests/" => (true, "is not a request: those are directories named by their ids"),
             "mailbox/" => (true, "is not a mailbox: those are directories, and no links"),
@@ -68,16 +73,16 @@ fn stray(
     name: &OsStr,
     problem: &str,
     repair: bool,
-) -> Finding {
+) -> QueueFinding {
     let is_directory = dir.path().join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
     let move_it = || {
-        let rejected = queue.ensure_child("rejected", durable::Modes::default())?;
+        let rejected = queue.ensure_child("rejected", durable::FileModes::default())?;
         dir.move_named(name, &rejected, &durable::temporary_name("stray"))
     };
-    Finding {
+    QueueFinding {
         path: format!("{path}{}", name.to_string_lossy().escape_debug()),
         problem: problem.to_owned(),
-        repair: if is_directory { Repair::None } else { Repair::SetAside },
+        repair: if is_directory { RepairAction::None } else { RepairAction::SetAside },
         repaired: repair && !is_directory && move_it().is_ok(),
     }
 }

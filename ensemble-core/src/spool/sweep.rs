@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::finish::read_extension;
-use super::mailbox::{Location, OpenMailbox};
-use super::place::{self, Held};
+use super::mailbox::{MessageLocation, OpenMailbox};
+use super::place::{self, HeldFile};
 use super::{Spool, calendar, find, former};
 use crate::durable::Dir;
-use crate::leases::{LeaseTable, Observed};
+use crate::leases::{LeaseTable, ObservedLease};
 use crate::mailboxes::visit_all_mailboxes;
 use crate::message::Name;
 use crate::proto::calendar::Calendar;
@@ -98,7 +98,7 @@ impl Spool {
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
-    pub fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+    pub fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>> {
         if self.holds_nothing(mailbox) {
             return Ok(Vec::new());
         }
@@ -109,7 +109,7 @@ impl Spool {
             let extension = read_extension(&mailbox, &held)?;
             let sequence = extension.as_ref().map_or(0, |e| e.sequence);
             let duration = extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds));
-            observed.push(Observed::new(held.lease(&mailbox.name), sequence, duration));
+            observed.push(ObservedLease::new(held.lease(&mailbox.name), sequence, duration));
         }
         Ok(observed)
     }
@@ -130,9 +130,9 @@ impl Spool {
     ///
     /// # Errors
     /// The mailbox is unknown or the disk failed.
-    pub fn expire(&self, observed: &Observed) -> Result<bool> {
+    pub fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let mailbox = self.mailbox(&observed.lease.mailbox)?;
-        let held = Held::from(&observed.lease);
+        let held = HeldFile::from(&observed.lease);
         let sequence = read_extension(&mailbox, &held)?.map_or(0, |e| e.sequence);
         if sequence != observed.sequence {
             return Ok(false);
@@ -156,7 +156,7 @@ impl Spool {
         for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_reason(file)) {
             // A message that moves backwards meanwhile could be missed, and its reason lost.
             let _gate = mailbox.close_gate(self.options.lock_patience)?;
-            if matches!(mailbox.locate(&id)?, None | Some(Location::Done)) {
+            if matches!(mailbox.locate(&id)?, None | Some(MessageLocation::Done)) {
                 mailbox.dead.remove(&place::reason(&id))?;
                 removed += 1;
             }
@@ -166,16 +166,16 @@ impl Spool {
 }
 
 impl LeaseTable for Spool {
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+    fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>> {
         Self::observe(self, mailbox)
     }
-    fn expire(&self, observed: &Observed) -> Result<bool> {
+    fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         Self::expire(self, observed)
     }
 }
 
 /// The old files of a directory.
-struct Old {
+struct OldFiles {
     files: Vec<String>,
     /// Since when the others have not changed, the oldest of them, in steady time, if all were looked at.
     oldest_left: Option<i64>,
@@ -191,7 +191,7 @@ fn older(
     dir: &Dir,
     age: Duration,
     is_candidate: impl Fn(&str) -> bool,
-) -> Result<Old> {
+) -> Result<OldFiles> {
     let oldest_kept = oldest_kept(calendar, age);
     // What comes while this looks is not older than this look.
     let mut oldest_left = calendar.steady();
@@ -217,7 +217,7 @@ fn older(
         }
     })?;
     let is_whole = files.len() < REMOVALS_MAX;
-    let old = Old { files, oldest_left: is_whole.then_some(oldest_left) };
+    let old = OldFiles { files, oldest_left: is_whole.then_some(oldest_left) };
     failed.map_or(Ok(old), Err)
 }
 

@@ -15,24 +15,24 @@ const LINKS_EMPTY: u64 = 2;
 
 /// The names of the mailboxes, as far as they are remembered.
 #[derive(Debug, Default)]
-pub(super) struct Twins {
+pub(super) struct CaseTwins {
     /// How often a mailbox was added: with one, nothing is remembered.
     added: u64,
-    known: Option<Known>,
+    known: Option<KnownNames>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownNames {
     directory: FileStat,
     /// In lower case.
     names: HashSet<Box<str>>,
 }
 
-impl Twins {
+impl CaseTwins {
     /// The mailbox that has this name already, or one that differs only in case.
     pub(super) fn find(&mut self, mailboxes: &Dir, name: &Name) -> Result<Option<Name>> {
         let directory = mailboxes.stat(".")?;
-        let is_free = |known: &Known| {
+        let is_free = |known: &KnownNames| {
             Some(known.directory) == directory && !known.names.contains(&*folded(name.as_str()))
         };
         if self.known.as_ref().is_some_and(is_free) {
@@ -46,7 +46,7 @@ impl Twins {
             && self.added > 0
         {
             let names = names.iter().map(|name| folded(name)).collect();
-            self.known = Some(Known { directory, names });
+            self.known = Some(KnownNames { directory, names });
         }
         Ok(twin)
     }
@@ -77,7 +77,7 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn add(twins: &mut Twins, dir: &Dir, text: &str) -> Option<String> {
+    fn add(twins: &mut CaseTwins, dir: &Dir, text: &str) -> Option<String> {
         let twin = twins.find(dir, &name(text)).unwrap();
         if twin.is_none() {
             std::fs::create_dir(dir.path().join(text)).unwrap();
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_twin_is_found_also_one_that_another_process_has_made_and_one_that_is_gone_is_not() {
         let home = tempfile::tempdir().unwrap();
-        let (dir, mut twins) = (Dir::open(home.path()).unwrap(), Twins::default());
+        let (dir, mut twins) = (Dir::open(home.path()).unwrap(), CaseTwins::default());
         for text in ["one", "two", "three", "four"] {
             assert_eq!(add(&mut twins, &dir, text), None);
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn many_are_added_with_two_listings() {
         let home = tempfile::tempdir().unwrap();
-        let (dir, mut twins) = (Dir::open(home.path()).unwrap(), Twins::default());
+        let (dir, mut twins) = (Dir::open(home.path()).unwrap(), CaseTwins::default());
         add(&mut twins, &dir, "mailbox-a");
         if dir.stat(".").unwrap().unwrap().links != LINKS_EMPTY + 1 {
             println!("skipped: the file system counts no links of directories");

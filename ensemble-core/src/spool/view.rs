@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::finish::read_extension_in;
 use super::glance::Glances;
 use super::mailbox::read_settings;
-use super::place::{self, Held};
+use super::place::{self, HeldFile};
 use super::{Settings, Spool};
 use crate::durable::Dir;
 use crate::env::{Counts, Lease};
@@ -95,9 +95,9 @@ impl Glances<'_> {
 
     fn held(&self, name: &Name, home: &Dir) -> Result<Vec<HeldView>> {
         let Some(cur) = self.child(home, "cur")? else { return Ok(Vec::new()) };
-        let mut found: Vec<Held> = Vec::new();
+        let mut found: Vec<HeldFile> = Vec::new();
         cur.read_once(|file| {
-            found.extend(Held::parse(file));
+            found.extend(HeldFile::parse(file));
             ControlFlow::Continue(())
         })?;
         if found.is_empty() {

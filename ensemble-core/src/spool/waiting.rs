@@ -15,10 +15,10 @@
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
-use super::backlog::{Ahead, Backlog};
+use super::backlog::{Backlog, ListingPart};
 use super::emptiness::{self, Emptiness};
-use super::listing::{Listing, Unsorted};
-use super::place::{self, Front};
+use super::listing::{IdListing, UnsortedIds};
+use super::place::{self, FrontFile};
 use crate::Result;
 use crate::durable::Dir;
 use crate::message::MessageId;
@@ -39,12 +39,12 @@ const LISTED_PER_LOSS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Candidate {
     New(MessageId),
-    Front(Front),
+    Front(FrontFile),
 }
 
 /// What is known of the listing that others share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trust {
+enum ListingTrust {
     /// If there is one that is not worked off, it is as good as a new one.
     Shared,
     /// It is out of date.
@@ -53,11 +53,11 @@ enum Trust {
 
 /// The part of a backlog that is known.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    new: Listing,
+pub(super) struct WaitingBacklog {
+    new: IdListing,
     /// Where `new` stands in a shared listing, if it is from there.
-    ahead: Option<Ahead>,
-    front: Vec<Front>,
+    ahead: Option<ListingPart>,
+    front: Vec<FrontFile>,
     front_emptiness: Emptiness,
     front_uses_left: usize,
     /// How many messages there were when it was listed.
@@ -70,7 +70,7 @@ pub(super) struct Waiting {
     race_seed: u64,
 }
 
-impl Waiting {
+impl WaitingBacklog {
     /// What to try next; `None` if nothing is due. `shares` says whether this consumer shares its listing
     /// in any case; otherwise it does so while it has rivals.
     pub(super) fn next(
@@ -79,7 +79,7 @@ impl Waiting {
         front: &Dir,
         backlog: Backlog<'_>,
         shares: bool,
-        is_due: &dyn Fn(&Front) -> bool,
+        is_due: &dyn Fn(&FrontFile) -> bool,
     ) -> Result<Option<Candidate>> {
         if let Some(due) = self.next_front(front, is_due)? {
             return Ok(Some(Candidate::Front(due)));
@@ -91,7 +91,7 @@ impl Waiting {
             ahead.skip_taken(&mut self.new);
         }
         if self.losses > self.losses_allowed() {
-            self.list(new, shared, Trust::Nothing)?;
+            self.list(new, shared, ListingTrust::Nothing)?;
         } else if self.new.is_empty() {
             self.read_on(new, shared)?;
         } else if self.losses >= LOSSES_ALONE && self.losses.is_power_of_two() {
@@ -121,7 +121,7 @@ impl Waiting {
         if let Some(ahead) = self.ahead.take() {
             ahead.share_progress();
         }
-        if self.join(shared) { Ok(()) } else { self.list(new, shared, Trust::Shared) }
+        if self.join(shared) { Ok(()) } else { self.list(new, shared, ListingTrust::Shared) }
     }
 
     /// Takes up the listing that others share now, or lets them have this one.
@@ -144,7 +144,7 @@ impl Waiting {
     }
 
     /// Lists `new/`, for others, too, if they share it.
-    fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>, trust: Trust) -> Result<()> {
+    fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>, trust: ListingTrust) -> Result<()> {
         self.losses = 0;
         self.has_rivals = std::mem::take(&mut self.has_lost);
         self.ahead = None;
@@ -154,11 +154,11 @@ impl Waiting {
         // While this one was listing, another one may have come first. Two that each share their own would
         // take turns in running after each other's messages.
         match (trust, shared) {
-            (Trust::Shared, _) => self.share(shared),
-            (Trust::Nothing, Some(backlog)) if backlog.write(&self.new) => {
+            (ListingTrust::Shared, _) => self.share(shared),
+            (ListingTrust::Nothing, Some(backlog)) if backlog.write(&self.new) => {
                 self.join(shared);
             }
-            (Trust::Nothing, _) => {}
+            (ListingTrust::Nothing, _) => {}
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Waiting {
         Ok(list_front(front)?.iter().map(|f| f.not_before).min())
     }
 
-    /// As [`Waiting::next_due`], without those that were due at `looked_at` already.
+    /// As [`WaitingBacklog::next_due`], without those that were due at `looked_at` already.
     pub(super) fn next_due_after(front: &Dir, looked_at: u64) -> Result<Option<u64>> {
         let due = list_front(front)?.into_iter().map(|f| f.not_before);
         Ok(due.filter(|due| *due > looked_at).min())
@@ -202,8 +202,8 @@ impl Waiting {
     fn next_front(
         &mut self,
         front: &Dir,
-        is_due: &dyn Fn(&Front) -> bool,
-    ) -> Result<Option<Front>> {
+        is_due: &dyn Fn(&FrontFile) -> bool,
+    ) -> Result<Option<FrontFile>> {
         if self.front_uses_left == 0 {
             let stamp = front.changed_ns()?;
             if self.front_emptiness.holds(stamp) {
@@ -211,7 +211,7 @@ impl Waiting {
             }
             let trusted = emptiness::trusted(stamp);
             self.front = list_front(front)?;
-            self.front_emptiness.note(trusted, self.front.is_empty());
+            self.front_emptiness.record_listing(trusted, self.front.is_empty());
             let long = self.front.len() > FRONT_LISTED_ALWAYS;
             self.front_uses_left = if long { self.front.len() / 8 } else { 0 };
         } else {
@@ -236,8 +236,8 @@ impl Waiting {
 }
 
 /// Lists `new/`, oldest first.
-pub(super) fn list_new(new: &Dir) -> Result<Listing> {
-    let mut found = Unsorted::default();
+pub(super) fn list_new(new: &Dir) -> Result<IdListing> {
+    let mut found = UnsortedIds::default();
     new.for_each(|file| {
         if let Some(id) = place::parse_plain(file) {
             found.push(id);
@@ -280,10 +280,10 @@ pub(super) fn oldest_new(new: &Dir, limit: usize) -> Result<Vec<MessageId>> {
 }
 
 /// Lists `front/`, most urgent and then oldest last.
-pub(super) fn list_front(front: &Dir) -> Result<Vec<Front>> {
+pub(super) fn list_front(front: &Dir) -> Result<Vec<FrontFile>> {
     let mut found = Vec::new();
     front.for_each(|file| {
-        found.extend(Front::parse(file));
+        found.extend(FrontFile::parse(file));
         ControlFlow::Continue(())
     })?;
     let mut aged = Vec::with_capacity(found.len());
@@ -310,7 +310,7 @@ pub(super) fn made_at(dir: &Dir, id: &MessageId, file: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::Modes;
+    use crate::durable::FileModes;
 
     /// A mailbox's directories.
     struct Place {
@@ -352,13 +352,14 @@ mod tests {
     /// A process that receives, and how many races it has lost.
     #[derive(Default)]
     struct Consumer {
-        waiting: Waiting,
+        waiting: WaitingBacklog,
         lost: usize,
     }
 
     impl Consumer {
         fn receive(&mut self, place: &Place) -> Option<MessageId> {
-            let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
+            let backlog =
+                Backlog { home: &place.home, tmp: &place.tmp, modes: FileModes::default() };
             loop {
                 let next = self
                     .waiting
@@ -425,7 +426,7 @@ mod tests {
             b.receive_many(&place, 100);
         }
         a.receive(&place).unwrap();
-        let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
+        let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: FileModes::default() };
         let left = b.waiting.next(&place.new, &place.front, backlog, false, &|_| true).unwrap();
         let Some(Candidate::New(left)) = left else { panic!("{left:?}") };
         drop(b);

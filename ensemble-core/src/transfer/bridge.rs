@@ -16,18 +16,18 @@
 //! message that the target can never take is a dead letter of the source, and the next one is carried.
 //!
 //! ```
-//! use ensemble_core::transfer::{Bridge, Unknown};
+//! use ensemble_core::transfer::{Bridge, UnknownMailbox};
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
-//! let here = Spool::create(&home.path().join("here"), Options::default())?;
-//! let there = Spool::create(&home.path().join("there"), Options::default())?;
+//! let here = Spool::create(&home.path().join("here"), SpoolOptions::default())?;
+//! let there = Spool::create(&home.path().join("there"), SpoolOptions::default())?;
 //! let worker = Name::new("worker-1")?;
 //! here.add_mailbox(&worker, &Default::default())?;
 //! here.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
 //!
-//! let bridge = Bridge::new(&here, &there, Name::new("bridge")?, Unknown::Create);
+//! let bridge = Bridge::new(&here, &there, Name::new("bridge")?, UnknownMailbox::Create);
 //! assert_eq!(bridge.carry(&worker)?.carried, 1);
 //! assert!(there.receive(&worker, &worker)?.is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -38,8 +38,8 @@ use std::time::Duration;
 use super::{carry_attachment, concerns_message};
 use crate::broker::{Broker, returned};
 use crate::env::Lease;
-use crate::message::{Envelope, Name, Purpose};
-use crate::requests::Undecided;
+use crate::message::{Envelope, MessagePurpose, Name};
+use crate::requests::UndecidedRequest;
 use crate::{Error, Result};
 
 /// Lease extension of a message that the target cannot take at the moment.
@@ -47,7 +47,7 @@ const LEASE: Duration = Duration::from_secs(60 * 60);
 
 /// Handling of a message for a mailbox that the target does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownMailbox {
     /// The mailbox is created with the settings it has in the source.
     Create,
     /// The message becomes a dead letter of the source.
@@ -57,7 +57,7 @@ pub enum Unknown {
 /// Result of one run.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Carried {
+pub struct BridgeReport {
     /// Number of messages stored in the target and settled in the source.
     pub carried: u64,
     /// Number of messages that the target can never take; they are dead letters of the source.
@@ -67,7 +67,7 @@ pub struct Carried {
 }
 
 /// What became of one message.
-enum Handed {
+enum CarryOutcome {
     /// It is finished in the source.
     Over,
     /// The target has no room for it now. The bridge keeps it until the next run.
@@ -79,7 +79,7 @@ pub struct Bridge<'a> {
     source: &'a dyn Broker,
     target: &'a dyn Broker,
     holder: Name,
-    unknown: Unknown,
+    unknown: UnknownMailbox,
     tells_senders: bool,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Bridge<'a> {
         source: &'a dyn Broker,
         target: &'a dyn Broker,
         holder: Name,
-        unknown: Unknown,
+        unknown: UnknownMailbox,
     ) -> Self {
         Self { source, target, holder, unknown, tells_senders: false }
     }
@@ -109,10 +109,10 @@ impl<'a> Bridge<'a> {
     ///
     /// One of the queues failed. Messages that were not carried are still in the source, and the next run
     /// continues. A target mailbox that is full, and a message that the target refuses, are no error:
-    /// [`Carried`] tells of them.
-    pub fn carry(&self, mailbox: &Name) -> Result<Carried> {
-        let mut carried = Carried::default();
-        if !self.target_has(mailbox)? && self.unknown == Unknown::Create {
+    /// [`BridgeReport`] tells of them.
+    pub fn carry(&self, mailbox: &Name) -> Result<BridgeReport> {
+        let mut carried = BridgeReport::default();
+        if !self.target_has(mailbox)? && self.unknown == UnknownMailbox::Create {
             self.target.ensure_mailbox(mailbox, &self.source.settings(mailbox)?)?;
         }
         for observed in self.source.observe(mailbox)? {
@@ -154,8 +154,8 @@ impl<'a> Bridge<'a> {
         &self,
         lease: &Lease,
         envelope: &Envelope,
-        carried: &mut Carried,
-    ) -> Result<Handed> {
+        carried: &mut BridgeReport,
+    ) -> Result<CarryOutcome> {
         let envelope = envelope.addressed_to(lease.mailbox.clone());
         let sent = carry_attachment(self.source, self.target, &envelope);
         let finished = match sent.and_then(|()| self.target.publish(&envelope)) {
@@ -163,7 +163,7 @@ impl<'a> Bridge<'a> {
                 carried.carried += 1;
                 match self.source.settle(lease) {
                     // The question goes on at the target; nothing has answered it here.
-                    Err(error) if error.area::<Undecided>().is_some() => {
+                    Err(error) if error.area::<UndecidedRequest>().is_some() => {
                         self.source.dead_letter(lease, "carried to another queue")
                     }
                     settled => settled,
@@ -179,14 +179,14 @@ impl<'a> Bridge<'a> {
                 // The bridge keeps it until the next run; this does not count as a failed attempt.
                 let _ = self.source.extend(lease, LEASE);
                 return match error {
-                    Error::Full { .. } | Error::Quota { .. } => Ok(Handed::Stuck(error)),
+                    Error::Full { .. } | Error::Quota { .. } => Ok(CarryOutcome::Stuck(error)),
                     error => Err(error),
                 };
             }
         };
         match finished {
             // Another run took the message over and did the same work.
-            Ok(()) | Err(Error::LeaseLost { .. }) => Ok(Handed::Over),
+            Ok(()) | Err(Error::LeaseLost { .. }) => Ok(CarryOutcome::Over),
             Err(error) => Err(error),
         }
     }
@@ -195,7 +195,7 @@ impl<'a> Bridge<'a> {
     /// is moved, so that a crash in between tells it again, which changes nothing.
     fn tell_sender(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         // An automatic message is never answered automatically.
-        if !self.tells_senders || envelope.purpose() == Purpose::Notice {
+        if !self.tells_senders || envelope.purpose() == MessagePurpose::Notice {
             return Ok(());
         }
         match self.target.publish(&returned(&self.holder, envelope, reason)?) {
@@ -208,11 +208,11 @@ impl<'a> Bridge<'a> {
     }
 }
 
-impl Carried {
+impl BridgeReport {
     /// Notes what became of a message. Returns whether the run is over: behind a full mailbox every
     /// message of it waits. A sender that has used up its quota holds up no other.
-    fn is_over(&mut self, handed: Handed) -> bool {
-        let Handed::Stuck(error) = handed else { return false };
+    fn is_over(&mut self, handed: CarryOutcome) -> bool {
+        let CarryOutcome::Stuck(error) = handed else { return false };
         let is_full = matches!(error, Error::Full { .. });
         self.stuck = Some(error);
         is_full

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
 //! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
-//! | refused by the other queue: its id has other content there, in whatever state; it is too large; what it has attached is missing | not moved: it stays here as a dead letter that says why, and [`Moved::kept`] lists it | the next run tries again |
+//! | refused by the other queue: its id has other content there, in whatever state; it is too large; what it has attached is missing | not moved: it stays here as a dead letter that says why, and [`MigrationReport::kept`] lists it | the next run tries again |
 //! | refused because its mailbox is full there | set aside here until a later run | is a dead letter here; the next run continues |
 //! | held | not moved: its holder settles it here | |
 //! | settled | not moved: it stays here for its retention time | |
@@ -13,16 +13,16 @@
 //! So an unfinished message is in at least one of the queues at every moment. It is in both only
 //! while it is set aside in the old one. Nothing remains that would prevent a later message with
 //! the same id. Run the migration again for messages that senders still put into the old queue.
-//! [`Moved::held`] counts messages still in work; run it again later.
+//! [`MigrationReport::held`] counts messages still in work; run it again later.
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
 //! use ensemble_core::transfer::migrate;
-//! use ensemble_core::spool::{Options, Spool};
+//! use ensemble_core::spool::{SpoolOptions, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
-//! let old = Spool::create(&home.path().join("old"), Options::default())?;
-//! let new = Spool::create(&home.path().join("new"), Options::default())?;
+//! let old = Spool::create(&home.path().join("old"), SpoolOptions::default())?;
+//! let new = Spool::create(&home.path().join("new"), SpoolOptions::default())?;
 //! let worker = Name::new("worker-1")?;
 //! old.add_mailbox(&worker, &Default::default())?;
 //! old.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
@@ -43,7 +43,7 @@ const NOT_MOVED: &str = "not moved: ";
 /// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Moved {
+pub struct MigrationReport {
     /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
     /// Number of waiting messages that are now in the new queue.
@@ -55,13 +55,13 @@ pub struct Moved {
     /// Number of messages for which the new queue has no room at the moment. They are set aside in the old one.
     pub crowded: u64,
     /// Messages that the new queue refuses. They are dead letters of the old one.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptMessage>,
 }
 
 /// A message that could not be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Kept {
+pub struct KeptMessage {
     /// Mailbox of the message.
     pub mailbox: Name,
     /// Id of the message.
@@ -74,8 +74,8 @@ pub struct Kept {
 ///
 /// # Errors
 /// One of the queues failed; run it again.
-pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<Moved> {
-    let mut moved = Moved::default();
+pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<MigrationReport> {
+    let mut moved = MigrationReport::default();
     for mailbox in from.mailboxes()? {
         match to.add_mailbox(&mailbox, &from.settings(&mailbox)?) {
             Ok(()) => moved.mailboxes += 1,
@@ -105,7 +105,7 @@ fn move_letter(
     from: &dyn Broker,
     to: &dyn Broker,
     letter: &DeadLetter,
-    moved: &mut Moved,
+    moved: &mut MigrationReport,
 ) -> Result<()> {
     let (mailbox, id) = (&letter.mailbox, &letter.id);
     let due = letter.reason.strip_prefix(MIGRATING).and_then(|due| due.parse().ok());
@@ -131,7 +131,7 @@ fn move_letter(
             if due.is_some() {
                 from.restate_dead(mailbox, id, &reason)?;
             }
-            moved.kept.push(Kept { mailbox: mailbox.clone(), id: id.clone(), reason });
+            moved.kept.push(KeptMessage { mailbox: mailbox.clone(), id: id.clone(), reason });
             return Ok(());
         }
         Err(error) => return Err(error),

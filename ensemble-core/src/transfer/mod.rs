@@ -5,9 +5,9 @@ mod bridge;
 mod migrate;
 mod outbox;
 
-pub use bridge::{Bridge, Carried, Unknown};
-pub use migrate::{Kept, Moved, migrate};
-pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
+pub use bridge::{Bridge, BridgeReport, UnknownMailbox};
+pub use migrate::{KeptMessage, MigrationReport, migrate};
+pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, PostOutcome};
 
 use crate::broker::Broker;
 use crate::message::Envelope;

@@ -15,12 +15,12 @@
 
 use std::path::Path;
 
-use super::bridge::{Bridge, Carried, Unknown};
+use super::bridge::{Bridge, BridgeReport, UnknownMailbox};
 use super::carry_attachment;
 use crate::broker::Broker;
-use crate::env::Published;
+use crate::env::PublishOutcome;
 use crate::message::{Envelope, Name};
-use crate::spool::{Options, Settings, Spool};
+use crate::spool::{Settings, Spool, SpoolOptions};
 use crate::{Error, Result};
 
 /// Default capacity of the outbox for each mailbox, in messages.
@@ -37,9 +37,9 @@ pub struct Outbox {
 
 /// Where a message was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostOutcome {
     /// The server has it.
-    Sent(Published),
+    Sent(PublishOutcome),
     /// The outbox holds it until the server accepts it, for this reason.
     Kept(String),
 }
@@ -49,7 +49,7 @@ impl Outbox {
     ///
     /// # Errors
     /// The directory cannot be created or used.
-    pub fn open(directory: &Path, capacity: u64, options: Options) -> Result<Self> {
+    pub fn open(directory: &Path, capacity: u64, options: SpoolOptions) -> Result<Self> {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })
     }
 
@@ -71,8 +71,10 @@ impl Outbox {
     /// # Errors
     /// The server's error for the message, also [`Error::Full`] if its mailbox is full there; or the outbox
     /// is full.
-    pub fn post(&self, server: Option<&dyn Broker>, envelope: &Envelope) -> Result<Posted> {
-        let Some(server) = server else { return self.keep(envelope, "no server is connected") };
+    pub fn post(&self, server: Option<&dyn Broker>, envelope: &Envelope) -> Result<PostOutcome> {
+        let Some(server) = server else {
+            return self.store_locally(envelope, "no server is connected");
+        };
         for mailbox in self.waiting_mailboxes()? {
             match self.carry(server, &mailbox) {
                 Ok(carried) if mailbox == envelope.to => {
@@ -82,7 +84,7 @@ impl Outbox {
                 }
                 Ok(_) => {}
                 Err(error @ Error::Server { unreachable: true, .. }) => {
-                    return self.keep(envelope, &error.to_string());
+                    return self.store_locally(envelope, &error.to_string());
                 }
                 Err(error) if mailbox == envelope.to => return Err(error),
                 // It is not this message's: the watcher reports it.
@@ -91,22 +93,22 @@ impl Outbox {
         }
         let before = self.waiting_for(&envelope.to)?;
         if before > 0 {
-            return self.keep(envelope, &format!("{before} wait there before it"));
+            return self.store_locally(envelope, &format!("{before} wait there before it"));
         }
         let sent = carry_attachment(&self.spool, server, envelope);
         match sent.and_then(|()| server.publish(envelope)) {
-            Ok(published) => Ok(Posted::Sent(published)),
+            Ok(published) => Ok(PostOutcome::Sent(published)),
             Err(error @ Error::Server { unreachable: true, .. }) => {
-                self.keep(envelope, &error.to_string())
+                self.store_locally(envelope, &error.to_string())
             }
             Err(error) => Err(error),
         }
     }
 
-    fn keep(&self, envelope: &Envelope, why: &str) -> Result<Posted> {
+    fn store_locally(&self, envelope: &Envelope, why: &str) -> Result<PostOutcome> {
         let settings = Settings::default().with_capacity(self.capacity);
         self.spool.ensure_mailbox(&envelope.to, &settings)?;
-        self.spool.publish(envelope).map(|_| Posted::Kept(why.to_owned()))
+        self.spool.publish(envelope).map(|_| PostOutcome::Kept(why.to_owned()))
     }
 
     /// Sends the waiting messages of all mailboxes to the server, each mailbox in order. A full mailbox and a
@@ -114,8 +116,8 @@ impl Outbox {
     ///
     /// # Errors
     /// The server is unreachable, or the outbox cannot be used; the remaining messages wait.
-    pub fn drain(&self, server: &dyn Broker) -> Result<Carried> {
-        let mut all = Carried::default();
+    pub fn drain(&self, server: &dyn Broker) -> Result<BridgeReport> {
+        let mut all = BridgeReport::default();
         for mailbox in self.waiting_mailboxes()? {
             let carried = self.carry(server, &mailbox)?;
             all.carried += carried.carried;
@@ -130,9 +132,10 @@ impl Outbox {
     ///
     /// # Errors
     /// As for [`Outbox::drain`].
-    pub fn carry(&self, server: &dyn Broker, mailbox: &Name) -> Result<Carried> {
+    pub fn carry(&self, server: &dyn Broker, mailbox: &Name) -> Result<BridgeReport> {
         let holder = Name::new(HOLDER)?;
-        let bridge = Bridge::new(&self.spool, server, holder, Unknown::Bury).telling_senders();
+        let bridge =
+            Bridge::new(&self.spool, server, holder, UnknownMailbox::Bury).telling_senders();
         bridge.carry(mailbox)
     }
 

@@ -20,20 +20,20 @@ pub fn choose_notify() {
 
 /// Reports files that land in the watched directories, by inotify or as [`choose_notify`] says.
 #[derive(Debug)]
-pub struct FsWatcher(Backend);
+pub struct FsWatcher(WatchBackend);
 
 #[derive(Debug)]
-enum Backend {
+enum WatchBackend {
     Inotify(Inotify),
     Notify(PortableWatcher),
 }
 
 impl AsFd for FsWatcher {
-    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an event.
+    /// Can be polled together with other descriptors: readable when [`FsWatcher::take_events`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Backend::Inotify(watcher) => watcher.as_fd(),
-            Backend::Notify(watcher) => watcher.as_fd(),
+            WatchBackend::Inotify(watcher) => watcher.as_fd(),
+            WatchBackend::Notify(watcher) => watcher.as_fd(),
         }
     }
 }
@@ -45,8 +45,8 @@ impl FsWatcher {
     /// The system has no instance left.
     pub fn new() -> Result<Self, WatchError> {
         let backend = match IS_NOTIFY.load(Ordering::Relaxed) {
-            false => Backend::Inotify(Inotify::new()?),
-            true => Backend::Notify(PortableWatcher::new()?),
+            false => WatchBackend::Inotify(Inotify::new()?),
+            true => WatchBackend::Notify(PortableWatcher::new()?),
         };
         Ok(Self(backend))
     }
@@ -57,8 +57,8 @@ impl FsWatcher {
     /// The directory is gone or the system has no watch left.
     pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
         match &mut self.0 {
-            Backend::Inotify(watcher) => watcher.watch(path),
-            Backend::Notify(watcher) => watcher.watch(path),
+            WatchBackend::Inotify(watcher) => watcher.watch(path),
+            WatchBackend::Notify(watcher) => watcher.watch(path),
         }
     }
 
@@ -68,8 +68,8 @@ impl FsWatcher {
     /// As for [`FsWatcher::watch`].
     pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
         match &mut self.0 {
-            Backend::Inotify(watcher) => watcher.watch_logs(path),
-            Backend::Notify(watcher) => watcher.watch_logs(path),
+            WatchBackend::Inotify(watcher) => watcher.watch_logs(path),
+            WatchBackend::Notify(watcher) => watcher.watch_logs(path),
         }
     }
 
@@ -77,32 +77,32 @@ impl FsWatcher {
     #[must_use]
     pub fn is_watched(&self, path: &Path) -> bool {
         match &self.0 {
-            Backend::Inotify(watcher) => watcher.is_watched(path),
-            Backend::Notify(watcher) => watcher.is_watched(path),
+            WatchBackend::Inotify(watcher) => watcher.is_watched(path),
+            WatchBackend::Notify(watcher) => watcher.is_watched(path),
         }
     }
 
     /// Stops watching a directory.
     pub fn unwatch(&mut self, path: &Path) {
         match &mut self.0 {
-            Backend::Inotify(watcher) => watcher.unwatch(path),
-            Backend::Notify(watcher) => watcher.unwatch(path),
+            WatchBackend::Inotify(watcher) => watcher.unwatch(path),
+            WatchBackend::Notify(watcher) => watcher.unwatch(path),
         }
     }
 
     /// Returns some of the pending events, without waiting.
-    pub fn take(&mut self) -> Vec<FsEvent> {
+    pub fn take_events(&mut self) -> Vec<FsEvent> {
         match &mut self.0 {
-            Backend::Inotify(watcher) => watcher.take(),
-            Backend::Notify(watcher) => watcher.take(),
+            WatchBackend::Inotify(watcher) => watcher.take_events(),
+            WatchBackend::Notify(watcher) => watcher.take_events(),
         }
     }
 
     /// Waits for an event, for at most `patience`; returns some of the pending events.
     pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
         match &mut self.0 {
-            Backend::Inotify(watcher) => watcher.wait(patience),
-            Backend::Notify(watcher) => watcher.wait(patience),
+            WatchBackend::Inotify(watcher) => watcher.wait(patience),
+            WatchBackend::Notify(watcher) => watcher.wait(patience),
         }
     }
 }

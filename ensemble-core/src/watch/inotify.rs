@@ -33,14 +33,14 @@ const WATCHED: WatchFlags = WatchFlags::MOVED_TO
 /// # let home = tempfile::tempdir()?;
 /// let mut watcher = FsWatcher::new()?;
 /// watcher.watch(home.path())?;
-/// assert!(watcher.take().is_empty());
+/// assert!(watcher.take_events().is_empty());
 /// std::fs::File::create(home.path().join("report.yaml"))?;
 /// let events = watcher.wait(Duration::from_secs(10));
 /// assert!(matches!(&events[0], FsEvent::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct FsWatcher {
+pub struct InotifyWatcher {
     /// `None` only during drop.
     inotify: Option<OwnedFd>,
     /// Watch descriptors by path.
@@ -49,8 +49,8 @@ pub struct FsWatcher {
     places: HashMap<i32, PathBuf>,
 }
 
-impl AsFd for FsWatcher {
-    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an event.
+impl AsFd for InotifyWatcher {
+    /// Can be polled together with other descriptors: readable when [`InotifyWatcher::take_events`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.inotify {
             Some(inotify) => inotify.as_fd(),
@@ -59,7 +59,7 @@ impl AsFd for FsWatcher {
     }
 }
 
-impl Drop for FsWatcher {
+impl Drop for InotifyWatcher {
     /// Closing inotify can block for milliseconds, so a short-lived thread does it.
     fn drop(&mut self) {
         let inotify = self.inotify.take();
@@ -68,7 +68,7 @@ impl Drop for FsWatcher {
     }
 }
 
-impl FsWatcher {
+impl InotifyWatcher {
     /// Creates a file watcher without watched directories.
     ///
     /// # Errors
@@ -89,11 +89,11 @@ impl FsWatcher {
         if self.watched.contains_key(path) { Ok(()) } else { self.add(path, WATCHED) }
     }
 
-    /// As [`FsWatcher::watch`], and also reports growing databases. Each write to any file there wakes the listener.
+    /// As [`InotifyWatcher::watch`], and also reports growing databases. Each write to any file there wakes the listener.
     /// Use it only for directories that Ensemble alone writes to, and for the log itself.
     ///
     /// # Errors
-    /// As for [`FsWatcher::watch`].
+    /// As for [`InotifyWatcher::watch`].
     pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
         self.add(path, WATCHED | WatchFlags::MODIFY)
     }
@@ -127,7 +127,7 @@ impl FsWatcher {
     }
 
     /// Returns some of the pending events, without waiting.
-    pub fn take(&mut self) -> Vec<FsEvent> {
+    pub fn take_events(&mut self) -> Vec<FsEvent> {
         let mut events = Vec::new();
         let mut gone = HashSet::new();
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
@@ -168,7 +168,7 @@ impl FsWatcher {
     pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
         let began = Instant::now();
         loop {
-            let events = self.take();
+            let events = self.take_events();
             let left = patience.saturating_sub(began.elapsed());
             if !events.is_empty() || left.is_zero() {
                 return events;

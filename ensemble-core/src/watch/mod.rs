@@ -28,9 +28,9 @@ pub use chosen::{FsWatcher, choose_notify};
 pub use error::WatchError;
 pub use event::{FsEvent, Landing};
 #[cfg(all(target_os = "linux", not(feature = "notify")))]
-pub use inotify::FsWatcher;
+pub use inotify::InotifyWatcher as FsWatcher;
 #[cfg(all(target_os = "linux", feature = "notify"))]
-pub use inotify::FsWatcher as InotifyWatcher;
+pub use inotify::InotifyWatcher;
 #[cfg(not(target_os = "linux"))]
 pub use portable::PortableWatcher as FsWatcher;
 #[cfg(all(target_os = "linux", feature = "notify"))]
@@ -174,7 +174,7 @@ mod tests {
         for _ in 0..100 {
             open.write_all(b"line\n").unwrap();
         }
-        assert!(watcher.take().is_empty());
+        assert!(watcher.take_events().is_empty());
         drop(open);
         let (dir, name) = (home.path().to_owned(), "report.yaml".to_owned());
         let closed = FsEvent::Landed { dir, name, how: Landing::Closed };
@@ -190,7 +190,7 @@ mod tests {
         watcher.watch_logs(home.path()).unwrap();
         let mut files =
             ["a", "b"].map(|name| std::fs::File::create(home.path().join(name)).unwrap());
-        watcher.take();
+        watcher.take_events();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -199,7 +199,7 @@ mod tests {
                     files.iter_mut().for_each(|file| file.write_all(b"x").unwrap());
                 }
             });
-            let told = [watcher.wait(Duration::from_millis(200)), watcher.take()].concat();
+            let told = [watcher.wait(Duration::from_millis(200)), watcher.take_events()].concat();
             // Before any assertion: the writer would go on for ever.
             is_over.store(true, Ordering::Relaxed);
             // On a busy machine the kernel's queue may be full before it is read.
@@ -240,7 +240,7 @@ mod tests {
             }
             // The kernel's notice that the watch has ended comes with the event or after it.
             while watcher.is_watched(&inside) {
-                watcher.take();
+                watcher.take_events();
             }
         }
     }
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(next(&mut watcher, &mut pending, "x"), landed);
         watcher.unwatch(home.path());
         std::fs::write(home.path().join("y"), "").unwrap();
-        assert!(watcher.take().iter().all(|event| !format!("{event:?}").contains('y')));
+        assert!(watcher.take_events().iter().all(|event| !format!("{event:?}").contains('y')));
     }
 
     #[test]

@@ -25,12 +25,12 @@ pub struct PortableWatcher {
     watcher: RecommendedWatcher,
     events: Receiver<FsEvent>,
     ready: UnixStream,
-    places: Arc<Mutex<Places>>,
+    places: Arc<Mutex<WatchedPaths>>,
 }
 
 /// The watched paths.
 #[derive(Debug, Default)]
-struct Places {
+struct WatchedPaths {
     watched: HashSet<PathBuf>,
     /// Those in which databases grow.
     logs: HashSet<PathBuf>,
@@ -39,7 +39,7 @@ struct Places {
 }
 
 impl AsFd for PortableWatcher {
-    /// Can be polled together with other descriptors: readable when [`PortableWatcher::take`] has an event.
+    /// Can be polled together with other descriptors: readable when [`PortableWatcher::take_events`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -62,8 +62,8 @@ impl PortableWatcher {
             end.set_nonblocking(true).map_err(system)?;
         }
         let (sender, events) = channel();
-        let places = Arc::<Mutex<Places>>::default();
-        let translator = Translator { sender, signal, places: Arc::clone(&places) };
+        let places = Arc::<Mutex<WatchedPaths>>::default();
+        let translator = EventTranslator { sender, signal, places: Arc::clone(&places) };
         let watcher = notify::recommended_watcher(move |event| translator.pass_on(event))
             .map_err(|error| WatchError::system("create a file watcher", number(&error)))?;
         Ok(Self { watcher, events, ready, places })
@@ -118,7 +118,7 @@ impl PortableWatcher {
     }
 
     /// Returns the pending events, without waiting.
-    pub fn take(&mut self) -> Vec<FsEvent> {
+    pub fn take_events(&mut self) -> Vec<FsEvent> {
         // Emptied before the channel: an event that comes in between makes the socket readable again.
         while rustix::io::read(&self.ready, &mut [0; 512]).is_ok_and(|bytes| bytes > 0) {}
         let events: Vec<FsEvent> = self.events.try_iter().collect();
@@ -135,7 +135,7 @@ impl PortableWatcher {
     pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
         let began = Instant::now();
         loop {
-            let events = self.take();
+            let events = self.take_events();
             let left = patience.saturating_sub(began.elapsed());
             if !events.is_empty() || left.is_zero() {
                 return events;
@@ -146,7 +146,7 @@ impl PortableWatcher {
         }
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+    fn places(&self) -> std::sync::MutexGuard<'_, WatchedPaths> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +163,7 @@ fn number(error: &notify::Error) -> Errno {
     }
 }
 
-impl Places {
+impl WatchedPaths {
     fn forget(&mut self, path: &Path) {
         self.watched.remove(path);
         self.logs.remove(path);
@@ -233,13 +233,13 @@ impl Places {
 }
 
 /// Translates events on the thread of `notify`.
-struct Translator {
+struct EventTranslator {
     sender: Sender<FsEvent>,
     signal: UnixStream,
-    places: Arc<Mutex<Places>>,
+    places: Arc<Mutex<WatchedPaths>>,
 }
 
-impl Translator {
+impl EventTranslator {
     fn pass_on(&self, event: notify::Result<notify::Event>) {
         let events = match event {
             Ok(event) if event.need_rescan() => vec![FsEvent::Overflow],

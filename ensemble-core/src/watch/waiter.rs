@@ -58,7 +58,7 @@ impl Waiter {
             if events.is_empty() {
                 break;
             }
-            events = watcher.take();
+            events = watcher.take_events();
         }
     }
 }

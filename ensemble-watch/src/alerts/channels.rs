@@ -13,7 +13,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_project::wrapped_terminal::terminal_of_wrapper;
 use ensemble_project::{AlertRule, Project, TerminalSignal};
 use ensemble_team::roster::Member;
-use ensemble_tmux::tmux::{Binding, Server};
+use ensemble_tmux::tmux::{Binding, TmuxServer};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -30,12 +30,12 @@ pub(super) const NO_TERMINAL: &str = "no terminal is attached to tmux";
 const TEXT_CHARS_MAX: usize = 160;
 
 /// A command that was started for an alert.
-pub(super) struct Running {
+pub(super) struct AlertCommand {
     child: Child,
     began: Monotonic,
 }
 
-impl Running {
+impl AlertCommand {
     /// Starts a command of a rule in the project, with the alert on its standard input.
     pub(super) fn start(command: &str, root: &Path, alert: &Value) -> std::io::Result<Self> {
         let mut child = Command::new("sh")
@@ -79,15 +79,15 @@ impl Running {
 }
 
 /// Terminals of people.
-pub(super) struct Terminals(Vec<Terminal>);
+pub(super) struct PeopleTerminals(Vec<PersonTerminal>);
 
 /// A terminal, and the tmux server whose client it is. A wrapped agent's terminal may be no client.
-struct Terminal {
+struct PersonTerminal {
     path: PathBuf,
-    server: Option<Server>,
+    server: Option<TmuxServer>,
 }
 
-impl Terminals {
+impl PeopleTerminals {
     /// The terminals that are attached to the tmux servers of this project's agents, and those of wrapped agents.
     pub(super) fn of(project: &Project) -> Self {
         let members = project.roster().entries().map(|(members, _)| members).unwrap_or_default();
@@ -100,9 +100,9 @@ impl Terminals {
         sockets.sort_unstable();
         sockets.dedup();
         sockets.retain(|socket| socket.exists());
-        let mut all: Vec<Terminal> = sockets.into_iter().flat_map(attached).collect();
+        let mut all: Vec<PersonTerminal> = sockets.into_iter().flat_map(attached).collect();
         let own = wrapped.iter().filter_map(|binding| terminal_of_wrapper(binding.pid));
-        all.extend(own.map(|path| Terminal { path, server: None }));
+        all.extend(own.map(|path| PersonTerminal { path, server: None }));
         Self(all)
     }
 
@@ -123,7 +123,7 @@ impl Terminals {
     /// Shows a text on the status lines of all. How many show it.
     pub(super) fn show(&self, text: &str) -> usize {
         let text = plain(text);
-        let shows = |Terminal { path, server }: &&Terminal| {
+        let shows = |PersonTerminal { path, server }: &&PersonTerminal| {
             let (path, server) = (path.to_str().unwrap_or_default(), server.as_ref());
             server.is_some_and(|server| server.show_message(path, &text, SHOWN).is_ok())
         };
@@ -131,10 +131,10 @@ impl Terminals {
     }
 }
 
-fn attached(socket: PathBuf) -> Vec<Terminal> {
-    let server = Server::brief(socket);
+fn attached(socket: PathBuf) -> Vec<PersonTerminal> {
+    let server = TmuxServer::brief(socket);
     let terminals = server.attached_terminals().unwrap_or_default();
-    let client = |path| Terminal { path, server: Some(server.clone()) };
+    let client = |path| PersonTerminal { path, server: Some(server.clone()) };
     terminals.into_iter().map(client).collect()
 }
 
@@ -143,13 +143,13 @@ pub(super) fn test(project: &Project, rule: &AlertRule, alert: &Value) -> Result
     let text = alert["text"].as_str().unwrap_or_default();
     let mut reached = 0;
     if rule.terminal.is_some() || rule.tmux {
-        let terminals = Terminals::of(project);
+        let terminals = PeopleTerminals::of(project);
         let signalled = rule.terminal.map_or(0, |signal| terminals.signal(signal, text));
         reached = signalled.max(if rule.tmux { terminals.show(text) } else { 0 });
     }
     if let Some(command) = &rule.command {
-        let mut running =
-            Running::start(command, project.root(), alert).map_err(|error| error.to_string())?;
+        let mut running = AlertCommand::start(command, project.root(), alert)
+            .map_err(|error| error.to_string())?;
         loop {
             match running.outcome() {
                 Some(outcome) => return outcome.map(|()| reached.max(1)),

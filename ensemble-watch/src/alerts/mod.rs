@@ -27,12 +27,14 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use channels::{NO_TERMINAL, Running, Terminals};
+use channels::{AlertCommand, NO_TERMINAL, PeopleTerminals};
 use ensemble_project::attention::AwayServers;
-use ensemble_project::overview::{Changes, Evidence, Overview, OverviewReader, OverviewSource};
+use ensemble_project::overview::{
+    Overview, OverviewReader, OverviewSource, ProjectChanges, StateSource,
+};
 use ensemble_project::status::ACTOR;
 use ensemble_project::{AlertRule, OpenQueue, Project};
-use schedule::{Due, Kept, Moment, Occurrence, Schedule};
+use schedule::{AlertMemory, AlertMoment, AlertSchedule, AlertSubject, DueAlert};
 
 /// The file beside the queue with what was told.
 const FILE: &str = "alerts.json";
@@ -83,11 +85,11 @@ impl AlertThread {
         }
         let kept = kept(&project.state).unwrap_or_else(|error| {
             tracing::warn!(%error, "it is not known which alerts were sent: they are sent again");
-            Kept::default()
+            AlertMemory::default()
         });
         let (sender, changed) = bounded(1);
-        let alerter = Alerter {
-            schedule: Schedule::new(rules.clone(), kept.clone()),
+        let alerter = AlertWorker {
+            schedule: AlertSchedule::new(rules.clone(), kept.clone()),
             rules,
             kept,
             reader: OverviewReader::new(project),
@@ -114,7 +116,7 @@ impl AlertThread {
 }
 
 /// What servers say of the team.
-enum OnServers {
+enum ServerOverview {
     /// The mailboxes are here.
     None,
     /// All that is there, and here.
@@ -124,11 +126,11 @@ enum OnServers {
 }
 
 /// What the thread works with.
-struct Alerter {
+struct AlertWorker {
     rules: Vec<AlertRule>,
-    schedule: Schedule,
+    schedule: AlertSchedule,
     /// As `alerts.json` has it.
-    kept: Kept,
+    kept: AlertMemory,
     project: Project,
     /// The team of this host.
     reader: OverviewReader,
@@ -139,10 +141,10 @@ struct Alerter {
     servers: Option<OpenQueue>,
     /// The next attempt to connect, and why the last one failed.
     connect_after: Option<(Monotonic, AwayServers)>,
-    running: Vec<(Running, Due)>,
+    running: Vec<(AlertCommand, DueAlert)>,
 }
 
-impl Alerter {
+impl AlertWorker {
     fn run(mut self, changed: &Receiver<()>) {
         let (mut pause, mut looked) = (Duration::ZERO, None);
         let mut is_stale = true;
@@ -150,12 +152,12 @@ impl Alerter {
             let now = SystemClock.monotonic();
             let since = looked.map_or(LOOK_INTERVAL_MAX, |at| now.since(at));
             if since >= LOOK_INTERVAL_MAX || (is_stale && since >= pause) {
-                self.look();
+                self.check_needs();
                 let after = SystemClock.monotonic();
                 pause = LOOK_INTERVAL_MIN.max(after.since(now) * PAUSE_PER_COST);
                 (looked, is_stale) = (Some(after), false);
             }
-            self.tell();
+            self.send_alerts();
             let wait = self.wait(looked, is_stale.then_some(pause));
             match changed.recv_timeout(wait) {
                 Ok(()) => is_stale = true,
@@ -177,75 +179,94 @@ impl Alerter {
         next.map_or(LOOK_INTERVAL_MAX, |at| at.since(now))
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self) -> AlertMoment {
         let local = jiff::Zoned::now();
         let minute = u16::try_from(i32::from(local.hour()) * 60 + i32::from(local.minute()));
-        Moment {
+        AlertMoment {
             now: SystemClock.monotonic(),
             minute: minute.unwrap_or_default(),
             looks: looks(&self.project.state),
         }
     }
 
-    fn look(&mut self) {
+    fn check_needs(&mut self) {
         let (overview, is_whole) = match self.overview_of_servers() {
-            OnServers::None => {
+            ServerOverview::None => {
                 let source = OverviewSource::Here(&self.spool);
-                (self.reader.look(&Changes::Anywhere, source, Evidence::Watcher), true)
+                (
+                    self.reader.refresh_overview(
+                        &ProjectChanges::Anywhere,
+                        source,
+                        StateSource::Watcher,
+                    ),
+                    true,
+                )
             }
-            OnServers::Seen(overview) => {
+            ServerOverview::Seen(overview) => {
                 let is_whole = overview.away.is_none();
                 (*overview, is_whole)
             }
             // The panes are here also while the servers are away.
-            OnServers::Away(away) => {
+            ServerOverview::Away(away) => {
                 let source = OverviewSource::Away(&away);
-                (self.reader.look(&Changes::Anywhere, source, Evidence::Watcher), false)
+                (
+                    self.reader.refresh_overview(
+                        &ProjectChanges::Anywhere,
+                        source,
+                        StateSource::Watcher,
+                    ),
+                    false,
+                )
             }
         };
         let work = is_whole.then(|| overview.is_at_work());
-        self.schedule.look(self.moment(), &overview.needs, work);
+        self.schedule.update_needs(self.moment(), &overview.needs, work);
     }
 
-    fn overview_of_servers(&mut self) -> OnServers {
+    fn overview_of_servers(&mut self) -> ServerOverview {
         match self.ask_servers() {
             Ok(found) => found,
             Err(error) => {
                 let away = AwayServers::from(&error);
                 let next = SystemClock.monotonic() + CONNECT_INTERVAL;
                 self.connect_after = Some((next, away.clone()));
-                OnServers::Away(away)
+                ServerOverview::Away(away)
             }
         }
     }
 
-    fn ask_servers(&mut self) -> Result<OnServers> {
+    fn ask_servers(&mut self) -> Result<ServerOverview> {
         let now = SystemClock.monotonic();
         if self.servers.is_none() {
             if !self.project.is_shared()? {
-                return Ok(OnServers::None);
+                return Ok(ServerOverview::None);
             }
             if let Some((_, away)) = self.connect_after.as_ref().filter(|(at, _)| now < *at) {
-                return Ok(OnServers::Away(away.clone()));
+                return Ok(ServerOverview::Away(away.clone()));
             }
             let servers = self.project.open_unrecorded()?;
             servers.team_link().map_or(Ok(()), |team| team.follow_team())?;
             self.servers = Some(servers);
         }
-        let Some(servers) = &self.servers else { return Ok(OnServers::None) };
+        let Some(servers) = &self.servers else { return Ok(ServerOverview::None) };
         let source = OverviewSource::Remote(servers.request_store());
-        let overview = self.reader_of_servers.look(&Changes::Anywhere, source, Evidence::Watcher);
-        Ok(OnServers::Seen(Box::new(overview)))
+        let overview = self.reader_of_servers.refresh_overview(
+            &ProjectChanges::Anywhere,
+            source,
+            StateSource::Watcher,
+        );
+        Ok(ServerOverview::Seen(Box::new(overview)))
     }
 
     /// Tells what is due, and sees how commands have ended.
-    fn tell(&mut self) {
+    fn send_alerts(&mut self) {
         self.reap();
         let room = RUNNING_MAX.saturating_sub(self.running.len());
         if room > 0 {
             let due = self.schedule.due(self.moment(), room);
             for (rule, config) in self.rules.clone().iter().enumerate() {
-                let of_rule: Vec<Due> = due.iter().filter(|it| it.rule == rule).cloned().collect();
+                let of_rule: Vec<DueAlert> =
+                    due.iter().filter(|it| it.rule == rule).cloned().collect();
                 if !of_rule.is_empty() {
                     self.tell_by(config, of_rule);
                 }
@@ -253,7 +274,7 @@ impl Alerter {
         }
         let kept = self.schedule.kept();
         if kept != self.kept {
-            if let Err(error) = keep(&self.project.state, &kept) {
+            if let Err(error) = save_alerts(&self.project.state, &kept) {
                 tracing::warn!(%error, "cannot see all that needs a person");
             }
             self.kept = kept;
@@ -261,10 +282,10 @@ impl Alerter {
     }
 
     /// Tells it by one rule. Terminals get one signal, however much there is to tell.
-    fn tell_by(&mut self, rule: &AlertRule, all: Vec<Due>) {
+    fn tell_by(&mut self, rule: &AlertRule, all: Vec<DueAlert>) {
         let mut reached = 0;
         if rule.terminal.is_some() || rule.tmux {
-            let (text, terminals) = (summary(&all), Terminals::of(&self.project));
+            let (text, terminals) = (summary(&all), PeopleTerminals::of(&self.project));
             reached += rule.terminal.map_or(0, |signal| terminals.signal(signal, &text));
             reached += if rule.tmux { terminals.show(&text) } else { 0 };
         }
@@ -272,7 +293,7 @@ impl Alerter {
             match &rule.command {
                 Some(command) => {
                     let alert = alert(&self.project, &due);
-                    match Running::start(command, self.project.root(), &alert) {
+                    match AlertCommand::start(command, self.project.root(), &alert) {
                         Ok(running) => self.running.push((running, due)),
                         Err(error) => self.ended(&due, Err(error.to_string())),
                     }
@@ -293,7 +314,7 @@ impl Alerter {
     }
 
     /// Records what became of an alert.
-    fn ended(&mut self, due: &Due, outcome: std::result::Result<(), String>) {
+    fn ended(&mut self, due: &DueAlert, outcome: std::result::Result<(), String>) {
         let mut data = alert(&self.project, due);
         data["rule"] = (due.rule + 1).into();
         match outcome {
@@ -327,7 +348,7 @@ impl Alerter {
 }
 
 /// The alert as commands get it.
-fn alert(project: &Project, due: &Due) -> Value {
+fn alert(project: &Project, due: &DueAlert) -> Value {
     let key = &due.occurrence.key;
     json!({
         "need": key.need, "agent": key.agent, "about": key.about, "since": key.since,
@@ -337,7 +358,7 @@ fn alert(project: &Project, due: &Due) -> Value {
 }
 
 /// Several alerts in one line.
-fn summary(all: &[Due]) -> String {
+fn summary(all: &[DueAlert]) -> String {
     match all {
         [one] => one.occurrence.text.clone(),
         [first, more @ ..] => format!("{}, and {} more", first.occurrence.text, more.len()),
@@ -367,13 +388,13 @@ fn looks(state: &Path) -> i128 {
 /// # Errors
 /// Why the alert has reached no person.
 pub fn test(project: &Project, rule: &AlertRule) -> std::result::Result<usize, String> {
-    let due = Due { rule: 0, occurrence: Occurrence::test(), count: 1 };
+    let due = DueAlert { rule: 0, occurrence: AlertSubject::test(), count: 1 };
     channels::test(project, rule, &alert(project, &due))
 }
 
-fn kept(state: &Path) -> Result<Kept> {
+fn kept(state: &Path) -> Result<AlertMemory> {
     let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
-        return Ok(Kept::default());
+        return Ok(AlertMemory::default());
     };
     let malformed = |error: serde_json::Error| {
         ensemble_core::Error::malformed(state.join(FILE), "told", error.to_string())
@@ -381,7 +402,7 @@ fn kept(state: &Path) -> Result<Kept> {
     serde_json::from_slice(&bytes).map_err(malformed)
 }
 
-fn keep(state: &Path, kept: &Kept) -> Result<()> {
+fn save_alerts(state: &Path, kept: &AlertMemory) -> Result<()> {
     let text = serde_json::to_vec(kept).unwrap_or_default();
     write_document(&state.join(FILE), &text, Durability::Process)
 }

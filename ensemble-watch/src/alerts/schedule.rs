@@ -32,8 +32,8 @@ pub(super) const ATTEMPTS_MAX: u32 = 5;
 
 /// What an alert is about: a need, or the end of all work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Occurrence {
-    pub(super) key: Key,
+pub(super) struct AlertSubject {
+    pub(super) key: AlertKey,
     /// The kind of need; none for the end of all work.
     pub(super) need: Option<Kind>,
     pub(super) text: String,
@@ -42,30 +42,31 @@ pub(super) struct Occurrence {
 
 /// What makes two occurrences the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Key {
+pub(super) struct AlertKey {
     pub(super) need: String,
     pub(super) agent: Option<Name>,
     pub(super) about: Option<String>,
     pub(super) since: Option<Timestamp>,
 }
 
-impl Occurrence {
+impl AlertSubject {
     pub(super) fn of(need: &Need) -> Self {
         let Need { need: kind, agent, about, text, since, help, person: _ } = need;
         let word = kind.word().replace(' ', "_");
-        let key = Key { need: word, agent: agent.clone(), about: about.clone(), since: *since };
+        let key =
+            AlertKey { need: word, agent: agent.clone(), about: about.clone(), since: *since };
         Self { key, need: Some(*kind), text: text.clone(), help: help.clone() }
     }
 
     pub(super) fn test() -> Self {
-        let key = Key { need: "test".to_owned(), agent: None, about: None, since: None };
+        let key = AlertKey { need: "test".to_owned(), agent: None, about: None, since: None };
         let text = "a test alert: nothing needs you".to_owned();
         Self { key, need: None, text, help: "`ensemble status`".to_owned() }
     }
 
     pub(super) fn finished() -> Self {
         Self {
-            key: Key { need: "finished".to_owned(), agent: None, about: None, since: None },
+            key: AlertKey { need: "finished".to_owned(), agent: None, about: None, since: None },
             need: None,
             text: "all work is finished: no agent holds a task, and none waits".to_owned(),
             help: "`ensemble log report`".to_owned(),
@@ -75,7 +76,7 @@ impl Occurrence {
 
 /// The clocks that a rule asks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct AlertMoment {
     pub(super) now: Monotonic,
     /// Minute of the local day, from 0.
     pub(super) minute: u16,
@@ -85,17 +86,17 @@ pub(super) struct Moment {
 
 /// An alert that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Due {
+pub(super) struct DueAlert {
     /// Index of the rule.
     pub(super) rule: usize,
-    pub(super) occurrence: Occurrence,
+    pub(super) occurrence: AlertSubject,
     /// How often this rule has told it, with this time.
     pub(super) count: u32,
 }
 
 /// What is kept across watchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct AlertMemory {
     /// Whether work was seen since the last time that all work was over.
     worked: bool,
     told: Vec<KeptAlert>,
@@ -104,23 +105,23 @@ pub(super) struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct KeptAlert {
     #[serde(flatten)]
-    key: Key,
+    key: AlertKey,
     /// How often each rule, in its JSON form, has told it.
     rules: BTreeMap<String, u32>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    occurrence: Occurrence,
+struct ScheduleEntry {
+    occurrence: AlertSubject,
     /// Since when it has lasted, as far as seen here.
     from: Monotonic,
     away_since: Option<Monotonic>,
     /// By rule.
-    told: Vec<Told>,
+    told: Vec<SentAlert>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct SentAlert {
     count: u32,
     at: Option<Monotonic>,
     looks: i128,
@@ -130,17 +131,17 @@ struct Told {
 
 /// The rules, and the occurrences that last.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(super) struct AlertSchedule {
     rules: Vec<AlertRule>,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<AlertKey, ScheduleEntry>,
     worked: bool,
     /// What the last watcher has told, until it is seen again.
-    kept: BTreeMap<Key, BTreeMap<String, u32>>,
+    kept: BTreeMap<AlertKey, BTreeMap<String, u32>>,
     began: Option<Monotonic>,
 }
 
-impl Schedule {
-    pub(super) fn new(rules: Vec<AlertRule>, kept: Kept) -> Self {
+impl AlertSchedule {
+    pub(super) fn new(rules: Vec<AlertRule>, kept: AlertMemory) -> Self {
         let told = kept.told.into_iter().map(|alert| (alert.key, alert.rules)).collect();
         Self { rules, entries: BTreeMap::new(), worked: kept.worked, kept: told, began: None }
     }
@@ -148,11 +149,16 @@ impl Schedule {
     /// What needs a person now, and whether there is work.
     ///
     /// With `None` the servers are away and only a part is seen: what is not among the needs may last still.
-    pub(super) fn look(&mut self, moment: Moment, needs: &[Need], has_work: Option<bool>) {
+    pub(super) fn update_needs(
+        &mut self,
+        moment: AlertMoment,
+        needs: &[Need],
+        has_work: Option<bool>,
+    ) {
         self.worked |= has_work == Some(true);
-        let mut present: Vec<Occurrence> = needs.iter().map(Occurrence::of).collect();
+        let mut present: Vec<AlertSubject> = needs.iter().map(AlertSubject::of).collect();
         if self.worked && has_work == Some(false) {
-            present.push(Occurrence::finished());
+            present.push(AlertSubject::finished());
         }
         for entry in self.entries.values_mut().filter(|_| has_work.is_some()) {
             let is_there = present.iter().any(|it| it.key == entry.occurrence.key);
@@ -175,23 +181,25 @@ impl Schedule {
         }
     }
 
-    fn see(&mut self, moment: Moment, occurrence: Occurrence) {
+    fn see(&mut self, moment: AlertMoment, occurrence: AlertSubject) {
         if let Some(entry) = self.entries.get_mut(&occurrence.key) {
             entry.occurrence = occurrence;
             return;
         }
         let before = self.kept.remove(&occurrence.key).unwrap_or_default();
         let told = |rule: &AlertRule| match before.get(&text_of(rule)) {
-            Some(&count) => Told { count, at: Some(moment.now), looks: moment.looks, failed: None },
-            None => Told::default(),
+            Some(&count) => {
+                SentAlert { count, at: Some(moment.now), looks: moment.looks, failed: None }
+            }
+            None => SentAlert::default(),
         };
         let told = self.rules.iter().map(told).collect();
-        let entry = Entry { from: moment.now, away_since: None, told, occurrence };
+        let entry = ScheduleEntry { from: moment.now, away_since: None, told, occurrence };
         self.entries.insert(entry.occurrence.key.clone(), entry);
     }
 
     /// At most `limit` alerts whose time has come. They count as told.
-    pub(super) fn due(&mut self, moment: Moment, limit: usize) -> Vec<Due> {
+    pub(super) fn due(&mut self, moment: AlertMoment, limit: usize) -> Vec<DueAlert> {
         let mut due = Vec::new();
         for entry in self.entries.values_mut().filter(|entry| entry.away_since.is_none()) {
             for (rule, config) in self.rules.iter().enumerate() {
@@ -203,14 +211,14 @@ impl Schedule {
                 told.count += 1;
                 (told.at, told.looks) = (Some(moment.now), moment.looks);
                 let occurrence = entry.occurrence.clone();
-                due.push(Due { rule, occurrence, count: told.count });
+                due.push(DueAlert { rule, occurrence, count: told.count });
             }
         }
         due
     }
 
     /// An alert reached no person. Returns whether it is tried again.
-    pub(super) fn failed(&mut self, now: Monotonic, due: &Due) -> bool {
+    pub(super) fn failed(&mut self, now: Monotonic, due: &DueAlert) -> bool {
         let Some(entry) = self.entries.get_mut(&due.occurrence.key) else { return false };
         let told = &mut entry.told[due.rule];
         let failures = told.failed.map_or(0, |(failures, _)| failures) + 1;
@@ -221,14 +229,14 @@ impl Schedule {
     }
 
     /// An alert has reached its channel.
-    pub(super) fn succeeded(&mut self, due: &Due) {
+    pub(super) fn succeeded(&mut self, due: &DueAlert) {
         if let Some(entry) = self.entries.get_mut(&due.occurrence.key) {
             entry.told[due.rule].failed = None;
         }
     }
 
-    /// When [`Schedule::due`] has something to say next. The end of quiet hours is seen by the looks.
-    pub(super) fn next_due(&self, moment: Moment) -> Option<Monotonic> {
+    /// When [`AlertSchedule::due`] has something to say next. The end of quiet hours is seen by the looks.
+    pub(super) fn next_due(&self, moment: AlertMoment) -> Option<Monotonic> {
         let entries = self.entries.values().filter(|entry| entry.away_since.is_none());
         let times = entries.flat_map(|entry| {
             let rules = self.rules.iter().enumerate();
@@ -238,7 +246,7 @@ impl Schedule {
     }
 
     /// What the next watcher must know.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> AlertMemory {
         let told = self.entries.values().filter(|entry| entry.is_told()).map(|entry| KeptAlert {
             key: entry.occurrence.key.clone(),
             rules: (self.rules.iter().zip(&entry.told))
@@ -246,17 +254,17 @@ impl Schedule {
                 .map(|(rule, told)| (text_of(rule), told.count))
                 .collect(),
         });
-        Kept { worked: self.worked, told: told.collect() }
+        AlertMemory { worked: self.worked, told: told.collect() }
     }
 }
 
-impl Entry {
+impl ScheduleEntry {
     fn is_told(&self) -> bool {
         self.told.iter().any(|told| told.count > 0)
     }
 
     /// When a rule tells it next, unless the hours are quiet.
-    fn due_at(&self, rule: usize, config: &AlertRule, moment: Moment) -> Option<Monotonic> {
+    fn due_at(&self, rule: usize, config: &AlertRule, moment: AlertMoment) -> Option<Monotonic> {
         let is_quiet = config.quiet_hours.is_some_and(|hours| hours.contains(moment.minute));
         if is_quiet || !config.covers(self.occurrence.need) {
             return None;

@@ -2,12 +2,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
-use ensemble_project::Config;
+use ensemble_project::ProjectConfig;
 use ensemble_project::attention::{Kind, Need};
 
 use super::channels::plain;
 use super::schedule::{
-    ATTEMPTS_MAX, Due, FINISHED_AFTER, GONE_AFTER, Kept, Moment, RETRY, Schedule,
+    ATTEMPTS_MAX, AlertMemory, AlertMoment, AlertSchedule, DueAlert, FINISHED_AFTER, GONE_AFTER,
+    RETRY,
 };
 
 const NOON: u16 = 12 * 60;
@@ -15,20 +16,21 @@ const NIGHT: u16 = 23 * 60;
 
 /// A schedule with a clock that a test moves.
 struct Case {
-    schedule: Schedule,
-    moment: Moment,
+    schedule: AlertSchedule,
+    moment: AlertMoment,
     rules: String,
 }
 
 impl Case {
     fn new(rules: &str) -> Self {
-        Self::after(rules, Kept::default())
+        Self::after(rules, AlertMemory::default())
     }
 
-    fn after(rules: &str, kept: Kept) -> Self {
-        let config = Config::parse(&format!("notify: {rules}\n"), Path::new("x.yaml")).unwrap();
-        let moment = Moment { now: Monotonic::ZERO, minute: NOON, looks: 0 };
-        Self { schedule: Schedule::new(config.notify, kept), moment, rules: rules.to_owned() }
+    fn after(rules: &str, kept: AlertMemory) -> Self {
+        let config =
+            ProjectConfig::parse(&format!("notify: {rules}\n"), Path::new("x.yaml")).unwrap();
+        let moment = AlertMoment { now: Monotonic::ZERO, minute: NOON, looks: 0 };
+        Self { schedule: AlertSchedule::new(config.notify, kept), moment, rules: rules.to_owned() }
     }
 
     /// Moves the clock, looks, and returns what is told: kind and count.
@@ -37,9 +39,9 @@ impl Case {
         due.iter().map(|due| format!("{} {}", due.occurrence.key.need, due.count)).collect()
     }
 
-    fn due(&mut self, second: u64, needs: &[Need], has_work: Option<bool>) -> Vec<Due> {
+    fn due(&mut self, second: u64, needs: &[Need], has_work: Option<bool>) -> Vec<DueAlert> {
         self.moment.now = Monotonic::ZERO + Duration::from_secs(second);
-        self.schedule.look(self.moment, needs, has_work);
+        self.schedule.update_needs(self.moment, needs, has_work);
         self.schedule.due(self.moment, 100)
     }
 
@@ -190,7 +192,7 @@ fn what_cannot_be_seen_may_last_still() {
 fn a_burst_is_told_in_parts() {
     let mut case = Case::new("[{command: x, delay: 0}]");
     let needs: Vec<Need> = ["a", "b", "c"].map(|about| need(Kind::Step, about, 1)).into();
-    case.schedule.look(case.moment, &needs, Some(true));
+    case.schedule.update_needs(case.moment, &needs, Some(true));
     assert_eq!(case.schedule.due(case.moment, 2).len(), 2);
     assert_eq!(case.schedule.next_due(case.moment), Some(Monotonic::ZERO), "one waits");
     assert_eq!(case.schedule.due(case.moment, 2).len(), 1);

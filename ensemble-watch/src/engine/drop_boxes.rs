@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ensemble_core::dropbox::{
-    BoxFinding, CompleteFile, Entry, Ledger, OpenBoxes, RejectedFile, Routes, UnfitFile,
+    BoxFinding, CompleteFile, Ledger, LedgerEntry, OpenBoxes, RejectedFile, Routes, UnfitFile,
 };
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
@@ -18,14 +18,14 @@ use ensemble_core::{Error, Result};
 use ensemble_team::driver::retention;
 use serde_json::{Value, json};
 
-use super::Context;
-use super::feedback::Feedback;
-use super::mail::Mail;
-use super::team::Team;
+use super::EngineContext;
+use super::feedback::AuthorFeedback;
+use super::mail::EngineMail;
+use super::team::EngineTeam;
 use crate::rejection_notice::CORRECT_IT;
-use crate::routing::{self, Batch, Plan, Routed};
+use crate::routing::{self, RoutedBatch, RoutedFile, RoutingPlan};
 use crate::servers::AckFile;
-use crate::watch_set::{Place, WatchSet};
+use crate::watch_set::{WatchSet, WatchedPlace};
 use effects::UndoneFile;
 use ensemble_project::stranded::rename_help;
 
@@ -47,7 +47,7 @@ pub(super) struct DropBoxes {
     table: BoxTable,
     routes: Routes,
     ledger: Ledger,
-    feedback: Feedback,
+    feedback: AuthorFeedback,
     /// Files that cannot be routed, each with its error, that were recorded.
     recorded_waiting: HashSet<String>,
     undone: Vec<UndoneFile>,
@@ -66,7 +66,7 @@ impl DropBoxes {
             table: project.drop_boxes()?,
             routes: project.routes()?,
             ledger: Ledger::open(&project.state)?,
-            feedback: Feedback::new(project),
+            feedback: AuthorFeedback::new(project),
             recorded_waiting: HashSet::new(),
             undone: Vec::new(),
             routed: 0,
@@ -92,7 +92,8 @@ impl DropBoxes {
 
     pub(super) fn watch(&self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
         let mut directories = self.boxes.iter().flat_map(OpenBoxes::directories);
-        directories.try_for_each(|(dir, name)| watch_set.watch(dir, Place::DropBox(name.clone())))
+        directories
+            .try_for_each(|(dir, name)| watch_set.watch(dir, WatchedPlace::DropBox(name.clone())))
     }
 
     /// Why a box could not be opened.
@@ -124,7 +125,7 @@ impl DropBoxes {
     }
 
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
-    pub(super) fn scan(&mut self, now: Monotonic, context: &Context) {
+    pub(super) fn scan(&mut self, now: Monotonic, context: &EngineContext) {
         self.reject_strange(context);
         let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(now, &mut self.ledger));
         if let Err(error) = scanned {
@@ -133,7 +134,7 @@ impl DropBoxes {
     }
 
     /// Puts aside the files whose names are not UTF-8: no route matches them, and no message can name them.
-    pub(super) fn reject_strange(&mut self, context: &Context) {
+    pub(super) fn reject_strange(&mut self, context: &EngineContext) {
         for RejectedFile { path, kept_as, error } in
             self.boxes.as_mut().map(OpenBoxes::reject_strange).unwrap_or_default()
         {
@@ -145,7 +146,7 @@ impl DropBoxes {
 
     /// Forgets files that are gone and were routed longer ago than any mailbox keeps settled messages. Their
     /// ids are free again then.
-    pub(super) fn sweep(&mut self, context: &Context) {
+    pub(super) fn sweep(&mut self, context: &EngineContext) {
         let mut calendar = context.spool.calendar();
         let swept =
             retention(&context.spool).and_then(|keep| self.ledger.sweep(&mut calendar, keep));
@@ -185,9 +186,9 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         findings: Vec<BoxFinding>,
-        context: &Context,
-        mail: &mut Mail,
-        team: &mut Team,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+        team: &mut EngineTeam,
     ) {
         let routed = self.plan(now, findings, context, mail);
         self.record_overwritten(context);
@@ -210,9 +211,9 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         findings: Vec<BoxFinding>,
-        context: &Context,
-        mail: &mut Mail,
-    ) -> Vec<Routed> {
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) -> Vec<RoutedFile> {
         let mut routed = Vec::new();
         let mut planned: HashMap<String, FileStat> = HashMap::new();
         for finding in findings {
@@ -248,24 +249,24 @@ impl DropBoxes {
             }
             let judge = self.feedback.judge();
             match routing::plan(file, again, &self.routes, &self.ledger, &context.spool, judge) {
-                Plan::Publish(file) => routed.push(file),
-                Plan::Ack { file, entry, task } => {
+                RoutingPlan::Publish(file) => routed.push(file),
+                RoutingPlan::Ack { file, entry, task } => {
                     self.acknowledge(now, &file, entry, &task, context, mail);
                 }
-                Plan::Unmatched { file } => self.unmatched(now, file, context, mail),
-                Plan::Impossible { file, error } => {
+                RoutingPlan::Unmatched { file } => self.unmatched(now, file, context, mail),
+                RoutingPlan::Impossible { file, error } => {
                     self.note_unmatched(&file, context);
                     self.record_waiting(&file.path(), &error, context);
                 }
-                Plan::Broken { unfit, may_grow: true } => {
+                RoutingPlan::Broken { unfit, may_grow: true } => {
                     if let Some(boxes) = &mut self.boxes {
                         boxes.await_writer(now, &unfit);
                     }
                 }
-                Plan::Broken { unfit, may_grow: false } => {
+                RoutingPlan::Broken { unfit, may_grow: false } => {
                     self.set_aside(now, &unfit, context, mail);
                 }
-                Plan::Known => {}
+                RoutingPlan::Known => {}
             }
         }
         routed
@@ -274,9 +275,9 @@ impl DropBoxes {
     fn record_batch(
         &mut self,
         now: Monotonic,
-        batch: &mut Batch,
-        context: &Context,
-        mail: &mut Mail,
+        batch: &mut RoutedBatch,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) {
         for envelope in &batch.stored {
             context.record(types::FILE_ROUTED, json!({
@@ -294,7 +295,13 @@ impl DropBoxes {
     }
 
     /// Notifies the author of an unfit file, or its recipients; then puts it aside.
-    fn set_aside(&mut self, now: Monotonic, unfit: &UnfitFile, context: &Context, mail: &mut Mail) {
+    fn set_aside(
+        &mut self,
+        now: Monotonic,
+        unfit: &UnfitFile,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) {
         let notified = match self.feedback.reject(unfit, CORRECT_IT, &self.routes, context) {
             Ok(notified) => notified,
             Err(error) => {
@@ -315,7 +322,7 @@ impl DropBoxes {
         mail.changed(notified);
     }
 
-    fn record_overwritten(&mut self, context: &Context) {
+    fn record_overwritten(&mut self, context: &EngineContext) {
         for (file, versions) in self.boxes.iter_mut().flat_map(OpenBoxes::take_overwritten) {
             self.overwritten += versions;
             context.record(types::FILE_OVERWRITTEN, json!({ "file": file, "versions": versions }));
@@ -327,8 +334,8 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         file: CompleteFile,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) {
         if self.note_unmatched(&file, context) && &*file.box_name != ACKS {
             let why = "no route matches its name".to_owned();
@@ -341,8 +348,8 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         unfit: UnfitFile,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) {
         let help = rename_help(&unfit.box_name, &unfit.file);
         match self.feedback.reject(&unfit, &help, &self.routes, context) {
@@ -357,7 +364,7 @@ impl DropBoxes {
     }
 
     /// Records that no route matches a file. Whether that is new.
-    fn note_unmatched(&mut self, file: &CompleteFile, context: &Context) -> bool {
+    fn note_unmatched(&mut self, file: &CompleteFile, context: &EngineContext) -> bool {
         let boxes = self.boxes.as_mut();
         let is_new = boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file));
         if is_new {
@@ -373,7 +380,7 @@ impl DropBoxes {
     }
 
     /// Records once that a file cannot be routed at the moment. Whether that is new.
-    fn record_waiting(&mut self, path: &str, error: &Error, context: &Context) -> bool {
+    fn record_waiting(&mut self, path: &str, error: &Error, context: &EngineContext) -> bool {
         if self.recorded_waiting.len() >= RECORDED_WAITING_MAX {
             self.recorded_waiting.clear();
         }
@@ -390,14 +397,14 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         file: &CompleteFile,
-        mut entry: Entry,
+        mut entry: LedgerEntry,
         task: &str,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
             let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
-            mail.remote.tell(|sight| sight.acks.push(ack));
+            mail.remote.share_observation(|sight| sight.acks.push(ack));
             return self.enter_ack(entry);
         }
         let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
@@ -419,7 +426,7 @@ impl DropBoxes {
         self.enter_ack(entry);
     }
 
-    fn enter_ack(&mut self, entry: Entry) {
+    fn enter_ack(&mut self, entry: LedgerEntry) {
         if let Err(error) = self.ledger.append(vec![entry]) {
             tracing::warn!(%error, "cannot enter an ack into the ledger");
         }

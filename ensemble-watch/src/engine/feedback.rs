@@ -12,40 +12,40 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_project::Project;
 use ensemble_team::admission::is_refusal;
-use ensemble_team::contract::{Kind, Reading, Report, read_as};
-use ensemble_team::driver::{Reviews, TaskEnds};
+use ensemble_team::contract::{ContractKind, Reading, TaskReport, read_as};
+use ensemble_team::driver::{ReviewCounts, TaskEnds};
 use serde_json::json;
 
-use super::Context;
-use super::remote::Remote;
-use crate::answers::{self, ANSWERS_MAX, Answers, Loop, Permit};
-use crate::judge::{Advice, Judge};
+use super::EngineContext;
+use super::remote::ServerSight;
+use crate::answers::{self, ANSWERS_MAX, AnswerCounts, AnswerLoop, AnswerPermit};
+use crate::judge::{AuthorAdvice, ReportJudge};
 use crate::rejection_notice;
-use crate::servers::Reported;
+use crate::servers::EndingReport;
 use crate::work_file::WorkFile as _;
 
 /// How far the stamps of files lag behind the clock that stamps messages.
 const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
 
 /// The judge of files, and the memory of what was answered and recorded.
-pub(super) struct Feedback {
-    judge: Judge,
-    answers: Answers,
-    reviews: Reviews,
+pub(super) struct AuthorFeedback {
+    judge: ReportJudge,
+    answers: AnswerCounts,
+    reviews: ReviewCounts,
     ends: TaskEnds,
 }
 
-impl Feedback {
+impl AuthorFeedback {
     pub(super) fn new(project: &Project) -> Self {
         Self {
-            judge: Judge::new(project),
-            answers: Answers::default(),
+            judge: ReportJudge::new(project),
+            answers: AnswerCounts::default(),
             reviews: project.reviews(),
             ends: project.task_ends(),
         }
     }
 
-    pub(super) const fn judge(&self) -> &Judge {
+    pub(super) const fn judge(&self) -> &ReportJudge {
         &self.judge
     }
 
@@ -59,7 +59,7 @@ impl Feedback {
         unfit: &UnfitFile,
         remedy: &str,
         routes: &Routes,
-        context: &Context,
+        context: &EngineContext,
     ) -> Result<Vec<Name>> {
         let spool = &context.spool;
         let author = rejection_notice::author_of(unfit, spool)?;
@@ -68,12 +68,12 @@ impl Feedback {
                 let is_about_notice = answers::is_unfit_about_notice(unfit, author, spool);
                 self.permit(author, is_about_notice, &unfit.path(), context)
             }
-            None => Permit::Recipients,
+            None => AnswerPermit::Recipients,
         };
         match permit {
-            Permit::Author => rejection_notice::send(unfit, author, remedy, routes, spool),
-            Permit::Recipients => rejection_notice::send(unfit, None, remedy, routes, spool),
-            Permit::None => Ok(Vec::new()),
+            AnswerPermit::Author => rejection_notice::send(unfit, author, remedy, routes, spool),
+            AnswerPermit::Recipients => rejection_notice::send(unfit, None, remedy, routes, spool),
+            AnswerPermit::None => Ok(Vec::new()),
         }
     }
 
@@ -81,8 +81,12 @@ impl Feedback {
     ///
     /// # Errors
     /// The count or the advice cannot be stored. It may be tried again.
-    pub(super) fn give(&mut self, file: &CompleteFile, context: &Context) -> Result<Option<Name>> {
-        if file.is_report() && file.contract() == Some(Kind::Review) {
+    pub(super) fn advise_author(
+        &mut self,
+        file: &CompleteFile,
+        context: &EngineContext,
+    ) -> Result<Option<Name>> {
+        if file.is_report() && file.contract() == Some(ContractKind::Review) {
             self.reviews.count(&file.file, &file.content, &*context.recorder)?;
         }
         match self.judge.advice(file) {
@@ -99,18 +103,18 @@ impl Feedback {
     /// Records what is vague in a report, and sends it to its author if that is permitted.
     fn advise(
         &mut self,
-        advice: &Advice,
+        advice: &AuthorAdvice,
         file: &CompleteFile,
-        context: &Context,
+        context: &EngineContext,
     ) -> Result<Option<Name>> {
         let spool = &context.spool;
-        let permit = advice.author.as_ref().map_or(Permit::None, |author| {
+        let permit = advice.author.as_ref().map_or(AnswerPermit::None, |author| {
             let is_about_notice = answers::is_about_notice(file, author, spool);
             self.permit(author, is_about_notice, &file.path(), context)
         });
         let advised = match permit {
-            Permit::Author => advice.send(file, spool)?,
-            Permit::Recipients | Permit::None => None,
+            AnswerPermit::Author => advice.send(file, spool)?,
+            AnswerPermit::Recipients | AnswerPermit::None => None,
         };
         context.record(types::REPORT_VAGUE, json!({
             "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": advised,
@@ -124,10 +128,10 @@ impl Feedback {
         author: &Name,
         is_about_notice: bool,
         path: &str,
-        context: &Context,
-    ) -> Permit {
+        context: &EngineContext,
+    ) -> AnswerPermit {
         let (permit, found) = self.answers.permit(author, is_about_notice);
-        if let Some(Loop { answers, why }) = found {
+        if let Some(AnswerLoop { answers, why }) = found {
             context.record(types::LOOP_DETECTED, json!({
                 "worker_id": author, "file": path, "cycles": answers, "limit": ANSWERS_MAX, "why": why,
             }));
@@ -143,14 +147,14 @@ impl Feedback {
     pub(super) fn end_task(
         &self,
         file: &CompleteFile,
-        context: &Context,
-        remote: &Remote,
+        context: &EngineContext,
+        remote: &ServerSight,
     ) -> Result<Vec<Name>> {
-        if !file.is_report() || file.contract() != Some(Kind::Report) {
+        if !file.is_report() || file.contract() != Some(ContractKind::Report) {
             return Ok(Vec::new());
         }
         let text = String::from_utf8_lossy(&file.content);
-        let Ok(Reading::Whole(report)) = read_as::<Report>(&text, file.file.as_ref()) else {
+        let Ok(Reading::Whole(report)) = read_as::<TaskReport>(&text, file.file.as_ref()) else {
             return Ok(Vec::new());
         };
         self.ends.reported(&context.spool, &report, &file.content, &*context.recorder)?;
@@ -159,10 +163,10 @@ impl Feedback {
 
     fn settle_reported(
         &self,
-        report: &Report,
+        report: &TaskReport,
         file: &CompleteFile,
-        context: &Context,
-        remote: &Remote,
+        context: &EngineContext,
+        remote: &ServerSight,
     ) -> Result<Vec<Name>> {
         let Some(author) = file.author() else { return Ok(Vec::new()) };
         // A rename into the box is a change; the file may have been written long before.
@@ -171,9 +175,9 @@ impl Feedback {
         let (task, attempt) = (report.task_id.as_str(), report.attempt());
         let end =
             TaskEnd { task, author: &author, written_at: Some(written_at), attempt, only_in: None };
-        remote.tell(|sight| {
+        remote.share_observation(|sight| {
             let (task, author) = (task.to_owned(), author.clone());
-            sight.reports.push(Reported { task, author, written_at, attempt });
+            sight.reports.push(EndingReport { task, author, written_at, attempt });
         });
         match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
             Ok(ended) => Ok(ended

@@ -2,71 +2,76 @@
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_team::driver::Seat;
+use ensemble_team::driver::SupervisorSeat;
 use ensemble_team::roster::{MemberState, PaneObservation};
 
-use super::mail::Mail;
-use super::team::Team;
-use super::{Context, Engine};
-use crate::held_work::{Ended, Hands, Verdict, held_by, keep_mail, return_all};
+use super::mail::EngineMail;
+use super::team::EngineTeam;
+use super::{Engine, EngineContext};
+use crate::held_work::{GoneAgent, GoneVerdict, HoldingSource, held_by, keep_mail, return_all};
 
 /// The evidence of a supervisor that has an agent running.
 const SUPERVISED: &str = "its supervisor runs it";
 /// Why the agent of a dead supervisor is gone.
 const SUPERVISOR_DEAD: &str = "its supervisor is dead";
 
-impl Team {
+impl EngineTeam {
     /// A pane was observed: its agent may be gone.
     pub(super) fn see_gone(
         &mut self,
         agent: &Name,
         observation: &PaneObservation,
         is_script: bool,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) {
         let held = || held_by(agent, &*context.spool);
         match self.gone.observed(agent, observation, is_script, held) {
-            Ok(Verdict::Nothing) => {}
-            Ok(Verdict::LookAgain) => mail.notifier.observe_agent(agent),
+            Ok(GoneVerdict::Nothing) => {}
+            Ok(GoneVerdict::LookAgain) => mail.notifier.observe_agent(agent),
             // An agent that is being shut down is handed back by its departure.
-            Ok(Verdict::Ended(ended)) if is_leaving(agent, context) => drop(ended),
-            Ok(Verdict::Ended(ended)) => self.ended.push(ended),
+            Ok(GoneVerdict::Ended(ended)) if is_leaving(agent, context) => drop(ended),
+            Ok(GoneVerdict::Ended(ended)) => self.ended.push(ended),
             Err(error) => tracing::warn!(%error, %agent, "cannot tell what an ended agent holds"),
         }
     }
 
     /// Looks at the supervisors of agents that hold something.
-    pub(super) fn see_supervisors(&mut self, now: Monotonic, context: &Context) {
+    pub(super) fn see_supervisors(&mut self, now: Monotonic, context: &EngineContext) {
         let mut agents = self.leases.holders();
         agents.extend(self.board.agents());
         for agent in agents {
             match self.board.seat(&agent) {
-                Seat::None => {}
-                Seat::Lives { runs } => {
+                SupervisorSeat::None => {}
+                SupervisorSeat::Lives { runs } => {
                     self.gone.has_supervisor(&agent);
                     self.evidence.supervised(now, &agent, runs.then_some(SUPERVISED));
                 }
-                Seat::Dead if self.gone.lost_supervisor(&agent) => {
+                SupervisorSeat::Dead if self.gone.lost_supervisor(&agent) => {
                     let leases = held_by(&agent, &*context.spool).unwrap_or_default();
-                    self.ended.push(Ended { agent, why: SUPERVISOR_DEAD.to_owned(), leases });
+                    self.ended.push(GoneAgent { agent, why: SUPERVISOR_DEAD.to_owned(), leases });
                 }
-                Seat::Dead => {}
+                SupervisorSeat::Dead => {}
             }
         }
     }
 
     /// Extends the leases of messages and on the board whose holders are seen working.
-    pub(super) fn keep(&mut self, now: Monotonic, context: &Context, mail: &Mail) {
+    pub(super) fn extend_leases(
+        &mut self,
+        now: Monotonic,
+        context: &EngineContext,
+        mail: &EngineMail,
+    ) {
         let working = self.evidence.working(now);
         let (spool, recorder) = (&*context.spool, &*context.recorder);
         keep_mail(now, self.leases.held(), &working, &mut self.kept, spool, recorder);
-        self.board.keep(now, &working, &mut self.kept, recorder);
-        mail.remote.tell(|sight| sight.working = working);
+        self.board.extend_leases(now, &working, &mut self.kept, recorder);
+        mail.remote.share_observation(|sight| sight.working = working);
     }
 }
 
-fn is_leaving(agent: &Name, context: &Context) -> bool {
+fn is_leaving(agent: &Name, context: &EngineContext) -> bool {
     let member = context.project.roster().get(agent);
     matches!(member, Ok(Some(member)) if member.state != MemberState::Up)
 }
@@ -74,8 +79,13 @@ fn is_leaving(agent: &Name, context: &Context) -> bool {
 impl Engine {
     /// Renews the steps of agents that are seen working, and notes what was kept.
     pub(super) fn keep_steps(&mut self, now: Monotonic) {
-        let Team { evidence, kept, .. } = &mut self.team;
-        self.upkeep.steps().keep(now, &evidence.working(now), kept, &*self.context.recorder);
+        let EngineTeam { evidence, kept, .. } = &mut self.team;
+        self.upkeep.steps().extend_leases(
+            now,
+            &evidence.working(now),
+            kept,
+            &*self.context.recorder,
+        );
         kept.remember(now);
     }
 
@@ -83,13 +93,13 @@ impl Engine {
     pub(super) fn return_held(&mut self) {
         for ended in std::mem::take(&mut self.team.ended) {
             let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);
-            let Ended { agent, why, leases } = &ended;
+            let GoneAgent { agent, why, leases } = &ended;
             let mut board = self.team.board.hands(recorder);
-            let hands: &mut [&mut dyn Hands] = &mut [&mut board, self.upkeep.steps()];
+            let hands: &mut [&mut dyn HoldingSource] = &mut [&mut board, self.upkeep.steps()];
             let returned = return_all(agent, why, leases, spool, hands, recorder);
             self.upkeep.raise(returned.alarm(agent, why), &self.context);
             self.mail.changed(returned.mailboxes);
-            self.mail.remote.tell(|sight| sight.ended.push(ended.clone()));
+            self.mail.remote.share_observation(|sight| sight.ended.push(ended.clone()));
         }
     }
 }

@@ -10,11 +10,11 @@ use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::panes::PaneEntry;
 
-use super::Context;
-use super::remote::Remote;
-use crate::authority::Guard;
+use super::EngineContext;
+use super::remote::ServerSight;
+use crate::authority::AuthorityGuard;
 use crate::mail::RemoteMail;
-use crate::notifier::{COUNT_MAX, Notifier};
+use crate::notifier::{COUNT_MAX, MailNotifier};
 use crate::pane_worker::PaneWorkers;
 use crate::servers::{ServerNews, SharedSight};
 use crate::wakes::{LadderNews, TypeReport};
@@ -23,33 +23,33 @@ use crate::wakes::{LadderNews, TypeReport};
 const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];
 
 /// A message that landed in a mailbox.
-pub(super) struct Arrival {
+pub(super) struct ArrivedMessage {
     pub(super) mailbox: Name,
     pub(super) id: MessageId,
 }
 
 /// The agents to notify, and the mailboxes that changed.
-pub(super) struct Mail {
-    pub(super) notifier: Notifier,
-    pub(super) remote: Remote,
+pub(super) struct EngineMail {
+    pub(super) notifier: MailNotifier,
+    pub(super) remote: ServerSight,
     /// Mailboxes that are counted before the next agent is notified.
     changed: BTreeSet<Name>,
     /// Messages that the team was not told of yet.
-    arrived: Vec<Arrival>,
+    arrived: Vec<ArrivedMessage>,
     /// Without events: when each mailbox had changed at the last look, and which messages waited there.
     polled: BTreeMap<Name, SystemTime>,
     waiting: RemoteMail,
 }
 
-impl Mail {
+impl EngineMail {
     pub(super) fn new(
         project: &Project,
         pane_workers: PaneWorkers,
         sight: SharedSight,
     ) -> Result<Self> {
         Ok(Self {
-            notifier: Notifier::new(project.profiles()?, pane_workers, project.sessions()),
-            remote: Remote::new(project, sight)?,
+            notifier: MailNotifier::new(project.profiles()?, pane_workers, project.sessions()),
+            remote: ServerSight::new(project, sight)?,
             changed: BTreeSet::new(),
             arrived: Vec::new(),
             polled: BTreeMap::new(),
@@ -65,7 +65,7 @@ impl Mail {
     pub(super) fn landed(&mut self, mailbox: Name, file: &str) {
         if let Some(id) = message_id(file) {
             self.notifier.landed(&mailbox, id.clone());
-            self.arrived.push(Arrival { mailbox: mailbox.clone(), id });
+            self.arrived.push(ArrivedMessage { mailbox: mailbox.clone(), id });
         }
         self.changed.insert(mailbox);
     }
@@ -90,15 +90,15 @@ impl Mail {
                 continue;
             }
             let Ok(ids) = spool.due_ids(&mailbox, COUNT_MAX) else { continue };
-            for id in self.waiting.take(mailbox.clone(), ids) {
+            for id in self.waiting.update_mailbox(mailbox.clone(), ids) {
                 self.notifier.landed(&mailbox, id.clone());
-                self.arrived.push(Arrival { mailbox: mailbox.clone(), id });
+                self.arrived.push(ArrivedMessage { mailbox: mailbox.clone(), id });
             }
         }
     }
 
     /// The messages that landed since the last call.
-    pub(super) fn take_arrived(&mut self) -> Vec<Arrival> {
+    pub(super) fn take_arrived(&mut self) -> Vec<ArrivedMessage> {
         std::mem::take(&mut self.arrived)
     }
 
@@ -121,12 +121,12 @@ impl Mail {
     }
 
     /// A pane task that was to type is done.
-    pub(super) fn typed(&mut self, now: Monotonic, report: TypeReport, context: &Context) {
+    pub(super) fn typed(&mut self, now: Monotonic, report: TypeReport, context: &EngineContext) {
         self.notifier.report(now, report, &*context.recorder);
     }
 
     /// The ladder of a task wants something done.
-    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews, context: &Context) {
+    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews, context: &EngineContext) {
         match news {
             LadderNews::Pace { mailbox, is_laddered } => {
                 self.notifier.set_pace(now, &mailbox, is_laddered);
@@ -144,10 +144,10 @@ impl Mail {
     pub(super) fn announce_weighty(
         &mut self,
         now: Monotonic,
-        arrivals: &[Arrival],
-        context: &Context,
+        arrivals: &[ArrivedMessage],
+        context: &EngineContext,
     ) {
-        for Arrival { mailbox, id } in arrivals {
+        for ArrivedMessage { mailbox, id } in arrivals {
             if !self.notifier.has_agent(mailbox) {
                 continue;
             }
@@ -156,7 +156,7 @@ impl Mail {
                 self.notifier.weighty(now, mailbox, id);
             }
             if envelope.when == Some(DeliveryClass::Interrupt)
-                && Guard::new(&context.project).may_interrupt(&envelope)
+                && AuthorityGuard::new(&context.project).may_interrupt(&envelope)
             {
                 self.notifier.interrupt(mailbox);
             }
@@ -166,15 +166,15 @@ impl Mail {
         }
     }
 
-    /// As [`Mail::notify`], if a mailbox has changed.
-    pub(super) fn notify_changed(&mut self, now: Monotonic, context: &Context) {
+    /// As [`EngineMail::notify`], if a mailbox has changed.
+    pub(super) fn notify_changed(&mut self, now: Monotonic, context: &EngineContext) {
         if !self.changed.is_empty() {
             self.notify(now, context);
         }
     }
 
     /// Counts the changed mailboxes and notifies the agents that are due.
-    pub(super) fn notify(&mut self, now: Monotonic, context: &Context) {
+    pub(super) fn notify(&mut self, now: Monotonic, context: &EngineContext) {
         let source = self.remote.mail(&context.spool);
         for mailbox in std::mem::take(&mut self.changed) {
             self.notifier.count(now, &mailbox, source);

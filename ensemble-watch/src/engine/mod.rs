@@ -43,26 +43,26 @@ use serde_json::{Value, json};
 
 use crate::ladders::LadderThread;
 use crate::pane_worker::PaneWorkers;
-use crate::processes::Processes;
+use crate::processes::WatchedProcesses;
 use crate::requests::{DecisionHandler, RequestWatch};
 use crate::servers::{ServerNews, SharedSight};
 use crate::status_file::StatusFile;
-use crate::wakes::{PaneResult, Wake, Waker};
-use crate::watch_set::{Place, WatchSet};
+use crate::wakes::{LoopWake, LoopWaker, PaneResult};
+use crate::watch_set::{WatchSet, WatchedPlace};
 use drop_boxes::DropBoxes;
 use ensemble_core::dropbox::BoxFinding;
-use mail::Mail;
-use team::Team;
+use mail::EngineMail;
+use team::EngineTeam;
 use upkeep::Upkeep;
 
 /// What every part of the loop works on.
-struct Context {
+struct EngineContext {
     project: Project,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
 }
 
-impl Context {
+impl EngineContext {
     fn record(&self, kind: &str, data: Value) {
         self.recorder.record(kind, ACTOR, data);
     }
@@ -70,13 +70,13 @@ impl Context {
 
 /// The watcher's state, by subject.
 pub(crate) struct Engine {
-    context: Context,
+    context: EngineContext,
     watch_set: WatchSet,
-    processes: Processes,
+    processes: WatchedProcesses,
     reconcile: Reconcile,
     drop_boxes: DropBoxes,
-    mail: Mail,
-    team: Team,
+    mail: EngineMail,
+    team: EngineTeam,
     requests: RequestWatch,
     upkeep: Upkeep,
     status: StatusFile,
@@ -95,7 +95,7 @@ impl Engine {
         recorder: Arc<dyn Recorder>,
         pane_workers: PaneWorkers,
         sight: SharedSight,
-        waker: Waker,
+        waker: LoopWaker,
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let drop_boxes = DropBoxes::new(project)?;
@@ -105,7 +105,7 @@ impl Engine {
             path: canary,
             source,
         })?;
-        let mail = Mail::new(project, pane_workers, sight)?;
+        let mail = EngineMail::new(project, pane_workers, sight)?;
         let ladders = match project.is_shared()? {
             true => None,
             false => Some(LadderThread::start(project, Arc::clone(&spool), None, waker)?),
@@ -115,15 +115,15 @@ impl Engine {
             mail,
             ladders,
             laddered: BTreeSet::new(),
-            team: Team::new(now, project),
+            team: EngineTeam::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
             upkeep: Upkeep::new(now, project, &recorder),
             watch_set: WatchSet::default(),
-            processes: Processes::default(),
+            processes: WatchedProcesses::default(),
             reconcile: Reconcile::new(project.config.poll_interval()),
             polled: [None; 3],
             status: StatusFile::new(project.watch_status()),
-            context: Context { project: project.clone(), spool, recorder },
+            context: EngineContext { project: project.clone(), spool, recorder },
         })
     }
 
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// The watched directories and processes, on which the loop sleeps.
-    pub(crate) const fn sources(&mut self) -> (&mut WatchSet, &mut Processes) {
+    pub(crate) const fn sources(&mut self) -> (&mut WatchSet, &mut WatchedProcesses) {
         (&mut self.watch_set, &mut self.processes)
     }
 
@@ -152,11 +152,11 @@ impl Engine {
     }
 
     /// One step. `has_events` says whether further events wait for the next one.
-    pub(crate) fn step(&mut self, wakes: Vec<Wake>, has_events: bool) {
+    pub(crate) fn step(&mut self, wakes: Vec<LoopWake>, has_events: bool) {
         let now = SystemClock.monotonic();
         self.status.changed_if(!wakes.is_empty());
         let mut findings: Vec<BoxFinding> =
-            wakes.into_iter().filter_map(|wake| self.take(now, wake)).collect();
+            wakes.into_iter().filter_map(|wake| self.handle_wake(now, wake)).collect();
         // Agents with mail are notified before anything else is done.
         self.tell_of_mail(now);
         self.drive_ladders();
@@ -186,53 +186,53 @@ impl Engine {
         self.team.arrived(now, arrivals, &self.context);
     }
 
-    fn take(&mut self, now: Monotonic, wake: Wake) -> Option<BoxFinding> {
+    fn handle_wake(&mut self, now: Monotonic, wake: LoopWake) -> Option<BoxFinding> {
         match wake {
-            Wake::Changed(FsEvent::Landed { dir, name, how }) => {
+            LoopWake::Changed(FsEvent::Landed { dir, name, how }) => {
                 return self.landed(now, &dir, &name, how);
             }
-            Wake::Changed(FsEvent::Strange { dir }) => {
-                if matches!(self.watch_set.directory(&dir), Some(Place::DropBox(_))) {
+            LoopWake::Changed(FsEvent::Strange { dir }) => {
+                if matches!(self.watch_set.directory(&dir), Some(WatchedPlace::DropBox(_))) {
                     self.drop_boxes.reject_strange(&self.context);
                 }
             }
-            Wake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
-            Wake::Changed(FsEvent::Overflow) => {
+            LoopWake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
+            LoopWake::Changed(FsEvent::Overflow) => {
                 self.context.record(types::WATCH_OVERFLOW, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
             }
-            Wake::Changed(FsEvent::Replaced { .. }) => self.check_paths(now),
-            Wake::Changed(FsEvent::Failed { error }) => {
+            LoopWake::Changed(FsEvent::Replaced { .. }) => self.check_paths(now),
+            LoopWake::Changed(FsEvent::Failed { error }) => {
                 // Its file watcher would report this again and again.
                 self.watch_set.stop();
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
             // A kind of event that is not known yet: look at everything.
-            Wake::Changed(_) => self.reconcile.handle(now, Event::Overflow),
-            Wake::PaneResult(PaneResult::Typed(report)) => {
+            LoopWake::Changed(_) => self.reconcile.handle(now, Event::Overflow),
+            LoopWake::PaneResult(PaneResult::Typed(report)) => {
                 self.mail.typed(now, report, &self.context);
             }
-            Wake::PaneResult(PaneResult::Observed { agent, observation }) => {
+            LoopWake::PaneResult(PaneResult::Observed { agent, observation }) => {
                 let changed =
                     self.team.observed(now, &agent, observation, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
             }
-            Wake::PaneResult(PaneResult::ScreenChanged { agent }) => {
+            LoopWake::PaneResult(PaneResult::ScreenChanged { agent }) => {
                 self.team.screen_changed(now, agent);
             }
-            Wake::Ladder(news) => self.mail.ladder(now, news, &self.context),
-            Wake::Ended(process) => {
+            LoopWake::Ladder(news) => self.mail.ladder(now, news, &self.context),
+            LoopWake::Ended(process) => {
                 let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
             }
-            Wake::Team(ServerNews::Gone(alarm)) => {
+            LoopWake::Team(ServerNews::Gone(alarm)) => {
                 self.upkeep.raise(Some(alarm), &self.context);
             }
-            Wake::Team(news) => {
+            LoopWake::Team(news) => {
                 let agents = self.mail.take_news(news);
                 self.team.workload_changed(now, agents);
             }
-            Wake::Stop => {}
+            LoopWake::Stop => {}
         }
         None
     }
@@ -246,23 +246,25 @@ impl Engine {
         how: Landing,
     ) -> Option<BoxFinding> {
         match self.watch_set.place(dir, file).cloned()? {
-            Place::Mailboxes => self.mailbox_added(file),
-            Place::Mailbox(mailbox) => {
+            WatchedPlace::Mailboxes => self.mailbox_added(file),
+            WatchedPlace::Mailbox(mailbox) => {
                 self.laddered.insert(mailbox.clone());
                 self.mail.landed(mailbox, file);
             }
-            Place::DropBox(box_name) => return self.drop_boxes.landed(now, &box_name, file, how),
-            Place::Requests => self.look_at_request(now, file),
-            Place::Request(id) => self.look_at_request(now, id.as_str()),
-            Place::Panes => self.rebind(now),
-            Place::Canary => self.reconcile.handle(now, Event::CanarySeen),
-            Place::Roster => self.roster_changed(now, file),
-            Place::Sessions => self.session_changed(now, file),
-            Place::Board => {
+            WatchedPlace::DropBox(box_name) => {
+                return self.drop_boxes.landed(now, &box_name, file, how);
+            }
+            WatchedPlace::Requests => self.look_at_request(now, file),
+            WatchedPlace::Request(id) => self.look_at_request(now, id.as_str()),
+            WatchedPlace::Panes => self.rebind(now),
+            WatchedPlace::Canary => self.reconcile.handle(now, Event::CanarySeen),
+            WatchedPlace::Roster => self.roster_changed(now, file),
+            WatchedPlace::Sessions => self.session_changed(now, file),
+            WatchedPlace::Board => {
                 self.upkeep.board_changed(now);
                 self.team.books_changed(now);
             }
-            Place::Steps => {
+            WatchedPlace::Steps => {
                 self.upkeep.steps_changed(now);
                 self.team.books_changed(now);
             }
@@ -289,15 +291,15 @@ impl Engine {
     /// A message was received, or another file was removed.
     fn left(&mut self, now: Monotonic, dir: &Path) {
         match self.watch_set.directory(dir).cloned() {
-            Some(Place::Mailbox(mailbox)) => {
+            Some(WatchedPlace::Mailbox(mailbox)) => {
                 self.team.mailbox_changed(now, &mailbox);
                 self.laddered.insert(mailbox.clone());
                 self.mail.changed([mailbox]);
             }
             // An agent was unbound.
-            Some(Place::Panes) => self.rebind(now),
-            Some(Place::Request(id)) => self.look_at_request(now, id.as_str()),
-            Some(Place::Requests) => {}
+            Some(WatchedPlace::Panes) => self.rebind(now),
+            Some(WatchedPlace::Request(id)) => self.look_at_request(now, id.as_str()),
+            Some(WatchedPlace::Requests) => {}
             _ => self.check_paths(now),
         }
     }

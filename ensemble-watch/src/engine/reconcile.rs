@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::reconcile::{Effect, Event, Mode, POLLING_INTERVAL};
+use ensemble_core::proto::reconcile::{Effect, Event, POLLING_INTERVAL, WatchMode};
 use ensemble_core::watch::WatchError;
 use serde_json::json;
 
 use super::Engine;
 use super::upkeep::Upkeep;
-use crate::watch_set::Place;
+use crate::watch_set::WatchedPlace;
 
 /// The directories of a mailbox in which messages land.
 const LANDING_DIRECTORIES: [&str; 2] = ["new", "front"];
@@ -85,18 +85,18 @@ impl Engine {
         watch_set.restart()?;
         Upkeep::watch_boards(project, watch_set);
         self.drop_boxes.watch(watch_set)?;
-        watch_set.watch(&project.queue.join("mailbox"), Place::Mailboxes)?;
-        watch_set.watch(&project.panes(), Place::Panes)?;
+        watch_set.watch(&project.queue.join("mailbox"), WatchedPlace::Mailboxes)?;
+        watch_set.watch(&project.panes(), WatchedPlace::Panes)?;
         let roster = project.roster();
         // A project without a team has none; without events the regular look finds what has changed.
         if makes_directory(roster.dir()) {
-            let _ = watch_set.watch(roster.dir(), Place::Roster);
+            let _ = watch_set.watch(roster.dir(), WatchedPlace::Roster);
         }
         let sessions = project.sessions();
         if makes_directory(sessions.dir()) {
-            let _ = watch_set.watch(sessions.dir(), Place::Sessions);
+            let _ = watch_set.watch(sessions.dir(), WatchedPlace::Sessions);
         }
-        watch_set.watch(&canary(project), Place::Canary)?;
+        watch_set.watch(&canary(project), WatchedPlace::Canary)?;
         self.requests.rewatch(watch_set)?;
         self.upkeep.rewatch_steps(watch_set);
         Ok(())
@@ -118,7 +118,7 @@ impl Engine {
         let home = self.context.project.queue.join("mailbox").join(mailbox.as_str());
         for dir in LANDING_DIRECTORIES.map(|state| home.join(state)) {
             if dir.is_dir() {
-                self.watch_set.rewatch(&dir, Place::Mailbox(mailbox.clone()))?;
+                self.watch_set.rewatch(&dir, WatchedPlace::Mailbox(mailbox.clone()))?;
             } else {
                 self.watch_set.unwatch(&dir);
             }
@@ -190,7 +190,7 @@ impl Engine {
             ladders.all_changed();
         }
         self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
-        if self.reconcile.mode() == Mode::Polling {
+        if self.reconcile.mode() == WatchMode::Polling {
             // Without events nothing else says that they have changed.
             self.upkeep.board_changed(now);
             self.upkeep.steps_changed(now);
@@ -217,7 +217,12 @@ impl Engine {
     /// Looks at one request.
     pub(super) fn look_at_request(&mut self, now: Monotonic, id: &str) {
         if let Ok(id) = Name::new(id) {
-            self.requests.look(now, &id, &*self.context.spool, Some(&mut self.watch_set));
+            self.requests.observe_request(
+                now,
+                &id,
+                &*self.context.spool,
+                Some(&mut self.watch_set),
+            );
         }
     }
 }

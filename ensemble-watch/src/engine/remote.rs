@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
 use crate::member_watch::WorkloadSource;
-use crate::servers::{ServerNews, SharedSight, Sighted};
+use crate::servers::{ServerNews, SharedObservation, SharedSight};
 
 /// A mailbox, and the messages that have come.
 pub(super) type NewMail = (Name, Vec<MessageId>);
 
 /// The last news of the team's servers; empty for a queue of one host.
-pub(super) struct Remote(Option<TeamSight>);
+pub(super) struct ServerSight(Option<TeamSight>);
 
 /// What the thread that follows the servers has reported, and what it is told.
 struct TeamSight {
@@ -29,7 +29,7 @@ struct TeamSight {
     sight: SharedSight,
 }
 
-impl Remote {
+impl ServerSight {
     pub(super) fn new(project: &Project, sight: SharedSight) -> Result<Self> {
         let sight = |()| TeamSight {
             mail: RemoteMail::default(),
@@ -46,7 +46,7 @@ impl Remote {
         let Some(team) = &mut self.0 else { return (None, Vec::new()) };
         match news {
             ServerNews::Mail { mailbox, ids } => {
-                let new = team.mail.take(mailbox.clone(), ids);
+                let new = team.mail.update_mailbox(mailbox.clone(), ids);
                 return (Some((mailbox, new)), Vec::new());
             }
             ServerNews::Workload(news) => {
@@ -92,7 +92,7 @@ impl Remote {
 
     /// Tells the thread that follows the servers whether an agent is parked.
     pub(super) fn note_parked(&self, agent: &Name, is_parked: bool) {
-        self.tell(|sight| match is_parked {
+        self.share_observation(|sight| match is_parked {
             true => drop(sight.parked.insert(agent.clone())),
             false => drop(sight.parked.remove(agent)),
         });
@@ -100,13 +100,13 @@ impl Remote {
 
     /// Tells the thread that follows the servers which members are gone.
     pub(super) fn note_absent<'m>(&self, gone: impl Iterator<Item = (&'m Name, &'m str)>) {
-        self.tell(|sight| {
+        self.share_observation(|sight| {
             sight.absent = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
         });
     }
 
     /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.
-    pub(super) fn tell(&self, change: impl FnOnce(&mut Sighted)) {
+    pub(super) fn share_observation(&self, change: impl FnOnce(&mut SharedObservation)) {
         if let Some(team) = &self.0 {
             change(&mut team.sight.lock().unwrap_or_else(PoisonError::into_inner));
         }

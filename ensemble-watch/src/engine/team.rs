@@ -11,50 +11,50 @@ use ensemble_project::members;
 use ensemble_project::sessions::give_back_all;
 use ensemble_team::roster::PaneObservation;
 
-use super::Context;
-use super::mail::{Arrival, Mail};
+use super::EngineContext;
+use super::mail::{ArrivedMessage, EngineMail};
 use crate::board_leases::BoardWatch;
-use crate::held_work::{Ended, Evidence, Gone, KeptLeases};
+use crate::held_work::{GoneAgent, GoneAgents, KeptLeases, WorkEvidence};
 use crate::leases;
 use crate::member_watch::MemberWatch;
-use crate::processes::Process;
-use crate::rate_limit_hold::{self, Moment, RateLimitHold};
+use crate::processes::WatchedProcess;
+use crate::rate_limit_hold::{self, ClockMoment, RateLimitHold};
 use crate::requests::keep_gated;
-use crate::roles::{Due, Roles};
+use crate::roles::{DueAction, WaitingRoles};
 
 /// How often the loop looks at leases.
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 
 /// The agents and their leases.
-pub(super) struct Team {
+pub(super) struct EngineTeam {
     members: MemberWatch,
     pub(super) leases: MailboxLeases,
     pub(super) board: BoardWatch,
     rate_limit_hold: RateLimitHold,
-    roles: Roles,
-    pub(super) evidence: Evidence,
+    roles: WaitingRoles,
+    pub(super) evidence: WorkEvidence,
     pub(super) kept: KeptLeases,
-    pub(super) gone: Gone,
+    pub(super) gone: GoneAgents,
     /// Agents that were seen gone, and hold what they held.
-    pub(super) ended: Vec<Ended>,
+    pub(super) ended: Vec<GoneAgent>,
     next_lease_look: Monotonic,
 }
 
-impl Team {
+impl EngineTeam {
     pub(super) fn new(now: Monotonic, project: &Project) -> Self {
         Self {
             members: MemberWatch::new(now, project),
             leases: leases::open(&project.state),
             board: BoardWatch::default(),
             rate_limit_hold: RateLimitHold::default(),
-            roles: Roles::new(&project.config),
-            evidence: Evidence::default(),
+            roles: WaitingRoles::new(&project.config),
+            evidence: WorkEvidence::default(),
             kept: KeptLeases::open(
                 now,
                 &project.state.join("leases/kept.json"),
                 project.config.leases.extend_max(),
             ),
-            gone: Gone::known(members::last_gone(&project.watch_status())),
+            gone: GoneAgents::known(members::last_gone(&project.watch_status())),
             ended: Vec::new(),
             next_lease_look: now,
         }
@@ -93,7 +93,7 @@ impl Team {
     }
 
     /// The processes whose end says something about an agent.
-    pub(super) fn processes(&self) -> impl Iterator<Item = Process> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = WatchedProcess> {
         self.members.processes()
     }
 
@@ -101,9 +101,9 @@ impl Team {
     pub(super) fn process_ended(
         &mut self,
         now: Monotonic,
-        process: &Process,
-        context: &Context,
-        mail: &mut Mail,
+        process: &WatchedProcess,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) -> bool {
         if !self.members.is_root(process) {
             mail.notifier.observe_agent(&process.agent);
@@ -120,8 +120,13 @@ impl Team {
     }
 
     /// Messages landed.
-    pub(super) fn arrived(&mut self, now: Monotonic, arrivals: Vec<Arrival>, context: &Context) {
-        for Arrival { mailbox, id } in arrivals {
+    pub(super) fn arrived(
+        &mut self,
+        now: Monotonic,
+        arrivals: Vec<ArrivedMessage>,
+        context: &EngineContext,
+    ) {
+        for ArrivedMessage { mailbox, id } in arrivals {
             self.roles.landed(now, &mailbox, &id, &context.spool);
         }
     }
@@ -132,13 +137,13 @@ impl Team {
         now: Monotonic,
         agent: &Name,
         observation: PaneObservation,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) -> bool {
         let (spool, recorder) = (&*context.spool, &*context.recorder);
         let held = self.leases.held_by(agent);
         let count = mail.remote.mail_held_by(agent).unwrap_or(held.len());
-        let moment = Moment { now, wall: SystemClock.wall() };
+        let moment = ClockMoment { now, wall: SystemClock.wall() };
         let diagnosis = observation.diagnosis();
         let look = self.rate_limit_hold.looked(moment, agent, diagnosis, count, recorder);
         if look.is_kept {
@@ -152,7 +157,7 @@ impl Team {
         if let Some(provider) = mail.notifier.provider(agent) {
             let is_script = members::is_script(provider);
             if self.evidence.observed(now, agent, &observation, provider) {
-                self.keep(now, context, mail);
+                self.extend_leases(now, context, mail);
             }
             self.see_gone(agent, &observation, is_script, context, mail);
         }
@@ -160,7 +165,7 @@ impl Team {
     }
 
     /// Lets the roles' time pass.
-    pub(super) fn drive_roles(&mut self, now: Monotonic, context: &Context) -> Due {
+    pub(super) fn drive_roles(&mut self, now: Monotonic, context: &EngineContext) -> DueAction {
         self.roles.drive(now, &*context.recorder)
     }
 
@@ -169,8 +174,8 @@ impl Team {
     pub(super) fn look_at_leases(
         &mut self,
         now: Monotonic,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) -> bool {
         let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
         if now < self.next_lease_look && !keeps && !self.leases.is_due(now) {
@@ -178,17 +183,17 @@ impl Team {
         }
         self.next_lease_look = now + LEASE_INTERVAL;
         let (spool, recorder) = (&*context.spool, &context.recorder);
-        self.board.look(&context.project, &SystemClock, recorder);
+        self.board.expire_leases(&context.project, &SystemClock, recorder);
         self.see_supervisors(now, context);
         let sessions = context.project.sessions();
         mail.changed(give_back_all(&sessions, spool, self.members.names()));
-        self.keep(now, context, mail);
-        match leases::look(&mut self.leases, spool, &**recorder) {
+        self.extend_leases(now, context, mail);
+        match leases::expire_leases(&mut self.leases, spool, &**recorder) {
             Ok(returned) => mail.changed(returned),
             Err(error) => tracing::warn!(%error, "cannot look at the leases"),
         }
         let holders = mail.remote.mail_holders().unwrap_or_else(|| self.leases.holders());
-        self.rate_limit_hold.keep(&holders);
+        self.rate_limit_hold.retain_holders(&holders);
         keep_gated(self.leases.held(), spool);
         // A holder that has met a usage limit keeps its messages: `observed` sees it.
         for holder in &holders {
@@ -202,10 +207,10 @@ impl Team {
     pub(super) fn look_at_members(
         &mut self,
         now: Monotonic,
-        context: &Context,
-        mail: &mut Mail,
+        context: &EngineContext,
+        mail: &mut EngineMail,
     ) -> bool {
-        let Mail { notifier, remote, .. } = mail;
+        let EngineMail { notifier, remote, .. } = mail;
         let source = remote.source(&context.spool);
         self.members.drive(now, &context.project, source, notifier, &*context.recorder)
     }

@@ -8,20 +8,20 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
 use ensemble_project::Project;
-use ensemble_team::board::Condition;
+use ensemble_team::board::AlarmCondition;
 use ensemble_team::driver::TaskEnds;
 use serde_json::{Value, json};
 
-use super::{Context, Engine};
-use crate::alarms::{self, Alarms};
+use super::{Engine, EngineContext};
+use crate::alarms::{self, AlarmReporter};
 use crate::budget::BudgetWatch;
 use crate::dead_letters::DeadLetters;
 use crate::history::HistorySweep;
 use crate::mail::MailSource;
 use crate::mail_starts::MailStarts;
-use crate::steps::Steps;
+use crate::steps::StepUpkeep;
 use crate::unplanned::UnplannedTasks;
-use crate::watch_set::{Place, WatchSet};
+use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// How often files that are no longer needed are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
@@ -30,8 +30,8 @@ const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// The step queues, the alarms and the sweep.
 pub(super) struct Upkeep {
-    steps: Steps,
-    alarms: Alarms,
+    steps: StepUpkeep,
+    alarms: AlarmReporter,
     ends: TaskEnds,
     dead: DeadLetters,
     starts: MailStarts,
@@ -44,8 +44,8 @@ pub(super) struct Upkeep {
 impl Upkeep {
     pub(super) fn new(now: Monotonic, project: &Project, recorder: &Arc<dyn Recorder>) -> Self {
         Self {
-            steps: Steps::new(now, project, Arc::clone(recorder)),
-            alarms: Alarms::open(now, project),
+            steps: StepUpkeep::new(now, project, Arc::clone(recorder)),
+            alarms: AlarmReporter::open(now, project),
             ends: project.task_ends(),
             dead: DeadLetters::new(now, project.config.poll_interval()),
             starts: MailStarts::new(now, project),
@@ -69,12 +69,12 @@ impl Upkeep {
     pub(super) fn watch_boards(project: &Project, watch_set: &mut WatchSet) {
         for place in project.board_places() {
             // Without events the regular look finds what has changed.
-            let _ = watch_set.watch_files(&place, &alarms::WATCHED_FILES, &Place::Board);
+            let _ = watch_set.watch_files(&place, &alarms::WATCHED_FILES, &WatchedPlace::Board);
         }
     }
 
     /// The step queues.
-    pub(super) const fn steps(&mut self) -> &mut Steps {
+    pub(super) const fn steps(&mut self) -> &mut StepUpkeep {
         &mut self.steps
     }
 
@@ -93,9 +93,9 @@ impl Upkeep {
     }
 
     /// Reports a condition that has happened, if there is one.
-    pub(super) fn raise(&mut self, happened: Option<Condition>, context: &Context) {
+    pub(super) fn raise(&mut self, happened: Option<AlarmCondition>, context: &EngineContext) {
         let Some(condition) = happened else { return };
-        let Context { project, spool, recorder } = context;
+        let EngineContext { project, spool, recorder } = context;
         self.alarms.happened(&condition, project, spool, recorder);
     }
 
@@ -104,8 +104,8 @@ impl Upkeep {
     }
 
     /// Ends leases of steps, raises alarms, and reports dead tasks. Returns whether the summary changed.
-    fn drive(&mut self, now: Monotonic, context: &Context) -> bool {
-        let Context { project, spool, recorder } = context;
+    fn drive(&mut self, now: Monotonic, context: &EngineContext) -> bool {
+        let EngineContext { project, spool, recorder } = context;
         let steps = self.steps.drive(now, spool);
         let alarms = self.alarms.drive(now, project, spool, recorder);
         self.dead.drive(now, spool);
@@ -123,9 +123,9 @@ impl Upkeep {
         &mut self,
         now: Monotonic,
         mail: &dyn MailSource,
-        context: &Context,
+        context: &EngineContext,
     ) {
-        let Context { project, spool, recorder } = context;
+        let EngineContext { project, spool, recorder } = context;
         self.starts.drive(now, project, (spool, mail), recorder);
     }
 
@@ -136,7 +136,7 @@ impl Upkeep {
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
     /// that is due. Returns whether it was.
-    fn sweep(&mut self, now: Monotonic, context: &Context) -> bool {
+    fn sweep(&mut self, now: Monotonic, context: &EngineContext) -> bool {
         if now < self.next_sweep {
             return false;
         }

@@ -9,7 +9,7 @@ use ensemble_core::mailboxes::{BadMailbox, visit_mailboxes};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
-use ensemble_team::board::Condition;
+use ensemble_team::board::AlarmCondition;
 use ensemble_team::roster::PaneObservation;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const NAMED_MAX: usize = 5;
 
 /// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
-pub(crate) trait Hands {
+pub(crate) trait HoldingSource {
     /// Takes back what an agent holds there.
     fn take_back(&mut self, agent: &Name, why: &str) -> Vec<Value>;
 }
@@ -25,7 +25,7 @@ pub(crate) trait Hands {
 /// The agents that are gone. An agent is gone once two looks saw it gone, the second of which began
 /// after the first. The first may be of a pane that the agent has left for another.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct GoneAgents {
     /// Seen once, with what was held then.
     suspected: BTreeMap<Name, Vec<Lease>>,
     /// Gone, and what they held is returned.
@@ -34,18 +34,18 @@ pub(crate) struct Gone {
 
 /// What follows from a look at an agent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum GoneVerdict {
     /// Nothing.
     Nothing,
     /// Another look is to be made at once.
     LookAgain,
     /// The agent is gone.
-    Ended(Ended),
+    Ended(GoneAgent),
 }
 
 /// An agent that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct GoneAgent {
     pub(crate) agent: Name,
     /// The evidence, in a few words.
     pub(crate) why: String,
@@ -53,7 +53,7 @@ pub(crate) struct Ended {
     pub(crate) leases: Vec<Lease>,
 }
 
-impl Gone {
+impl GoneAgents {
     /// Agents that an earlier watcher has seen gone: what they held was returned then.
     pub(crate) fn known(agents: impl IntoIterator<Item = Name>) -> Self {
         Self { suspected: BTreeMap::new(), returned: agents.into_iter().collect() }
@@ -66,28 +66,28 @@ impl Gone {
         observation: &PaneObservation,
         is_script: bool,
         held: impl FnOnce() -> Result<Vec<Lease>>,
-    ) -> Result<Verdict> {
+    ) -> Result<GoneVerdict> {
         if matches!(observation, PaneObservation::Unseen) {
-            return Ok(Verdict::Nothing);
+            return Ok(GoneVerdict::Nothing);
         }
         let Some(why) = observation.absence(is_script) else {
             self.suspected.remove(agent);
             self.returned.remove(agent);
-            return Ok(Verdict::Nothing);
+            return Ok(GoneVerdict::Nothing);
         };
         if self.returned.contains(agent) {
-            return Ok(Verdict::Nothing);
+            return Ok(GoneVerdict::Nothing);
         }
         if let Some(leases) = self.suspected.remove(agent) {
             self.returned.insert(agent.clone());
-            return Ok(Verdict::Ended(Ended { agent: agent.clone(), why, leases }));
+            return Ok(GoneVerdict::Ended(GoneAgent { agent: agent.clone(), why, leases }));
         }
         self.suspected.insert(agent.clone(), held()?);
-        Ok(Verdict::LookAgain)
+        Ok(GoneVerdict::LookAgain)
     }
 }
 
-impl Gone {
+impl GoneAgents {
     /// The supervisor of an agent was found dead; whether that is new.
     pub(crate) fn lost_supervisor(&mut self, agent: &Name) -> bool {
         self.returned.insert(agent.clone())
@@ -115,7 +115,7 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
 
 /// What was taken back from an agent.
 #[derive(Debug, Default)]
-pub(crate) struct Returned {
+pub(crate) struct ReturnedWork {
     /// Mailboxes of the messages.
     pub(crate) mailboxes: Vec<Name>,
     /// Messages: `id`, `mailbox`, `attempt`.
@@ -124,10 +124,10 @@ pub(crate) struct Returned {
     others: Vec<Value>,
 }
 
-impl Returned {
+impl ReturnedWork {
     /// The alarm of an agent that ended with messages or steps in its hands. The board has alarms of its own
     /// for claims and reviews.
-    pub(crate) fn alarm(&self, agent: &Name, why: &str) -> Option<Condition> {
+    pub(crate) fn alarm(&self, agent: &Name, why: &str) -> Option<AlarmCondition> {
         let messages = self.messages.iter().map(|message| {
             format!("message {} of {}", text_of(message, "id"), text_of(message, "mailbox"))
         });
@@ -146,7 +146,7 @@ impl Returned {
             more => format!(" and {more} more"),
         };
         let text = format!("{agent} is gone ({why}); taken back: {named}{more}");
-        Some(Condition::agent_gone(agent.as_str(), &mark, text))
+        Some(AlarmCondition::agent_gone(agent.as_str(), &mark, text))
     }
 }
 
@@ -160,11 +160,11 @@ pub(crate) fn return_all(
     why: &str,
     leases: &[Lease],
     queue: &dyn Broker,
-    hands: &mut [&mut dyn Hands],
+    hands: &mut [&mut dyn HoldingSource],
     recorder: &dyn Recorder,
-) -> Returned {
+) -> ReturnedWork {
     let reason = format!("its holder is gone: {why}");
-    let mut returned = Returned::default();
+    let mut returned = ReturnedWork::default();
     for lease in leases {
         match queue.take_back(lease, &reason) {
             Ok(true) => {
@@ -179,7 +179,7 @@ pub(crate) fn return_all(
         }
     }
     returned.others = hands.iter_mut().flat_map(|hands| hands.take_back(agent, &reason)).collect();
-    let Returned { messages, others, .. } = &returned;
+    let ReturnedWork { messages, others, .. } = &returned;
     if !messages.is_empty() || !others.is_empty() {
         let data = json!({ "agent": agent, "why": why, "messages": messages, "others": others });
         recorder.record(types::LEASE_HOLDER_GONE, ACTOR, data);

@@ -15,7 +15,7 @@ use ensemble_team::steps::StepStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Working;
+use super::WorkingAgents;
 
 /// How long a lease is known beyond twice its duration, after its holder was last seen working.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const REMEMBERED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A lease that was extended for its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct KeptLease {
     holder: Name,
     evidence: String,
     since: Monotonic,
@@ -41,7 +41,7 @@ struct Kept {
     next: Option<Monotonic>,
 }
 
-impl Kept {
+impl KeptLease {
     /// The holder was seen working: half of the duration after the last time it is extended again.
     fn await_next(&mut self) {
         let half = (self.duration / 2).max(Duration::from_secs(1));
@@ -52,7 +52,7 @@ impl Kept {
 /// The leases that are kept, by a text that names kind, subject and epoch.
 #[derive(Debug)]
 pub(crate) struct KeptLeases {
-    kept: BTreeMap<String, Kept>,
+    kept: BTreeMap<String, KeptLease>,
     /// Seconds for which leases were kept by an earlier watcher of this boot.
     remembered: BTreeMap<String, u64>,
     extend_max: Duration,
@@ -63,7 +63,7 @@ pub(crate) struct KeptLeases {
 
 /// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Remembered {
+struct LeaseMemory {
     boot_id: String,
     /// Seconds by lease.
     kept: BTreeMap<String, u64>,
@@ -75,7 +75,7 @@ impl KeptLeases {
         let remembered = read_file(file, REMEMBERED_BYTES_MAX)
             .ok()
             .flatten()
-            .and_then(|content| serde_json::from_slice::<Remembered>(&content).ok())
+            .and_then(|content| serde_json::from_slice::<LeaseMemory>(&content).ok())
             .filter(|content| !content.boot_id.is_empty() && content.boot_id == env::boot_id())
             .map(|content| content.kept)
             .unwrap_or_default();
@@ -113,7 +113,7 @@ impl KeptLeases {
         }
         let before = Duration::from_secs(self.remembered.remove(lease).unwrap_or(0));
         let since = Monotonic::from_duration(now.as_duration().saturating_sub(before));
-        let mut kept = Kept {
+        let mut kept = KeptLease {
             holder: holder.clone(),
             evidence: evidence.to_owned(),
             since,
@@ -159,10 +159,10 @@ impl KeptLeases {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
-        let seconds = |kept: &Kept| now.since(kept.since).as_secs().max(1);
+        let seconds = |kept: &KeptLease| now.since(kept.since).as_secs().max(1);
         let mut kept = self.remembered.clone();
         kept.extend(self.kept.iter().map(|(lease, kept)| (lease.clone(), seconds(kept))));
-        let content = Remembered { boot_id: env::boot_id().to_owned(), kept };
+        let content = LeaseMemory { boot_id: env::boot_id().to_owned(), kept };
         let content = serde_json::to_vec(&content).unwrap_or_default();
         let written = durable::write_document(&self.file, &content, Durability::Process);
         if let Err(error) = written {
@@ -172,7 +172,7 @@ impl KeptLeases {
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |(lease, kept): (&String, &Kept)| {
+        let row = |(lease, kept): (&String, &KeptLease)| {
             json!({
                 "agent": kept.holder, "lease": lease, "why": kept.evidence,
                 "kept_seconds": now.since(kept.since).as_secs(), "ceiling_reached": kept.is_over,
@@ -186,7 +186,7 @@ impl KeptLeases {
 pub(crate) fn keep_mail(
     now: Monotonic,
     held: &[(Lease, Duration)],
-    working: &Working,
+    working: &WorkingAgents,
     kept: &mut KeptLeases,
     queue: &dyn Broker,
     recorder: &dyn Recorder,
@@ -209,7 +209,7 @@ pub(crate) fn keep_mail(
 pub(crate) fn keep_steps(
     store: &StepStore,
     now: Monotonic,
-    working: &Working,
+    working: &WorkingAgents,
     kept: &mut KeptLeases,
     recorder: &dyn Recorder,
 ) {

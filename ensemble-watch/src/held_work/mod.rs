@@ -40,7 +40,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
 
-pub(crate) use gone::{Ended, Gone, Hands, Verdict, held_by, return_all};
+pub(crate) use gone::{GoneAgent, GoneAgents, GoneVerdict, HoldingSource, held_by, return_all};
 pub(crate) use kept::{KeptLeases, keep_mail, keep_steps};
 
 /// For how long evidence of work counts: the next look is due after half of it.
@@ -51,15 +51,15 @@ const EVIDENCE_AGE_MAX: std::time::Duration =
 const SHELL: &str = "shell";
 
 /// The agents that are seen working, with the evidence.
-pub(crate) type Working = BTreeMap<Name, String>;
+pub(crate) type WorkingAgents = BTreeMap<Name, String>;
 
 /// Evidence of work by the agents in panes.
 #[derive(Debug, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct WorkEvidence {
     seen: BTreeMap<Name, (Monotonic, String)>,
 }
 
-impl Evidence {
+impl WorkEvidence {
     /// A pane was observed. An observation that failed changes nothing; old evidence stops to count by itself.
     /// Returns whether the agent is seen working, and was not before.
     pub(crate) fn observed(
@@ -90,7 +90,7 @@ impl Evidence {
     }
 
     /// The agents that are seen working now.
-    pub(crate) fn working(&mut self, now: Monotonic) -> Working {
+    pub(crate) fn working(&mut self, now: Monotonic) -> WorkingAgents {
         self.seen.retain(|_, (at, _)| now.since(*at) <= EVIDENCE_AGE_MAX);
         self.seen.iter().map(|(agent, (_, evidence))| (agent.clone(), evidence.clone())).collect()
     }

@@ -6,7 +6,7 @@ use ensemble_core::env::Lease;
 use ensemble_core::message::Envelope;
 use ensemble_core::pane::{Deferral, ForegroundProcess, PaneState};
 use ensemble_core::sim::SimRecorder;
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 use ensemble_tmux::provider::{Profiles, diagnose};
 
 use super::gone::{held_by, return_all};
@@ -75,7 +75,7 @@ fn only_what_shows_work_is_evidence() {
 
 #[test]
 fn evidence_that_is_not_renewed_stops_to_count() {
-    let (mut evidence, agent) = (Evidence::default(), name("w1"));
+    let (mut evidence, agent) = (WorkEvidence::default(), name("w1"));
     evidence.observed(at(0), &agent, &claude(BUSY), "claude");
     evidence.observed(at(30), &agent, &PaneObservation::Unseen, "claude");
     assert_eq!(evidence.working(at(60)).len(), 1);
@@ -94,7 +94,7 @@ struct Bed {
 impl Bed {
     fn new(attempts_max: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let settings = Settings::default().with_attempts_max(attempts_max);
         spool.add_mailbox(&name("w1"), &settings).unwrap();
         spool.publish(&Envelope::new(name("w1"), "work\n")).unwrap();
@@ -117,7 +117,7 @@ impl Bed {
     /// One look every 30 s from `from` to `to`, with or without evidence.
     fn look(&self, kept: &mut KeptLeases, (from, to): (u64, u64), lease: &Lease, is_working: bool) {
         let held = [(lease.clone(), Duration::from_secs(300))];
-        let mut working = Working::new();
+        let mut working = WorkingAgents::new();
         if is_working {
             working.insert(name("w1"), "busy".to_owned());
         }
@@ -170,18 +170,18 @@ fn a_ceiling_of_zero_extends_nothing() {
 #[test]
 fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     let bed = Bed::new(5);
-    let (agent, mut gone) = (name("w1"), Gone::default());
+    let (agent, mut gone) = (name("w1"), GoneAgents::default());
     let missing = PaneObservation::Missing(Deferral::PaneGone);
     let held = || held_by(&agent, &bed.spool);
     let lease = bed.take();
-    assert_eq!(gone.observed(&agent, &claude(BUSY), false, held).unwrap(), Verdict::Nothing);
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::LookAgain);
+    assert_eq!(gone.observed(&agent, &claude(BUSY), false, held).unwrap(), GoneVerdict::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::LookAgain);
     let unseen = PaneObservation::Unseen;
-    assert_eq!(gone.observed(&agent, &unseen, false, held).unwrap(), Verdict::Nothing);
+    assert_eq!(gone.observed(&agent, &unseen, false, held).unwrap(), GoneVerdict::Nothing);
     // It was seen in a pane that it has left meanwhile.
-    assert_eq!(gone.observed(&agent, &claude(READY), false, held).unwrap(), Verdict::Nothing);
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::LookAgain);
-    let Verdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
+    assert_eq!(gone.observed(&agent, &claude(READY), false, held).unwrap(), GoneVerdict::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::LookAgain);
+    let GoneVerdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
         panic!("it is gone")
     };
     assert_eq!(ended.leases, [lease]);
@@ -192,7 +192,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     assert_eq!(bed.log.of("lease.holder_gone")[0]["messages"][0]["attempt"], 1);
     // A person who acts for it has an ordinary lease.
     let by_hand = bed.take();
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::Nothing);
     let state = bed.spool.state(&agent, &by_hand.id).unwrap();
     assert!(matches!(state, Some(State::Acked { epoch: 2, .. })));
 }
@@ -203,12 +203,13 @@ fn a_message_that_ends_its_agent_each_time_becomes_a_dead_letter() {
     let agent = name("w1");
     let missing = PaneObservation::Missing(Deferral::PaneGone);
     for attempt in 1..=3 {
-        let mut gone = Gone::default();
+        let mut gone = GoneAgents::default();
         let lease = bed.take();
         assert_eq!(lease.epoch, attempt);
         let held = || held_by(&agent, &bed.spool);
         gone.observed(&agent, &missing, false, held).unwrap();
-        let Verdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
+        let GoneVerdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap()
+        else {
             panic!("it is gone")
         };
         return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);

@@ -24,7 +24,7 @@ use ensemble_team::driver::BoardUpkeep;
 
 use super::SCAN_INTERVAL;
 use crate::board_leases::{BoardHands, BoardWatch};
-use crate::held_work::{KeptLeases, Working};
+use crate::held_work::{KeptLeases, WorkingAgents};
 
 /// What this host knows of the shared blackboard.
 pub(super) struct SharedBoard {
@@ -48,13 +48,13 @@ impl SharedBoard {
     }
 
     /// Does what is due.
-    pub(super) fn look(
+    pub(super) fn do_due_work(
         &mut self,
         now: Monotonic,
         project: &Project,
         queue: &Arc<NatsTransport>,
         recorder: &Arc<dyn Recorder>,
-        (working, kept): (&Working, &mut KeptLeases),
+        (working, kept): (&WorkingAgents, &mut KeptLeases),
     ) -> Result<()> {
         let Some(copy) = project.shared_copy() else { return Ok(()) };
         if queue.shared_has_changed() || now >= self.next_copy {
@@ -67,7 +67,7 @@ impl SharedBoard {
         }
         if now >= self.next_look && self.board.is_some() {
             self.next_look = now + LOOK_INTERVAL;
-            self.watch.keep(now, working, kept, &**recorder);
+            self.watch.extend_leases(now, working, kept, &**recorder);
             self.watch.look_at(&SystemClock, &**recorder);
         }
         Ok(())
@@ -102,7 +102,7 @@ impl SharedBoard {
 
     fn look_after(&mut self) -> Result<()> {
         let Some(board) = &self.board else { return Ok(()) };
-        match board.read().and_then(|state| BoardUpkeep::new(board.clone()).look(&state)) {
+        match board.read().and_then(|state| BoardUpkeep::new(board.clone()).do_due_work(&state)) {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error) => {
                 self.forget();

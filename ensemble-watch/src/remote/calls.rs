@@ -15,20 +15,20 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::agent::AgentPane;
-use ensemble_core::driver::{Assigner, PongBox, Readied};
+use ensemble_core::driver::{PongBox, ReadyOutcome, TaskAssigner};
 use ensemble_core::env::{Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_core::{Error, Result};
-use ensemble_nats::{Call, NatsTransport};
+use ensemble_nats::{HostCall, NatsTransport};
 use ensemble_project::Project;
 use ensemble_project::hosts::PingCall;
 use ensemble_project::panes;
 use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
 /// Interval of a look at all calls, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
@@ -36,25 +36,25 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 const AT_ONCE_MAX: usize = 8;
 
 /// The calls of this host.
-pub(super) struct Calls {
+pub(super) struct HostCalls {
     host: Name,
-    desk: Desk,
+    desk: CallContext,
     next_scan: Monotonic,
     /// Calls that are being answered.
     open: BTreeSet<Name>,
-    answered: Receiver<(Name, Readied)>,
-    answers: Sender<(Name, Readied)>,
+    answered: Receiver<(Name, ReadyOutcome)>,
+    answers: Sender<(Name, ReadyOutcome)>,
 }
 
 /// What a call is answered with.
 #[derive(Clone)]
-struct Desk {
+struct CallContext {
     project: Project,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
 }
 
-impl Calls {
+impl HostCalls {
     pub(super) fn open(
         project: &Project,
         spool: &Arc<Spool>,
@@ -63,7 +63,7 @@ impl Calls {
     ) -> Result<Self> {
         let (answers, answered) = unbounded();
         let (spool, recorder) = (Arc::clone(spool), Arc::clone(recorder));
-        let desk = Desk { project: project.clone(), spool, recorder };
+        let desk = CallContext { project: project.clone(), spool, recorder };
         let host = project.host()?;
         Ok(Self { host, desk, next_scan: now, open: BTreeSet::new(), answered, answers })
     }
@@ -90,13 +90,13 @@ impl Calls {
         Ok(())
     }
 
-    fn begin(&mut self, call: Call) {
+    fn begin(&mut self, call: HostCall) {
         // What a later version asks is not answered, and its asker does not wait forever.
         let Ok(ping) = serde_json::from_str::<PingCall>(&call.text) else { return };
         let (desk, answers) = (self.desk.clone(), self.answers.clone());
         self.open.insert(call.id.clone());
         thread::spawn(move || {
-            let unknown = |error: Error| Readied::NotReady(ping.unknown(error.to_string()));
+            let unknown = |error: Error| ReadyOutcome::NotReady(ping.unknown(error.to_string()));
             let answer = desk.ping(&ping).unwrap_or_else(unknown);
             // The watcher may have ended.
             let _ = answers.send((call.id, answer));
@@ -104,14 +104,14 @@ impl Calls {
     }
 }
 
-impl Desk {
+impl CallContext {
     /// Asks a worker of this host, as `ensemble agent ping` does.
-    fn ping(&self, ping: &PingCall) -> Result<Readied> {
+    fn ping(&self, ping: &PingCall) -> Result<ReadyOutcome> {
         let project = &self.project;
         let mut bound = match panes::find(&project.panes(), &ping.worker)? {
             Some(entry) => {
                 let profile = project.profiles()?.get(&entry.provider)?;
-                let server = Server::brief(entry.binding.socket.clone());
+                let server = TmuxServer::brief(entry.binding.socket.clone());
                 let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
                 Some((entry, pane))
             }
@@ -119,7 +119,7 @@ impl Desk {
         };
         PongBox::open(project.ready())?;
         let waiter = Waiter::new(&[project.ready()]);
-        let assigner = Assigner {
+        let assigner = TaskAssigner {
             spool: &self.spool,
             queue: &*self.spool,
             clock: &SystemClock,

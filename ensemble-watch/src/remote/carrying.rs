@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_core::transfer::Carried;
+use ensemble_core::transfer::BridgeReport;
 use ensemble_core::{Error, Result};
 
 /// Delay before a full mailbox is tried again, the first time and at most.
@@ -23,14 +23,14 @@ const SHOWN_MAX: usize = 10;
 
 /// What does not work at the moment, by its place.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<String, String>);
+pub(super) struct CurrentTroubles(BTreeMap<String, String>);
 
-impl Troubles {
+impl CurrentTroubles {
     /// Notes how a step ended.
     ///
     /// # Errors
     /// The servers do not answer, so no other step can work.
-    pub(super) fn note(&mut self, place: &str, result: Result<()>) -> Result<()> {
+    pub(super) fn record_result(&mut self, place: &str, result: Result<()>) -> Result<()> {
         match result {
             Ok(()) => {
                 self.0.remove(place);
@@ -45,11 +45,11 @@ impl Troubles {
     }
 
     fn found(&mut self, place: &str, error: &Error) {
-        self.tell(place, Some(error.to_string()));
+        self.record_trouble(place, Some(error.to_string()));
     }
 
     /// Notes what is wrong in a place; `None` for nothing.
-    pub(super) fn tell(&mut self, place: &str, why: Option<String>) {
+    pub(super) fn record_trouble(&mut self, place: &str, why: Option<String>) {
         let Some(why) = why else { return drop(self.0.remove(place)) };
         if self.0.get(place) != Some(&why) {
             tracing::warn!(%why, %place, "trouble with the servers");
@@ -66,11 +66,11 @@ impl Troubles {
 
 /// When mailboxes that could not be carried are tried again.
 #[derive(Debug, Default)]
-pub(super) struct Carrier {
+pub(super) struct MailCarrier {
     delays: BTreeMap<String, (Monotonic, Duration)>,
 }
 
-impl Carrier {
+impl MailCarrier {
     /// Carries the mailboxes of one source, and says what was carried.
     ///
     /// # Errors
@@ -80,10 +80,10 @@ impl Carrier {
         now: Monotonic,
         source: &str,
         mailboxes: &[Name],
-        carry: impl Fn(&Name) -> Result<Carried>,
-        troubles: &mut Troubles,
-    ) -> Result<Carried> {
-        let mut all = Carried::default();
+        carry: impl Fn(&Name) -> Result<BridgeReport>,
+        troubles: &mut CurrentTroubles,
+    ) -> Result<BridgeReport> {
+        let mut all = BridgeReport::default();
         for mailbox in mailboxes {
             let place = format!("{source} {mailbox}");
             if self.delays.get(&place).is_some_and(|(next, _)| now < *next) {
@@ -106,7 +106,7 @@ impl Carrier {
                     self.delays.insert(place.clone(), (now + delay, delay));
                 }
             }
-            troubles.note(&place, failed.map_or(Ok(()), Err))?;
+            troubles.record_result(&place, failed.map_or(Ok(()), Err))?;
         }
         Ok(all)
     }
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn a_full_mailbox_is_tried_again_ever_more_rarely_and_holds_up_no_other() {
-        let (mut carrier, mut troubles) = (Carrier::default(), Troubles::default());
+        let (mut carrier, mut troubles) = (MailCarrier::default(), CurrentTroubles::default());
         let names = [Name::new("full").unwrap(), Name::new("other").unwrap()];
         let mut tried = Vec::new();
         for second in 0..300 {
             let now = Monotonic::from_duration(Duration::from_secs(second));
             let seen = std::cell::Cell::new(0);
             let carry = |name: &Name| {
-                let mut carried = Carried::default();
+                let mut carried = BridgeReport::default();
                 match name.as_str() {
                     "full" => {
                         seen.set(seen.get() + 1);
@@ -146,20 +146,20 @@ mod tests {
         assert_eq!(tried, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
         assert_eq!(troubles.shown().len(), 1);
         let later = Monotonic::from_duration(Duration::from_secs(400));
-        let carry = |_: &Name| Ok(Carried::default());
+        let carry = |_: &Name| Ok(BridgeReport::default());
         carrier.carry(later, "outbox", &names, carry, &mut troubles).unwrap();
         assert!(troubles.shown().is_empty(), "what works again is no trouble");
     }
 
     #[test]
     fn servers_that_do_not_answer_end_the_round() {
-        let mut troubles = Troubles::default();
+        let mut troubles = CurrentTroubles::default();
         let away = |unreachable| {
             let (server, detail) = ("nats://hub".to_owned(), "it is away".to_owned());
             Error::Server { operation: "ask", server, detail, unreachable }
         };
-        assert!(troubles.note("leases", Err(away(true))).is_err());
-        troubles.note("leases", Err(away(false))).unwrap();
+        assert!(troubles.record_result("leases", Err(away(true))).is_err());
+        troubles.record_result("leases", Err(away(false))).unwrap();
         assert_eq!(troubles.shown().len(), 1);
     }
 }

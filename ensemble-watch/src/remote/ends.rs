@@ -13,11 +13,11 @@ use ensemble_nats::NatsTransport;
 use ensemble_project::status::ACTOR;
 use serde_json::json;
 
-use super::Follower;
-use crate::held_work::{Ended, Hands, held_by, return_all};
+use super::ServerFollower;
+use crate::held_work::{GoneAgent, HoldingSource, held_by, return_all};
 use crate::routing;
-use crate::servers::{AckFile, Reported, ServerNews};
-use crate::wakes::Wake;
+use crate::servers::{AckFile, EndingReport, ServerNews};
+use crate::wakes::LoopWake;
 
 /// Most acked tasks that are kept.
 const TASKS_MAX: usize = 1000;
@@ -66,7 +66,7 @@ impl AckedTasks {
     }
 }
 
-impl Follower {
+impl ServerFollower {
     /// Looks at the blackboard and at what stops the team.
     pub(super) fn look_at_board(
         &mut self,
@@ -75,7 +75,7 @@ impl Follower {
     ) -> Result<()> {
         let working = self.sighted(|sight| sight.working.clone());
         let Self { board, project, recorder, kept, .. } = self;
-        board.look(now, project, queue, recorder, (&working, kept))
+        board.do_due_work(now, project, queue, recorder, (&working, kept))
     }
 
     /// Returns what ended agents hold, and settles the tasks of routed reports. A return that fails is not repeated:
@@ -83,14 +83,14 @@ impl Follower {
     pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
         self.take_acks(queue)?;
         let ended = self.sighted(|sight| std::mem::take(&mut sight.ended));
-        for Ended { agent, why, .. } in ended {
+        for GoneAgent { agent, why, .. } in ended {
             let leases = held_by(&agent, queue)?;
             let recorder = Arc::clone(&self.recorder);
             let mut hands = self.board.hands(&*recorder);
-            let others: &mut [&mut dyn Hands] = &mut [&mut hands];
+            let others: &mut [&mut dyn HoldingSource] = &mut [&mut hands];
             let returned = return_all(&agent, &why, &leases, queue, others, &*recorder);
             if let Some(alarm) = returned.alarm(&agent, &why) {
-                self.waker.wake(Wake::Team(ServerNews::Gone(alarm)));
+                self.waker.wake(LoopWake::Team(ServerNews::Gone(alarm)));
             }
         }
         self.end_reported(queue)
@@ -99,13 +99,13 @@ impl Follower {
     fn end_reported(&mut self, queue: &NatsTransport) -> Result<()> {
         let mut reports = self.sighted(|sight| std::mem::take(&mut sight.reports)).into_iter();
         while let Some(report) = reports.next() {
-            let Reported { task, author, written_at, attempt } = &report;
+            let EndingReport { task, author, written_at, attempt } = &report;
             let (written_at, attempt) = (Some(*written_at), *attempt);
             let end = TaskEnd { task, author, written_at, attempt, only_in: None };
             self.acked.remove(task);
             match self.project.task_ends().settle_reported(queue, &end, &*self.recorder) {
                 Err(error) if error.is_transient() => {
-                    let kept: Vec<Reported> = std::iter::once(report).chain(reports).collect();
+                    let kept: Vec<EndingReport> = std::iter::once(report).chain(reports).collect();
                     self.sighted(|sight| drop(sight.reports.splice(..0, kept)));
                     return Err(error);
                 }

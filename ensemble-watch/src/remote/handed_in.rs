@@ -5,12 +5,12 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
 
-use super::Follower;
+use super::ServerFollower;
 
 /// The source of these messages, in the log and among the troubles.
 const SOURCE: &str = "handed in";
 
-impl Follower {
+impl ServerFollower {
     /// Stores what was handed in. A full mailbox is tried again later, and holds up no other.
     pub(super) fn store_handed_in(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let waiting = queue.handed_in_mailboxes();

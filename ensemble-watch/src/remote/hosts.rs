@@ -29,7 +29,7 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What this host has told, and what it knows of the others.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostExchange {
     host: Name,
     kept: PathBuf,
     /// Stamps of the roster and of the watcher's status at the last report.
@@ -42,7 +42,7 @@ pub(super) struct Hosts {
     elsewhere: BTreeMap<Name, Name>,
 }
 
-impl Hosts {
+impl HostExchange {
     pub(super) fn open(project: &Project, now: Monotonic) -> Result<Self> {
         Ok(Self {
             host: project.host()?,

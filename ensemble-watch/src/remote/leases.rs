@@ -7,12 +7,12 @@ use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_nats::NatsTransport;
 
-use super::Follower;
+use super::ServerFollower;
 use crate::held_work::keep_mail;
 use crate::rate_limit_hold;
 use crate::requests::keep_gated;
 
-impl Follower {
+impl ServerFollower {
     /// Takes back the leases of silent holders, and keeps those of working and parked agents and gated tasks.
     pub(super) fn look_at_leases(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
@@ -27,7 +27,7 @@ impl Follower {
         keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
         let is_parked = |(lease, _): &&(Lease, Duration)| parked.contains(&lease.holder);
         rate_limit_hold::extend(held.iter().filter(is_parked), queue);
-        crate::leases::look(&mut self.leases, queue, &*self.recorder)?;
+        crate::leases::expire_leases(&mut self.leases, queue, &*self.recorder)?;
         self.kept.remember(now);
         keep_gated(self.leases.held(), queue);
         Ok(())

@@ -13,8 +13,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::durable::{Dir, Durability, Modes, read_file, write_document};
-use ensemble_core::event_log::{Follower, Position, Record};
+use ensemble_core::durable::{Dir, Durability, FileModes, read_file, write_document};
+use ensemble_core::event_log::{Follower, LogPosition, Record};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsTransport, ShippedLine};
@@ -32,32 +32,32 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
 /// How far shipping and pulling have come.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Progress {
+struct LogProgress {
     /// In this host's log.
-    shipped: Option<Position>,
+    shipped: Option<LogPosition>,
     /// In the team's log.
     pulled: u64,
 }
 
 /// The log of this host and those of the others.
 #[derive(Debug)]
-pub(super) struct TeamLog {
+pub(super) struct LogExchange {
     host: Name,
     /// Directory of the other hosts' logs.
     others: PathBuf,
     file: PathBuf,
-    progress: Progress,
+    progress: LogProgress,
     own: Follower,
     /// Read and not shipped yet.
     pending: Vec<String>,
 }
 
-impl TeamLog {
+impl LogExchange {
     pub(super) fn open(host: Name, logs: &Path, state: &Path) -> Result<Self> {
         let file = state.join("servers/log.json");
         let content = read_file(&file, PROGRESS_BYTES_MAX).ok().flatten();
         let read = content.and_then(|text| serde_json::from_slice(&text).ok());
-        let progress: Progress = read.unwrap_or_default();
+        let progress: LogProgress = read.unwrap_or_default();
         let own = match progress.shipped.clone() {
             Some(position) => Follower::resume(logs, position),
             None => Follower::from_start(logs),
@@ -83,7 +83,7 @@ impl TeamLog {
         let pulled = queue.shipped_after(self.progress.pulled, PULLED_MAX)?;
         for line in &pulled {
             if line.host != self.host {
-                self.keep(line)?;
+                self.append_line(line)?;
             }
             self.progress.pulled = line.number;
         }
@@ -96,7 +96,7 @@ impl TeamLog {
     }
 
     /// Appends a line to the log of its host and day.
-    fn keep(&self, line: &ShippedLine) -> Result<()> {
+    fn append_line(&self, line: &ShippedLine) -> Result<()> {
         // What is no record cannot be merged by time.
         let Ok(record) = Record::parse(line.text.as_bytes()) else { return Ok(()) };
         let day: String =
@@ -104,7 +104,7 @@ impl TeamLog {
         let directory = self.others.join(line.host.as_str());
         make_directory(Some(&directory))?;
         let name = format!("session-{day}-000000.ndjson");
-        let mut file = Dir::open(&directory)?.open_append(&name, Modes::default())?;
+        let mut file = Dir::open(&directory)?.open_append(&name, FileModes::default())?;
         file.write_all(format!("{}\n", line.text).as_bytes())
             .map_err(|error| Error::io("write", directory.join(name), error))
     }

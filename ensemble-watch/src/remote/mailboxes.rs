@@ -6,9 +6,9 @@ use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
 
-use super::Follower;
+use super::ServerFollower;
 
-impl Follower {
+impl ServerFollower {
     /// A mailbox of a local agent that the servers do not have yet.
     pub(super) fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
         let settings = self.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
@@ -178,7 +178,7 @@ impl Shell {
         let mut sockets = Vec::new();
         Self::sockets(directory, &mut sockets);
         for socket in sockets {
-            let _ = Server::brief(socket).kill_server();
+            let _ = TmuxServer::brief(socket).kill_server();
         }
     }
 

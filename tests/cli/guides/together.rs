@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ensemble_team::board::{Board, BoardOptions, Status};
+use ensemble_team::board::{Board, BoardOptions, TaskStatus};
 use serde_json::{Value, json};
 
 use super::page::Step;
@@ -109,8 +109,10 @@ impl Together {
         let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
         for task in board.read().unwrap().tasks {
             match (task.status, task.assigned_to, task.reviewing_by) {
-                (Status::Claimed, Some(coder), _) => add(coder.as_str(), task.id.as_str(), "task"),
-                (Status::ReadyForReview, _, Some(reviewer)) => {
+                (TaskStatus::Claimed, Some(coder), _) => {
+                    add(coder.as_str(), task.id.as_str(), "task")
+                }
+                (TaskStatus::ReadyForReview, _, Some(reviewer)) => {
                     add(reviewer.as_str(), task.id.as_str(), "review");
                 }
                 _ => {}
@@ -206,7 +208,7 @@ impl Together {
     fn merged(&self) -> Vec<String> {
         let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
         let tasks = board.read().unwrap().tasks.into_iter();
-        tasks.filter(|it| it.status == Status::Merged).map(|it| it.id.to_string()).collect()
+        tasks.filter(|it| it.status == TaskStatus::Merged).map(|it| it.id.to_string()).collect()
     }
 
     /// What `status` says stands still: of the blackboard, and of steps. That the goal is open is left out: no planner

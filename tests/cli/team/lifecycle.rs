@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use ensemble_tmux::reaper::{Fate, fate};
+use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
@@ -332,15 +332,15 @@ fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
     let (left, other) = (daemon("worker-1"), daemon("worker-2"));
     super::kill(team.pane("worker-1").pid);
     eventually("the pane is dead", || team.pane("worker-1").dead);
-    assert_eq!(fate(left), Fate::Lives, "it has outlived its agent");
+    assert_eq!(fate(left), ProcessFate::Lives, "it has outlived its agent");
     team.up();
-    assert_ne!(fate(left), Fate::Lives, "a process of the earlier generation is left");
-    assert_eq!(fate(other), Fate::Lives, "another agent's process was ended");
+    assert_ne!(fate(left), ProcessFate::Lives, "a process of the earlier generation is left");
+    assert_eq!(fate(other), ProcessFate::Lives, "another agent's process was ended");
     let records = team.records("agent.remains");
     assert_eq!(records.len(), 1, "{records:?}");
     assert_eq!((&records[0]["found"], &records[0]["survivors"]), (&1.into(), &0.into()));
     team.bed.ok("down --force");
-    assert_ne!(fate(other), Fate::Lives, "`down` leaves a process");
+    assert_ne!(fate(other), ProcessFate::Lives, "`down` leaves a process");
 }
 
 #[test]

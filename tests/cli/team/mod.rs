@@ -29,7 +29,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ensemble_tmux::tmux::{PaneSigns, Server};
+use ensemble_tmux::tmux::{PaneSigns, TmuxServer};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -80,8 +80,8 @@ impl Team {
         Self { bed }
     }
 
-    pub(super) fn server(&self) -> Server {
-        Server::new(self.bed.project().join(".ensemble/tmux.sock"))
+    pub(super) fn server(&self) -> TmuxServer {
+        TmuxServer::new(self.bed.project().join(".ensemble/tmux.sock"))
     }
 
     pub(super) fn here(&self, file: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_tmux::reaper::{Fate, fate};
+use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::Value;
 
 use super::{Team, of};
@@ -74,7 +74,7 @@ fn a_renamed_session_and_moved_windows_are_the_same_team() {
     let down = team.bed.ok("down --force");
     assert!(down.contains("session re named closed, watcher stopped"), "{down}");
     for (name, (pid, _)) in ended {
-        assert_ne!(fate(pid), Fate::Lives, "{name}");
+        assert_ne!(fate(pid), ProcessFate::Lives, "{name}");
     }
     let left = team.server().panes().unwrap();
     let sessions: Vec<&str> = left.iter().map(|pane| pane.session.as_str()).collect();

@@ -176,9 +176,9 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
         .change(&name, |member| {
             let mut member = member.expect("a member");
             member.state = ensemble_team::roster::MemberState::Shutdown;
-            member.ended = Some(ensemble_team::roster::Ended::new(
+            member.ended = Some(ensemble_team::roster::MemberEnd::new(
                 member.since,
-                ensemble_team::roster::How::Approved,
+                ensemble_team::roster::EndCause::Approved,
             ));
             Ok(Some(member))
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Spool, SpoolOptions};
 
 use super::Team;
 use crate::bed::polls;
@@ -28,7 +28,7 @@ pub(super) fn is_need(line: &&str) -> bool {
 }
 
 pub(super) fn bury(team: &Team, id: &str) {
-    let mut options = Options::default();
+    let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&team.bed.project().join("queue"), options).unwrap();
     let (box_name, id) = (Name::new("box").unwrap(), MessageId::new(id).unwrap());

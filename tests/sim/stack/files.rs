@@ -75,8 +75,8 @@ impl World {
             2..5 => {
                 self.files.can_watch = true;
                 // Some sources come back by themselves.
-                let comes_back =
-                    self.files.machine.mode() == ensemble_core::proto::reconcile::Mode::Polling;
+                let comes_back = self.files.machine.mode()
+                    == ensemble_core::proto::reconcile::WatchMode::Polling;
                 if comes_back && self.rng.percent(30) {
                     self.files.delivers = !self.files.is_replaced;
                     return self.file_event(Event::SourceUp);

@@ -58,7 +58,7 @@ impl Watching {
 impl World {
     pub(super) fn watch_leases(&mut self) -> Result<(), String> {
         let (now, boot, wall) = (self.now(), self.clock.boottime(), self.clock.wall());
-        if let Some(gap) = self.watching.clocks.look(now, boot, wall) {
+        if let Some(gap) = self.watching.clocks.compare_clocks(now, boot, wall) {
             self.gap(gap)?;
         }
         if self.watching.machine.poll_timeout().is_some_and(|due| now >= due) {

@@ -8,7 +8,9 @@ use super::world::World;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine;
-use ensemble_core::proto::request::{AtExpiry, Decision, Effect, Event, Kind, Outcome, Request};
+use ensemble_core::proto::request::{
+    AtExpiry, Decision, Effect, Event, Outcome, Request, RequestKind,
+};
 
 /// Delay that the loop itself may add.
 const SLACK: Duration = Duration::from_secs(15);
@@ -17,7 +19,7 @@ const REQUESTS_MAX: usize = 12;
 
 pub(super) struct Asked {
     id: String,
-    kind: Kind,
+    kind: RequestKind,
     from: Name,
     to: Name,
     created_at: ensemble_core::message::Timestamp,
@@ -76,8 +78,10 @@ impl World {
             false => Name::new("lead").expect("a name"),
         };
         let kind = match self.rng.percent(50) {
-            true => Kind::shutdown(),
-            false => Kind { deadline: Duration::from_secs(700), ..Kind::plan_approval() },
+            true => RequestKind::shutdown(),
+            false => {
+                RequestKind { deadline: Duration::from_secs(700), ..RequestKind::plan_approval() }
+            }
         };
         let id = format!("r{}", self.draw_epoch());
         let machine = Request::new(id.clone(), kind.clone(), from.clone(), to.clone(), created_at);

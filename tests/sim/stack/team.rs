@@ -8,8 +8,8 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::Machine;
-use ensemble_core::proto::ack::{self, Ladder, Worker};
-use ensemble_core::proto::ready::{self, Diagnosis, Handshake, Pong, Workspace};
+use ensemble_core::proto::ack::{self, Ladder, WorkerActivity};
+use ensemble_core::proto::ready::{self, Handshake, PongToken, WindowDiagnosis, Workspace};
 
 pub(super) struct Pair {
     name: Name,
@@ -17,14 +17,14 @@ pub(super) struct Pair {
     ladder: Ladder,
     escalated: u32,
     /// State in which the worker was last seen.
-    seen: Worker,
+    seen: WorkerActivity,
 }
 
 impl Pair {
     pub(super) fn new(name: Name) -> Self {
-        let handshake = Handshake::new(name.clone(), ready::Config::default());
-        let ladder = Ladder::new("task", 1, ack::Config::default());
-        Self { name, handshake, ladder, escalated: 0, seen: Worker::Unknown }
+        let handshake = Handshake::new(name.clone(), ready::PingTimes::default());
+        let ladder = Ladder::new("task", 1, ack::LadderSettings::default());
+        Self { name, handshake, ladder, escalated: 0, seen: WorkerActivity::Unknown }
     }
 
     pub(super) fn next_due(&self) -> Option<Monotonic> {
@@ -38,7 +38,7 @@ impl World {
     pub(super) fn assign(&mut self, worker: usize) {
         let name = self.workers[worker].name.clone();
         let press_unknown = self.rng.percent(30);
-        let config = ack::Config::default().with_press_unknown(press_unknown);
+        let config = ack::LadderSettings::default().with_press_unknown(press_unknown);
         let ladder = Ladder::new("task", 1, config);
         self.pairs[worker] = Pair { ladder, ..Pair::new(name) };
     }
@@ -65,7 +65,7 @@ impl World {
             4 | 5 => {
                 let other = Name::new("stranger").expect("a name");
                 let worker = if self.rng.percent(80) { pair.name.clone() } else { other };
-                ready::Event::Pong(Pong { worker, attempt })
+                ready::Event::Pong(PongToken { worker, attempt })
             }
             6 => ready::Event::SendFailed { attempt, deferral: Deferral::Draft },
             7..11 => self.inspected(attempt),
@@ -77,7 +77,7 @@ impl World {
         let workspaces = [Workspace::Open, Workspace::Closed, Workspace::Unknown];
         let workspace = *self.rng.pick(&workspaces).expect("some");
         let observation = "a screen".to_owned();
-        let seen = Diagnosis { session_alive: true, workspace, obstacle: None, observation };
+        let seen = WindowDiagnosis { session_alive: true, workspace, obstacle: None, observation };
         let diagnosis = if self.rng.percent(80) { Ok(seen) } else { Err("hangs".to_owned()) };
         ready::Event::Inspected { attempt, diagnosis }
     }
@@ -141,18 +141,18 @@ impl World {
         }
     }
 
-    fn mood(&mut self) -> Worker {
+    fn mood(&mut self) -> WorkerActivity {
         match self.rng.below(20) {
-            0..9 => Worker::Idle,
-            9..11 => Worker::Unknown,
-            11..14 => Worker::Busy,
-            14 => Worker::Asking,
-            15 => Worker::HumanOccupied,
-            16 => Worker::Crashed,
-            17 => Worker::Limited { until: None },
+            0..9 => WorkerActivity::Idle,
+            9..11 => WorkerActivity::Unknown,
+            11..14 => WorkerActivity::Busy,
+            14 => WorkerActivity::Asking,
+            15 => WorkerActivity::HumanOccupied,
+            16 => WorkerActivity::Crashed,
+            17 => WorkerActivity::Limited { until: None },
             _ => {
                 let until = self.now() + self.rng.time_below(Duration::from_secs(9_000));
-                Worker::Limited { until: Some(until) }
+                WorkerActivity::Limited { until: Some(until) }
             }
         }
     }

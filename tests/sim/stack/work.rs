@@ -8,15 +8,16 @@ use ensemble_team::proto::{step, task};
 
 /// A task as on the board.
 pub(super) struct Cell {
-    machine: task::Task,
+    machine: task::TaskMachine,
     /// The highest epoch that was ever accepted.
     epoch: u64,
 }
 
 impl Cell {
     pub(super) fn new() -> Self {
-        let limits = task::Limits::with_max(3, 2);
-        let machine = task::Task::new(task::State::Draft, task::Counts::default(), limits);
+        let limits = task::TaskLimits::with_max(3, 2);
+        let machine =
+            task::TaskMachine::new(task::State::Draft, task::TaskCounts::default(), limits);
         Self { machine, epoch: 0 }
     }
 
@@ -38,12 +39,12 @@ impl Cell {
 
 /// A step as in the database.
 pub(super) struct Steps {
-    machine: step::Step,
+    machine: step::StepMachine,
 }
 
 impl Steps {
     pub(super) fn new() -> Self {
-        Self { machine: step::Step::new(3).with_fixer(true) }
+        Self { machine: step::StepMachine::new(3).with_fixer(true) }
     }
 
     pub(super) fn key(&self, at: usize) -> Option<Key> {
@@ -126,7 +127,7 @@ impl World {
     fn take(&mut self, number: usize) -> Result<(), String> {
         let at = self.any_cell();
         let holder =
-            task::Holder { by: self.workers[number].name.clone(), epoch: self.draw_epoch() };
+            task::TaskHolder { by: self.workers[number].name.clone(), epoch: self.draw_epoch() };
         let epoch = holder.epoch;
         if let task::State::ReadyForReview { commit, .. } = self.cells[at].machine.state() {
             let commit = commit.clone();
@@ -145,7 +146,7 @@ impl World {
 
     fn go_on(&mut self, number: usize, at: usize, epoch: u64) -> Result<(), String> {
         let by = self.workers[number].name.clone();
-        let holder = task::Holder { by, epoch };
+        let holder = task::TaskHolder { by, epoch };
         let (event, is_over) = match self.rng.below(20) {
             0..8 => (task::Event::Iterate(holder), false),
             8..16 => (task::Event::Submit { holder, commit: format!("c{epoch}") }, true),
@@ -169,7 +170,7 @@ impl World {
         epoch: u64,
         commit: String,
     ) -> Result<(), String> {
-        let holder = task::Holder { by: self.workers[number].name.clone(), epoch };
+        let holder = task::TaskHolder { by: self.workers[number].name.clone(), epoch };
         let event = match self.rng.below(10) {
             0..5 => task::Event::Approve { holder, commit },
             5..9 => task::Event::Reject { holder, commit },
@@ -253,11 +254,13 @@ impl World {
         let reported = |report| step::Event::Reported { by: by.clone(), epoch, report };
         let event = match self.rng.below(20) {
             0..5 => step::Event::Beat { by: by.clone(), epoch },
-            5..10 => reported(step::Report::Success),
-            10..15 => reported(step::Report::Failure { error: "x".to_owned() }),
-            15..17 => reported(step::Report::Blocked { reasons: vec!["x".to_owned()] }),
-            17 if self.rng.percent(50) => reported(step::Report::Failure { error: String::new() }),
-            17 => reported(step::Report::Blocked { reasons: Vec::new() }),
+            5..10 => reported(step::StepReport::Success),
+            10..15 => reported(step::StepReport::Failure { error: "x".to_owned() }),
+            15..17 => reported(step::StepReport::Blocked { reasons: vec!["x".to_owned()] }),
+            17 if self.rng.percent(50) => {
+                reported(step::StepReport::Failure { error: String::new() })
+            }
+            17 => reported(step::StepReport::Blocked { reasons: Vec::new() }),
             // A late event for the lease of an earlier hand-out.
             18 => step::Event::LeaseEnded { epoch: held.saturating_sub(1) },
             _ => step::Event::Beat { by: by.clone(), epoch: None },
@@ -289,8 +292,9 @@ impl World {
             let attempts = self.rng.below(3) as u32 + 1;
             // The next step of the queue: its epochs continue after the previous ones.
             let (state, epoch) = (step::State::Pending, self.steps[at].machine.epoch());
-            self.steps[at].machine = step::Step::restore(state, 0, epoch, attempts, self.now())
-                .with_fixer(self.rng.percent(50));
+            self.steps[at].machine =
+                step::StepMachine::restore(state, 0, epoch, attempts, self.now())
+                    .with_fixer(self.rng.percent(50));
         }
         Ok(())
     }

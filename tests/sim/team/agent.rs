@@ -7,8 +7,10 @@ use ensemble_core::env::{Monotonic, Pane, Transport};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine;
-use ensemble_core::proto::ack::{self, Ladder, Worker};
-use ensemble_core::proto::ready::{self, Config, Diagnosis, Handshake, Ping, Pong, Workspace};
+use ensemble_core::proto::ack::{self, Ladder, WorkerActivity};
+use ensemble_core::proto::ready::{
+    self, Handshake, Ping, PingTimes, PongToken, WindowDiagnosis, Workspace,
+};
 use ensemble_core::sim::SimPane;
 use ensemble_tmux::nudge::{self, NudgeSchedule};
 
@@ -30,14 +32,14 @@ pub(super) struct Agent {
     pane: SimPane,
     // The actual state.
     character: Character,
-    doing: Worker,
+    doing: WorkerActivity,
     pongs: Vec<u8>,
     moods_left: u32,
     // The state that the machines know.
     handshake: Handshake,
     ladder: Ladder,
     schedule: NudgeSchedule,
-    seen: Worker,
+    seen: WorkerActivity,
     wake: Option<Monotonic>,
     // The results.
     assigned: bool,
@@ -62,18 +64,18 @@ impl Agent {
             hint: NudgeText::new("ensemble: mail").unwrap(),
             pane: SimPane::default(),
             character,
-            doing: Worker::Idle,
+            doing: WorkerActivity::Idle,
             pongs: Vec::new(),
             moods_left: 40,
-            handshake: Handshake::new(name.clone(), Config::default()),
+            handshake: Handshake::new(name.clone(), PingTimes::default()),
             ladder: Ladder::new(
                 name.as_str(),
                 1,
-                ack::Config::default().with_press_unknown(press_unknown),
+                ack::LadderSettings::default().with_press_unknown(press_unknown),
             ),
             schedule: NudgeSchedule::new(),
             name,
-            seen: Worker::Unknown,
+            seen: WorkerActivity::Unknown,
             wake: None,
             assigned: false,
             refused: 0,
@@ -113,7 +115,7 @@ impl Agent {
             }
             Item::Answer(attempt) => {
                 self.pongs.push(attempt);
-                let pong = Pong { worker: self.name.clone(), attempt };
+                let pong = PongToken { worker: self.name.clone(), attempt };
                 let item = Item::Ready(ready::Event::Pong(pong));
                 world.send(self.number, &item, SECOND * 4);
             }
@@ -142,29 +144,31 @@ impl Agent {
     }
 
     fn takes_input(&self) -> bool {
-        matches!(self.doing, Worker::Idle | Worker::Busy)
+        matches!(self.doing, WorkerActivity::Idle | WorkerActivity::Busy)
     }
 
     fn change_mood(&mut self, world: &mut World) {
         self.doing = match world.rng.below(20) {
-            0..8 => Worker::Idle,
-            8..14 => Worker::Busy,
-            14..16 => Worker::Asking,
-            16 => Worker::HumanOccupied,
+            0..8 => WorkerActivity::Idle,
+            8..14 => WorkerActivity::Busy,
+            14..16 => WorkerActivity::Asking,
+            16 => WorkerActivity::HumanOccupied,
             17 => {
                 let until = world.now() + world.rng.time_below(SECOND * 10_000);
-                Worker::Limited { until: Some(until).filter(|_| world.rng.percent(50)) }
+                WorkerActivity::Limited { until: Some(until).filter(|_| world.rng.percent(50)) }
             }
-            18 => Worker::Crashed,
-            _ => Worker::Unknown,
+            18 => WorkerActivity::Crashed,
+            _ => WorkerActivity::Unknown,
         };
         self.pane.defer(match self.doing {
-            Worker::Idle | Worker::Unknown => None,
-            Worker::Busy => Some(Deferral::Busy),
-            Worker::Asking => Some(Deferral::Dialog { name: "permission".to_owned() }),
-            Worker::Limited { .. } => Some(Deferral::NotReady { state: "limited".to_owned() }),
-            Worker::HumanOccupied => Some(Deferral::Draft),
-            Worker::Crashed => Some(Deferral::BareShell { command: "bash".to_owned() }),
+            WorkerActivity::Idle | WorkerActivity::Unknown => None,
+            WorkerActivity::Busy => Some(Deferral::Busy),
+            WorkerActivity::Asking => Some(Deferral::Dialog { name: "permission".to_owned() }),
+            WorkerActivity::Limited { .. } => {
+                Some(Deferral::NotReady { state: "limited".to_owned() })
+            }
+            WorkerActivity::HumanOccupied => Some(Deferral::Draft),
+            WorkerActivity::Crashed => Some(Deferral::BareShell { command: "bash".to_owned() }),
         });
         if self.moods_left > 0 {
             self.moods_left -= 1;
@@ -223,18 +227,22 @@ impl Agent {
             }
             ready::Effect::Inspect { attempt } => {
                 let workspace = match self.doing {
-                    Worker::Crashed => Workspace::Closed,
+                    WorkerActivity::Crashed => Workspace::Closed,
                     _ => Workspace::Open,
                 };
                 let observation = self.doing.word().to_owned();
-                let diagnosis =
-                    Ok(Diagnosis { session_alive: true, workspace, obstacle: None, observation });
+                let diagnosis = Ok(WindowDiagnosis {
+                    session_alive: true,
+                    workspace,
+                    obstacle: None,
+                    observation,
+                });
                 let event = ready::Event::Inspected { attempt, diagnosis };
                 world.send(number, &Item::Ready(event), SECOND);
             }
             ready::Effect::SendOpen { attempt } => {
                 // A pane's guard allows a start only where no program runs.
-                let ok = self.doing == Worker::Crashed && world.rng.percent(80);
+                let ok = self.doing == WorkerActivity::Crashed && world.rng.percent(80);
                 let event = ready::Event::OpenDone { attempt, ok };
                 world.send(number, &Item::Ready(event), SECOND);
             }
@@ -302,7 +310,7 @@ impl Agent {
     fn perform_courier(&mut self, world: &mut World, effect: nudge::Effect) {
         let (attempt, outcome) = match effect {
             nudge::Effect::Nudge { attempt, .. } => {
-                if self.doing == Worker::Idle && world.rng.percent(5) {
+                if self.doing == WorkerActivity::Idle && world.rng.percent(5) {
                     let deferral = Deferral::Moved;
                     self.pane.answer_next(NudgeOutcome::TextOnly { deferral });
                 }

@@ -32,7 +32,7 @@ const CONFIG_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A configuration with our texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
+pub struct ConfigEdit {
     /// The whole text afterwards.
     pub after: String,
     /// The inserted texts.
@@ -41,7 +41,7 @@ pub struct Edit {
 
 /// What is put into a configuration, in the words of errors, and its note.
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub struct ConfigInsert {
     /// What it is: `the hooks`, `the entry`.
     pub what: &'static str,
     /// How a person finds it in the file.
@@ -52,7 +52,7 @@ pub struct Guest {
 
 /// The content of a note.
 #[derive(Debug, Serialize, Deserialize)]
-struct Note {
+struct EditNote {
     /// The changed configuration file.
     file: PathBuf,
     /// What was in it; absent if there was none.
@@ -63,12 +63,12 @@ struct Note {
     inserted: Vec<String>,
 }
 
-impl Guest {
+impl ConfigInsert {
     /// Edits the file, unless `edit` finds nothing to do. Returns whether the file was changed.
     pub fn put_in(
         &self,
         file: &Path,
-        edit: impl FnOnce(&str) -> Result<Option<Edit>, String>,
+        edit: impl FnOnce(&str) -> Result<Option<ConfigEdit>, String>,
     ) -> Outcome<bool> {
         // Replacing a link would separate it from its file.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
@@ -77,9 +77,9 @@ impl Guest {
             let hint = format!("`--print` prints {} for you to put in", self.what);
             Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
         })?;
-        let Some(Edit { after, inserted }) = edited else { return Ok(false) };
+        let Some(ConfigEdit { after, inserted }) = edited else { return Ok(false) };
         let after_sha256 = Digest::of(after.as_bytes());
-        let note = Note { file: file.clone(), before, after_sha256, inserted };
+        let note = EditNote { file: file.clone(), before, after_sha256, inserted };
         make_parent(&self.note)?;
         let text = serde_json::to_vec_pretty(&note).unwrap_or_default();
         durable::write_document(&self.note, &text, Durability::Power)?;
@@ -93,7 +93,7 @@ impl Guest {
             let text = format!("nothing was installed here: there is no {}", self.note.display());
             return Err(Failure::nothing(text));
         };
-        let note: Note = serde_json::from_str(&text)
+        let note: EditNote = serde_json::from_str(&text)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.note.display())))?;
         let now = read(&note.file)?;
         let is_changed = match &now {

@@ -4,7 +4,7 @@
 //! received tells its sender by itself alone: it decides nothing, and that is said.
 
 use ensemble_core::message::Envelope;
-use ensemble_core::requests::{Correlation, RequestStore, Sender};
+use ensemble_core::requests::{CorrelationOutcome, RequestStore, SenderEvidence};
 
 use crate::App;
 use crate::diagnostics::say;
@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 use crate::mail::replying::settle_answered;
 
 /// Takes a message for what it says about a request. What it may not do is said on stderr.
-pub fn correlate(app: &App, store: &dyn RequestStore, envelope: &Envelope, sender: Sender) {
+pub fn correlate(app: &App, store: &dyn RequestStore, envelope: &Envelope, sender: SenderEvidence) {
     match correlated(app, store, envelope, sender) {
         Ok(Some(remark)) => say(&remark),
         Ok(None) => {}
@@ -25,11 +25,11 @@ pub fn correlated(
     app: &App,
     store: &dyn RequestStore,
     envelope: &Envelope,
-    sender: Sender,
+    sender: SenderEvidence,
 ) -> Outcome<Option<String>> {
     Ok(match app.project()?.requests(store)?.correlate(envelope, sender)? {
-        Correlation::Refused(refusal) => Some(refusal.to_string()),
-        Correlation::Unproven(entry) => {
+        CorrelationOutcome::Refused(refusal) => Some(refusal.to_string()),
+        CorrelationOutcome::Unproven(entry) => {
             let (id, to) = (&entry.request.request_id, &entry.request.to);
             Some(format!(
                 "request {id} is still open: only this message says that {} has answered, which any \
@@ -53,6 +53,6 @@ pub fn sent(app: &App, store: &dyn RequestStore, envelope: &Envelope) {
             .and_then(|project| Ok(project.kinds()?))
             .is_ok_and(|kinds| kinds.answered_by(&envelope.kind).is_some());
     if is_answer {
-        correlate(app, store, envelope, Sender::Proven);
+        correlate(app, store, envelope, SenderEvidence::Proven);
     }
 }

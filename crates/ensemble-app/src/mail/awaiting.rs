@@ -21,9 +21,9 @@ use ensemble_core::watch::Waiter;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
-use crate::mail::settling::Settling;
-use crate::queue::Queue;
-use crate::receipt::{Receipt, Tracker};
+use crate::mail::settling::SettleContext;
+use crate::queue::ProjectQueue;
+use crate::receipt::{Receipt, ReceiptTracker};
 use crate::text::age;
 
 /// How many messages of the mailbox are looked at for the answer.
@@ -36,7 +36,7 @@ pub struct AwaitedReply<'a> {
     /// The question as it was stored.
     pub question: &'a Envelope,
     /// The queue in which it lies.
-    pub asked_in: &'a Queue,
+    pub asked_in: &'a ProjectQueue,
     /// The mailbox of the one who asked.
     pub mailbox: Name,
     /// The longest wait.
@@ -51,7 +51,7 @@ impl AwaitedReply<'_> {
     pub fn wait(
         &self,
         app: &App,
-        queue: &Queue,
+        queue: &ProjectQueue,
         is_over: impl Fn() -> bool,
     ) -> Outcome<Option<Envelope>> {
         let deadline = Instant::now().checked_add(self.patience);
@@ -72,14 +72,14 @@ impl AwaitedReply<'_> {
         Ok(None)
     }
 
-    fn tracker(&self) -> Tracker<'_> {
+    fn tracker(&self) -> ReceiptTracker<'_> {
         let root = self.asked_in.directory().map(|spool| spool.root().to_owned());
         let (to, id) = (self.question.to.clone(), self.question.id.clone());
-        Tracker::new(&**self.asked_in, root, to, id, None)
+        ReceiptTracker::new(&**self.asked_in, root, to, id, None)
     }
 
-    fn directories(&self, queue: &Queue) -> Vec<PathBuf> {
-        let place = |queue: &Queue, mailbox: &Name, below: &str| {
+    fn directories(&self, queue: &ProjectQueue) -> Vec<PathBuf> {
+        let place = |queue: &ProjectQueue, mailbox: &Name, below: &str| {
             let root = queue.directory()?.root().join("mailbox");
             Some(root.join(mailbox.as_str()).join(below))
         };
@@ -88,7 +88,7 @@ impl AwaitedReply<'_> {
         mine.into_iter().chain([dead]).flatten().collect()
     }
 
-    fn take_answer(&self, app: &App, queue: &Queue) -> Outcome<Option<Envelope>> {
+    fn take_answer(&self, app: &App, queue: &ProjectQueue) -> Outcome<Option<Envelope>> {
         for found in queue.unfinished(&self.mailbox, LOOKED_AT_MAX)? {
             let envelope = match queue.peek(&self.mailbox, &found.id) {
                 Ok(envelope) => envelope,
@@ -109,11 +109,11 @@ impl AwaitedReply<'_> {
     }
 
     /// Another program of the same person may be quicker; the answer is shown all the same.
-    fn settle(&self, app: &App, queue: &Queue, id: &MessageId) -> Outcome {
+    fn settle(&self, app: &App, queue: &ProjectQueue, id: &MessageId) -> Outcome {
         let holder = app.actor()?;
         let Some(delivery) = queue.receive_id(&self.mailbox, id, &holder)? else { return Ok(()) };
         let recorder = app.recorder()?;
-        let settling = Settling::of(app, queue.request_store(), &*recorder)?;
+        let settling = SettleContext::of(app, queue.request_store(), &*recorder)?;
         Ok(settling.settle(&delivery.lease)?)
     }
 

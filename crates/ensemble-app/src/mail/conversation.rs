@@ -13,15 +13,15 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::requests::{Entry, Sender};
+use ensemble_core::requests::{RequestEntry, SenderEvidence};
 use ensemble_core::spool::{Settings, State};
 
 use crate::App;
 use crate::failure::Outcome;
 use crate::mail::answers;
 use crate::mail::delivered::sender_of;
-use crate::mail::settling::Settling;
-use crate::queue::Queue;
+use crate::mail::settling::SettleContext;
+use crate::queue::ProjectQueue;
 
 /// How many messages one look shows.
 const READ_MAX: usize = 100;
@@ -44,15 +44,15 @@ pub struct ShownMessage<'m> {
     /// The message.
     pub envelope: &'m Envelope,
     /// How its sender is known.
-    pub sender: Sender,
+    pub sender: SenderEvidence,
     /// The request that it asks, while that is undecided.
-    pub entry: Option<&'m Entry>,
+    pub entry: Option<&'m RequestEntry>,
 }
 
 /// Shows all that waits, the oldest first, and settles it. Returns how many messages were shown.
 pub fn read_waiting(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     mut show: impl FnMut(&ShownMessage<'_>) -> Outcome,
 ) -> Outcome<usize> {
     let person = app.actor()?;
@@ -70,7 +70,7 @@ pub fn read_waiting(
                 if let Ok(envelope) = queue.peek(&person, &found.id)
                     && let Some(entry) = open_request(app, queue, &envelope)?
                 {
-                    let (envelope, sender) = (&envelope, Sender::Stated);
+                    let (envelope, sender) = (&envelope, SenderEvidence::Stated);
                     show(&ShownMessage { envelope, sender, entry: Some(&entry) })?;
                     count += 1;
                     continue;
@@ -95,7 +95,7 @@ pub fn read_waiting(
 /// Shows a message that was received, and settles it. A request without an answer goes back.
 pub fn read_received(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     delivery: &Delivery,
     mut show: impl FnMut(&ShownMessage<'_>) -> Outcome,
 ) -> Outcome {
@@ -109,9 +109,13 @@ pub fn read_received(
         return shown;
     }
     let recorder = app.recorder()?;
-    Ok(Settling::of(app, queue.request_store(), &*recorder)?.settle(lease)?)
+    Ok(SettleContext::of(app, queue.request_store(), &*recorder)?.settle(lease)?)
 }
 
-fn open_request(app: &App, queue: &Queue, envelope: &Envelope) -> Outcome<Option<Entry>> {
+fn open_request(
+    app: &App,
+    queue: &ProjectQueue,
+    envelope: &Envelope,
+) -> Outcome<Option<RequestEntry>> {
     Ok(app.project()?.requests(queue.request_store())?.undecided(envelope)?)
 }

@@ -19,7 +19,7 @@ use ensemble_project::registry::{KnownProject, known_projects, note_project, pro
 use crate::App;
 use crate::failure::{Failure, Outcome};
 use crate::mail::sending::known_recipients;
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// A recipient: a mailbox of this project, or of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct OtherProject {
     /// The other project as this caller sees it; the caller is known by its own project.
     pub app: App,
     /// The queue of that project.
-    pub queue: Queue,
+    pub queue: ProjectQueue,
 }
 
 impl OtherProject {
@@ -91,7 +91,7 @@ impl OtherProject {
             return Err(Failure::refused(text).with_hint(hint));
         }
         let app = App::new(Some(known.queue), None, app.caller());
-        let queue = Queue::open(&app)?;
+        let queue = ProjectQueue::open(&app)?;
         Ok(Self { app, queue })
     }
 

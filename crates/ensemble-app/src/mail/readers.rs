@@ -17,7 +17,7 @@ use ensemble_project::hosts::{self, HostAgent, OtherHost};
 use ensemble_project::mail_starts::{last_start, starts_left};
 use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
-use ensemble_project::rows::Row;
+use ensemble_project::rows::RosterRow;
 use ensemble_team::roster::{Member, State};
 use ensemble_tmux::tmux::Binding;
 
@@ -54,7 +54,7 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     if let Some(reader) = readers.pop() {
         let name = reader.name.clone();
         let how = if reader.is_present() { "is not running" } else { "has left" };
-        let again = Row::of(reader).again(project);
+        let again = RosterRow::of(reader).again(project);
         return Some(format!("{name} {how}, and the message waits for it: {again}"));
     }
     let (host, agent) = elsewhere.first()?;

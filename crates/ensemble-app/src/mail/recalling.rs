@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::App;
 use crate::failure::{Failure, Outcome};
 use crate::ids;
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 
 /// How far one copy of a message got before its sender wanted it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl RecalledCopy {
 /// Recalls a message of the caller from one mailbox, or from all that have it.
 pub fn recall(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     given: &MessageId,
     mailbox: Option<&Name>,
 ) -> Outcome<Vec<RecalledCopy>> {
@@ -81,7 +81,7 @@ pub fn recall(
 /// Recalls what a stored message replaces, in its own mailbox. `None` if its mailbox has no such message.
 pub fn recall_replaced(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     replacement: &Envelope,
 ) -> Outcome<Option<RecalledCopy>> {
     match &replacement.replaces {
@@ -93,7 +93,7 @@ pub fn recall_replaced(
 /// `None` if the mailbox has no such message.
 fn recall_copy(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     mailbox: &Name,
     id: &MessageId,
 ) -> Outcome<Option<RecalledCopy>> {

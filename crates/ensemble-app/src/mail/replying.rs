@@ -14,7 +14,7 @@
 
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::{RequestStore, Undecided};
+use ensemble_core::requests::{RequestStore, UndecidedRequest};
 use ensemble_core::spool::State;
 use serde_json::{Value, json};
 
@@ -24,15 +24,15 @@ use crate::mail::conversation::ensure_person;
 use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
 use crate::mail::elsewhere::{OtherProject, own_project};
 use crate::mail::readers::absent_reader;
-use crate::mail::settling::Settling;
-use crate::queue::Queue;
+use crate::mail::settling::SettleContext;
+use crate::queue::ProjectQueue;
 use crate::{App, ids};
 
 /// How many held messages are compared with what is sent.
 const HELD_MAX: usize = 200;
 
 /// The outcome of an answer.
-pub struct Replied {
+pub struct ReplyOutcome {
     /// Id of the answer.
     pub id: MessageId,
     /// The mailbox it was sent to.
@@ -47,7 +47,7 @@ pub struct Replied {
     pub warning: Option<String>,
 }
 
-impl Replied {
+impl ReplyOutcome {
     /// As an object.
     pub fn object(&self) -> Value {
         let Self { id, to, answered, settled, waiting, warning } = self;
@@ -64,11 +64,11 @@ impl Replied {
 /// Sends an answer to the sender of a message in `mailbox`.
 pub fn reply(
     app: &App,
-    queue: &Queue,
+    queue: &ProjectQueue,
     mailbox: &Name,
     given: &MessageId,
     content: Vec<u8>,
-) -> Outcome<Replied> {
+) -> Outcome<ReplyOutcome> {
     let actor = app.actor()?;
     let id = ids::message_of(queue, mailbox, given)?;
     let state = queue.state(mailbox, &id)?.ok_or_else(|| absent(mailbox, &id))?;
@@ -104,7 +104,7 @@ pub fn reply(
     let waiting = count_waiting(queue, mailbox);
     let reader = elsewhere.as_ref().map_or_else(|| app.project(), |other| other.app.project())?;
     let warning = absent_reader(reader, &to);
-    Ok(Replied { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
+    Ok(ReplyOutcome { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }
 
 /// Settles the plain message that a sent one answers: its sender holds it, and names it or its thread to the one who
@@ -157,7 +157,7 @@ fn settle(
         Some(State::Acked { .. } | State::Dead) | None => return Ok(false),
     };
     let recorder = app.recorder()?;
-    Settling::of(app, store, &*recorder)?.settle(&lease)?;
+    SettleContext::of(app, store, &*recorder)?.settle(&lease)?;
     Ok(true)
 }
 
@@ -165,7 +165,7 @@ fn settle(
 fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name) -> Outcome {
     if let Some(entry) = app.project()?.requests(store)?.undecided(envelope)? {
         let request = entry.request.request_id;
-        return Err(ensemble_core::Error::from(Undecided { request }).into());
+        return Err(ensemble_core::Error::from(UndecidedRequest { request }).into());
     }
     if is_answered(envelope, actor) {
         return Ok(());
@@ -176,7 +176,7 @@ fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name
 }
 
 /// The mailbox in which a sender reads its mail.
-fn address(app: &App, queue: &Queue, sender: &Name) -> Outcome<Name> {
+fn address(app: &App, queue: &ProjectQueue, sender: &Name) -> Outcome<Name> {
     let project = app.project()?;
     if project.is_person(sender) {
         let mailbox = project.mailbox_of(sender);

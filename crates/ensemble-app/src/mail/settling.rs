@@ -17,19 +17,19 @@ use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
-use ensemble_core::requests::{Kinds, RequestStore, Requests, Undecided};
+use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
+use ensemble_core::requests::{Kinds, RequestStore, Requests, UndecidedRequest};
 use ensemble_core::spool::State;
 use ensemble_team::driver::TaskEnds;
 
 use crate::App;
 use crate::diagnostics::say;
 use crate::failure::Outcome;
-use crate::queue::Queue;
+use crate::queue::ProjectQueue;
 use crate::watcher_start::watcher_runs;
 
 /// What settling needs to know of a project.
-pub struct Settling<'a> {
+pub struct SettleContext<'a> {
     /// Requests and mailboxes.
     pub store: &'a dyn RequestStore,
     /// The kinds of requests that are configured.
@@ -41,7 +41,7 @@ pub struct Settling<'a> {
 }
 
 /// What an agent may do with a message that it does not hold.
-pub enum Standing {
+pub enum UnheldMessage {
     /// It was the last holder, and holds the message again.
     Again(Lease),
     /// The report of this task has settled the message.
@@ -52,7 +52,7 @@ pub enum Standing {
     None,
 }
 
-impl<'a> Settling<'a> {
+impl<'a> SettleContext<'a> {
     /// What the project of a verb needs for it.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl<'a> Settling<'a> {
     /// Settles a held message.
     ///
     /// # Errors
-    /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`Undecided`] also for a request that
+    /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`UndecidedRequest`] also for a request that
     /// another program has sent under an id of its own.
     pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
         // What cannot be read asks nothing and ends no task; settling tells what has become of it.
@@ -74,7 +74,7 @@ impl<'a> Settling<'a> {
         if let Some(envelope) = &envelope {
             let requests = Requests::new(self.store).with_kinds(self.kinds);
             if let Some(entry) = requests.undecided(envelope)? {
-                return Err(Undecided { request: entry.request.request_id }.into());
+                return Err(UndecidedRequest { request: entry.request.request_id }.into());
             }
         }
         queue.settle(lease)?;
@@ -98,20 +98,20 @@ impl<'a> Settling<'a> {
         state: &State,
         agent: Option<&Name>,
         epoch: Option<u64>,
-    ) -> ensemble_core::Result<Standing> {
+    ) -> ensemble_core::Result<UnheldMessage> {
         let queue = self.store.broker();
         match state {
             State::Settled => {
-                let Ok(envelope) = queue.peek(mailbox, id) else { return Ok(Standing::None) };
+                let Ok(envelope) = queue.peek(mailbox, id) else { return Ok(UnheldMessage::None) };
                 if self.is_answered(&envelope)? {
-                    return Ok(Standing::Answered);
+                    return Ok(UnheldMessage::Answered);
                 }
                 let task = envelope.task_id.unwrap_or_else(|| id.to_string());
                 let is_its = self.ends.was_reported(&task, id)?;
-                Ok(if is_its { Standing::Reported(task) } else { Standing::None })
+                Ok(if is_its { UnheldMessage::Reported(task) } else { UnheldMessage::None })
             }
             State::Queued { epoch: last, .. } if *last > 0 && epoch.is_none_or(|n| n == *last) => {
-                let Some(agent) = agent else { return Ok(Standing::None) };
+                let Some(agent) = agent else { return Ok(UnheldMessage::None) };
                 let is_former = mailbox == agent
                     || queue.former_holders(mailbox)?.iter().any(|former| {
                         (&former.id, &former.holder, former.epoch) == (id, agent, *last)
@@ -120,18 +120,19 @@ impl<'a> Settling<'a> {
                     true => queue.receive_id(mailbox, id, agent)?,
                     false => None,
                 };
-                Ok(again.map_or(Standing::None, |delivery| Standing::Again(delivery.lease)))
+                Ok(again
+                    .map_or(UnheldMessage::None, |delivery| UnheldMessage::Again(delivery.lease)))
             }
-            State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(Standing::None),
+            State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(UnheldMessage::None),
         }
     }
 }
 
-impl Settling<'_> {
+impl SettleContext<'_> {
     /// Whether a message asks for a decision that was made.
     fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
         let id = envelope.correlation_id.as_deref();
-        let Some(id) = id.filter(|_| envelope.purpose() == Purpose::Request) else {
+        let Some(id) = id.filter(|_| envelope.purpose() == MessagePurpose::Request) else {
             return Ok(false);
         };
         let entry = Requests::new(self.store).find(id)?;
@@ -140,17 +141,17 @@ impl Settling<'_> {
 }
 
 /// An agent's report on a task, and the queue in which the task's messages are.
-pub struct Reporting<'a> {
+pub struct ReportContext<'a> {
     app: &'a App,
     task: &'a str,
     author: &'a Name,
-    queue: Outcome<Queue>,
+    queue: Outcome<ProjectQueue>,
 }
 
-impl<'a> Reporting<'a> {
+impl<'a> ReportContext<'a> {
     /// Opens the queue that has the messages of the task.
     pub fn open(app: &'a App, task: &'a str, author: &'a Name) -> Self {
-        Self { app, task, author, queue: Queue::open(app) }
+        Self { app, task, author, queue: ProjectQueue::open(app) }
     }
 
     /// The attempt that the report is of, if the task has attempts and its messages can be read.

@@ -1,10 +1,10 @@
 //! The words of each type of record, by families.
 
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::{Name, Purpose};
+use ensemble_core::message::{MessagePurpose, Name};
 use serde_json::Value;
 
-use super::{NamedMessage, Weight};
+use super::{NamedMessage, SentenceWeight};
 use crate::mail::delivered::PLAIN_TYPE;
 use crate::text::{one_line, plural};
 
@@ -12,11 +12,11 @@ use crate::text::{one_line, plural};
 const REASON_CHARS_MAX: usize = 160;
 
 /// What is said of a record: nothing, or words. `None` leaves the record to [`fallback`].
-pub(super) type Told = Option<Option<(Weight, String)>>;
+pub(super) type RecordWords = Option<Option<(SentenceWeight, String)>>;
 
-const SILENT: Told = Some(None);
+const SILENT: RecordWords = Some(None);
 
-fn said(weight: Weight, text: String) -> Told {
+fn said(weight: SentenceWeight, text: String) -> RecordWords {
     Some(Some((weight, text)))
 }
 
@@ -43,40 +43,46 @@ fn because(reason: &str) -> String {
     }
 }
 
-pub(super) fn of_message(record: &Record, message: &NamedMessage) -> Told {
+pub(super) fn of_message(record: &Record, message: &NamedMessage) -> RecordWords {
     let (mailbox, actor) = (word(record, "mailbox"), one_line(&record.actor));
     let (subject, is_person) = (message.subject(), mailbox == Name::operator().as_str());
-    let purpose = Purpose::of(&message.kind);
+    let purpose = MessagePurpose::of(&message.kind);
     match record.kind.as_str() {
         types::MESSAGE_STORED => stored(&mailbox, message, purpose),
         // Requests and alarms have sentences of their own.
-        _ if purpose == Purpose::Request || is_echo(&message.kind) => SILENT,
+        _ if purpose == MessagePurpose::Request || is_echo(&message.kind) => SILENT,
         types::MESSAGE_ACKED if is_person => {
-            said(Weight::Detail, format!("{actor} read {subject}"))
+            said(SentenceWeight::Detail, format!("{actor} read {subject}"))
         }
-        types::MESSAGE_ACKED => said(Weight::Change, format!("{actor} received {subject}")),
+        types::MESSAGE_ACKED => said(SentenceWeight::Change, format!("{actor} received {subject}")),
         types::MESSAGE_SETTLED if is_person => SILENT,
-        types::MESSAGE_SETTLED => said(Weight::Change, format!("{actor} finished {subject}")),
+        types::MESSAGE_SETTLED => {
+            said(SentenceWeight::Change, format!("{actor} finished {subject}"))
+        }
         types::MESSAGE_EXTENDED => {
-            said(Weight::Detail, format!("{actor} took more time for {subject}"))
+            said(SentenceWeight::Detail, format!("{actor} took more time for {subject}"))
         }
         types::MESSAGE_RELEASED => {
             let why = because(&word(record, "why"));
-            said(Weight::Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
+            said(SentenceWeight::Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
         }
         types::MESSAGE_DEAD => {
             let why = because(&word(record, "reason"));
-            said(Weight::Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
+            said(SentenceWeight::Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
         }
         types::MESSAGE_WITHDRAWN => {
             let by = word(record, "by");
-            said(Weight::Change, format!("{subject} was withdrawn, because {by} had reported it"))
+            said(
+                SentenceWeight::Change,
+                format!("{subject} was withdrawn, because {by} had reported it"),
+            )
         }
-        types::MESSAGE_REDRIVEN => {
-            said(Weight::Change, format!("{actor} put {subject} back in {mailbox}'s mailbox"))
-        }
+        types::MESSAGE_REDRIVEN => said(
+            SentenceWeight::Change,
+            format!("{actor} put {subject} back in {mailbox}'s mailbox"),
+        ),
         types::MESSAGE_DROPPED => {
-            said(Weight::Change, format!("{actor} deleted the dead letter {subject}"))
+            said(SentenceWeight::Change, format!("{actor} deleted the dead letter {subject}"))
         }
         _ => None,
     }
@@ -87,9 +93,9 @@ fn is_echo(kind: &str) -> bool {
     matches!(kind, "board.alarm" | "report.escalation") || kind.ends_with("_response")
 }
 
-fn stored(mailbox: &str, message: &NamedMessage, purpose: Purpose) -> Told {
+fn stored(mailbox: &str, message: &NamedMessage, purpose: MessagePurpose) -> RecordWords {
     let NamedMessage { from, kind, task, words } = message;
-    if is_echo(kind) || purpose == Purpose::Request {
+    if is_echo(kind) || purpose == MessagePurpose::Request {
         return SILENT;
     }
     let about = match (kind.as_str(), task) {
@@ -106,10 +112,10 @@ fn stored(mailbox: &str, message: &NamedMessage, purpose: Purpose) -> Told {
         (false, true) => format!("{about}: {words}"),
         (false, false) => about,
     };
-    said(Weight::Talk, format!("{from} -> {mailbox}  {text}"))
+    said(SentenceWeight::Talk, format!("{from} -> {mailbox}  {text}"))
 }
 
-pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> Told {
+pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> RecordWords {
     let (mailbox, worker) = (word(record, "mailbox"), word(record, "worker_id"));
     let task = word(record, "task_id");
     match record.kind.as_str() {
@@ -119,65 +125,74 @@ pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> Told {
                 Some("keystrokes") => format!("{mailbox} was notified by a line in its terminal"),
                 _ => format!("{mailbox} was given {}", message.subject()),
             };
-            said(Weight::Detail, text)
+            said(SentenceWeight::Detail, text)
         }
         types::RECEIPT_CONFIRMED => {
             let text = format!("{mailbox} has {} in its own record", message.subject());
-            said(Weight::Detail, text)
+            said(SentenceWeight::Detail, text)
         }
         types::NUDGE_DEFERRED => {
             let why = because(&word(record, "detail"));
-            said(Weight::Detail, format!("{} is not notified yet{why}", word(record, "agent")))
+            said(
+                SentenceWeight::Detail,
+                format!("{} is not notified yet{why}", word(record, "agent")),
+            )
         }
         types::NUDGE_UNANSWERED => {
             let (agent, hints) = (word(record, "agent"), number(record, "nudges"));
             let hints = plural(hints, "hint");
-            said(Weight::Trouble, format!("{agent} has not read its mail after {hints}"))
+            said(SentenceWeight::Trouble, format!("{agent} has not read its mail after {hints}"))
         }
         types::LADDER_NUDGE => match (number(record, "phase"), record.data.get("sent")) {
             (0, _) => SILENT,
             (phase, Some(Value::Bool(true))) => said(
-                Weight::Trouble,
+                SentenceWeight::Trouble,
                 format!("{worker} was reminded of task {task} ({phase} of 3)"),
             ),
             _ => {
                 let detail = [word(record, "detail"), word(record, "reason")];
                 let why = detail.iter().find(|it| !it.is_empty()).map_or("", String::as_str);
                 let why = because(why);
-                said(Weight::Detail, format!("{worker} could not be reminded of task {task}{why}"))
+                said(
+                    SentenceWeight::Detail,
+                    format!("{worker} could not be reminded of task {task}{why}"),
+                )
             }
         },
         types::LADDER_WAITING => {
-            said(Weight::Detail, format!("{worker} is busy, so task {task} waits"))
+            said(SentenceWeight::Detail, format!("{worker} is busy, so task {task} waits"))
         }
         types::LADDER_LATE_ACK => {
-            said(Weight::Change, format!("{worker} picked up task {task} after all"))
+            said(SentenceWeight::Change, format!("{worker} picked up task {task} after all"))
         }
-        types::READY_FAILED => {
-            said(Weight::Trouble, format!("{worker} did not answer when asked if it is ready"))
+        types::READY_FAILED => said(
+            SentenceWeight::Trouble,
+            format!("{worker} did not answer when asked if it is ready"),
+        ),
+        types::READY_PONG | types::READY_IDLE => {
+            said(SentenceWeight::Detail, format!("{worker} is ready"))
         }
-        types::READY_PONG | types::READY_IDLE => said(Weight::Detail, format!("{worker} is ready")),
         _ => SILENT,
     }
 }
 
-pub(super) fn of_agent(record: &Record) -> Told {
+pub(super) fn of_agent(record: &Record) -> RecordWords {
     let (agent, why) = (word(record, "agent"), word(record, "why"));
     match record.kind.as_str() {
         types::AGENT_UP => {
             let how = word(record, "how");
             let how = if how.is_empty() { "started".to_owned() } else { how };
-            said(Weight::Change, format!("{agent} {how}"))
+            said(SentenceWeight::Change, format!("{agent} {how}"))
         }
         types::AGENT_LEFT => {
             let code = record.data.get("exit_code").and_then(Value::as_i64);
             let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-            said(Weight::Change, format!("{agent} exited{code}"))
+            said(SentenceWeight::Change, format!("{agent} exited{code}"))
         }
         types::AGENT_STATE => {
             let (from, to) = (word(record, "from"), word(record, "to"));
             let is_trouble = matches!(&*to, "blocked" | "gone" | "limited");
-            let weight = if is_trouble { Weight::Trouble } else { Weight::Change };
+            let weight = if is_trouble { SentenceWeight::Trouble } else { SentenceWeight::Change };
             let why = if is_trouble { because(&why) } else { String::new() };
             match (&*from, &*to) {
                 // Its start has been said.
@@ -188,13 +203,16 @@ pub(super) fn of_agent(record: &Record) -> Told {
         }
         // What was held has its own sentences.
         types::LEASE_HOLDER_GONE | types::LEASE_KEPT => SILENT,
-        types::WORKER_PARKED => said(Weight::Trouble, format!("{agent} is at its usage limit")),
+        types::WORKER_PARKED => {
+            said(SentenceWeight::Trouble, format!("{agent} is at its usage limit"))
+        }
         types::WORKER_RESUMED => {
-            said(Weight::Change, format!("{agent} is no longer at its usage limit"))
+            said(SentenceWeight::Change, format!("{agent} is no longer at its usage limit"))
         }
-        types::SUPERVISE_SPAWNED => {
-            said(Weight::Change, format!("{agent} started on task {}", word(record, "task")))
-        }
+        types::SUPERVISE_SPAWNED => said(
+            SentenceWeight::Change,
+            format!("{agent} started on task {}", word(record, "task")),
+        ),
         types::SUPERVISE_EXITED => {
             let how = match &*word(record, "ending") {
                 "Done" => "finished its turn".to_owned(),
@@ -202,50 +220,51 @@ pub(super) fn of_agent(record: &Record) -> Told {
                 "Killed(9)" => "was killed by signal 9".to_owned(),
                 other => format!("ended: {other}"),
             };
-            said(Weight::Change, format!("{agent} {how}"))
+            said(SentenceWeight::Change, format!("{agent} {how}"))
         }
         types::SUPERVISE_FAILED => {
             let why = because(&word(record, "error"));
-            said(Weight::Trouble, format!("{agent}: {} failed{why}", word(record, "what")))
+            said(SentenceWeight::Trouble, format!("{agent}: {} failed{why}", word(record, "what")))
         }
         _ => None,
     }
 }
 
-pub(super) fn of_request(record: &Record) -> Told {
+pub(super) fn of_request(record: &Record) -> RecordWords {
     let (from, to) = (word(record, "from"), word(record, "to"));
     let kind = word(record, "kind").replace('_', " ");
     let task = word(record, "task_id");
     let about = if task.is_empty() { String::new() } else { format!(" for task {task}") };
     match record.kind.as_str() {
-        types::REQUEST_OPENED => {
-            said(Weight::Talk, format!("{from} -> {to}  asks for a decision: {kind}{about}"))
-        }
+        types::REQUEST_OPENED => said(
+            SentenceWeight::Talk,
+            format!("{from} -> {to}  asks for a decision: {kind}{about}"),
+        ),
         types::REQUEST_REMINDED => {
-            said(Weight::Detail, format!("{to} was reminded of {from}'s {kind}"))
+            said(SentenceWeight::Detail, format!("{to} was reminded of {from}'s {kind}"))
         }
         types::REQUEST_DECIDED => {
             let (by, outcome) = (word(record, "by"), word(record, "outcome"));
-            said(Weight::Talk, format!("{by} -> {from}  {kind}{about}: {outcome}"))
+            said(SentenceWeight::Talk, format!("{by} -> {from}  {kind}{about}: {outcome}"))
         }
         types::REQUEST_EXPIRED => {
-            said(Weight::Trouble, format!("{to} did not decide {from}'s {kind} in time"))
+            said(SentenceWeight::Trouble, format!("{to} did not decide {from}'s {kind} in time"))
         }
         types::REQUEST_CANCELLED => {
-            said(Weight::Change, format!("{from} took its {kind} back{about}"))
+            said(SentenceWeight::Change, format!("{from} took its {kind} back{about}"))
         }
         types::REQUEST_HANDED_OVER => SILENT,
         _ => None,
     }
 }
 
-pub(super) fn of_work(record: &Record) -> Told {
+pub(super) fn of_work(record: &Record) -> RecordWords {
     let (actor, task) = (one_line(&record.actor), word(record, "task_id"));
     let step = format!("step {} of {task}", number(record, "step_index"));
     let text = match record.kind.as_str() {
         types::BOARD_WRITTEN => {
             let steps = board_steps(record).join(", ");
-            return if steps.is_empty() { SILENT } else { said(Weight::Change, steps) };
+            return if steps.is_empty() { SILENT } else { said(SentenceWeight::Change, steps) };
         }
         types::STEP_TAKEN => format!("{actor} started {step}"),
         types::STEP_COMPLETED => format!("{actor} finished {step}"),
@@ -253,7 +272,7 @@ pub(super) fn of_work(record: &Record) -> Told {
         types::STEP_PROMPTED => return SILENT,
         types::STEP_FAILED | types::STEP_BLOCKED | types::STEP_LEASE_ENDED => {
             let how = record.kind.as_str().trim_start_matches("step.").replace('_', " ");
-            return said(Weight::Trouble, format!("{actor}: {step} {how}"));
+            return said(SentenceWeight::Trouble, format!("{actor}: {step} {how}"));
         }
         types::CONTROL_PUT => {
             let why = because(&word(record, "reason"));
@@ -262,7 +281,7 @@ pub(super) fn of_work(record: &Record) -> Told {
         types::CONTROL_REMOVED => format!("{actor} lifted {}", word(record, "file")),
         _ => return None,
     };
-    said(Weight::Change, text)
+    said(SentenceWeight::Change, text)
 }
 
 /// The changes of the blackboard in a record, one in each text.
@@ -278,7 +297,7 @@ fn board_steps(record: &Record) -> Vec<String> {
     steps.into_iter().flatten().filter_map(words).collect()
 }
 
-pub(super) fn of_event(record: &Record) -> Told {
+pub(super) fn of_event(record: &Record) -> RecordWords {
     let (task, worker) = (word(record, "task_id"), word(record, "worker_id"));
     let file = word(record, "file");
     match record.kind.as_str() {
@@ -295,13 +314,15 @@ pub(super) fn of_event(record: &Record) -> Told {
         types::WORKER_ASSIGN => SILENT,
         types::WORKER_RELEASE => {
             let why = because(&word(record, "reason"));
-            said(Weight::Change, format!("{worker} left the team{why}"))
+            said(SentenceWeight::Change, format!("{worker} left the team{why}"))
         }
-        types::TASK_START => said(Weight::Change, format!("{worker} received task {task}")),
-        types::TASK_COMPLETE => said(Weight::Change, format!("{worker} finished task {task}")),
+        types::TASK_START => said(SentenceWeight::Change, format!("{worker} received task {task}")),
+        types::TASK_COMPLETE => {
+            said(SentenceWeight::Change, format!("{worker} finished task {task}"))
+        }
         types::TASK_FAILED => {
             let why = because(&word(record, "reason"));
-            said(Weight::Trouble, format!("task {task} failed{why}"))
+            said(SentenceWeight::Trouble, format!("task {task} failed{why}"))
         }
         types::ESCALATION => {
             let reason = match word(record, "reason") {
@@ -310,33 +331,33 @@ pub(super) fn of_event(record: &Record) -> Told {
             };
             let text =
                 format!("{worker} has not picked up task {task}{reason}: conductor notified");
-            said(Weight::Trouble, text)
+            said(SentenceWeight::Trouble, text)
         }
         types::ALARM_RAISED => {
             let to = word(record, "told");
-            said(Weight::Trouble, format!("watcher -> {to}  {}", word(record, "text")))
+            said(SentenceWeight::Trouble, format!("watcher -> {to}  {}", word(record, "text")))
         }
         types::ALERT_SENT => {
-            said(Weight::Detail, format!("you were alerted: {}", word(record, "text")))
+            said(SentenceWeight::Detail, format!("you were alerted: {}", word(record, "text")))
         }
         types::FILE_REJECTED => {
             let why = because(&word(record, "error"));
-            said(Weight::Trouble, format!("{file} was rejected{why}"))
+            said(SentenceWeight::Trouble, format!("{file} was rejected{why}"))
         }
         types::FILE_WAITING | types::FILE_UNMATCHED => {
             let why = because(&word(record, "error"));
-            said(Weight::Trouble, format!("{file} is not delivered{why}"))
+            said(SentenceWeight::Trouble, format!("{file} is not delivered{why}"))
         }
         types::REVIEW_RESULT => {
             let (who, how) = (word(record, "reviewer"), word(record, "status"));
-            said(Weight::Talk, format!("{who} reviewed task {task}: {how}"))
+            said(SentenceWeight::Talk, format!("{who} reviewed task {task}: {how}"))
         }
         _ => None,
     }
 }
 
 /// What the type of a record means, where no sentence is better.
-pub(super) fn fallback(record: &Record) -> Option<(Weight, String)> {
+pub(super) fn fallback(record: &Record) -> Option<(SentenceWeight, String)> {
     let kind = record.kind.as_str();
     let row = types::TABLE.iter().find(|row| row.name == kind);
     let meaning = row.map_or_else(
@@ -352,5 +373,5 @@ pub(super) fn fallback(record: &Record) -> Option<(Weight, String)> {
     let about = ["task_id", "task", "agent", "mailbox", "file", "scope"];
     let about = about.iter().map(|field| word(record, field)).find(|about| !about.is_empty());
     let about = about.map_or_else(String::new, |about| format!(" ({about})"));
-    Some((Weight::Detail, format!("{}: {meaning}{about}", one_line(&record.actor))))
+    Some((SentenceWeight::Detail, format!("{}: {meaning}{about}", one_line(&record.actor))))
 }

@@ -41,7 +41,7 @@ const ID_CHARS: usize = 36;
 
 /// How much a sentence matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum SentenceWeight {
     /// Someone said something.
     Talk,
     /// Work or an agent has changed.
@@ -56,7 +56,7 @@ pub enum Weight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     /// Importance of the sentence.
-    pub weight: Weight,
+    pub weight: SentenceWeight,
     /// The words, in one line.
     pub text: String,
 }
@@ -116,7 +116,7 @@ impl SentenceMaker {
         &mut self,
         record: &Record,
         queue: Option<&dyn Broker>,
-    ) -> Option<(Weight, String)> {
+    ) -> Option<(SentenceWeight, String)> {
         let message = self.message(record, queue);
         let kind = record.kind.as_str();
         let family = kind.split('.').next().unwrap_or_default();
@@ -263,7 +263,7 @@ fn before_state(records: &[Record], at: usize, to: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use ensemble_core::message::Envelope;
-    use ensemble_core::spool::{Options, Spool};
+    use ensemble_core::spool::{Spool, SpoolOptions};
     use serde_json::json;
 
     use super::*;
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_message_is_sent_before_it_is_received_in_any_order_of_records() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let gem = Name::new("gem").unwrap();
         spool.add_mailbox(&gem, &Default::default()).unwrap();
         let mut envelope = Envelope::new(gem.clone(), "please count\nthe lines");

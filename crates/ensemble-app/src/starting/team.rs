@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_project::team::{Plan, Team, session_of, shell_quoted};
+use ensemble_project::team::{AgentPlan, ProjectTeam, session_of, shell_quoted};
 use ensemble_project::{AgentConfig, Project};
-use ensemble_team::roster::{Came, Member, MemberState};
-use ensemble_tmux::tmux::{PaneSigns, Server};
+use ensemble_team::roster::{Member, MemberOrigin, MemberState};
+use ensemble_tmux::tmux::{PaneSigns, TmuxServer};
 
-use crate::exit_code::Exit;
+use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 use crate::mail::conversation::ensure_person;
 use crate::overview::unknown_agent;
@@ -21,7 +21,7 @@ const COMMAND_NOT_FOUND: i32 = 127;
 
 /// The agents that are to be up: those that are named, or all that are configured or recorded
 /// as up.
-pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<Plan>> {
+pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<AgentPlan>> {
     let profiles = project.profiles()?;
     let (members, errors) = project.roster().entries()?;
     if let Some(error) = errors.into_iter().next() {
@@ -30,14 +30,14 @@ pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<Plan>> {
     let mut plans = Vec::new();
     for (name, agent) in &project.config.agents {
         if named.is_empty() || named.contains(name) {
-            let plan = Plan::configured(project, &profiles, name, agent);
+            let plan = AgentPlan::configured(project, &profiles, name, agent);
             plans.push(plan.map_err(|error| explained(project, agent, error))?);
         }
     }
     let is_configured = |name: &Name| project.config.agents.contains_key(name);
     // Who was started outside of the team's session can only be started there again.
     let is_elsewhere =
-        |member: &Member| member.is_supervised_alone() || member.came() == Came::Wrapped;
+        |member: &Member| member.is_supervised_alone() || member.came() == MemberOrigin::Wrapped;
     let is_ours = |member: &&Member| !is_configured(&member.name) && !is_elsewhere(member);
     for member in members.iter().filter(is_ours) {
         let is_meant = match named.is_empty() {
@@ -48,7 +48,7 @@ pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<Plan>> {
             false => named.contains(&member.name),
         };
         if is_meant {
-            plans.push(Plan::recorded(project, member));
+            plans.push(AgentPlan::recorded(project, member));
         }
     }
     let known = |name: &&Name| plans.iter().any(|plan| plan.name == **name);
@@ -79,7 +79,7 @@ fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
 }
 
 /// The team of this project, with the one that asks as its actor.
-pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<Team<'a>> {
+pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<ProjectTeam<'a>> {
     let project = app.project()?;
     project.ensure_state()?;
     for person in project.people() {
@@ -87,7 +87,7 @@ pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<Team<'a>> {
     }
     ensemble_project::registry::note_project(project);
     let actor = app.actor()?;
-    let team = Team::new(project, spool, app.recorder()?, actor)?;
+    let team = ProjectTeam::new(project, spool, app.recorder()?, actor)?;
     // Without knowing where it is, this program cannot be named in a hook.
     Ok(match std::env::current_exe() {
         Ok(program) => team.with_command(program),
@@ -96,7 +96,7 @@ pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<Team<'a>> {
 }
 
 /// Refuses to start anything while a program of one of these agents cannot be found.
-pub fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
+pub fn require_programs(team: &ProjectTeam<'_>, plans: &[AgentPlan]) -> Outcome {
     let mut missing: Vec<(String, &Name)> = Vec::new();
     for plan in plans {
         missing.extend(team.missing_program(plan)?.map(|program| (program, &plan.name)));
@@ -105,8 +105,8 @@ pub fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
 }
 
 /// The same before agents are ended that are to be started again.
-pub fn require_programs_again(plans: &[Plan]) -> Outcome {
-    let missing = |plan| Some((Plan::unknown_program(plan)?.to_owned(), &plan.name));
+pub fn require_programs_again(plans: &[AgentPlan]) -> Outcome {
+    let missing = |plan| Some((AgentPlan::unknown_program(plan)?.to_owned(), &plan.name));
     refuse_missing(&plans.iter().filter_map(missing).collect::<Vec<_>>())
 }
 
@@ -119,11 +119,11 @@ fn refuse_missing(missing: &[(String, &Name)]) -> Outcome {
     let said: BTreeSet<String> =
         missing.iter().map(|(program, _)| format!("{program}: command not found")).collect();
     let said: Vec<String> = said.into_iter().collect();
-    Err(Failure::new(Exit::MissingProgram, said.join("; ")).with_hint(hint))
+    Err(Failure::new(VerbExit::MissingProgram, said.join("; ")).with_hint(hint))
 }
 
 /// The session, with the watcher in its first window.
-pub struct Session {
+pub struct StartedSession {
     /// Name of the tmux session.
     pub name: String,
     /// The socket of its tmux server.
@@ -134,9 +134,9 @@ pub struct Session {
     pub watcher_started: bool,
 }
 
-impl Session {
+impl StartedSession {
     /// Starts what is missing of it.
-    pub fn start(app: &App, team: &Team<'_>) -> Outcome<Self> {
+    pub fn start(app: &App, team: &ProjectTeam<'_>) -> Outcome<Self> {
         let project = app.project()?;
         // A watcher that runs already stays; the window then follows the event log.
         let runs = watcher_start::watcher_runs(project);
@@ -168,7 +168,7 @@ impl Session {
 pub fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
     let binding = member.binding.as_ref().filter(|binding| !binding.is_terminal());
     let Some(binding) = binding else { return Ok(None) };
-    let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
+    let signs = TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?;
     Ok(signs.filter(|signs| signs.dead))
 }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ensemble_core::driver::LadderFile;
 use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::requests::{Asked, UnplannedTask};
-use ensemble_team::budget::Parked;
+use ensemble_core::requests::{AskedRequest, UnplannedTask};
+use ensemble_team::budget::ParkedScope;
 use ensemble_team::roster::State;
-use ensemble_team::steps::Standing;
+use ensemble_team::steps::StuckStep;
 
 use super::{AwayServers, UnreadablePart, WatcherState};
 use crate::short_ids::ShortIds;
-use crate::troubles::Trouble;
+use crate::troubles::BoardTrouble;
 
 /// An agent, as far as its needs go.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ pub enum MailAct {
 
 /// All that needs are taken from.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub struct NeedFacts<'a> {
     /// Time of the look.
     pub now: Timestamp,
     /// The command that starts a watcher.
@@ -122,9 +122,9 @@ pub struct Facts<'a> {
     /// The agents of the team.
     pub agents: &'a [AgentView],
     /// Requests without a decision.
-    pub pending: &'a [Asked],
+    pub pending: &'a [AskedRequest],
     /// Requests that passed their deadline without a decision, and that call for a person.
-    pub undecided: &'a [Asked],
+    pub undecided: &'a [AskedRequest],
     /// Tasks that were settled without an approved plan, whose notice is not received.
     pub unplanned: &'a [UnplannedTask],
     /// Files in the drop boxes that cannot be routed as they are named.
@@ -136,9 +136,9 @@ pub struct Facts<'a> {
     /// Ladders whose task was not received.
     pub ladders: &'a [LadderFile],
     /// Troubles of the board, and control files.
-    pub troubles: &'a [Trouble],
+    pub troubles: &'a [BoardTrouble],
     /// Steps that wait for an intervention.
-    pub steps: &'a [Standing],
+    pub steps: &'a [StuckStep],
     /// Budgets that are used up.
-    pub parked: &'a [Parked],
+    pub parked: &'a [ParkedScope],
 }

@@ -28,7 +28,7 @@ fn agent(who: &str, state: State) -> AgentView {
     }
 }
 
-fn asked(kind: &str, to: &str, minute: u32) -> Asked {
+fn asked(kind: &str, to: &str, minute: u32) -> AskedRequest {
     serde_json::from_value(json!({
         "version": 1, "request_id": "r1", "kind": kind, "from": "bob", "to": to,
         "created_at": at(minute), "deadline_seconds": 3600, "content": "x",
@@ -36,8 +36,8 @@ fn asked(kind: &str, to: &str, minute: u32) -> Asked {
     .unwrap()
 }
 
-fn trouble(alarm: &str) -> Trouble {
-    Trouble {
+fn trouble(alarm: &str) -> BoardTrouble {
+    BoardTrouble {
         alarm: alarm.to_owned(),
         about: "t1".to_owned(),
         text: "task t1".to_owned(),
@@ -63,17 +63,17 @@ struct Case {
     unreadable: Vec<UnreadablePart>,
     mail: Vec<PersonMail>,
     agents: Vec<AgentView>,
-    pending: Vec<Asked>,
-    undecided: Vec<Asked>,
+    pending: Vec<AskedRequest>,
+    undecided: Vec<AskedRequest>,
     dead: Vec<DeadTask>,
     ladders: Vec<LadderFile>,
-    troubles: Vec<Trouble>,
-    parked: Vec<Parked>,
+    troubles: Vec<BoardTrouble>,
+    parked: Vec<ParkedScope>,
 }
 
 impl Case {
     fn needs(&self) -> Vec<Need> {
-        needs(&Facts {
+        needs(&NeedFacts {
             now: at(10),
             watcher_remedy: "`ensemble up`",
             watcher: match (self.no_watcher, self.silent) {

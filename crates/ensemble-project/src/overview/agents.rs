@@ -6,20 +6,20 @@ use ensemble_core::Result;
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Presence, State};
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
-use super::{Agent, Evidence, MailboxView, Overview, WatcherView};
+use super::{AgentOverview, MailboxOverview, Overview, StateSource, WatcherView};
 use crate::attention::{AgentView, WatcherState};
 use crate::hosts::OtherHost;
 use crate::project::Project;
-use crate::rows::{Row, rows};
-use crate::workload::{Books, Workload};
+use crate::rows::{RosterRow, rows};
+use crate::workload::{TaskBooks, Workload};
 
 /// How much of the end of the log is searched for signs of life, in bytes.
 const LOG_BYTES_MAX: u64 = 512 * 1024;
 
 /// What the agents are looked up in.
-pub(super) struct Look<'a> {
+pub(super) struct AgentLookup<'a> {
     pub(super) project: &'a Project,
     pub(super) is_directory: bool,
     pub(super) watcher: &'a WatcherView,
@@ -28,41 +28,42 @@ pub(super) struct Look<'a> {
 }
 
 /// What is known of all agents before each is looked up.
-struct Known<'a> {
-    mailboxes: &'a [MailboxView],
+struct KnownAgents<'a> {
+    mailboxes: &'a [MailboxOverview],
     is_watched: bool,
     spoken: BTreeMap<&'a str, Timestamp>,
 }
 
-impl Look<'_> {
+impl AgentLookup<'_> {
     pub(super) fn agents(
         &self,
         members: &[Member],
-        books: &Books,
-        mailboxes: &[MailboxView],
-        evidence: Evidence,
-    ) -> Vec<Agent> {
+        books: &TaskBooks,
+        mailboxes: &[MailboxOverview],
+        evidence: StateSource,
+    ) -> Vec<AgentOverview> {
         let elsewhere: Vec<Name> = match self.is_directory {
             false => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
             true => Vec::new(),
         };
         let records = match evidence {
             // Without the log, signs of life are missing, which are shown as unknown.
-            Evidence::Panes => {
+            StateSource::Panes => {
                 event_log::recent(&self.project.logs(), LOG_BYTES_MAX).unwrap_or_default()
             }
-            Evidence::Watcher => Vec::new(),
+            StateSource::Watcher => Vec::new(),
         };
-        let known = Known {
+        let known = KnownAgents {
             mailboxes,
-            is_watched: evidence == Evidence::Watcher && self.watcher.state() == WatcherState::Runs,
+            is_watched: evidence == StateSource::Watcher
+                && self.watcher.state() == WatcherState::Runs,
             spoken: last_by_actor(&records),
         };
         let rows = rows(members.to_vec(), books, &elsewhere, self.hosts);
         rows.into_iter().map(|row| self.agent(row, &known)).collect()
     }
 
-    fn agent(&self, row: Row, known: &Known<'_>) -> Agent {
+    fn agent(&self, row: RosterRow, known: &KnownAgents<'_>) -> AgentOverview {
         let name = &row.member.name;
         let (waits_for, holds) = (self.workload.waits_for.get(name), self.workload.held_by(name));
         let seen = self.watcher.observed().iter().find(|observed| observed.agent == *name);
@@ -78,9 +79,9 @@ impl Look<'_> {
         let shown = if known.is_watched { None } else { active_at(&row).unwrap_or_default() };
         let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
         let mailbox = find(known.mailboxes, &row.member.mailbox);
-        Agent {
+        AgentOverview {
             unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
-            waited: mailbox.and_then(MailboxView::waited),
+            waited: mailbox.and_then(MailboxOverview::waited),
             row,
             presence,
             since,
@@ -122,19 +123,19 @@ impl Overview {
 }
 
 /// The view of a mailbox among those of all, which are sorted by name.
-fn find<'a>(mailboxes: &'a [MailboxView], name: &Name) -> Option<&'a MailboxView> {
+fn find<'a>(mailboxes: &'a [MailboxOverview], name: &Name) -> Option<&'a MailboxOverview> {
     let at = mailboxes.binary_search_by(|mailbox| mailbox.name.cmp(name)).ok()?;
     mailboxes.get(at)
 }
 
 /// When an agent's pane has last shown something.
-fn active_at(row: &Row) -> Result<Option<Timestamp>> {
+fn active_at(row: &RosterRow) -> Result<Option<Timestamp>> {
     let Some(binding) =
         row.member.binding.as_ref().filter(|it| row.member.is_present() && !it.is_terminal())
     else {
         return Ok(None);
     };
-    let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
+    let signs = TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?;
     Ok(signs.filter(|pane| pane.token == binding.token).and_then(|pane| pane.active_at))
 }
 

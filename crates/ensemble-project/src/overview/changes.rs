@@ -7,14 +7,14 @@ use ensemble_core::watch::FsEvent;
 
 /// The directories in which something may have changed since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changes {
+pub enum ProjectChanges {
     /// Everywhere: each part is asked for its stamps.
     Anywhere,
     /// Only in these, of all that are watched: each directory that the last look has read.
     In(BTreeSet<PathBuf>),
 }
 
-impl Changes {
+impl ProjectChanges {
     /// Nothing has changed.
     #[must_use]
     pub const fn none() -> Self {
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn events_name_directories_and_lost_ones_all() {
-        let mut changes = Changes::none();
+        let mut changes = ProjectChanges::none();
         let home = PathBuf::from("/queue/new");
         let landed = FsEvent::Landed { dir: home.clone(), name: "a".into(), how: Landing::Renamed };
         let places = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
@@ -57,7 +57,7 @@ mod tests {
         assert!(!changes.spare(&places(&["/queue/held", "/queue/new/file"])));
         assert!(changes.spare(&places(&["/queue/held", "/queue"])));
         changes.add(FsEvent::Overflow);
-        assert_eq!(changes, Changes::Anywhere);
+        assert_eq!(changes, ProjectChanges::Anywhere);
         assert!(!changes.spare(&places(&["/queue/held"])));
     }
 }

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 
-use super::changes::Changes;
+use super::changes::ProjectChanges;
 
 /// A change may follow another with the same time stamp for so long: some ticks of the kernel's clock.
 const YOUNG_NS: i128 = 50_000_000;
 
 /// What tells a changed file from an unchanged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -34,13 +34,13 @@ struct Stamp {
 
 /// A part, and the stamps of its files when it was read. `None` stands for a file that does not exist.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct CachedPart<T> {
     places: Vec<PathBuf>,
-    stamps: Vec<Option<Stamp>>,
+    stamps: Vec<Option<FileStamp>>,
     value: Option<Arc<T>>,
 }
 
-impl<T> Kept<T> {
+impl<T> CachedPart<T> {
     /// A part that depends on these files and directories. Without any, it is read anew each time.
     pub(super) const fn of(places: Vec<PathBuf>) -> Self {
         Self { places, stamps: Vec::new(), value: None }
@@ -52,7 +52,7 @@ impl<T> Kept<T> {
     /// `read` has failed; the next call reads again.
     pub(super) fn get(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         read: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
         let spared = |_: &&Arc<T>| changes.spare(&self.places);
@@ -60,14 +60,14 @@ impl<T> Kept<T> {
             return Ok(Arc::clone(value));
         }
         // Before the reading: what changes meanwhile is read again.
-        let stamps: Vec<Option<Stamp>> = self.places.iter().map(stamp).collect();
+        let stamps: Vec<Option<FileStamp>> = self.places.iter().map(stamp).collect();
         if let Some(value) = self.value.as_ref().filter(|_| stamps == self.stamps) {
             return Ok(Arc::clone(value));
         }
         let value = Arc::new(read()?);
         let settled_until = now_ns() - YOUNG_NS;
         let is_settled =
-            |stamp: &Option<Stamp>| stamp.is_none_or(|it| it.modified_ns < settled_until);
+            |stamp: &Option<FileStamp>| stamp.is_none_or(|it| it.modified_ns < settled_until);
         let is_kept = !stamps.is_empty() && stamps.iter().all(is_settled);
         self.value = is_kept.then(|| Arc::clone(&value));
         self.stamps = stamps;
@@ -80,10 +80,10 @@ impl<T> Kept<T> {
     }
 }
 
-fn stamp(place: &PathBuf) -> Option<Stamp> {
+fn stamp(place: &PathBuf) -> Option<FileStamp> {
     let found = fs::metadata(place).ok()?;
     let modified_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-    Some(Stamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
+    Some(FileStamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
 }
 
 fn now_ns() -> i128 {
@@ -105,11 +105,11 @@ mod tests {
     fn a_part_is_read_once_for_each_change_of_its_files() {
         let home = tempfile::tempdir().unwrap();
         let (dir, file) = (home.path().to_owned(), home.path().join("a"));
-        let mut kept = Kept::of(vec![dir.clone(), file.clone()]);
+        let mut kept = CachedPart::of(vec![dir.clone(), file.clone()]);
         let mut reads = 0;
-        let mut look = |kept: &mut Kept<u32>| {
+        let mut look = |kept: &mut CachedPart<u32>| {
             *kept
-                .get(&Changes::Anywhere, || {
+                .get(&ProjectChanges::Anywhere, || {
                     reads += 1;
                     Ok(reads)
                 })
@@ -133,19 +133,19 @@ mod tests {
     #[test]
     fn a_part_in_whose_directories_nothing_has_changed_is_not_looked_at() {
         let home = tempfile::tempdir().unwrap();
-        let mut kept = Kept::of(vec![home.path().to_owned()]);
+        let mut kept = CachedPart::of(vec![home.path().to_owned()]);
         age(&home.path().to_owned(), Duration::from_secs(9));
-        assert_eq!(*kept.get(&Changes::none(), || Ok(1)).unwrap(), 1, "never read");
+        assert_eq!(*kept.get(&ProjectChanges::none(), || Ok(1)).unwrap(), 1, "never read");
         fs::write(home.path().join("a"), "x").unwrap();
-        assert_eq!(*kept.get(&Changes::none(), || Ok(2)).unwrap(), 1);
-        let here = Changes::In([home.path().to_owned()].into());
+        assert_eq!(*kept.get(&ProjectChanges::none(), || Ok(2)).unwrap(), 1);
+        let here = ProjectChanges::In([home.path().to_owned()].into());
         assert_eq!(*kept.get(&here, || Ok(3)).unwrap(), 3);
     }
 
     #[test]
     fn a_part_without_files_is_read_each_time() {
-        let mut kept = Kept::of(Vec::new());
-        assert_eq!(*kept.get(&Changes::none(), || Ok(1)).unwrap(), 1);
-        assert_eq!(*kept.get(&Changes::none(), || Ok(2)).unwrap(), 2);
+        let mut kept = CachedPart::of(Vec::new());
+        assert_eq!(*kept.get(&ProjectChanges::none(), || Ok(1)).unwrap(), 1);
+        assert_eq!(*kept.get(&ProjectChanges::none(), || Ok(2)).unwrap(), 2);
     }
 }

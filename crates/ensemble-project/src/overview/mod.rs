@@ -23,22 +23,22 @@ use std::time::Duration;
 
 use ensemble_core::driver::LadderFile;
 use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::requests::{Asked, RequestStore, UnplannedTask};
-use ensemble_core::spool::{Glance, Overflow, Spool};
+use ensemble_core::requests::{AskedRequest, RequestStore, UnplannedTask};
+use ensemble_core::spool::{Glance, MailboxOverflow, Spool};
 use ensemble_team::budget::BudgetFile;
 use ensemble_team::holdings::{Holding, describe_tasks};
 use ensemble_team::roster::{Presence, State};
-use ensemble_team::steps::Standing;
+use ensemble_team::steps::StuckStep;
 
 use crate::attention::{
-    AgentView, AwayServers, Facts, MAIL_WAITS_MAX, Need, PersonMail, StrandedFile, UnreadablePart,
-    WatcherState, needs,
+    AgentView, AwayServers, MAIL_WAITS_MAX, Need, NeedFacts, PersonMail, StrandedFile,
+    UnreadablePart, WatcherState, needs,
 };
 use crate::project::Project;
-use crate::rows::Row;
-use crate::troubles::Trouble;
+use crate::rows::RosterRow;
+use crate::troubles::BoardTrouble;
 use crate::wrapped_terminal::own_terminal;
-pub use changes::Changes;
+pub use changes::ProjectChanges;
 use parts::SeenLetters;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;
@@ -84,7 +84,7 @@ impl std::fmt::Debug for OverviewSource<'_> {
 
 /// Where the state of agents comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum StateSource {
     /// A look at each pane now.
     Panes,
     /// What a running watcher has seen; without one, the panes.
@@ -94,9 +94,9 @@ pub enum Evidence {
 /// An agent and what is known of it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Agent {
+pub struct AgentOverview {
     /// The agent's row of the roster.
-    pub row: Row,
+    pub row: RosterRow,
     /// State of the agent, with its evidence.
     pub presence: Presence,
     /// Start of the state, as far as a watcher has seen it.
@@ -114,13 +114,13 @@ pub struct Agent {
 /// A mailbox and what lies in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct MailboxView {
+pub struct MailboxOverview {
     /// Name of the mailbox.
     pub name: Name,
     /// Counts of its messages, up to [`COUNT_MAX`].
     pub glance: Glance,
     /// What it has refused for want of room.
-    pub overflow: Option<Overflow>,
+    pub overflow: Option<MailboxOverflow>,
 }
 
 /// All that is known of a team now.
@@ -132,21 +132,21 @@ pub struct Overview {
     /// The watcher, as seen from outside.
     pub watcher: WatcherView,
     /// The agents.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentOverview>,
     /// The mailboxes.
-    pub mailboxes: Vec<MailboxView>,
+    pub mailboxes: Vec<MailboxOverview>,
     /// Held messages, tasks, reviews and steps, by agent.
     pub holds: BTreeMap<Name, Vec<Holding>>,
     /// Requests without a decision, the oldest first.
-    pub pending: Vec<Asked>,
+    pub pending: Vec<AskedRequest>,
     /// Requests that passed their deadline without a decision, and that call for a person.
-    pub undecided: Vec<Asked>,
+    pub undecided: Vec<AskedRequest>,
     /// Ladders of tasks that are not acked, the highest phase first.
     pub ladders: Vec<LadderFile>,
     /// Troubles of the blackboard, and control files.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<BoardTrouble>,
     /// Steps that wait for an intervention.
-    pub steps: Vec<Standing>,
+    pub steps: Vec<StuckStep>,
     /// Tasks of the blackboard that are not finished.
     pub open_tasks: u64,
     /// What needs a person, the worst first.
@@ -163,8 +163,12 @@ impl Overview {
     /// Looks once. [`OverviewReader`] looks again and again.
     ///
     #[must_use]
-    pub fn look(project: &Project, source: OverviewSource<'_>, evidence: Evidence) -> Self {
-        OverviewReader::once(project).look(&Changes::Anywhere, source, evidence)
+    pub fn gather_once(
+        project: &Project,
+        source: OverviewSource<'_>,
+        evidence: StateSource,
+    ) -> Self {
+        OverviewReader::once(project).refresh_overview(&ProjectChanges::Anywhere, source, evidence)
     }
 
     /// Leaves out the mail of other people.
@@ -181,7 +185,7 @@ impl Overview {
     /// Whether an agent is busy, or any work is in hand or waits.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
-        let is_at_rest = |agent: &Agent| {
+        let is_at_rest = |agent: &AgentOverview| {
             matches!(agent.presence.state, State::Idle | State::Shutdown | State::Gone)
                 && agent.holds.is_empty()
                 && agent.unread == 0
@@ -209,7 +213,7 @@ impl Overview {
             self.unreadable.push(UnreadablePart::new("the budgets", &error));
             Vec::new()
         });
-        needs(&Facts {
+        needs(&NeedFacts {
             now: self.at,
             watcher: self.watcher.state(),
             watcher_remedy: match self.watcher.state() {
@@ -235,7 +239,7 @@ impl Overview {
     }
 }
 
-impl MailboxView {
+impl MailboxOverview {
     /// How long its oldest message has waited.
     #[must_use]
     pub fn waited(&self) -> Option<Duration> {
@@ -245,7 +249,7 @@ impl MailboxView {
     }
 }
 
-impl Agent {
+impl AgentOverview {
     /// Whether its mail has waited for too long although it has nothing else to do.
     #[must_use]
     pub fn is_overdue(&self) -> bool {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose, yaml};
+use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
 use ensemble_core::requests::UnplannedTask;
 use ensemble_core::spool::{Glance, Glances, Spool, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::holdings::{Holding, of_mailbox};
-use ensemble_team::steps::Standing;
+use ensemble_team::steps::StuckStep;
 
-use super::{MailboxView, undecided};
+use super::{MailboxOverview, undecided};
 use crate::attention::{DeadTask, MailAct, PersonMail, UnreadablePart};
 use crate::project::Project;
-use crate::workload::Books;
+use crate::workload::TaskBooks;
 
 /// Messages are counted up to here; an exact count of more takes long.
 pub const COUNT_MAX: u64 = 1000;
@@ -61,7 +61,7 @@ pub fn glance(
 /// All that is seen of a mailbox.
 #[derive(Debug)]
 pub(super) struct SeenMailbox {
-    pub(super) view: MailboxView,
+    pub(super) view: MailboxOverview,
     /// Received messages, by holder.
     pub(super) held: Vec<(Name, Holding)>,
     pub(super) dead: SeenLetters,
@@ -77,7 +77,7 @@ pub(super) struct SeenMailbox {
 
 /// The mailboxes that are read: all in a directory, or on servers.
 #[derive(Clone, Copy)]
-pub(super) struct Post<'a> {
+pub(super) struct MailboxSource<'a> {
     pub(super) queue: &'a dyn Broker,
     pub(super) directory: Option<(&'a Spool, &'a Glances<'a>)>,
     pub(super) project: &'a Project,
@@ -85,7 +85,10 @@ pub(super) struct Post<'a> {
 
 impl SeenMailbox {
     /// Reads what lies there. An empty mailbox costs no more than the counts.
-    pub(super) fn read(Post { queue, directory, project }: Post<'_>, name: &Name) -> Result<Self> {
+    pub(super) fn read(
+        MailboxSource { queue, directory, project }: MailboxSource<'_>,
+        name: &Name,
+    ) -> Result<Self> {
         let glance = match directory {
             Some((_, glances)) => glances.at(name, COUNT_MAX)?,
             None => glance(queue, None, name, COUNT_MAX)?,
@@ -109,14 +112,14 @@ impl SeenMailbox {
         let is_of_person = project.is_person(name);
         let mail = (is_of_person && glance.waiting > 0).then(|| mail_for_person(queue, name));
         let mail = part(mail, name, &mut unreadable)?.unwrap_or_default();
-        let view = MailboxView { name: name.clone(), glance, overflow };
+        let view = MailboxOverview { name: name.clone(), glance, overflow };
         Ok(Self { view, held, dead, notices, unplanned, mail, unreadable })
     }
 
     /// A mailbox of which nothing can be read.
     pub(super) fn unread(name: &Name, error: &Error) -> Self {
         Self {
-            view: MailboxView { name: name.clone(), glance: Glance::default(), overflow: None },
+            view: MailboxOverview { name: name.clone(), glance: Glance::default(), overflow: None },
             held: Vec::new(),
             dead: SeenLetters::default(),
             notices: Vec::new(),
@@ -188,10 +191,10 @@ pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
 
 /// The steps that wait for an intervention; none, and a warning, if the step queues cannot be read.
 pub(super) fn standing_steps(
-    books: &Books,
+    books: &TaskBooks,
     project: &Project,
     warnings: &mut Vec<String>,
-) -> Vec<Standing> {
+) -> Vec<StuckStep> {
     let read = match books.steps_fault() {
         Some(fault) => Err(fault.to_owned()),
         None => books.standing(project).map_err(|error| error.to_string()),
@@ -203,7 +206,7 @@ pub(super) fn standing_steps(
 }
 
 /// The tasks of the blackboard that are not finished.
-pub(super) fn open_tasks(books: &Books) -> u64 {
+pub(super) fn open_tasks(books: &TaskBooks) -> u64 {
     let tasks = books.board().map_or(&[][..], |board| &board.tasks);
     tasks.iter().filter(|task| !task.status.is_terminal()).count() as u64
 }
@@ -215,7 +218,7 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
     let read = |id: MessageId| {
         // One that cannot be read becomes a dead letter once the person receives it.
         let envelope = queue.peek(mailbox, &id).ok()?;
-        let is_for_reading = envelope.purpose() != Purpose::Request;
+        let is_for_reading = envelope.purpose() != MessagePurpose::Request;
         let (act, words) = Some(&envelope).filter(|_| is_for_reading).and_then(said_to_person)?;
         let (at, from, to) = (envelope.created_at, envelope.from, mailbox.clone());
         Some(PersonMail { words, act, at, from, to, id })
@@ -234,7 +237,8 @@ fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
         let act = if is_answer { MailAct::Answers } else { MailAct::Writes };
         return Some((act, words(envelope)));
     }
-    let Ok(farewell) = yaml::parse::<Farewell>(&envelope.body, Path::new(FAREWELL_TYPE)) else {
+    let Ok(farewell) = yaml::parse::<ShutdownAnswer>(&envelope.body, Path::new(FAREWELL_TYPE))
+    else {
         return Some((MailAct::Answers, words(envelope)));
     };
     let reason = Envelope::new(envelope.to.clone(), farewell.reason);
@@ -247,7 +251,7 @@ fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
 
 /// What is read of the answer to a shutdown request.
 #[derive(serde::Deserialize)]
-struct Farewell {
+struct ShutdownAnswer {
     approve: bool,
     #[serde(default)]
     outcome: String,
@@ -270,7 +274,7 @@ fn dead_letters(queue: &dyn Broker, mailbox: &Name) -> Result<SeenLetters> {
     for letter in letters.into_iter().filter(|l| !l.has_successor()).take(DEAD_READ_MAX) {
         // One that cannot be read may be anything: a person should look.
         let envelope = queue.peek(mailbox, &letter.id).ok();
-        if envelope.as_ref().is_none_or(|envelope| envelope.purpose() == Purpose::Work) {
+        if envelope.as_ref().is_none_or(|envelope| envelope.purpose() == MessagePurpose::Work) {
             tasks.push(DeadTask {
                 mailbox: letter.mailbox,
                 id: letter.id,

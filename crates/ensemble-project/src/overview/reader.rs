@@ -25,26 +25,26 @@ use std::time::Duration;
 use ensemble_core::driver::{LadderFile, LadderStore};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::requests::{Asked, RequestStore, UnplannedTask};
+use ensemble_core::requests::{AskedRequest, RequestStore, UnplannedTask};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::SharedCopy;
-use ensemble_team::holdings::{Holding, Places};
+use ensemble_team::holdings::{Holding, HoldingPlaces};
 use ensemble_team::roster::Member;
 
-use super::agents::Look;
-use super::changes::Changes;
-use super::kept::Kept;
-use super::parts::{self, Post, SeenLetters, SeenMailbox};
-use super::undecided::Undecided;
-use super::watcher_view::Said;
-use super::{Agent, Evidence, MailboxView, Overview, OverviewSource, WatcherView};
+use super::agents::AgentLookup;
+use super::changes::ProjectChanges;
+use super::kept::CachedPart;
+use super::parts::{self, MailboxSource, SeenLetters, SeenMailbox};
+use super::undecided::ExpiredRequests;
+use super::watcher_view::WrittenStatus;
+use super::{AgentOverview, MailboxOverview, Overview, OverviewSource, StateSource, WatcherView};
 use crate::attention::{AwayServers, PersonMail, StrandedFile, UnreadablePart};
 use crate::hosts::{self, OtherHost};
 use crate::project::Project;
 use crate::stranded::find_stranded;
 use crate::troubles;
-use crate::workload::{self, Books, Workload};
+use crate::workload::{self, TaskBooks, Workload};
 
 /// How long a part may be shown that no stamp has said to be changed.
 const WHOLE_INTERVAL: Duration = Duration::from_secs(30);
@@ -58,37 +58,37 @@ const THREADS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct OverviewReader {
     project: Project,
-    books: Books,
-    said: Kept<Said>,
-    roster: Kept<Roster>,
-    hosts: Kept<Vec<OtherHost>>,
-    names: Kept<Vec<Name>>,
-    mailboxes: BTreeMap<Name, Kept<SeenMailbox>>,
-    ladders: Kept<Vec<LadderFile>>,
-    stranded: Kept<Vec<StrandedFile>>,
+    books: TaskBooks,
+    said: CachedPart<WrittenStatus>,
+    roster: CachedPart<RosterView>,
+    hosts: CachedPart<Vec<OtherHost>>,
+    names: CachedPart<Vec<Name>>,
+    mailboxes: BTreeMap<Name, CachedPart<SeenMailbox>>,
+    ladders: CachedPart<Vec<LadderFile>>,
+    stranded: CachedPart<Vec<StrandedFile>>,
     closed: HashSet<Name>,
-    undecided: Undecided,
+    undecided: ExpiredRequests,
     whole_at: Option<Monotonic>,
     looks_again: bool,
 }
 
 /// The members, and what of the roster cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct RosterView {
     pub(super) members: Vec<Member>,
     unreadable: Vec<UnreadablePart>,
 }
 
 /// What is known of all mailboxes and requests together.
 #[derive(Default)]
-struct Mail {
-    views: Vec<MailboxView>,
+struct MailView {
+    views: Vec<MailboxOverview>,
     held: Vec<(Name, Holding)>,
     dead: SeenLetters,
     notices: Vec<MessageId>,
     unplanned: Vec<UnplannedTask>,
-    pending: Vec<Asked>,
-    undecided: Vec<Asked>,
+    pending: Vec<AskedRequest>,
+    undecided: Vec<AskedRequest>,
     unreadable: Vec<UnreadablePart>,
     for_person: Vec<PersonMail>,
 }
@@ -100,16 +100,16 @@ impl OverviewReader {
         let roster = project.roster();
         let ladders = LadderStore::new(&project.state);
         Self {
-            books: Books::default(),
-            said: Kept::of(vec![project.watch_status()]),
-            roster: Kept::of(vec![roster.dir().to_owned()]),
-            hosts: Kept::of(vec![hosts::directory(&project.state)]),
-            names: Kept::of(vec![parts::mailboxes_dir(project)]),
+            books: TaskBooks::default(),
+            said: CachedPart::of(vec![project.watch_status()]),
+            roster: CachedPart::of(vec![roster.dir().to_owned()]),
+            hosts: CachedPart::of(vec![hosts::directory(&project.state)]),
+            names: CachedPart::of(vec![parts::mailboxes_dir(project)]),
             mailboxes: BTreeMap::new(),
-            ladders: Kept::of(vec![ladders.dir()]),
-            stranded: Kept::of(parts::box_places(project)),
+            ladders: CachedPart::of(vec![ladders.dir()]),
+            stranded: CachedPart::of(parts::box_places(project)),
             closed: HashSet::new(),
-            undecided: Undecided::default(),
+            undecided: ExpiredRequests::default(),
             whole_at: None,
             looks_again: true,
             project: project.clone(),
@@ -124,11 +124,11 @@ impl OverviewReader {
     /// Looks at everything that may have changed. Each part is read on its own: one that cannot be read is a need, and
     /// hides no other.
     #[must_use]
-    pub fn look(
+    pub fn refresh_overview(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         source: OverviewSource<'_>,
-        evidence: Evidence,
+        evidence: StateSource,
     ) -> Overview {
         let now = SystemClock.monotonic();
         if self.whole_at.is_none_or(|at| now.since(at) >= WHOLE_INTERVAL) {
@@ -142,15 +142,16 @@ impl OverviewReader {
         {
             warnings.push(format!("the blackboard: {error}"));
         }
-        self.books.look(&self.project);
+        self.books.refresh_books(&self.project);
         let remarks = self.books.board().into_iter().flat_map(|board| &board.warnings);
         warnings.extend(remarks.map(|warning| format!("the blackboard: {warning}")));
-        let watcher = WatcherView::look(&self.project, (&mut self.said, changes), &mut warnings);
+        let watcher =
+            WatcherView::read_status(&self.project, (&mut self.said, changes), &mut warnings);
         let (mail, away) = match self.mail(changes, source, &mut unreadable) {
             Ok(mail) => (mail, None),
-            Err(away) => (Mail::default(), Some(away.since(watcher.servers_lost_at()))),
+            Err(away) => (MailView::default(), Some(away.since(watcher.servers_lost_at()))),
         };
-        let held = self.books.holds_with(Places::of_messages(&mail.held), |_| true);
+        let held = self.books.holds_with(HoldingPlaces::of_messages(&mail.held), |_| true);
         let holds = held.map(|known| {
             let of_steps = known.unread.iter();
             unreadable.extend(of_steps.map(|error| UnreadablePart::new("steps.db", error)));
@@ -196,7 +197,7 @@ impl OverviewReader {
     /// The files that cannot be routed. While the servers are away, it is not known who has a mailbox.
     fn stranded_files(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         source: OverviewSource<'_>,
         unreadable: &mut Vec<UnreadablePart>,
     ) -> Arc<Vec<StrandedFile>> {
@@ -208,21 +209,21 @@ impl OverviewReader {
 
     fn agents(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         source: OverviewSource<'_>,
-        (watcher, workload, mail): (&WatcherView, &Workload, &Mail),
-        evidence: Evidence,
+        (watcher, workload, mail): (&WatcherView, &Workload, &MailView),
+        evidence: StateSource,
         unreadable: &mut Vec<UnreadablePart>,
-    ) -> Vec<Agent> {
+    ) -> Vec<AgentOverview> {
         let project = &self.project;
-        let roster = self.roster.get(changes, || Roster::read(project));
+        let roster = self.roster.get(changes, || RosterView::read(project));
         let roster = noted(roster, "the roster", unreadable);
         unreadable.extend(roster.unreadable.iter().cloned());
         let is_directory = source.directory().is_some();
         let others = self.hosts.get(changes, || Ok(hosts::others(&project.state)));
         let others = others.unwrap_or_default();
         let hosts: &[OtherHost] = if is_directory { &[] } else { &others };
-        let look = Look { hosts, project, is_directory, watcher, workload };
+        let look = AgentLookup { hosts, project, is_directory, watcher, workload };
         look.agents(&roster.members, &self.books, &mail.views, evidence)
     }
 
@@ -253,12 +254,12 @@ impl OverviewReader {
     }
 
     fn forget(&mut self) {
-        self.books = Books::default();
+        self.books = TaskBooks::default();
         self.said.forget();
         self.roster.forget();
         self.hosts.forget();
         self.names.forget();
-        self.mailboxes.values_mut().for_each(Kept::forget);
+        self.mailboxes.values_mut().for_each(CachedPart::forget);
         self.ladders.forget();
         self.stranded.forget();
     }
@@ -266,15 +267,15 @@ impl OverviewReader {
     /// What is known of mailboxes and requests; or why the servers that have them cannot be asked.
     fn mail(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         source: OverviewSource<'_>,
         unreadable: &mut Vec<UnreadablePart>,
-    ) -> Result<Mail, AwayServers> {
+    ) -> Result<MailView, AwayServers> {
         if let OverviewSource::Away(away) = source {
             return Err(away.clone());
         }
-        let Some(store) = source.store() else { return Ok(Mail::default()) };
-        let mut mail = Mail::default();
+        let Some(store) = source.store() else { return Ok(MailView::default()) };
+        let mut mail = MailView::default();
         let mailboxes = self.mailboxes(changes, store, source.directory(), &mut mail);
         kept_or_away(mailboxes, "the mailboxes", &mut mail.unreadable)?;
         let pending = workload::pending_but(store, &mut self.closed);
@@ -294,10 +295,10 @@ impl OverviewReader {
 
     fn mailboxes(
         &mut self,
-        changes: &Changes,
+        changes: &ProjectChanges,
         store: &dyn RequestStore,
         directory: Option<&Spool>,
-        mail: &mut Mail,
+        mail: &mut MailView,
     ) -> Result<()> {
         let queue = store.broker();
         let names = match directory {
@@ -312,13 +313,17 @@ impl OverviewReader {
                 // Nothing here says what has changed on servers, and one look compares with nothing.
                 let places = directory.filter(|_| self.looks_again);
                 let places = places.map(|_| parts::mailbox_places(&home, name));
-                Kept::of(places.unwrap_or_default())
+                CachedPart::of(places.unwrap_or_default())
             });
         }
         let glances = directory.map(Spool::glances).transpose()?;
-        let post =
-            Post { queue, directory: directory.zip(glances.as_ref()), project: &self.project };
-        let mut known: Vec<(&Name, &mut Kept<SeenMailbox>)> = self.mailboxes.iter_mut().collect();
+        let post = MailboxSource {
+            queue,
+            directory: directory.zip(glances.as_ref()),
+            project: &self.project,
+        };
+        let mut known: Vec<(&Name, &mut CachedPart<SeenMailbox>)> =
+            self.mailboxes.iter_mut().collect();
         let is_shared = directory.is_some() && !self.looks_again;
         for (name, seen) in names.iter().zip(read_all(&mut known, changes, post, is_shared)) {
             let seen = match seen {
@@ -363,12 +368,12 @@ fn kept_or_away<T: Default>(
 
 /// Reads mailboxes in their order. With `is_shared`, several threads read a share each if that is worth their start.
 fn read_all(
-    known: &mut [(&Name, &mut Kept<SeenMailbox>)],
-    changes: &Changes,
-    post: Post<'_>,
+    known: &mut [(&Name, &mut CachedPart<SeenMailbox>)],
+    changes: &ProjectChanges,
+    post: MailboxSource<'_>,
     is_shared: bool,
 ) -> Vec<Result<Arc<SeenMailbox>>> {
-    let read = |(name, known): &mut (&Name, &mut Kept<SeenMailbox>)| {
+    let read = |(name, known): &mut (&Name, &mut CachedPart<SeenMailbox>)| {
         let seen = known.get(changes, || SeenMailbox::read(post, name));
         if seen.as_ref().is_ok_and(|seen| !seen.lasts()) {
             known.forget();
@@ -393,7 +398,7 @@ fn read_all(
     })
 }
 
-impl Roster {
+impl RosterView {
     fn read(project: &Project) -> Result<Self> {
         let (members, errors) = project.roster().entries()?;
         let part = |error| UnreadablePart::new("a member of the roster", error);
@@ -404,14 +409,14 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use ensemble_core::message::Envelope;
-    use ensemble_core::spool::Options;
+    use ensemble_core::spool::SpoolOptions;
 
     use super::*;
 
     #[test]
     fn a_look_at_many_mailboxes_shows_each_once_and_in_order() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         let count = 2 * MAILBOXES_A_THREAD + 3;
         for number in 0..count {
             let mailbox = spool.root().join("mailbox").join(format!("w{number:04}"));
@@ -422,12 +427,12 @@ mod tests {
         spool.receive(&last, &last).unwrap().unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
         let source = OverviewSource::Here(&spool);
-        let once = Overview::look(&project, source, Evidence::Watcher);
+        let once = Overview::gather_once(&project, source, StateSource::Watcher);
         let names: Vec<&str> = once.mailboxes.iter().map(|view| view.name.as_str()).collect();
         assert_eq!((names.len(), names.is_sorted()), (count, true));
         assert_eq!(once.holds.keys().collect::<Vec<_>>(), [&last]);
         let look = |reader: &mut OverviewReader| {
-            reader.look(&Changes::Anywhere, source, Evidence::Watcher)
+            reader.refresh_overview(&ProjectChanges::Anywhere, source, StateSource::Watcher)
         };
         let mut reader = OverviewReader::new(&project);
         let first = look(&mut reader);

@@ -14,7 +14,7 @@ use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::{
-    Asked, ESCALATED_TO, RequestStore, Requests, UnplannedTask, is_unplanned_notice,
+    AskedRequest, ESCALATED_TO, RequestStore, Requests, UnplannedTask, is_unplanned_notice,
 };
 use ensemble_core::spool::State;
 
@@ -47,17 +47,17 @@ pub(super) fn notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageI
 
 /// What was asked so far. A request never changes, so each is read once, and none while there is no notice.
 #[derive(Debug, Default)]
-pub(super) struct Undecided {
-    asked: BTreeMap<Name, Asked>,
+pub(super) struct ExpiredRequests {
+    asked: BTreeMap<Name, AskedRequest>,
 }
 
-impl Undecided {
+impl ExpiredRequests {
     /// The requests of these notices, without those that were asked again.
     pub(super) fn of(
         &mut self,
         store: &dyn RequestStore,
         notices: &[MessageId],
-    ) -> Result<Vec<Asked>> {
+    ) -> Result<Vec<AskedRequest>> {
         if notices.is_empty() {
             return Ok(Vec::new());
         }
@@ -79,7 +79,7 @@ impl Undecided {
         Ok(undecided.filter(|asked| !self.is_asked_again(asked)).cloned().collect())
     }
 
-    fn is_asked_again(&self, before: &Asked) -> bool {
+    fn is_asked_again(&self, before: &AskedRequest) -> bool {
         self.asked.values().any(|asked| {
             asked.created_at > before.created_at
                 && (&asked.kind, &asked.from) == (&before.kind, &before.from)

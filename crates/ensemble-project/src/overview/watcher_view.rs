@@ -7,16 +7,16 @@ use std::time::Duration;
 use ensemble_core::durable::{FileLock, read_file};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_team::roster::{Came, Member};
+use ensemble_team::roster::{Member, MemberOrigin};
 use serde_json::Value;
 
-use super::changes::Changes;
-use super::kept::Kept;
+use super::changes::ProjectChanges;
+use super::kept::CachedPart;
 use crate::attention::WatcherState;
-use crate::members::{self, Observed};
+use crate::members::{self, ObservedMember};
 use crate::project::Project;
 use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
-use crate::troubles::Trouble;
+use crate::troubles::BoardTrouble;
 
 /// What starts the watcher of a team. For a team, it runs in a window of its session.
 const FOR_TEAM: &str = "`ensemble up`";
@@ -36,35 +36,36 @@ pub struct WatcherView {
     pub pid: Option<u32>,
     /// How long the holder has given no sign of life, as far as known.
     pub silent: Option<Duration>,
-    said: Arc<Said>,
+    said: Arc<WrittenStatus>,
 }
 
 /// The last status that a watcher has written (docs/schema).
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct WrittenStatus {
     status: Option<Value>,
-    observed: Vec<Observed>,
+    observed: Vec<ObservedMember>,
 }
 
 impl WatcherView {
     /// The watcher of a project now.
     #[must_use]
     pub fn of(project: &Project) -> Self {
-        let mut unread = Kept::of(Vec::new());
-        Self::look(project, (&mut unread, &Changes::Anywhere), &mut Vec::new())
+        let mut unread = CachedPart::of(Vec::new());
+        Self::read_status(project, (&mut unread, &ProjectChanges::Anywhere), &mut Vec::new())
     }
 
-    pub(super) fn look(
+    pub(super) fn read_status(
         project: &Project,
-        (said, changes): (&mut Kept<Said>, &Changes),
+        (said, changes): (&mut CachedPart<WrittenStatus>, &ProjectChanges),
         warnings: &mut Vec<String>,
     ) -> Self {
         let holder = FileLock::holder_in_words(&project.watch_lock()).unwrap_or_else(|error| {
             warnings.push(error.to_string());
             None
         });
-        let said =
-            said.get(changes, || Ok(Said::read(&project.watch_status()))).unwrap_or_default();
+        let said = said
+            .get(changes, || Ok(WrittenStatus::read(&project.watch_status())))
+            .unwrap_or_default();
         let pid = holder.as_ref().and_then(|_| FileLock::holder(&project.watch_lock()));
         let beat = |pid| status::last_beat(said.status.as_ref()?, pid);
         // No wall clock: it may be set, and the machine may have slept.
@@ -109,7 +110,7 @@ impl WatcherView {
     }
 
     /// What keeps failing in the running watcher.
-    pub(super) fn failures(&self) -> Vec<Trouble> {
+    pub(super) fn failures(&self) -> Vec<BoardTrouble> {
         let status = self.status().filter(|_| self.runs() && self.has_reported());
         let failures = status.and_then(|status| status["failures"].as_array());
         let text =
@@ -119,7 +120,7 @@ impl WatcherView {
             .map(|failure| {
                 let (what, error) = (text(failure, "what"), text(failure, "error"));
                 let count = failure["count"].as_u64().unwrap_or_default();
-                Trouble {
+                BoardTrouble {
                     alarm: FAILING.to_owned(),
                     text: format!("the watcher {what}: {error} ({count} times)"),
                     about: what,
@@ -130,7 +131,7 @@ impl WatcherView {
     }
 
     /// The members as a watcher has seen them last.
-    pub(super) fn observed(&self) -> &[Observed] {
+    pub(super) fn observed(&self) -> &[ObservedMember] {
         &self.said.observed
     }
 
@@ -163,8 +164,9 @@ impl WatcherView {
 #[must_use]
 pub fn watcher_remedy(project: &Project) -> &'static str {
     // The wrappers of other members keep a watcher themselves.
-    let is_upheld =
-        |it: &Member| it.is_present() && matches!(it.came(), Came::Started | Came::Joined);
+    let is_upheld = |it: &Member| {
+        it.is_present() && matches!(it.came(), MemberOrigin::Started | MemberOrigin::Joined)
+    };
     let has_team = || {
         let members = project.roster().entries().map(|(members, _)| members);
         members.is_ok_and(|members| members.iter().any(is_upheld))
@@ -173,7 +175,7 @@ pub fn watcher_remedy(project: &Project) -> &'static str {
     if is_team { FOR_TEAM } else { FOR_QUEUE }
 }
 
-impl Said {
+impl WrittenStatus {
     fn read(path: &Path) -> Self {
         let content = read_file(path, STATUS_BYTES_MAX).ok().flatten();
         let status: Option<Value> = content.and_then(|text| serde_json::from_slice(&text).ok());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::message::Name;
-use ensemble_team::board::Graces;
+use ensemble_team::board::AlarmGraces;
 use serde::{Deserialize, Serialize};
 
 use crate::period::ConfigDuration;
@@ -39,10 +39,10 @@ impl AlarmsConfig {
 
     /// How long a condition may last before its alarm is raised.
     #[must_use]
-    pub fn graces(&self) -> Graces {
-        let usual = Graces::default();
+    pub fn graces(&self) -> AlarmGraces {
+        let usual = AlarmGraces::default();
         let or = |set: Option<ConfigDuration>, usual| set.map_or(usual, Duration::from);
-        Graces {
+        AlarmGraces {
             orphan: or(self.orphan, usual.orphan),
             stalled: or(self.stalled, usual.stalled),
             draft: or(self.draft, usual.draft),

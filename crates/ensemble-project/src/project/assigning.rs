@@ -9,7 +9,7 @@ use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::Profile;
 use serde::{Deserialize, Serialize};
 
-use super::Config;
+use super::ProjectConfig;
 use crate::period::ConfigDuration;
 
 /// The largest `max_phases`.
@@ -75,11 +75,11 @@ impl LadderConfig {
     }
 }
 
-impl Config {
+impl ProjectConfig {
     /// Times of the handshake before an assignment.
     #[must_use]
-    pub fn handshake(&self) -> ready::Config {
-        let usual = ready::Config::default();
+    pub fn handshake(&self) -> ready::PingTimes {
+        let usual = ready::PingTimes::default();
         let ReadinessConfig { wait, retry, attempts } = self.readiness;
         let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
         usual
@@ -90,11 +90,11 @@ impl Config {
 
     /// Times of the ladder for a worker of this profile, and the keys it may press.
     #[must_use]
-    pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::Config {
+    pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::LadderSettings {
         let usual = match profile {
             // The plain ladder, for agents without a known profile.
-            Some(profile) if profile.name() == "generic" => ack::Config::generic(),
-            _ => ack::Config::default(),
+            Some(profile) if profile.name() == "generic" => ack::LadderSettings::generic(),
+            _ => ack::LadderSettings::default(),
         };
         let LadderConfig { phase, ceiling, max_phases } = self.ladder;
         let phase_last = max_phases.and_then(|count| Phase::of_number(count.checked_sub(1)?));
@@ -113,12 +113,13 @@ mod tests {
     fn the_last_phase_can_be_set() {
         for (count, last) in [(1, Phase::Deliver), (2, Phase::Nudge), (4, Phase::ResetContext)] {
             let text = format!("ladder: {{max_phases: {count}}}\n");
-            let config = Config::parse(&text, "ensemble.yaml".as_ref()).unwrap();
+            let config = ProjectConfig::parse(&text, "ensemble.yaml".as_ref()).unwrap();
             assert_eq!(config.ladder_for(None).phase_last, last);
         }
         for count in [0, 5] {
             let text = format!("ladder: {{max_phases: {count}}}\n");
-            let error = Config::parse(&text, "ensemble.yaml".as_ref()).unwrap_err().to_string();
+            let error =
+                ProjectConfig::parse(&text, "ensemble.yaml".as_ref()).unwrap_err().to_string();
             assert!(error.contains("ladder.max_phases"), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
-use ensemble_team::budget::{Budgets, Limit};
+use ensemble_team::budget::{BudgetLimit, ProjectBudgets};
 use ensemble_team::usage::Prices;
 use serde::{Deserialize, Serialize};
 
@@ -21,22 +21,22 @@ const PRICES_BYTES_MAX: usize = 1024 * 1024;
 #[non_exhaustive]
 pub struct BudgetConfig {
     /// Limit of each agent.
-    pub agent: Limit,
+    pub agent: BudgetLimit,
     /// Limit of each task.
-    pub task: Limit,
+    pub task: BudgetLimit,
     /// Limit of all agents together.
-    pub team: Limit,
+    pub team: BudgetLimit,
     /// Limits of single agents, instead of `agent`.
-    pub agents: BTreeMap<Name, Limit>,
+    pub agents: BTreeMap<Name, BudgetLimit>,
     /// Limits of single tasks, instead of `task`.
-    pub tasks: BTreeMap<String, Limit>,
+    pub tasks: BTreeMap<String, BudgetLimit>,
     /// File with prices of models, beside this one, in addition to the built-in ones.
     pub prices: Option<PathBuf>,
 }
 
 impl BudgetConfig {
     pub(super) fn or(self, fallback: Self) -> Self {
-        let or = |own: Limit, other: Limit| if own.is_none() { other } else { own };
+        let or = |own: BudgetLimit, other: BudgetLimit| if own.is_none() { other } else { own };
         Self {
             agent: or(self.agent, fallback.agent),
             task: or(self.task, fallback.task),
@@ -59,8 +59,8 @@ impl BudgetConfig {
 
     /// The limits, without what was allowed since.
     #[must_use]
-    pub fn budgets(&self) -> Budgets {
-        let mut budgets = Budgets::default();
+    pub fn budgets(&self) -> ProjectBudgets {
+        let mut budgets = ProjectBudgets::default();
         (budgets.agent, budgets.task, budgets.team) = (self.agent, self.task, self.team);
         budgets.agents.clone_from(&self.agents);
         budgets.tasks.clone_from(&self.tasks);

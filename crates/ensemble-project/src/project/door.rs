@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::{Error, Result};
-use ensemble_team::admission::{Act, Doorkeeper};
+use ensemble_team::admission::{Doorkeeper, TaskAct};
 
 use super::Project;
 
@@ -14,21 +14,27 @@ impl Project {
     /// be there for anything else.
     #[must_use]
     pub fn doorkeeper(&self) -> Arc<dyn Doorkeeper> {
-        Arc::new(Door(self.clone()))
+        Arc::new(ProjectDoor(self.clone()))
     }
 }
 
 #[derive(Debug)]
-struct Door(Project);
+struct ProjectDoor(Project);
 
-impl Door {
-    fn ask(&self, requests: &dyn RequestStore, act: Act, task: &str, agent: &Name) -> Result<()> {
+impl ProjectDoor {
+    fn ask(
+        &self,
+        requests: &dyn RequestStore,
+        act: TaskAct,
+        task: &str,
+        agent: &Name,
+    ) -> Result<()> {
         self.0.admissions().check(act, requests, (task, agent))
     }
 }
 
-impl Doorkeeper for Door {
-    fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()> {
+impl Doorkeeper for ProjectDoor {
+    fn check(&self, act: TaskAct, task: &str, agent: &Name) -> Result<()> {
         match self.0.open_unrecorded() {
             Ok(queue) => self.ask(queue.request_store(), act, task, agent),
             // A blackboard needs no queue. Without one there are no plans.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Config;
+use super::ProjectConfig;
 
 /// The default of `history`.
 const HISTORY_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-impl Config {
+impl ProjectConfig {
     /// How long rejected files, counts of reviews, batches and segments of the event log are kept.
     #[must_use]
     pub fn history_kept(&self) -> Duration {

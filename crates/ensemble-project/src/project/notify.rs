@@ -21,7 +21,7 @@ const DAY_MINUTES: u16 = 24 * 60;
 #[non_exhaustive]
 pub struct AlertRule {
     /// Occasions (default `[urgent, finished]`).
-    pub when: Vec<Occasion>,
+    pub when: Vec<AlertOccasion>,
     /// Shell command that gets each alert as JSON on its standard input.
     pub command: Option<String>,
     /// Signal for the terminals of attached tmux clients: `bell`, or a desktop message by `osc9` or `osc777`.
@@ -46,7 +46,7 @@ pub struct AlertRule {
     clippy::allow_attributes,
     reason = "the kinds of `NeedKind`, whose table explains them"
 )]
-pub enum Occasion {
+pub enum AlertOccasion {
     /// Every kind but `paused` and `limited`.
     Urgent,
     /// No work is in hand, and none waits.
@@ -110,13 +110,13 @@ impl AlertRule {
     /// Whether the rule is about this occasion: a kind of need, or `None` for the end of all work.
     #[must_use]
     pub fn covers(&self, need: Option<NeedKind>) -> bool {
-        let usual = [Occasion::Urgent, Occasion::Finished];
+        let usual = [AlertOccasion::Urgent, AlertOccasion::Finished];
         let when = if self.when.is_empty() { &usual[..] } else { &self.when };
         when.iter().any(|occasion| occasion.covers(need))
     }
 }
 
-impl Occasion {
+impl AlertOccasion {
     fn covers(self, need: Option<NeedKind>) -> bool {
         let kind = match self {
             Self::Urgent => return need.is_some_and(NeedKind::is_urgent),
@@ -183,10 +183,10 @@ impl From<QuietHours> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::project::Config;
+    use crate::project::ProjectConfig;
 
     fn rules(text: &str) -> Result<Vec<AlertRule>> {
-        Config::parse(text, Path::new("ensemble.yaml")).map(|config| config.notify)
+        ProjectConfig::parse(text, Path::new("ensemble.yaml")).map(|config| config.notify)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::{Error, Result};
 use ensemble_team::authority::Authority;
-use ensemble_team::roster::Outsiders;
+use ensemble_team::roster::OutsiderPolicy;
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ pub struct ShutdownConfig {
 pub struct IdentityConfig {
     /// Whether a process outside of every agent's pane may act under the name of a running agent
     /// (default `refuse`).
-    pub outsiders: Option<Outsiders>,
+    pub outsiders: Option<OutsiderPolicy>,
 }
 
 /// Roles with a meaning; an agent with such a name has that role by default.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::{Error, Result, durable};
 
-use super::{Config, USER_CONFIG};
+use super::{ProjectConfig, USER_CONFIG};
 
 /// The largest configuration file, in bytes.
 const CONFIG_BYTES_MAX: usize = 1024 * 1024;
@@ -19,10 +19,10 @@ pub(super) fn user_config() -> Option<PathBuf> {
 }
 
 /// Reads a configuration. It holds commands, so no other user may be able to change it.
-pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<Config> {
+pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<ProjectConfig> {
     match read_trusted_text(path, inside, CONFIG_BYTES_MAX)? {
-        Some(text) => Config::parse(&text, path),
-        None => Ok(Config::default()),
+        Some(text) => ProjectConfig::parse(&text, path),
+        None => Ok(ProjectConfig::default()),
     }
 }
 

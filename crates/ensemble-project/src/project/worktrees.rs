@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ensemble_core::event_log::Recorder;
 use ensemble_core::{Error, Result};
-use ensemble_team::worktree::{GIT_LIMIT, Options, REMOTE_LIMIT, Tests, is_branch, is_remote};
+use ensemble_team::worktree::{
+    GIT_LIMIT, MergeTests, REMOTE_LIMIT, WorktreeOptions, is_branch, is_remote,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Project;
@@ -105,9 +107,9 @@ impl Project {
         &self,
         actor: impl Into<String>,
         recorder: Arc<dyn Recorder>,
-    ) -> Options {
+    ) -> WorktreeOptions {
         let config = &self.config.worktrees;
-        let mut options = Options::new(actor)
+        let mut options = WorktreeOptions::new(actor)
             .with_durability(self.config.durability.unwrap_or_default())
             .with_recorder(recorder)
             .with_door(self.doorkeeper());
@@ -116,7 +118,7 @@ impl Project {
         options.state_dir = Some(self.state.clone());
         options.remote_limit = config.remote_limit.map_or(REMOTE_LIMIT, Duration::from);
         let limit = config.tests_limit.map_or(TESTS_LIMIT, Duration::from);
-        options.tests = config.tests.clone().map(|command| Tests { command, limit });
+        options.tests = config.tests.clone().map(|command| MergeTests { command, limit });
         options.git_limit = config.git_limit.map_or(GIT_LIMIT, Duration::from);
         options
     }

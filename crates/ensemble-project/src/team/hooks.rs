@@ -22,7 +22,7 @@ use ensemble_core::durable::{self, Durability};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text, filled};
 
-use super::{Plan, Team, shell_word};
+use super::{AgentPlan, ProjectTeam, shell_word};
 use crate::project::Project;
 
 /// The directory below the state directory.
@@ -37,7 +37,7 @@ pub(super) struct HookedLine {
 
 /// Hooks of an agent as its program takes them.
 #[derive(Default)]
-struct Hooked {
+struct HookLaunch {
     before: Vec<String>,
     arguments: Vec<String>,
     env: Vec<(String, String)>,
@@ -53,9 +53,9 @@ pub struct HookedCommand {
     pub env: Vec<(String, String)>,
 }
 
-impl Team<'_> {
+impl ProjectTeam<'_> {
     /// The command and the variables of an agent, with hooks if its provider has any, and with these arguments of a person.
-    pub(super) fn hooked_line(&self, plan: &Plan, said: &[String]) -> Result<HookedLine> {
+    pub(super) fn hooked_line(&self, plan: &AgentPlan, said: &[String]) -> Result<HookedLine> {
         let command = plan.command.clone().unwrap_or_default();
         let profile = self.project.profiles()?.get(&plan.provider)?;
         if let (Some(ensemble), false) = (&self.ensemble, profile.hooks().around.is_empty()) {
@@ -74,7 +74,7 @@ impl Team<'_> {
             }
             _ => None,
         };
-        let Hooked { before, arguments, env } = hooks.unwrap_or_default();
+        let HookLaunch { before, arguments, env } = hooks.unwrap_or_default();
         let joined =
             |words: &[String]| words.iter().map(|it| format!(" {}", shell_word(it))).collect();
         let (arguments, said): (String, String) = (joined(&arguments), joined(said));
@@ -86,7 +86,7 @@ impl Team<'_> {
     }
 
     /// Whether the command of an agent begins with the program of its profile.
-    pub(super) fn begins_with_program(&self, plan: &Plan) -> Result<bool> {
+    pub(super) fn begins_with_program(&self, plan: &AgentPlan) -> Result<bool> {
         let profile = self.project.profiles()?.get(&plan.provider)?;
         let command = plan.command.as_deref().unwrap_or_default();
         Ok(program_end(command, &profile).is_some())
@@ -109,7 +109,7 @@ pub fn hooked_words(project: &Project, ensemble: &Path, words: &[String]) -> Res
     }
     match hooked(project, ensemble, &profile, said, &BTreeMap::new())? {
         // A program without a screen is not woken.
-        Some(Hooked { arguments, env, .. }) => {
+        Some(HookLaunch { arguments, env, .. }) => {
             let words = [program].into_iter().chain(&arguments).chain(said);
             Ok(HookedCommand { words: words.cloned().collect(), env })
         }
@@ -123,7 +123,7 @@ fn hooked(
     profile: &Profile,
     said: &[String],
     plan_env: &BTreeMap<String, String>,
-) -> Result<Option<Hooked>> {
+) -> Result<Option<HookLaunch>> {
     let hooks = profile.hooks();
     let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
     let is_taken = |argument: &String| {
@@ -134,7 +134,7 @@ fn hooked(
     let tools: Vec<String> = hooks.tools.iter().map(|argument| fill(argument)).collect();
     if !wants_hooks(project, profile) {
         let before = hooks.before.iter().map(|word| fill(word)).collect();
-        let bare = Hooked { before, arguments: tools, env: Vec::new() };
+        let bare = HookLaunch { before, arguments: tools, env: Vec::new() };
         return Ok(Some(bare).filter(|_| gives_tools(project, profile)));
     }
     // An agent that starts another one of its kind has our own value.
@@ -151,7 +151,7 @@ fn hooked(
     write_files(&dir, hooks, ensemble)?;
     let arguments = hooks.arguments.iter().map(|argument| fill(argument)).chain(tools).collect();
     let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-    Ok(Some(Hooked { arguments, env, ..Hooked::default() }))
+    Ok(Some(HookLaunch { arguments, env, ..HookLaunch::default() }))
 }
 
 /// What a program is given when it is started for an agent of this project.

@@ -10,12 +10,12 @@ use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, MemberState};
 use ensemble_tmux::reaper::{self, PASS_VARIABLE};
-use ensemble_tmux::tmux::{Binding, PaneSigns, Server, WindowOrder};
+use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer, WindowOrder};
 use serde_json::json;
 
 use super::hooks::HookedLine;
-use super::place::Place;
-use super::{AGENT_VARIABLES, GENERATION_VARIABLE, Plan, Team};
+use super::place::AgentPlace;
+use super::{AGENT_VARIABLES, AgentPlan, GENERATION_VARIABLE, ProjectTeam};
 use crate::panes::{self, PaneEntry};
 use crate::project::QUEUE_VARIABLE;
 
@@ -58,36 +58,38 @@ pub struct LaunchOrder {
 /// An agent that was brought up.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Brought {
+pub struct LaunchedAgent {
     /// The agent's roster record after the start.
     pub member: Member,
     /// The action.
     pub how: HowBrought,
 }
 
-impl Team<'_> {
+impl ProjectTeam<'_> {
     /// Makes sure that an agent runs, has its mailbox, and is notified of its mail. Leaves a
-    /// running agent unchanged. Hold [`Team::lock`] meanwhile; the session must have been started.
+    /// running agent unchanged. Hold [`ProjectTeam::lock`] meanwhile; the session must have been started.
     ///
     /// # Errors
     ///
     /// The mailbox cannot be made, the roster cannot be changed, or tmux refused. Completed work
     /// stays; repeating the call finishes it.
-    pub fn bring_up(&self, plan: &Plan) -> Result<Brought> {
+    pub fn bring_up(&self, plan: &AgentPlan) -> Result<LaunchedAgent> {
         plan.check()?;
         self.add_mailbox(plan)?;
         let recorded = self.roster().get(&plan.name)?;
         if let Some(member) = recorded.clone().filter(|m| m.state == MemberState::Leaving) {
-            return Ok(Brought { member, how: HowBrought::Leaving });
+            return Ok(LaunchedAgent { member, how: HowBrought::Leaving });
         }
         let place = self.place_of(&plan.name, recorded.as_ref())?;
         match (place, recorded) {
-            (Place::Bound(_), Some(member)) if member.is_present() => {
+            (AgentPlace::Bound(_), Some(member)) if member.is_present() => {
                 self.write_binding(&member)?;
-                Ok(Brought { member, how: HowBrought::Running })
+                Ok(LaunchedAgent { member, how: HowBrought::Running })
             }
-            (Place::Bound(binding), _) => self.settle_in(plan, binding, None, HowBrought::Adopted),
-            (Place::Marked(pane), _) => {
+            (AgentPlace::Bound(binding), _) => {
+                self.settle_in(plan, binding, None, HowBrought::Adopted)
+            }
+            (AgentPlace::Marked(pane), _) => {
                 let binding = self.server.bind(&pane.id)?;
                 let generation = pane.member.map(|(_, generation)| generation);
                 self.settle_in(plan, binding, generation, HowBrought::Adopted)
@@ -95,38 +97,38 @@ impl Team<'_> {
             (_, recorded) if plan.command.is_none() => match (&plan.pane, recorded) {
                 (Some(pane), recorded) if self.is_of_another(plan, pane)? => {
                     let member = recorded.unwrap_or_else(|| not_recorded(plan));
-                    Ok(Brought { member, how: HowBrought::Lost })
+                    Ok(LaunchedAgent { member, how: HowBrought::Lost })
                 }
                 (Some(pane), _) => {
                     let binding = self.server_of_panes().bind(pane)?;
                     self.join(plan, &binding)
                 }
-                (None, Some(member)) => Ok(Brought { member, how: HowBrought::Lost }),
+                (None, Some(member)) => Ok(LaunchedAgent { member, how: HowBrought::Lost }),
                 (None, None) => Err(Error::Malformed {
                     path: crate::project::CONFIG_FILE.into(),
                     field: format!("agents.{}", plan.name),
                     detail: "has neither a command nor a pane".to_owned(),
                 }),
             },
-            (Place::Ended(pane), _) => self.start(plan, Some(&pane.id)),
-            (Place::Nowhere, _) => self.start(plan, None),
+            (AgentPlace::Ended(pane), _) => self.start(plan, Some(&pane.id)),
+            (AgentPlace::Nowhere, _) => self.start(plan, None),
         }
     }
 
     /// Adopts an existing pane for an agent.
     ///
     /// # Errors
-    /// As for [`Team::bring_up`].
-    pub fn join(&self, plan: &Plan, binding: &Binding) -> Result<Brought> {
+    /// As for [`ProjectTeam::bring_up`].
+    pub fn join(&self, plan: &AgentPlan, binding: &Binding) -> Result<LaunchedAgent> {
         self.add_mailbox(plan)?;
         let recorded = self.roster().get(&plan.name)?;
         match recorded.filter(|m| m.binding.as_ref() == Some(binding) && m.is_present()) {
             Some(member) => {
                 self.write_binding(&member)?;
-                Ok(Brought { member, how: HowBrought::Running })
+                Ok(LaunchedAgent { member, how: HowBrought::Running })
             }
             None => {
-                let joined = Plan { command: None, ..plan.clone() };
+                let joined = AgentPlan { command: None, ..plan.clone() };
                 let member = self.begin_generation(&joined, None, Some(binding))?;
                 self.finish(member, HowBrought::Joined)
             }
@@ -134,7 +136,7 @@ impl Team<'_> {
     }
 
     /// Starts the agent: in `pane`, whose process has ended, or in a new window.
-    fn start(&self, plan: &Plan, pane: Option<&str>) -> Result<Brought> {
+    fn start(&self, plan: &AgentPlan, pane: Option<&str>) -> Result<LaunchedAgent> {
         let launch = self.prepare_launch(plan, plan, &[])?;
         let order = WindowOrder {
             team: &self.mark,
@@ -163,8 +165,8 @@ impl Team<'_> {
     /// is what the roster keeps of the plan.
     pub(super) fn prepare_launch(
         &self,
-        plan: &Plan,
-        recorded: &Plan,
+        plan: &AgentPlan,
+        recorded: &AgentPlan,
         said: &[String],
     ) -> Result<LaunchOrder> {
         self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
@@ -197,7 +199,7 @@ impl Team<'_> {
     /// Records the next generation before the agent starts.
     fn begin_generation(
         &self,
-        plan: &Plan,
+        plan: &AgentPlan,
         pass: Option<Digest>,
         binding: Option<&Binding>,
     ) -> Result<Member> {
@@ -222,11 +224,11 @@ impl Team<'_> {
     /// record is lost; its pass is then read from the process itself.
     fn settle_in(
         &self,
-        plan: &Plan,
+        plan: &AgentPlan,
         binding: Binding,
         generation: Option<u64>,
         how: HowBrought,
-    ) -> Result<Brought> {
+    ) -> Result<LaunchedAgent> {
         let since = SystemClock.wall();
         let given = reaper::pass_of(binding.pid);
         let changed = self.roster().change(&plan.name, |current| {
@@ -254,7 +256,7 @@ impl Team<'_> {
     }
 
     /// Writes the binding last.
-    pub(super) fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
+    pub(super) fn finish(&self, member: Member, how: HowBrought) -> Result<LaunchedAgent> {
         self.write_binding(&member)?;
         let pane = member.binding.as_ref().map(|binding| &binding.id);
         let pid = member.binding.as_ref().map(|binding| binding.pid);
@@ -263,7 +265,7 @@ impl Team<'_> {
             "generation": member.generation, "how": how, "pane": pane, "pid": pid,
         });
         self.recorder.record(types::AGENT_UP, self.actor.as_str(), data);
-        Ok(Brought { member, how })
+        Ok(LaunchedAgent { member, how })
     }
 
     /// Writes the member's pane where the watcher reads it.
@@ -276,7 +278,7 @@ impl Team<'_> {
         }
     }
 
-    pub(super) fn add_mailbox(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn add_mailbox(&self, plan: &AgentPlan) -> Result<()> {
         match self.spool.add_mailbox(&plan.mailbox, &Settings::default()) {
             Err(Error::MailboxExists { existing }) if existing == plan.mailbox.as_str() => Ok(()),
             other => other,
@@ -285,7 +287,7 @@ impl Team<'_> {
 
     /// Whether the pane of the configuration is gone, or its id is now that of a pane of ours. A tmux server
     /// that was started again gives the same ids to other panes.
-    fn is_of_another(&self, plan: &Plan, pane: &str) -> Result<bool> {
+    fn is_of_another(&self, plan: &AgentPlan, pane: &str) -> Result<bool> {
         // An exact name of a pane is left to tmux.
         if !pane.starts_with('%') {
             return Ok(false);
@@ -298,8 +300,9 @@ impl Team<'_> {
     }
 
     /// The server of existing panes: the configured one, else the caller's.
-    fn server_of_panes(&self) -> Server {
-        let around = || std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
+    fn server_of_panes(&self) -> TmuxServer {
+        let around =
+            || std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux));
         match self.project.config.team.socket {
             Some(_) => self.server.clone(),
             None => around().unwrap_or_else(|| self.server.clone()),
@@ -308,12 +311,12 @@ impl Team<'_> {
 }
 
 /// The member of a plan that was never carried out.
-fn not_recorded(plan: &Plan) -> Member {
+fn not_recorded(plan: &AgentPlan) -> Member {
     Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), SystemClock.wall())
 }
 
 /// Another process removed the member during the change.
-fn vanished(plan: &Plan) -> RosterError {
+fn vanished(plan: &AgentPlan) -> RosterError {
     RosterError::Unknown { agent: plan.name.clone() }
 }
 

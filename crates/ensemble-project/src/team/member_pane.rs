@@ -12,17 +12,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
+use ensemble_core::agent::{AgentDiagnosis, AgentPane, ProgramSettings, TypedLine, TypingStep};
 use ensemble_core::env::Pane;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::spool::Spool;
-use ensemble_team::roster::{Came, Member, RosterError};
+use ensemble_team::roster::{Member, MemberOrigin, RosterError};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 
-use super::{HowBrought, Plan, Team, shell_quoted};
+use super::{AgentPlan, HowBrought, ProjectTeam, shell_quoted};
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
 
@@ -42,7 +42,7 @@ pub struct MemberPane<'p> {
     opener: PaneOpener,
     entry: &'p mut PaneEntry,
     pane: &'p mut BoundPane,
-    program: Program,
+    program: ProgramSettings,
 }
 
 impl<'p> MemberPane<'p> {
@@ -58,7 +58,7 @@ impl<'p> MemberPane<'p> {
     }
 
     /// Starts the agent as `ensemble up NAME` does, and follows it.
-    fn relaunch(&mut self, plan: &Plan) -> Result<NudgeOutcome> {
+    fn relaunch(&mut self, plan: &AgentPlan) -> Result<NudgeOutcome> {
         let brought = self.opener.with_team(|team| {
             let _alone = team.lock()?;
             team.bring_up(plan)
@@ -69,7 +69,7 @@ impl<'p> MemberPane<'p> {
             return Ok(NudgeOutcome::Refused { deferral: Deferral::PaneDead });
         };
         let project = &self.opener.project;
-        let server = Server::brief(entry.binding.socket.clone());
+        let server = TmuxServer::brief(entry.binding.socket.clone());
         let profile = Arc::clone(self.pane.profile());
         *self.pane = entry.open(server, profile, &project.sources(), &project.locks())?;
         *self.entry = entry;
@@ -88,16 +88,19 @@ impl<'p> MemberPane<'p> {
 
 impl PaneOpener {
     /// What `ensemble up` would start for this agent; `None` if the team has not started it.
-    fn plan_of(&self, agent: &Name) -> Result<Option<Plan>> {
-        let is_started = |it: &Member| it.is_present() && it.came() == Came::Started;
+    fn plan_of(&self, agent: &Name) -> Result<Option<AgentPlan>> {
+        let is_started = |it: &Member| it.is_present() && it.came() == MemberOrigin::Started;
         let Some(member) = self.project.roster().get(agent)?.filter(is_started) else {
             return Ok(None);
         };
         let plan = match self.project.config.agents.get(agent) {
-            Some(agent) => {
-                Plan::configured(&self.project, &self.project.profiles()?, &member.name, agent)?
-            }
-            None => Plan::recorded(&self.project, &member),
+            Some(agent) => AgentPlan::configured(
+                &self.project,
+                &self.project.profiles()?,
+                &member.name,
+                agent,
+            )?,
+            None => AgentPlan::recorded(&self.project, &member),
         };
         Ok(Some(plan).filter(|plan| plan.command.is_some()))
     }
@@ -105,11 +108,11 @@ impl PaneOpener {
     /// Starts an agent of the configuration as `ensemble up NAME` does, with the team's session if there is none.
     ///
     /// # Errors
-    /// There is no such agent, or as for [`Team::bring_up`].
+    /// There is no such agent, or as for [`ProjectTeam::bring_up`].
     pub fn start_agent(&self, agent: &Name) -> Result<HowBrought> {
         let unknown = || RosterError::Unknown { agent: agent.clone() };
         let config = self.project.config.agents.get(agent).ok_or_else(unknown)?;
-        let plan = Plan::configured(&self.project, &self.project.profiles()?, agent, config)?;
+        let plan = AgentPlan::configured(&self.project, &self.project.profiles()?, agent, config)?;
         self.with_team(|team| {
             let _alone = team.lock()?;
             if team.session()?.is_none() {
@@ -124,7 +127,7 @@ impl PaneOpener {
 
     /// What is typed at the prompt of the agent's shell. A command that does not begin with the agent's program may be
     /// that very shell, so that the profile's own is typed in its place.
-    fn line_of(&self, mut plan: Plan, usual: String) -> Result<String> {
+    fn line_of(&self, mut plan: AgentPlan, usual: String) -> Result<String> {
         self.with_team(|team| {
             if !team.begins_with_program(&plan)? {
                 plan.command = Some(usual);
@@ -133,10 +136,10 @@ impl PaneOpener {
         })
     }
 
-    fn with_team<T>(&self, act: impl FnOnce(&Team<'_>) -> Result<T>) -> Result<T> {
+    fn with_team<T>(&self, act: impl FnOnce(&ProjectTeam<'_>) -> Result<T>) -> Result<T> {
         let (project, recorder) = (&self.project, Arc::clone(&self.recorder));
         let spool = Spool::open(&project.queue, project.spool_options(Arc::clone(&recorder)))?;
-        let team = Team::new(project, &spool, recorder, self.actor.clone())?;
+        let team = ProjectTeam::new(project, &spool, recorder, self.actor.clone())?;
         // The sidecar may be a separate program, beside the one that hooks run.
         let command = std::env::current_exe().map(|this| this.with_file_name("ensemble"));
         let team = match command {
@@ -178,16 +181,16 @@ impl Pane for MemberPane<'_> {
 }
 
 impl AgentPane for MemberPane<'_> {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         &self.program
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         AgentPane::diagnose(self.pane)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.pane.reset_context()
     }
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         self.pane.begin(line)
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {

@@ -7,7 +7,7 @@
 //!                                  └─ a running agent stays unchanged
 //! ```
 //!
-//! All that starts an agent prepares it by `Team::prepare_launch`: `up`, `agent start`, `agent restart`, the wrappers, and
+//! All that starts an agent prepares it by `ProjectTeam::prepare_launch`: `up`, `agent start`, `agent restart`, the wrappers, and
 //! a handshake that finds the program of a pane ended ([`MemberPane`]). So all give it the same command, hooks,
 //! environment, pass, generation and row.
 //!
@@ -38,15 +38,15 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Roster;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::tmux::{PaneSigns, Server, SessionOrder, TeamSession, TmuxError};
+use ensemble_tmux::tmux::{PaneSigns, SessionOrder, TeamSession, TmuxError, TmuxServer};
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
 pub use hooks::{GivenWays, HookedCommand, given_ways, hooked_words};
-pub use launch::{Brought, HowBrought};
+pub use launch::{HowBrought, LaunchedAgent};
 pub use member_pane::{MemberPane, PaneOpener};
-pub use plan::Plan;
-pub use wrapped::Prepared;
+pub use plan::AgentPlan;
+pub use wrapped::PreparedLaunch;
 
 /// The socket of the team's own tmux server, below the state directory.
 const SOCKET_FILE: &str = "tmux.sock";
@@ -66,19 +66,19 @@ const SIZE_DEFAULT: (u16, u16) = (200, 50);
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A project's team and its tmux session.
-pub struct Team<'a> {
+pub struct ProjectTeam<'a> {
     project: &'a Project,
     spool: &'a Spool,
     recorder: Arc<dyn Recorder>,
     actor: Name,
-    server: Server,
+    server: TmuxServer,
     /// Its id in the marks of sessions and panes.
     mark: String,
     /// Our own command, which hooks run.
     ensemble: Option<PathBuf>,
 }
 
-impl<'a> Team<'a> {
+impl<'a> ProjectTeam<'a> {
     /// Opens the team of a project as `actor`. Starts no process and opens no connection yet.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl<'a> Team<'a> {
         recorder: Arc<dyn Recorder>,
         actor: Name,
     ) -> Result<Self> {
-        let server = Server::brief(socket_of(project)?);
+        let server = TmuxServer::brief(socket_of(project)?);
         let mark = mark_of(project);
         Ok(Self { project, spool, recorder, actor, server, mark, ensemble: None })
     }
@@ -104,7 +104,7 @@ impl<'a> Team<'a> {
 
     /// The tmux server of the team.
     #[must_use]
-    pub const fn server(&self) -> &Server {
+    pub const fn server(&self) -> &TmuxServer {
         &self.server
     }
 
@@ -201,7 +201,7 @@ impl<'a> Team<'a> {
         self.lock_within(LOCK_PATIENCE)
     }
 
-    /// As [`Team::lock`], without waiting; `None` if another process has it.
+    /// As [`ProjectTeam::lock`], without waiting; `None` if another process has it.
     ///
     /// # Errors
     /// The lock file cannot be made or locked.
@@ -230,7 +230,7 @@ impl<'a> Team<'a> {
 /// # Errors
 /// tmux could not be asked, or its socket has no directory.
 pub fn team_session(project: &Project) -> Result<Option<TeamSession>> {
-    let server = Server::brief(socket_of(project)?);
+    let server = TmuxServer::brief(socket_of(project)?);
     server.team_session(&mark_of(project), &session_of(project))
 }
 

@@ -3,13 +3,13 @@
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
-use ensemble_tmux::tmux::{Binding, PaneSigns, Server};
+use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer};
 
-use super::Team;
+use super::ProjectTeam;
 
 /// Location of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AgentPlace {
     /// In the recorded pane.
     Bound(Binding),
     /// In an unrecorded pane with its mark: the process that started it was killed.
@@ -20,26 +20,26 @@ pub(super) enum Place {
     Nowhere,
 }
 
-impl Team<'_> {
+impl ProjectTeam<'_> {
     /// Location of `name`: the recorded pane, wherever it was moved to; else a pane with its mark.
-    pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<Place> {
+    pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<AgentPlace> {
         let binding = member.and_then(|member| member.binding.as_ref());
         if let Some(binding) = binding.filter(|binding| binding.is_terminal()) {
             return Ok(if binding.lives() {
-                Place::Bound(binding.clone())
+                AgentPlace::Bound(binding.clone())
             } else {
-                Place::Nowhere
+                AgentPlace::Nowhere
             });
         }
         if let Some(binding) = binding {
             let signs = match binding.socket == self.server.socket() {
                 true => self.server.pane_signs(&binding.id)?,
-                false => Server::brief(binding.socket.clone()).pane_signs(&binding.id)?,
+                false => TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?,
             };
             match signs.filter(|signs| signs.token == binding.token) {
-                Some(signs) if signs.dead => return Ok(Place::Ended(signs)),
+                Some(signs) if signs.dead => return Ok(AgentPlace::Ended(signs)),
                 Some(signs) if is_bound(&signs, binding) => {
-                    return Ok(Place::Bound(binding.clone()));
+                    return Ok(AgentPlace::Bound(binding.clone()));
                 }
                 // Another pane, or another program in the same one.
                 Some(_) | None => {}
@@ -50,9 +50,9 @@ impl Team<'_> {
         // A living pane takes precedence over an ended one.
         marked.sort_by_key(|pane| pane.dead);
         Ok(match marked.into_iter().next() {
-            Some(pane) if pane.dead => Place::Ended(pane),
-            Some(pane) => Place::Marked(pane),
-            None => Place::Nowhere,
+            Some(pane) if pane.dead => AgentPlace::Ended(pane),
+            Some(pane) => AgentPlace::Marked(pane),
+            None => AgentPlace::Nowhere,
         })
     }
 }

@@ -18,7 +18,7 @@ const RESERVED: &str = "ENSEMBLE_";
 /// The intended state of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct AgentPlan {
     /// The agent.
     pub name: Name,
     /// Role of the agent.
@@ -37,7 +37,7 @@ pub struct Plan {
     pub pane: Option<String>,
 }
 
-impl Plan {
+impl AgentPlan {
     /// The plan from the configuration.
     ///
     /// # Errors

@@ -8,27 +8,27 @@ use std::process::{Command, Stdio};
 
 use ensemble_core::Result;
 
-use super::place::Place;
-use super::{Plan, Team};
+use super::place::AgentPlace;
+use super::{AgentPlan, ProjectTeam};
 
 const PATH: &str = "PATH";
 
-impl Team<'_> {
+impl ProjectTeam<'_> {
     /// The program that `plan` would start and that cannot be found. `None` if it is there, if the
     /// agent runs already, or if only the shell can tell.
     ///
     /// # Errors
     /// The roster cannot be read, or tmux could not be asked.
-    pub fn missing_program(&self, plan: &Plan) -> Result<Option<String>> {
+    pub fn missing_program(&self, plan: &AgentPlan) -> Result<Option<String>> {
         let Some(program) = plan.unknown_program() else { return Ok(None) };
         let recorded = self.roster().get(&plan.name)?;
         let place = self.place_of(&plan.name, recorded.as_ref())?;
-        let runs = matches!(place, Place::Bound(_) | Place::Marked(_));
+        let runs = matches!(place, AgentPlace::Bound(_) | AgentPlace::Marked(_));
         Ok((!runs).then(|| program.to_owned()))
     }
 }
 
-impl Plan {
+impl AgentPlan {
     /// The program that this plan would start and that cannot be found, whether or not the agent runs already.
     #[must_use]
     pub fn unknown_program(&self) -> Option<&str> {

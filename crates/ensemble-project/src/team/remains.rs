@@ -13,12 +13,12 @@ use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 use serde_json::json;
 
-use super::Team;
+use super::ProjectTeam;
 
 /// How long a process has after it was asked to end, and again after it was killed.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
-impl Team<'_> {
+impl ProjectTeam<'_> {
     /// Ends the processes that carry the pass of `member`'s generation, whose pane has ended.
     pub(super) fn end_remains(&self, name: &Name, member: Option<&Member>) -> Result<()> {
         let Some(pass) = member.and_then(|member| member.pass_sha256) else { return Ok(()) };

@@ -14,42 +14,42 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::roster::{Ended, How, Member, MemberState, RosterError};
+use ensemble_team::roster::{EndCause, Member, MemberEnd, MemberState, RosterError};
 use ensemble_tmux::tmux::Binding;
 use serde_json::json;
 
 use super::launch::LaunchOrder;
-use super::{Plan, Team, socket_at};
+use super::{AgentPlan, ProjectTeam, socket_at};
 use crate::panes;
 
 /// What a wrapper starts its agent with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Prepared {
+pub struct PreparedLaunch {
     /// Command, environment and generation.
     pub launch: LaunchOrder,
     /// The path of the wrapper's socket.
     pub socket: PathBuf,
 }
 
-impl Team<'_> {
-    /// Records the agent that is about to be started, with these arguments of the person. Hold [`Team::lock`] until
-    /// [`Team::enter_wrapped`].
+impl ProjectTeam<'_> {
+    /// Records the agent that is about to be started, with these arguments of the person. Hold [`ProjectTeam::lock`] until
+    /// [`ProjectTeam::enter_wrapped`].
     ///
     /// # Errors
     /// The mailbox or the roster cannot be written, or a process of an earlier generation does not end.
-    pub fn prepare_wrapped(&self, plan: &Plan, said: &[String]) -> Result<Prepared> {
+    pub fn prepare_wrapped(&self, plan: &AgentPlan, said: &[String]) -> Result<PreparedLaunch> {
         plan.check()?;
         self.add_mailbox(plan)?;
         // Only the person can start it again, so the roster keeps no command for that.
-        let recorded = Plan { command: None, ..plan.clone() };
+        let recorded = AgentPlan { command: None, ..plan.clone() };
         let mut launch = self.prepare_launch(plan, &recorded, said)?;
         if is_plain(&launch.command) {
             // No shell is left above the agent.
             launch.command.insert_str(0, "exec ");
         }
         let socket = socket_at(self.project, &format!("{}.terminal", plan.name))?;
-        Ok(Prepared { launch, socket })
+        Ok(PreparedLaunch { launch, socket })
     }
 
     /// Records where the agent runs.
@@ -78,7 +78,7 @@ impl Team<'_> {
         self.roster().change(name, |current| {
             let is_its = |it: &Member| it.generation == generation && it.state == MemberState::Up;
             let Some(mut member) = current.filter(is_its) else { return Ok(None) };
-            let mut ended = Ended::new(at, How::Exited);
+            let mut ended = MemberEnd::new(at, EndCause::Exited);
             ended.exit_code = code;
             (member.state, member.since, member.ended) = (MemberState::Shutdown, at, Some(ended));
             (member.binding, member.pass_sha256) = (None, None);

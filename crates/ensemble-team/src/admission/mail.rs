@@ -7,16 +7,16 @@ use ensemble_core::requests::PlanGates;
 use ensemble_core::spool::{Admission, Standstill, begins_work};
 use ensemble_core::{Error, Result};
 
-use super::{Act, Admissions, NotAdmitted};
+use super::{NotAdmitted, ProjectAdmission, TaskAct};
 
 /// The admission of a queue whose team can be paused, and whose tasks may need plans.
 #[derive(Clone, Debug)]
-pub struct MailAdmission(Admissions);
+pub struct MailAdmission(ProjectAdmission);
 
 impl MailAdmission {
     /// For the queue of this project.
     #[must_use]
-    pub const fn new(admissions: Admissions) -> Self {
+    pub const fn new(admissions: ProjectAdmission) -> Self {
         Self(admissions)
     }
 }
@@ -24,7 +24,7 @@ impl MailAdmission {
 impl Standstill for MailAdmission {
     fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>> {
         let circumstances = self.0.whatever_the_task(agent, shared)?;
-        Ok(circumstances.obstacle(Act::TakeUp).map(NotAdmitted::into_error))
+        Ok(circumstances.obstacle(TaskAct::TakeUp).map(NotAdmitted::into_error))
     }
 }
 

@@ -15,10 +15,10 @@
 //! begins no other. Requests, their answers, reports and notices are not work, and are received at any time.
 //!
 //! ```
-//! use ensemble_team::admission::{Act, Circumstances};
+//! use ensemble_team::admission::{TaskAct, TaskCircumstances};
 //!
-//! let free = Circumstances::default();
-//! assert!(free.obstacle(Act::TakeUp).is_none());
+//! let free = TaskCircumstances::default();
+//! assert!(free.obstacle(TaskAct::TakeUp).is_none());
 //! ```
 
 mod mail;
@@ -27,18 +27,18 @@ use std::path::Path;
 
 use ensemble_core::document::SharedFiles;
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Gate, Gated, RequestStore};
+use ensemble_core::requests::{GatedTask, PlanGate, RequestStore};
 use ensemble_core::{AreaError, Error, Result};
 
-use crate::board::{Control, ControlFile, PLACES};
-use crate::budget::{BudgetFile, Parked};
+use crate::board::{ActiveControl, ControlFile, PLACES};
+use crate::budget::{BudgetFile, ParkedScope};
 use crate::roster::{MemberState, Roster};
 
 pub use mail::MailAdmission;
 
 /// What an agent is about to do with a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
+pub enum TaskAct {
     /// Receive it, claim it, have it assigned.
     TakeUp,
     /// Settle it, submit it, report its success.
@@ -48,15 +48,15 @@ pub enum Act {
 /// What may stand in the way.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Circumstances {
+pub struct TaskCircumstances {
     /// The agent's gate of the task.
-    pub plan: Option<Gate>,
+    pub plan: Option<PlanGate>,
     /// The strongest control file.
-    pub control: Option<Control>,
+    pub control: Option<ActiveControl>,
     /// The agent, if it has agreed to leave.
     pub leaving: Option<Name>,
     /// The budget that is used up.
-    pub budget: Option<Parked>,
+    pub budget: Option<ParkedScope>,
 }
 
 /// Why a task may not be taken up or handed in.
@@ -64,12 +64,12 @@ pub struct Circumstances {
 pub enum NotAdmitted {
     /// The plan of the task is not approved.
     #[error(transparent)]
-    Plan(Gated),
+    Plan(GatedTask),
     /// The team stands still.
     #[error(
         "{} since {}{}: no agent begins anything now", .0.file.name(), .0.since, reason(.0)
     )]
-    Control(Control),
+    Control(ActiveControl),
     /// The agent has agreed to leave.
     #[error("{agent} is leaving: it begins nothing more")]
     Leaving {
@@ -78,12 +78,12 @@ pub enum NotAdmitted {
     },
     /// A budget is used up.
     #[error("the budget of {} is used up: {} of {} since {}", .0.scope, .0.used, .0.limit, .0.since)]
-    Budget(Box<Parked>),
+    Budget(Box<ParkedScope>),
 }
 
 impl AreaError for NotAdmitted {}
 
-fn reason(control: &Control) -> String {
+fn reason(control: &ActiveControl) -> String {
     match control.reason.as_str() {
         "" => String::new(),
         reason => format!(" ({})", reason.lines().next().unwrap_or_default()),
@@ -91,7 +91,7 @@ fn reason(control: &Control) -> String {
 }
 
 impl NotAdmitted {
-    /// As an error. A plan's is [`Gated`], as the broker says it.
+    /// As an error. A plan's is [`GatedTask`], as the broker says it.
     #[must_use]
     pub fn into_error(self) -> Error {
         match self {
@@ -101,18 +101,18 @@ impl NotAdmitted {
     }
 }
 
-impl Circumstances {
+impl TaskCircumstances {
     /// What stands in the way of an act: the table above. The end of the team comes before all else, and what only
     /// the agent itself can mend comes last.
     #[must_use]
-    pub fn obstacle(&self, act: Act) -> Option<NotAdmitted> {
+    pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {
-            Act::TakeUp => gate.keeps_back(),
-            Act::HandIn => gate.is_closed(),
+            TaskAct::TakeUp => gate.keeps_back(),
+            TaskAct::HandIn => gate.is_closed(),
         });
-        let plan = plan.map(|gate| NotAdmitted::Plan(Gated(Box::new(gate.clone()))));
+        let plan = plan.map(|gate| NotAdmitted::Plan(GatedTask(Box::new(gate.clone()))));
         match act {
-            Act::TakeUp => {
+            TaskAct::TakeUp => {
                 let control = self.control.clone().map(NotAdmitted::Control);
                 let is_over = |control: &NotAdmitted| match control {
                     NotAdmitted::Control(control) => control.file == ControlFile::Abort,
@@ -128,7 +128,7 @@ impl Circumstances {
                     self.budget.clone().map(|parked| NotAdmitted::Budget(Box::new(parked)));
                 leaving.or(control).or(budget).or(plan)
             }
-            Act::HandIn => plan,
+            TaskAct::HandIn => plan,
         }
     }
 }
@@ -139,8 +139,8 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     /// Refuses what the agent may not do with this task now.
     ///
     /// # Errors
-    /// [`NotAdmitted`], [`Gated`] for a plan, or the medium failed.
-    fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()>;
+    /// [`NotAdmitted`], [`GatedTask`] for a plan, or the medium failed.
+    fn check(&self, act: TaskAct, task: &str, agent: &Name) -> Result<()>;
 
     /// Demands a plan of each agent that takes this task; demanding it again changes nothing.
     ///
@@ -152,12 +152,12 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
 /// Whether this error refuses a task for now, and is no failure.
 #[must_use]
 pub fn is_refusal(error: &Error) -> bool {
-    error.area::<NotAdmitted>().is_some() || error.area::<Gated>().is_some()
+    error.area::<NotAdmitted>().is_some() || error.area::<GatedTask>().is_some()
 }
 
 /// What is known of a project, of which each door asks before an agent begins something.
 #[derive(Clone, Debug)]
-pub struct Admissions {
+pub struct ProjectAdmission {
     project: std::path::PathBuf,
     roster: Roster,
     budget: BudgetFile,
@@ -165,7 +165,7 @@ pub struct Admissions {
     copy: Option<std::path::PathBuf>,
 }
 
-impl Admissions {
+impl ProjectAdmission {
     /// Those of a project with this state directory, `.ensemble`.
     #[must_use]
     pub fn new(project: &Path, state: &Path) -> Self {
@@ -189,7 +189,7 @@ impl Admissions {
     /// The disk or the servers failed.
     pub fn obstacle(
         &self,
-        act: Act,
+        act: TaskAct,
         requests: &dyn RequestStore,
         (task, agent): (&str, &Name),
     ) -> Result<Option<NotAdmitted>> {
@@ -201,13 +201,13 @@ impl Admissions {
         Ok(circumstances.obstacle(act))
     }
 
-    /// Refuses what the agent may not do, with [`Admissions::obstacle`].
+    /// Refuses what the agent may not do, with [`ProjectAdmission::obstacle`].
     ///
     /// # Errors
     /// [`NotAdmitted`], or the medium failed.
     pub fn check(
         &self,
-        act: Act,
+        act: TaskAct,
         requests: &dyn RequestStore,
         task_and_agent: (&str, &Name),
     ) -> Result<()> {
@@ -224,14 +224,14 @@ impl Admissions {
         &self,
         agent: &Name,
         shared: Option<&dyn SharedFiles>,
-    ) -> Result<Circumstances> {
+    ) -> Result<TaskCircumstances> {
         let control = self.control(shared)?;
         let leaving = match self.roster.get(agent)?.map(|member| member.state) {
             Some(MemberState::Leaving) => Some(agent.clone()),
             Some(MemberState::Up | MemberState::Shutdown) | None => None,
         };
         let budget = self.budget.obstacle(None, agent)?;
-        Ok(Circumstances { plan: None, control, leaving, budget })
+        Ok(TaskCircumstances { plan: None, control, leaving, budget })
     }
 
     /// The budgets that are used up.
@@ -244,14 +244,14 @@ impl Admissions {
     ///
     /// # Errors
     /// The disk or the servers failed.
-    pub fn control(&self, shared: Option<&dyn SharedFiles>) -> Result<Option<Control>> {
+    pub fn control(&self, shared: Option<&dyn SharedFiles>) -> Result<Option<ActiveControl>> {
         let mut found = Vec::new();
         for place in PLACES {
-            found.extend(Control::read_all(&self.project.join(place))?);
+            found.extend(ActiveControl::read_all(&self.project.join(place))?);
         }
         match (shared, &self.copy) {
-            (Some(files), Some(_)) => found.extend(Control::read_shared(files)?),
-            (None, Some(copy)) => found.extend(Control::read_all(copy)?),
+            (Some(files), Some(_)) => found.extend(ActiveControl::read_shared(files)?),
+            (None, Some(copy)) => found.extend(ActiveControl::read_all(copy)?),
             (_, None) => {}
         }
         Ok(found.into_iter().max_by_key(|control| control.file))

@@ -7,18 +7,18 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn gate(state: GateState) -> Option<Gate> {
+fn gate(state: GateState) -> Option<PlanGate> {
     let demand = Demand::new("t1", name("lead"), Timestamp::from_unix_millis(0));
-    let mut gate = Gate::needed(&demand, &name("bob"));
+    let mut gate = PlanGate::needed(&demand, &name("bob"));
     gate.state = state;
     Some(gate)
 }
 
-fn control(file: ControlFile) -> Option<Control> {
-    Some(Control { file, since: Timestamp::from_unix_millis(0), reason: "lunch".to_owned() })
+fn control(file: ControlFile) -> Option<ActiveControl> {
+    Some(ActiveControl { file, since: Timestamp::from_unix_millis(0), reason: "lunch".to_owned() })
 }
 
-fn budget() -> Option<Parked> {
+fn budget() -> Option<ParkedScope> {
     let parked = r#"{"scope": "team", "limit": {"usd": 5}, "used": {"usd": 5.5, "tokens": 100}, "since": "2026-11-25T10:00:00Z"}"#;
     Some(serde_json::from_str(parked).unwrap())
 }
@@ -27,38 +27,51 @@ fn budget() -> Option<Parked> {
 #[test]
 fn the_table_holds_for_both_acts() {
     let rows = [
-        (Circumstances::default(), true, true),
-        (Circumstances { plan: gate(GateState::Open), ..Default::default() }, true, true),
-        (Circumstances { plan: gate(GateState::Needed), ..Default::default() }, true, false),
-        (Circumstances { plan: gate(GateState::Pending), ..Default::default() }, false, false),
-        (Circumstances { plan: gate(GateState::Rejected), ..Default::default() }, false, false),
-        (Circumstances { plan: gate(GateState::Expired), ..Default::default() }, false, false),
-        (Circumstances { plan: gate(GateState::Unreadable), ..Default::default() }, false, false),
-        (Circumstances { control: control(ControlFile::Pause), ..Default::default() }, false, true),
+        (TaskCircumstances::default(), true, true),
+        (TaskCircumstances { plan: gate(GateState::Open), ..Default::default() }, true, true),
+        (TaskCircumstances { plan: gate(GateState::Needed), ..Default::default() }, true, false),
+        (TaskCircumstances { plan: gate(GateState::Pending), ..Default::default() }, false, false),
+        (TaskCircumstances { plan: gate(GateState::Rejected), ..Default::default() }, false, false),
+        (TaskCircumstances { plan: gate(GateState::Expired), ..Default::default() }, false, false),
         (
-            Circumstances { control: control(ControlFile::Checkpoint), ..Default::default() },
+            TaskCircumstances { plan: gate(GateState::Unreadable), ..Default::default() },
+            false,
+            false,
+        ),
+        (
+            TaskCircumstances { control: control(ControlFile::Pause), ..Default::default() },
             false,
             true,
         ),
-        (Circumstances { control: control(ControlFile::Abort), ..Default::default() }, false, true),
-        (Circumstances { leaving: Some(name("bob")), ..Default::default() }, false, true),
-        (Circumstances { budget: budget(), ..Default::default() }, false, true),
+        (
+            TaskCircumstances { control: control(ControlFile::Checkpoint), ..Default::default() },
+            false,
+            true,
+        ),
+        (
+            TaskCircumstances { control: control(ControlFile::Abort), ..Default::default() },
+            false,
+            true,
+        ),
+        (TaskCircumstances { leaving: Some(name("bob")), ..Default::default() }, false, true),
+        (TaskCircumstances { budget: budget(), ..Default::default() }, false, true),
     ];
     for (circumstances, take_up, hand_in) in rows {
-        let acts = [Act::TakeUp, Act::HandIn].map(|act| circumstances.obstacle(act).is_none());
+        let acts =
+            [TaskAct::TakeUp, TaskAct::HandIn].map(|act| circumstances.obstacle(act).is_none());
         assert_eq!(acts, [take_up, hand_in], "{circumstances:?}");
     }
 }
 
 #[test]
 fn the_end_of_the_team_is_said_first_and_the_plan_last() {
-    let mut all = Circumstances {
+    let mut all = TaskCircumstances {
         plan: gate(GateState::Pending),
         control: control(ControlFile::Abort),
         leaving: Some(name("bob")),
         budget: budget(),
     };
-    let said = |all: &Circumstances| all.obstacle(Act::TakeUp).unwrap().to_string();
+    let said = |all: &TaskCircumstances| all.obstacle(TaskAct::TakeUp).unwrap().to_string();
     assert!(said(&all).starts_with("ABORT since"), "{}", said(&all));
     all.control = control(ControlFile::Pause);
     assert_eq!(said(&all), "bob is leaving: it begins nothing more");

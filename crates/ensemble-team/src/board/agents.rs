@@ -7,11 +7,11 @@ use super::leases::beaten_until;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
 use super::stamps::mark;
-use super::state::{State, Status};
+use super::state::{State, TaskStatus};
 use super::steps::word;
-use super::{BoardError, Obstacle};
+use super::{BoardError, BoardObstacle};
 use crate::proto::agent;
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::{Name, ReservedName, Timestamp};
 
@@ -41,7 +41,7 @@ impl Board {
     #[must_use]
     pub fn lease_until(&self, state: &State, name: &Name) -> Option<Timestamp> {
         let entry = state.agents.get(name)?;
-        let holder = Holder { by: name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        let holder = TaskHolder { by: name.clone(), epoch: entry.epoch.unwrap_or_default() };
         let directory = self.path().parent()?;
         entry.lease_expires.max(beaten_until(directory, &holder))
     }
@@ -55,7 +55,7 @@ impl Board {
             None => Ok(()),
             Some(until) => Err(BoardError::NotAllowed {
                 what: format!("take over agent `{name}`"),
-                why: Obstacle::LeaseRuns { until },
+                why: BoardObstacle::LeaseRuns { until },
             }
             .into()),
         }
@@ -69,12 +69,12 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::NotAllowed`] if an agent of that name is registered. Or the name is reserved
     /// ([`ReservedName`]).
-    pub fn register(&mut self, agent: &NewAgent) -> Result<Holder> {
+    pub fn register(&mut self, agent: &NewAgent) -> Result<TaskHolder> {
         ReservedName::refuse_agent(&agent.id)?;
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);
-            let why = Obstacle::Registered { agent: other.clone() };
+            let why = BoardObstacle::Registered { agent: other.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         let epoch = self.draw_epoch();
@@ -96,9 +96,9 @@ impl LockedBoard<'_> {
             agents.insert(agent.id.to_string(), Value::Object(fields));
         }
         let step = json!({ "agent": agent.id, "role": agent.role, "epoch": epoch });
-        self.note("agent.registered", step);
+        self.record_step("agent.registered", step);
         self.refresh()?;
-        Ok(Holder { by: agent.id.clone(), epoch })
+        Ok(TaskHolder { by: agent.id.clone(), epoch })
     }
 
     /// Applies a step to an agent. The agent's registration must be the current one.
@@ -106,7 +106,7 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::Fenced`] if the registration is over; [`BoardError::NotAllowed`] if the table of
     /// [`crate::proto::agent`] has no such step.
-    pub fn agent_event(&mut self, agent: &Holder, event: agent::Event) -> Result<()> {
+    pub fn agent_event(&mut self, agent: &TaskHolder, event: agent::Event) -> Result<()> {
         self.registered(agent, &format!("change agent `{}`", agent.by))?;
         let keeps = match event {
             agent::Event::Finish | agent::Event::Ready => false,
@@ -119,7 +119,10 @@ impl LockedBoard<'_> {
         let entry = self.state().agents.get(&agent.by);
         let current = entry.and_then(|entry| entry.current_task.clone()).filter(|_| keeps);
         self.agent_step(&agent.by, event, current.as_ref())?;
-        self.note("agent.stepped", json!({ "agent": agent.by, "event": format!("{event:?}") }));
+        self.record_step(
+            "agent.stepped",
+            json!({ "agent": agent.by, "event": format!("{event:?}") }),
+        );
         Ok(())
     }
 
@@ -127,7 +130,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if the registration is over.
-    pub fn note_context(&mut self, agent: &Holder, percent: u64) -> Result<()> {
+    pub fn note_context(&mut self, agent: &TaskHolder, percent: u64) -> Result<()> {
         self.registered(agent, &format!("note the context of `{}`", agent.by))?;
         // An earlier sign would say something older with the next write.
         self.fold_beats()?;
@@ -142,7 +145,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if the registration is over.
-    pub fn fresh_agent(&mut self, agent: &Holder) -> Result<()> {
+    pub fn fresh_agent(&mut self, agent: &TaskHolder) -> Result<()> {
         self.registered(agent, &format!("start `{}` again", agent.by))?;
         let entry = self.state().agents.get(&agent.by);
         let (count, current, status) = entry.map_or((0, None, agent::State::Idle), |entry| {
@@ -152,8 +155,9 @@ impl LockedBoard<'_> {
             fields.set("iterations_total", count + 1).set("context_percent", 0);
         }
         self.refresh()?;
-        let is_review =
-            |id: &Name| self.state().task(id).is_some_and(|t| t.status == Status::ReadyForReview);
+        let is_review = |id: &Name| {
+            self.state().task(id).is_some_and(|t| t.status == TaskStatus::ReadyForReview)
+        };
         let event = match (status, &current) {
             (agent::State::Handoff, Some(id)) if is_review(id) => agent::Event::Review,
             (agent::State::Handoff, _) => agent::Event::Work,
@@ -168,15 +172,15 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if another registration of that name is current.
-    pub fn unregister(&mut self, agent: &Holder, reason: &str) -> Result<()> {
+    pub fn unregister(&mut self, agent: &TaskHolder, reason: &str) -> Result<()> {
         self.registered(agent, &format!("unregister `{}`", agent.by))?;
         let mut held = Vec::new();
         for task in &self.state().tasks {
             match task.status {
-                Status::Claimed if task.assigned_to.as_ref() == Some(&agent.by) => {
+                TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&agent.by) => {
                     held.push((task.id.clone(), task.lease_epoch.unwrap_or_default()));
                 }
-                Status::ReadyForReview if task.reviewing_by.as_ref() == Some(&agent.by) => {
+                TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&agent.by) => {
                     held.push((task.id.clone(), task.review_epoch.unwrap_or_default()));
                 }
                 _ => {}
@@ -191,7 +195,7 @@ impl LockedBoard<'_> {
         }
         self.keep_former(&agent.by, removed);
         let step = json!({ "agent": agent.by, "epoch": agent.epoch, "reason": reason });
-        self.note("agent.unregistered", step);
+        self.record_step("agent.unregistered", step);
         self.refresh()
     }
 

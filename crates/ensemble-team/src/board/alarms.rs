@@ -32,10 +32,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, ControlFile, Staleness};
+use super::control::{ActiveControl, ControlFile, Staleness};
 use super::graph::{behind, can_be_taken};
 use super::leases::LEASE_RAN_OUT;
-use super::state::{State, Status, Task};
+use super::state::{BoardTask, State, TaskStatus};
 use super::wake::unassessed;
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::{Digest, Timestamp};
@@ -58,7 +58,7 @@ const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
 
 /// How long a condition may last before people are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Graces {
+pub struct AlarmGraces {
     /// Replaces [`ORPHAN_GRACE`].
     pub orphan: Duration,
     /// Replaces [`STALLED_GRACE`].
@@ -69,7 +69,7 @@ pub struct Graces {
     pub untaken: Duration,
 }
 
-impl Default for Graces {
+impl Default for AlarmGraces {
     fn default() -> Self {
         Self {
             orphan: ORPHAN_GRACE,
@@ -133,7 +133,7 @@ impl AlarmKey {
 
 /// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct AlarmCondition {
     /// The occurrence.
     pub key: AlarmKey,
     /// How long the condition may last before people are notified.
@@ -142,7 +142,7 @@ pub struct Condition {
     pub text: String,
 }
 
-impl Condition {
+impl AlarmCondition {
     fn new(alarm: Alarm, about: &str, mark: impl ToString, text: String) -> Self {
         let (about, mark) = (about.to_owned(), mark.to_string());
         Self { key: AlarmKey { alarm, about, mark }, grace: Duration::ZERO, text }
@@ -175,7 +175,7 @@ impl Condition {
 
 /// All conditions that hold on a board.
 #[must_use]
-pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
+pub fn conditions(state: &State, graces: AlarmGraces) -> Vec<AlarmCondition> {
     let mut found = Vec::new();
     for task in &state.tasks {
         if !task.status.is_terminal() {
@@ -194,7 +194,7 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
             let what = discovery.more.get("description").and_then(|text| text.as_str());
             let text = format!("discovery {}: {}", discovery.id, what.unwrap_or("no description"));
             let id = discovery.id.as_str();
-            found.push(Condition::new(Alarm::ImmediateDiscovery, id, "", text));
+            found.push(AlarmCondition::new(Alarm::ImmediateDiscovery, id, "", text));
         }
     }
     found
@@ -202,7 +202,7 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
 
 /// Control files that have waited too long for a person. Each stage is an occurrence.
 #[must_use]
-pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
+pub fn stale(controls: &[ActiveControl], now: Timestamp) -> Vec<AlarmCondition> {
     let mut found = Vec::new();
     for control in controls {
         let alarm = match control.file {
@@ -216,14 +216,14 @@ pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
             let mark = format!("{} {stage:?}", control.since);
             let text =
                 format!("{} has waited for a person since {}", control.file.name(), control.since);
-            found.push(Condition::new(alarm, control.file.name(), mark, text));
+            found.push(AlarmCondition::new(alarm, control.file.name(), mark, text));
         }
     }
     found
 }
 
 /// Index of an event's last entry in the history.
-fn last(task: &Task, event: &str, reason: Option<&str>) -> Option<usize> {
+fn last(task: &BoardTask, event: &str, reason: Option<&str>) -> Option<usize> {
     task.history.iter().rposition(|line| {
         line.event == event
             && reason.is_none_or(|reason| {
@@ -233,7 +233,7 @@ fn last(task: &Task, event: &str, reason: Option<&str>) -> Option<usize> {
 }
 
 /// Number of entries of an event in the history.
-fn times(task: &Task, event: &str) -> usize {
+fn times(task: &BoardTask, event: &str) -> usize {
     task.history.iter().filter(|line| line.event == event).count()
 }
 
@@ -241,7 +241,7 @@ fn times(task: &Task, event: &str) -> usize {
 const ENDS: [&str; 5] = ["ready_for_review", "approved", "rejected", "given_up", "blocked"];
 
 /// Conditions from the task's history, until the next agent has finished its turn.
-fn happened(task: &Task, found: &mut Vec<Condition>) {
+fn happened(task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     let events = [
         (
             Alarm::LeaseExpired,
@@ -264,7 +264,7 @@ fn happened(task: &Task, found: &mut Vec<Condition>) {
         if let Some(at) = last(task, event, reason).filter(|at| !is_settled(*at)) {
             let who = task.history[at].more.get("agent").and_then(|agent| agent.as_str());
             let text = format!("task {}: {told} ({})", task.id, who.unwrap_or("unknown"));
-            found.push(Condition::new(alarm, task.id.as_str(), at, text));
+            found.push(AlarmCondition::new(alarm, task.id.as_str(), at, text));
         }
     }
 }
@@ -278,75 +278,85 @@ fn span(duration: Duration) -> String {
 }
 
 /// Conditions from the task's status.
-fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Condition>) {
+fn by_status(
+    state: &State,
+    task: &BoardTask,
+    graces: AlarmGraces,
+    found: &mut Vec<AlarmCondition>,
+) {
     let id = task.id.as_str();
     let condition = match task.status {
-        Status::Blocked => {
+        TaskStatus::Blocked => {
             let why = task.blocked_reason.as_deref().unwrap_or("no reason given");
             let text = match behind(state, &task.id) {
                 0 => format!("task {id} is blocked: {why}"),
                 1 => format!("task {id} is blocked, and 1 task waits for it: {why}"),
                 waiting => format!("task {id} is blocked, and {waiting} tasks wait for it: {why}"),
             };
-            Condition::new(Alarm::Blocked, id, times(task, "blocked"), text)
+            AlarmCondition::new(Alarm::Blocked, id, times(task, "blocked"), text)
         }
-        Status::IntegrationFailed => {
+        TaskStatus::IntegrationFailed => {
             let text = format!("task {id}: the merge failed");
-            Condition::new(Alarm::IntegrationFailed, id, times(task, "integration_failed"), text)
+            AlarmCondition::new(
+                Alarm::IntegrationFailed,
+                id,
+                times(task, "integration_failed"),
+                text,
+            )
         }
-        Status::Rejected => {
+        TaskStatus::Rejected => {
             let is_there =
                 task.assigned_to.as_ref().is_some_and(|coder| state.agents.contains_key(coder));
             if is_there {
                 return;
             }
             let text = format!("task {id} was rejected, and its coder is gone");
-            Condition::new(Alarm::OrphanedRejected, id, times(task, "rejected"), text)
+            AlarmCondition::new(Alarm::OrphanedRejected, id, times(task, "rejected"), text)
                 .after(graces.orphan)
         }
-        Status::Claimed => {
+        TaskStatus::Claimed => {
             let (epoch, lines) = (task.lease_epoch.unwrap_or_default(), task.history.len());
             let text = format!("task {id}: no progress for over {}", span(graces.stalled));
-            Condition::new(Alarm::Stalled, id, format!("{epoch}.{lines}"), text)
+            AlarmCondition::new(Alarm::Stalled, id, format!("{epoch}.{lines}"), text)
                 .after(graces.stalled)
         }
-        Status::Draft => {
+        TaskStatus::Draft => {
             let text = format!("task {id} has been a draft for over {}", span(graces.draft));
-            Condition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
+            AlarmCondition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
         }
-        Status::Approved => {
+        TaskStatus::Approved => {
             let Some(why) = &task.merge_error else { return };
             let text = format!("task {id} is approved, but cannot be merged: {why}");
-            Condition::new(Alarm::MergeImpossible, id, times(task, "merge_refused"), text)
+            AlarmCondition::new(Alarm::MergeImpossible, id, times(task, "merge_refused"), text)
         }
-        Status::Unclaimed
-        | Status::ReadyForReview
-        | Status::Merged
-        | Status::Superseded
-        | Status::Abandoned => return,
+        TaskStatus::Unclaimed
+        | TaskStatus::ReadyForReview
+        | TaskStatus::Merged
+        | TaskStatus::Superseded
+        | TaskStatus::Abandoned => return,
     };
     found.push(condition);
 }
 
 /// A task that agents may take, and whose last claim failed.
-fn unclaimed(task: &Task, found: &mut Vec<Condition>) {
-    let is_free = task.status.is_claimable() || task.status == Status::ReadyForReview;
+fn unclaimed(task: &BoardTask, found: &mut Vec<AlarmCondition>) {
+    let is_free = task.status.is_claimable() || task.status == TaskStatus::ReadyForReview;
     if let Some(why) = task.claim_error.as_ref().filter(|_| is_free) {
         let text = format!("task {} cannot be claimed: {why}", task.id);
-        found.push(Condition::new(Alarm::ClaimImpossible, task.id.as_str(), why, text));
+        found.push(AlarmCondition::new(Alarm::ClaimImpossible, task.id.as_str(), why, text));
     }
 }
 
 /// Work that waits for a role that no registered agent has. It is one condition for all such tasks:
 /// one missing agent would raise an alarm for each of them.
-fn untaken(state: &State, graces: Graces, found: &mut Vec<Condition>) {
-    let is_exhausted = |task: &Task| task.failed_by.len() >= EXHAUSTED_BY;
-    let waits = |task: &&Task| !is_exhausted(task) && !can_be_taken(state, task);
-    let tasks: Vec<&Task> = state.tasks.iter().filter(waits).collect();
+fn untaken(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>) {
+    let is_exhausted = |task: &BoardTask| task.failed_by.len() >= EXHAUSTED_BY;
+    let waits = |task: &&BoardTask| !is_exhausted(task) && !can_be_taken(state, task);
+    let tasks: Vec<&BoardTask> = state.tasks.iter().filter(waits).collect();
     let Some(first) = tasks.first() else { return };
-    let need = |task: &Task| match task.status {
-        Status::ReadyForReview => "a reviewer",
-        Status::Approved => "a reviewer's supervisor, to merge it",
+    let need = |task: &BoardTask| match task.status {
+        TaskStatus::ReadyForReview => "a reviewer",
+        TaskStatus::Approved => "a reviewer's supervisor, to merge it",
         _ => "a coder that has not failed at it",
     };
     let named: Vec<String> = tasks
@@ -358,12 +368,12 @@ fn untaken(state: &State, graces: Graces, found: &mut Vec<Condition>) {
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     let text = format!("no registered agent can take: {}{more}", named.join(", "));
     let mark = first.history.len();
-    let condition = Condition::new(Alarm::Untaken, first.id.as_str(), mark, text);
+    let condition = AlarmCondition::new(Alarm::Untaken, first.id.as_str(), mark, text);
     found.push(condition.after(graces.untaken));
 }
 
 /// A goal or a sprint that is open after its last task.
-fn left_open(state: &State, graces: Graces, found: &mut Vec<Condition>) {
+fn left_open(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>) {
     let Some(left) = unassessed(state) else { return };
     let names: Vec<&str> = state.tasks.iter().map(|task| task.id.as_str()).collect();
     let text = match names.len() {
@@ -371,11 +381,11 @@ fn left_open(state: &State, graces: Graces, found: &mut Vec<Condition>) {
         count => format!("all {count} tasks are finished, but {left} is still open"),
     };
     let mark = Digest::of(names.join("\n").as_bytes()).to_string();
-    found.push(Condition::new(Alarm::GoalLeftOpen, &left, mark, text).after(graces.untaken));
+    found.push(AlarmCondition::new(Alarm::GoalLeftOpen, &left, mark, text).after(graces.untaken));
 }
 
 /// Conditions that approach a limit or exceed it.
-fn limits(state: &State, task: &Task, found: &mut Vec<Condition>) {
+fn limits(state: &State, task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     let id = task.id.as_str();
     let limits = state.config.limits(Some(task));
     // A fresh claim starts a coder's run, and the limits count per run.
@@ -383,18 +393,18 @@ fn limits(state: &State, task: &Task, found: &mut Vec<Condition>) {
     let cycles = task.review_cycles_current.unwrap_or_default();
     if cycles >= u64::from(limits.review_cycles_warn).max(1) {
         let text = format!("task {id}: rejected {cycles} times of {}", limits.review_cycles_max);
-        found.push(Condition::new(Alarm::ReviewLoop, id, run, text));
+        found.push(AlarmCondition::new(Alarm::ReviewLoop, id, run, text));
     }
     let iteration = task.iteration.unwrap_or_default();
     if iteration >= u64::from(limits.iterations_warn).max(1) {
         let text = format!("task {id}: iteration {iteration} of {}", limits.iterations_max);
-        found.push(Condition::new(Alarm::ApproachingLimit, id, run, text));
+        found.push(AlarmCondition::new(Alarm::ApproachingLimit, id, run, text));
     }
     let failed = task.failed_by.len();
     if failed >= EXHAUSTED_BY {
         let names: Vec<&str> =
             task.failed_by.iter().map(ensemble_core::message::Name::as_str).collect();
         let text = format!("task {id}: failed coders: {}", names.join(", "));
-        found.push(Condition::new(Alarm::HypothesisExhaustion, id, failed, text));
+        found.push(AlarmCondition::new(Alarm::HypothesisExhaustion, id, failed, text));
     }
 }

@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::state::{Anomaly, State};
+use super::state::{BoardAnomaly, State};
 use ensemble_core::message::Name;
 
 /// Verdict of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
+pub enum AnalysisVerdict {
     /// No pattern was found.
     Ok,
     /// A pattern was found; a person should look.
@@ -33,7 +33,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
-pub enum Pattern {
+pub enum AnomalyPattern {
     RetryCluster,
     DebtAccumulation,
     AssumptionCascade,
@@ -42,7 +42,7 @@ pub enum Pattern {
     ExternalServiceOutage,
 }
 
-impl Pattern {
+impl AnomalyPattern {
     /// All patterns.
     pub const ALL: [Self; 6] = [
         Self::RetryCluster,
@@ -77,7 +77,7 @@ impl Pattern {
     }
 
     /// Grouping key under which an anomaly counts for this pattern; `None` if it does not count.
-    fn key(self, anomaly: &Anomaly) -> Option<String> {
+    fn key(self, anomaly: &BoardAnomaly) -> Option<String> {
         let detail = |name: &str| match anomaly.details.get(name) {
             Some(Value::String(text)) => text.trim().to_lowercase(),
             Some(other) => other.to_string(),
@@ -103,9 +103,9 @@ impl Pattern {
 
 /// A pattern that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trigger {
+pub struct PatternTrigger {
     /// The pattern.
-    pub pattern: Pattern,
+    pub pattern: AnomalyPattern,
     /// The probable flaw.
     pub flaw: &'static str,
     /// Common value of the anomalies; empty if they share only their type.
@@ -118,11 +118,11 @@ pub struct Trigger {
 
 /// Result of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Analysis {
+pub struct AnomalyAnalysis {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: AnalysisVerdict,
     /// The patterns that were found.
-    pub triggers: Vec<Trigger>,
+    pub triggers: Vec<PatternTrigger>,
     /// Number of anomalies on the board.
     pub anomalies: usize,
     /// Number of anomalies that a person acknowledged before.
@@ -131,11 +131,11 @@ pub struct Analysis {
 
 /// Analyses the anomalies since the last acknowledgement.
 #[must_use]
-pub fn analyze(state: &State) -> Analysis {
+pub fn analyze(state: &State) -> AnomalyAnalysis {
     let acknowledged = acknowledged(state).min(state.anomalies.len());
     let mut triggers = Vec::new();
-    for pattern in Pattern::ALL {
-        let mut groups: BTreeMap<String, Vec<&Anomaly>> = BTreeMap::new();
+    for pattern in AnomalyPattern::ALL {
+        let mut groups: BTreeMap<String, Vec<&BoardAnomaly>> = BTreeMap::new();
         for anomaly in &state.anomalies[acknowledged..] {
             if let Some(key) = pattern.key(anomaly) {
                 groups.entry(key).or_default().push(anomaly);
@@ -145,12 +145,13 @@ pub fn analyze(state: &State) -> Analysis {
             if anomalies.len() >= pattern.threshold() {
                 let tasks = anomalies.iter().filter_map(|anomaly| anomaly.task.clone()).collect();
                 let (flaw, count) = (pattern.flaw(), anomalies.len());
-                triggers.push(Trigger { pattern, flaw, about, count, tasks });
+                triggers.push(PatternTrigger { pattern, flaw, about, count, tasks });
             }
         }
     }
-    let verdict = if triggers.is_empty() { Verdict::Ok } else { Verdict::Triggered };
-    Analysis { verdict, triggers, anomalies: state.anomalies.len(), acknowledged }
+    let verdict =
+        if triggers.is_empty() { AnalysisVerdict::Ok } else { AnalysisVerdict::Triggered };
+    AnomalyAnalysis { verdict, triggers, anomalies: state.anomalies.len(), acknowledged }
 }
 
 /// Number of anomalies when a person last resumed. It is a number, not a time, because clocks jump.

@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use super::analyze::{Analysis, Verdict, analyze};
+use super::analyze::{AnalysisVerdict, AnomalyAnalysis, analyze};
 use super::control::ControlFile;
 use super::state::State;
 use super::{Board, LockedBoard};
@@ -35,7 +35,7 @@ impl Board {
     ///
     /// # Errors
     /// The board cannot be changed, or a file beside it cannot be written.
-    pub fn check_breaker(&self) -> Result<Analysis> {
+    pub fn check_breaker(&self) -> Result<AnomalyAnalysis> {
         let mut locked = self.lock()?;
         let analysis = analyze(locked.state());
         self.trip(&mut locked, &analysis)?;
@@ -48,16 +48,16 @@ impl Board {
     ///
     /// # Errors
     /// As for [`Board::check_breaker`].
-    pub fn trip_breaker(&self, state: &State) -> Result<Option<Analysis>> {
-        if is_triggered(state) || analyze(state).verdict == Verdict::Ok {
+    pub fn trip_breaker(&self, state: &State) -> Result<Option<AnomalyAnalysis>> {
+        if is_triggered(state) || analyze(state).verdict == AnalysisVerdict::Ok {
             return Ok(None);
         }
         let analysis = self.check_breaker()?;
-        Ok((analysis.verdict == Verdict::Triggered).then_some(analysis))
+        Ok((analysis.verdict == AnalysisVerdict::Triggered).then_some(analysis))
     }
 
-    fn trip(&self, locked: &mut LockedBoard<'_>, analysis: &Analysis) -> Result<()> {
-        if is_triggered(locked.state()) || analysis.verdict == Verdict::Ok {
+    fn trip(&self, locked: &mut LockedBoard<'_>, analysis: &AnomalyAnalysis) -> Result<()> {
+        if is_triggered(locked.state()) || analysis.verdict == AnalysisVerdict::Ok {
             return Ok(());
         }
         let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
@@ -78,7 +78,7 @@ fn is_triggered(state: &State) -> bool {
 }
 
 /// For people.
-fn report(analysis: &Analysis, now: &str) -> String {
+fn report(analysis: &AnomalyAnalysis, now: &str) -> String {
     let mut text = format!("# Circuit breaker\n\nTriggered at {now}.\n");
     for trigger in &analysis.triggers {
         let tasks: Vec<&str> = trigger.tasks.iter().map(|task| task.as_str()).collect();

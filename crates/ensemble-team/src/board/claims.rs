@@ -16,12 +16,12 @@ use serde_json::json;
 
 use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
-use super::state::{Status, Task};
+use super::state::{BoardTask, TaskStatus};
 use super::steps::HistoryEntry;
 use super::tasks::epoch;
-use super::{BoardError, Lost, Obstacle};
+use super::{BoardError, BoardObstacle, LostLease};
 use crate::proto::agent;
-use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
+use crate::proto::task::{EXHAUSTED_BY, Event, TaskHolder};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
@@ -35,7 +35,7 @@ pub struct ClaimPlan {
     /// The task.
     pub task: Name,
     /// The claiming agent and its registration.
-    pub agent: Holder,
+    pub agent: TaskHolder,
     /// Path of the worktree, relative to the project.
     pub worktree: String,
     /// The worktree's branch.
@@ -49,9 +49,9 @@ pub struct ClaimPlan {
 
 /// A committed claim or review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedClaim {
     /// The holder, with the fencing epoch that all its writes must state.
-    pub holder: Holder,
+    pub holder: TaskHolder,
     /// How long the lease lasts without a beat.
     pub lease: Duration,
 }
@@ -61,27 +61,30 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration is over.
-    pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
+    pub fn plan_claim(&self, id: &Name, agent: &TaskHolder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
-        let refused = |why: Obstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
+        let refused = |why: BoardObstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
         self.registered(agent, &what())?;
         let task = self.task(id)?;
         if !task.status.is_claimable() {
-            return refused(Obstacle::Status { status: task.status });
+            return refused(BoardObstacle::Status { status: task.status });
         }
         let on: Vec<Name> = unmet(self.state(), task).into_iter().cloned().collect();
         if !on.is_empty() {
-            return refused(Obstacle::Unmerged { on });
+            return refused(BoardObstacle::Unmerged { on });
         }
         if let Some(other) = active_task(self.state(), &agent.by).filter(|other| other.id != *id) {
-            return refused(Obstacle::HasTask { task: other.id.clone(), status: other.status });
+            return refused(BoardObstacle::HasTask {
+                task: other.id.clone(),
+                status: other.status,
+            });
         }
         if task.failed_by.len() >= EXHAUSTED_BY || task.failed_by.contains(&agent.by) {
-            return refused(Obstacle::Failed { coders: task.failed_by.clone() });
+            return refused(BoardObstacle::Failed { coders: task.failed_by.clone() });
         }
-        let is_integration_fix = task.status == Status::IntegrationFailed;
+        let is_integration_fix = task.status == TaskStatus::IntegrationFailed;
         let keeps = match task.status {
-            Status::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
+            TaskStatus::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
             _ => is_integration_fix,
         };
         let usual = format!("{}/{id}", self.worktrees());
@@ -102,21 +105,25 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::plan_claim`]; [`BoardError::NotAllowed`] if planning now would give another
     /// plan.
-    pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
+    pub fn commit_claim(
+        &mut self,
+        plan: &ClaimPlan,
+        base_commit: Option<&str>,
+    ) -> Result<GrantedClaim> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
         self.reconcile_agent(&plan.agent.by)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
-            let why = Obstacle::ChangedSincePlan;
+            let why = BoardObstacle::ChangedSincePlan;
             return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         if base_commit.is_none() && !plan.keeps_worktree {
-            let why = Obstacle::NoBaseCommit;
+            let why = BoardObstacle::NoBaseCommit;
             return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         let before = self.task(&plan.task)?.status;
         let author = self.task(&plan.task)?.assigned_to.clone();
-        let holder = Holder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
+        let holder = TaskHolder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
         let event = claim_event(before, plan.keeps_worktree);
         let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
         self.step(&plan.task, Event::Claim(holder.clone()), "claim", entry)?;
@@ -139,17 +146,17 @@ impl LockedBoard<'_> {
             self.leave(&author, &plan.task)?;
         }
         self.agent_step(&holder.by, agent::Event::Work, Some(&plan.task))?;
-        Ok(Granted { holder, lease })
+        Ok(GrantedClaim { holder, lease })
     }
 
     /// Assigns a task that waits for review to a registered reviewer.
     ///
     /// # Errors
     /// As for [`LockedBoard::plan_claim`].
-    pub fn claim_review(&mut self, id: &Name, reviewer: &Holder) -> Result<Granted> {
+    pub fn claim_review(&mut self, id: &Name, reviewer: &TaskHolder) -> Result<GrantedClaim> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
         self.reconcile_agent(&reviewer.by)?;
-        let holder = Holder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
+        let holder = TaskHolder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
         let entry = HistoryEntry::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
         self.step(id, Event::Review(holder.clone()), "review", entry)?;
         let lease = self.state().config.lease_duration();
@@ -164,7 +171,7 @@ impl LockedBoard<'_> {
         }
         self.refresh()?;
         self.agent_step(&holder.by, agent::Event::Review, Some(id))?;
-        Ok(Granted { holder, lease })
+        Ok(GrantedClaim { holder, lease })
     }
 
     /// Ends a claim or a review without a result: its lease expired, or its holder released it. The
@@ -176,7 +183,7 @@ impl LockedBoard<'_> {
     pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
         let task = self.task(id)?;
         let (holder, event) = match task.status {
-            Status::ReadyForReview => (task.reviewing_by.clone(), "review_claim_released"),
+            TaskStatus::ReadyForReview => (task.reviewing_by.clone(), "review_claim_released"),
             _ => (task.assigned_to.clone(), "coder_claim_released"),
         };
         let more = json!({ "epoch": epoch, "reason": reason });
@@ -187,7 +194,7 @@ impl LockedBoard<'_> {
 
     /// Gives a released task back to its last holder, who is about to submit it. Returns the holder
     /// that submits: with a new epoch, or as it was given if there is nothing to give back.
-    pub(super) fn claim_again(&mut self, id: &Name, last: &Holder) -> Result<Holder> {
+    pub(super) fn claim_again(&mut self, id: &Name, last: &TaskHolder) -> Result<TaskHolder> {
         let task = self.task(id)?;
         let is_free = released_claim(task).as_ref() == Some(last)
             && active_task(self.state(), &last.by).is_none();
@@ -195,7 +202,7 @@ impl LockedBoard<'_> {
             return Ok(last.clone());
         }
         let event = claim_event(task.status, true);
-        let holder = Holder { by: last.by.clone(), epoch: self.draw_epoch() };
+        let holder = TaskHolder { by: last.by.clone(), epoch: self.draw_epoch() };
         let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
         self.step(id, Event::Claim(holder.clone()), "submit", entry)?;
         if self.state().agents.contains_key(&holder.by) {
@@ -222,43 +229,46 @@ impl LockedBoard<'_> {
                 "history",
                 json!({ "time": now, "event": "salvaged", "ref": reference, "commit": commit }),
             );
-            self.note("task.salvaged", json!({ "task": id, "ref": reference, "commit": commit }));
+            self.record_step(
+                "task.salvaged",
+                json!({ "task": id, "ref": reference, "commit": commit }),
+            );
         } else {
-            self.note("task.worktree_removed", json!({ "task": id }));
+            self.record_step("task.worktree_removed", json!({ "task": id }));
         }
         self.refresh()
     }
 
     /// Checks that an agent's registration is the current one.
-    pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
-        let fenced = |why: Lost| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
+    pub(super) fn registered(&self, agent: &TaskHolder, what: &str) -> Result<()> {
+        let fenced = |why: LostLease| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
         match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
             Some(epoch) if epoch == agent.epoch => Ok(()),
-            Some(epoch) => fenced(Lost::Registration {
+            Some(epoch) => fenced(LostLease::Registration {
                 agent: agent.by.clone(),
                 epoch: agent.epoch,
                 current: epoch,
             }),
-            None => fenced(Lost::Unregistered { agent: agent.by.clone() }),
+            None => fenced(LostLease::Unregistered { agent: agent.by.clone() }),
         }
     }
 }
 
 /// Name of a claim in the history, by the status of the task before it.
-const fn claim_event(before: Status, keeps_worktree: bool) -> &'static str {
+const fn claim_event(before: TaskStatus, keeps_worktree: bool) -> &'static str {
     match before {
-        Status::Rejected if keeps_worktree => "reclaimed_after_rejection",
-        Status::Rejected => "reassigned_after_rejection",
-        Status::IntegrationFailed => "claimed_for_integration_fix",
+        TaskStatus::Rejected if keeps_worktree => "reclaimed_after_rejection",
+        TaskStatus::Rejected => "reassigned_after_rejection",
+        TaskStatus::IntegrationFailed => "claimed_for_integration_fix",
         _ => "claimed",
     }
 }
 
 /// The claim that was released last, if the task was not claimed since and its worktree is there.
 #[must_use]
-pub fn released_claim(task: &Task) -> Option<Holder> {
+pub fn released_claim(task: &BoardTask) -> Option<TaskHolder> {
     let last = task.history.last().filter(|_| task.status.is_claimable())?;
     let is_release = last.event == "coder_claim_released" && task.worktree.is_some();
     let by = last.more.get("agent").filter(|_| is_release)?.as_str()?;
-    Some(Holder { by: Name::new(by).ok()?, epoch: last.more.get("epoch")?.as_u64()? })
+    Some(TaskHolder { by: Name::new(by).ok()?, epoch: last.more.get("epoch")?.as_u64()? })
 }

@@ -88,7 +88,7 @@ impl ControlFile {
 
 /// A control file that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Control {
+pub struct ActiveControl {
     /// Kind of control file.
     pub file: ControlFile,
     /// Time from which the file counts.
@@ -97,7 +97,7 @@ pub struct Control {
     pub reason: String,
 }
 
-impl Control {
+impl ActiveControl {
     /// The control files in the board's directory, the strongest last. A file that cannot be read
     /// counts, too: in doubt, no agent starts new work. A directory that does not exist has none.
     ///
@@ -247,7 +247,7 @@ fn written(file: ControlFile, now: Timestamp, reason: &str) -> Result<String> {
 
 /// The sprint's step that the files ask for, if it is not taken yet.
 #[must_use]
-pub fn sprint_step(state: &State, found: &[Control]) -> Option<SprintEvent> {
+pub fn sprint_step(state: &State, found: &[ActiveControl]) -> Option<SprintEvent> {
     let status = state.sprint.as_ref()?.status.unwrap_or(SprintState::InProgress);
     let has = |file: ControlFile| found.iter().any(|control| control.file == file);
     match status {

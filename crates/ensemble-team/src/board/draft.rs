@@ -5,17 +5,17 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::journal::Last;
+use super::journal::JournalEntry;
 use super::locked::write;
-use super::shared::Held;
-use super::text::Text;
+use super::shared::HeldBoard;
+use super::text::YamlText;
 use super::{Board, State, load};
-use super::{BoardError, Obstacle, Violation};
+use super::{BoardError, BoardObstacle, Violation};
 use ensemble_core::Result;
 
 /// An editable copy of the board.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct BoardDraft {
     before: String,
 }
 
@@ -24,12 +24,12 @@ impl Board {
     ///
     /// # Errors
     /// As for [`Board::read_text`].
-    pub fn draft(&self) -> Result<Draft> {
-        Ok(Draft { before: self.read_text()? })
+    pub fn draft(&self) -> Result<BoardDraft> {
+        Ok(BoardDraft { before: self.read_text()? })
     }
 }
 
-impl Draft {
+impl BoardDraft {
     /// The copied text.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -51,14 +51,15 @@ impl Draft {
         let (mut document, current) = board.hold()?;
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
-            let why = Obstacle::ChangedSinceCopy;
+            let why = BoardObstacle::ChangedSinceCopy;
             return Err(BoardError::NotAllowed { what, why }.into());
         }
-        if matches!(document, Held::File(_)) {
-            Last::recover(&board.path, &current, &board.options)?;
+        if matches!(document, HeldBoard::File(_)) {
+            JournalEntry::recover(&board.path, &current, &board.options)?;
         }
         // Revision and epoch only grow, whatever was edited. A broken board has neither.
-        let old = Text::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
+        let old =
+            YamlText::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
         let number = |name: &str| old.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
         let revision = state.revision.max(number("revision")) + 1;
         let epoch = state.epoch.max(number("epoch"));

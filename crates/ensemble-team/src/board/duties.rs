@@ -7,23 +7,23 @@ use serde_json::json;
 
 use super::graph::active_task;
 use super::locked::LockedBoard;
-use super::state::{State, Status, Task};
+use super::state::{BoardTask, State, TaskStatus};
 use super::steps::word;
 use crate::proto::agent;
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
 /// The task that an agent works on, reviews or waits for, and the state that goes with it.
-fn duty_of<'a>(state: &'a State, name: &Name) -> Option<(agent::State, &'a Task)> {
-    let reviews = |task: &&Task| {
-        task.status == Status::ReadyForReview && task.reviewing_by.as_ref() == Some(name)
+fn duty_of<'a>(state: &'a State, name: &Name) -> Option<(agent::State, &'a BoardTask)> {
+    let reviews = |task: &&BoardTask| {
+        task.status == TaskStatus::ReadyForReview && task.reviewing_by.as_ref() == Some(name)
     };
     if let Some(task) = state.tasks.iter().find(reviews) {
         return Some((agent::State::Reviewing, task));
     }
     active_task(state, name).map(|task| match task.status {
-        Status::Claimed => (agent::State::Working, task),
+        TaskStatus::Claimed => (agent::State::Working, task),
         _ => (agent::State::Waiting, task),
     })
 }
@@ -67,7 +67,7 @@ impl LockedBoard<'_> {
             fields.set("status", word(due)).set("current_task", json!(task));
         }
         let step = json!({ "agent": name, "status": word(due), "task": task });
-        self.note("agent.reconciled", step);
+        self.record_step("agent.reconciled", step);
         self.refresh()?;
         Ok(true)
     }
@@ -77,13 +77,18 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// The changed board cannot be decoded.
-    pub fn complete_by_hand(&mut self, id: &Name, by: &Holder, head: Option<&str>) -> Result<()> {
+    pub fn complete_by_hand(
+        &mut self,
+        id: &Name,
+        by: &TaskHolder,
+        head: Option<&str>,
+    ) -> Result<()> {
         let task = self.task(id)?;
         let event = match task.status {
-            Status::ReadyForReview => "ready_for_review",
-            Status::Approved => "approved",
-            Status::Rejected => "rejected",
-            Status::Blocked => "blocked",
+            TaskStatus::ReadyForReview => "ready_for_review",
+            TaskStatus::Approved => "approved",
+            TaskStatus::Rejected => "rejected",
+            TaskStatus::Blocked => "blocked",
             _ => return Ok(()),
         };
         let is_told = task.history.iter().rev().any(|line| {
@@ -99,16 +104,16 @@ impl LockedBoard<'_> {
         let mut fields = self.fields(id)?;
         fields.clear(&["lease_expires", "reviewing_by", "review_lease_expires"]);
         match status {
-            Status::ReadyForReview => drop(fields.set("review_commit", json!(commit))),
-            Status::Approved => drop(fields.set("approved_by", json!(reviewer))),
+            TaskStatus::ReadyForReview => drop(fields.set("review_commit", json!(commit))),
+            TaskStatus::Approved => drop(fields.set("approved_by", json!(reviewer))),
             _ => {}
         }
         let mut line = json!({ "time": now, "event": event, "agent": by.by, "epoch": by.epoch });
-        if let Some(commit) = commit.filter(|_| status != Status::Blocked) {
+        if let Some(commit) = commit.filter(|_| status != TaskStatus::Blocked) {
             line["commit"] = json!(commit);
         }
         fields.push("history", line);
-        self.note(
+        self.record_step(
             &format!("task.{event}"),
             json!({ "task": id, "status": status, "agent": by.by, "epoch": by.epoch }),
         );

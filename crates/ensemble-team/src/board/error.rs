@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Lost, Obstacle, Violation};
+use super::{BoardObstacle, LostLease, Violation};
 use ensemble_core::AreaError;
 use ensemble_core::Error;
 
@@ -38,7 +38,7 @@ pub enum BoardError {
         /// The refused operation.
         what: String,
         /// Why not.
-        why: Obstacle,
+        why: BoardObstacle,
     },
     /// The caller has lost the lease that it acts under; nothing was changed.
     #[error("cannot {what}: {why}")]
@@ -46,7 +46,7 @@ pub enum BoardError {
         /// The refused operation.
         what: String,
         /// How the lease was lost.
-        why: Lost,
+        why: LostLease,
     },
     /// Another process has written the board since it was read; nothing was changed.
     #[error(

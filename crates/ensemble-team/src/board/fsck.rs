@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use super::BoardError;
 use super::duties::disagrees;
-use super::journal::Last;
+use super::journal::JournalEntry;
 use super::leases::BEATS;
-use super::state::{Agent, State, Status};
+use super::state::{BoardAgent, State, TaskStatus};
 use super::steps::word;
 use super::{Board, Violation};
 use crate::proto::agent;
@@ -55,7 +55,7 @@ impl BoardFinding {
         Self { path, problem, is_note: false, is_repairable: false, repaired: false }
     }
 
-    const fn note(mut self) -> Self {
+    const fn mark_as_note(mut self) -> Self {
         self.is_note = true;
         self
     }
@@ -92,7 +92,7 @@ impl Board {
         let mut found = Vec::new();
         disagreements(&state, &place, &mut found);
         let noted = state.warnings.iter().map(|Violation { path, problem }| {
-            BoardFinding::new(format!("{place}: {path}"), problem).note()
+            BoardFinding::new(format!("{place}: {path}"), problem).mark_as_note()
         });
         found.extend(noted);
         // What lies beside a board on servers is this host's copy, which is made new anyway.
@@ -108,7 +108,7 @@ impl Board {
     /// Writes that the log does not have.
     fn unlogged(&self, place: &str, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let source = self.read_text()?;
-        match Last::unknown_to_log(&self.path, &source)? {
+        match JournalEntry::unknown_to_log(&self.path, &source)? {
             Some(true) => {
                 // Locking the board records the missing write.
                 let repaired = repair && self.lock().is_ok();
@@ -117,7 +117,7 @@ impl Board {
             }
             Some(false) => {
                 let problem = "was changed by another program or by hand since the last record";
-                found.push(BoardFinding::new(place, problem).note());
+                found.push(BoardFinding::new(place, problem).mark_as_note());
             }
             None => {}
         }
@@ -129,14 +129,14 @@ impl Board {
         let now = self.options.clock.wall();
         for task in &state.tasks {
             let (by, end) = match task.status {
-                Status::Claimed => (&task.assigned_to, task.lease_expires),
-                Status::ReadyForReview => (&task.reviewing_by, task.review_lease_expires),
+                TaskStatus::Claimed => (&task.assigned_to, task.lease_expires),
+                TaskStatus::ReadyForReview => (&task.reviewing_by, task.review_lease_expires),
                 _ => continue,
             };
             if let (Some(by), Some(end)) = (by, end.filter(|end| *end < now)) {
                 let problem = format!("`{by}` held it until {end} and has not renewed it since");
                 let path = format!("{place}: task {}", task.id);
-                found.push(BoardFinding::new(path, problem).note());
+                found.push(BoardFinding::new(path, problem).mark_as_note());
             }
         }
     }
@@ -174,7 +174,7 @@ impl Board {
         for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
             let path = dir.path().join(&name).display().to_string();
             let problem = "is an edited copy that was not applied to the board";
-            found.push(BoardFinding::new(path, problem).note());
+            found.push(BoardFinding::new(path, problem).mark_as_note());
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
 /// Agents whose entry disagrees with their tasks.
 fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
     // Other programs leave their agents IDLE while they work.
-    let is_busy = |agent: &Agent| {
+    let is_busy = |agent: &BoardAgent| {
         matches!(
             agent.status,
             agent::State::Working | agent::State::Reviewing | agent::State::Waiting

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::leases::LEASE_RAN_OUT;
 use super::locked::LockedBoard;
-use super::state::{Agent, Happened, State, Status, Task};
+use super::state::{BoardAgent, BoardTask, HistoryEvent, State, TaskStatus};
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -16,13 +16,13 @@ const NO_CODER_LEFT: &str = "no_coder_left";
 
 /// A dependency cycle, if there is one; its first task is repeated at the end: `[a, b, a]`.
 #[must_use]
-pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
-    let by_id: BTreeMap<&Name, &Task> = tasks.iter().map(|task| (&task.id, task)).collect();
+pub fn cycle(tasks: &[BoardTask]) -> Option<Vec<Name>> {
+    let by_id: BTreeMap<&Name, &BoardTask> = tasks.iter().map(|task| (&task.id, task)).collect();
     // Tasks from which no cycle can be reached.
     let mut done: BTreeMap<&Name, bool> = BTreeMap::new();
     for task in tasks {
         // Depth first, without recursion: a chain may be as long as the board.
-        let mut path: Vec<(&Task, usize)> = Vec::new();
+        let mut path: Vec<(&BoardTask, usize)> = Vec::new();
         if !done.contains_key(&task.id) {
             path.push((task, 0));
             done.insert(&task.id, false);
@@ -55,8 +55,9 @@ pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
 
 /// Unmet dependencies of a task: those that are not merged.
 #[must_use]
-pub fn unmet<'a>(state: &State, task: &'a Task) -> Vec<&'a Name> {
-    let is_merged = |id: &Name| state.task(id).is_some_and(|task| task.status == Status::Merged);
+pub fn unmet<'a>(state: &State, task: &'a BoardTask) -> Vec<&'a Name> {
+    let is_merged =
+        |id: &Name| state.task(id).is_some_and(|task| task.status == TaskStatus::Merged);
     task.depends_on.iter().filter(|id| !is_merged(id)).collect()
 }
 
@@ -81,9 +82,9 @@ pub(super) fn behind(state: &State, id: &Name) -> usize {
 /// Tasks that a coder may claim now, most urgent first, then in the order of the board. With a
 /// named coder, tasks at which it failed are left out, and all are if it has another task.
 #[must_use]
-pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a Task> {
+pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a BoardTask> {
     let busy_with = coder.and_then(|coder| active_task(state, coder));
-    let mut tasks: Vec<&Task> = state
+    let mut tasks: Vec<&BoardTask> = state
         .tasks
         .iter()
         .filter(|task| task.status.is_claimable() && unmet(state, task).is_empty())
@@ -97,7 +98,7 @@ pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a Task> {
 
 /// The agent's active task: one that it works on, whose verdict it awaits, or that it must rework.
 #[must_use]
-pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a Task> {
+pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a BoardTask> {
     state
         .tasks
         .iter()
@@ -107,11 +108,11 @@ pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a Task> {
 /// Tasks that a reviewer may claim now: no reviewer holds them, and they are not the reviewer's own
 /// work.
 #[must_use]
-pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a Task> {
-    let mut tasks: Vec<&Task> = state
+pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a BoardTask> {
+    let mut tasks: Vec<&BoardTask> = state
         .tasks
         .iter()
-        .filter(|task| task.status == Status::ReadyForReview && task.reviewing_by.is_none())
+        .filter(|task| task.status == TaskStatus::ReadyForReview && task.reviewing_by.is_none())
         .filter(|task| reviewer.is_none() || task.assigned_to.as_ref() != reviewer)
         .collect();
     tasks.sort_by_key(|task| task.priority.unwrap_or(u64::MAX));
@@ -119,54 +120,58 @@ pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a Task
 }
 
 /// Whether a registered agent has a role, or may have it: an entry without a role may have any.
-fn has_role(agent: &Agent, role: &str) -> bool {
+fn has_role(agent: &BoardAgent, role: &str) -> bool {
     agent.role.as_deref().is_none_or(|known| known == role)
 }
 
 /// The registered coders that have not failed at a task, busy ones, too.
-pub(super) fn able_coders<'a>(state: &'a State, task: &Task) -> impl Iterator<Item = &'a Name> {
+pub(super) fn able_coders<'a>(
+    state: &'a State,
+    task: &BoardTask,
+) -> impl Iterator<Item = &'a Name> {
     let failed = task.failed_by.clone();
-    let able =
-        move |(name, agent): &(&Name, &Agent)| has_role(agent, "coder") && !failed.contains(name);
+    let able = move |(name, agent): &(&Name, &BoardAgent)| {
+        has_role(agent, "coder") && !failed.contains(name)
+    };
     state.agents.iter().filter(able).map(|(name, _)| name)
 }
 
 /// Whether a registered agent could do what a task needs next: claim it, review it or merge it. True
 /// for a task that needs no agent now.
 #[must_use]
-pub fn can_be_taken(state: &State, task: &Task) -> bool {
+pub fn can_be_taken(state: &State, task: &BoardTask) -> bool {
     let has_reviewer = |author: Option<&Name>| {
-        let is_other = |(name, agent): (&Name, &Agent)| {
+        let is_other = |(name, agent): (&Name, &BoardAgent)| {
             has_role(agent, "code-reviewer") && Some(name) != author
         };
         state.agents.iter().any(is_other)
     };
     match task.status {
-        Status::Unclaimed | Status::Rejected | Status::IntegrationFailed => {
+        TaskStatus::Unclaimed | TaskStatus::Rejected | TaskStatus::IntegrationFailed => {
             !unmet(state, task).is_empty()
                 || (task.failed_by.len() < EXHAUSTED_BY
                     && able_coders(state, task).next().is_some())
         }
-        Status::ReadyForReview => {
+        TaskStatus::ReadyForReview => {
             task.reviewing_by.is_some() || has_reviewer(task.assigned_to.as_ref())
         }
-        Status::Approved => has_reviewer(None),
-        Status::Draft
-        | Status::Claimed
-        | Status::Merged
-        | Status::Blocked
-        | Status::Superseded
-        | Status::Abandoned => true,
+        TaskStatus::Approved => has_reviewer(None),
+        TaskStatus::Draft
+        | TaskStatus::Claimed
+        | TaskStatus::Merged
+        | TaskStatus::Blocked
+        | TaskStatus::Superseded
+        | TaskStatus::Abandoned => true,
     }
 }
 
 /// Whether the last agent of a task lost its lease, and no other agent has taken the task since.
 #[must_use]
-pub fn is_left_behind(task: &Task) -> bool {
+pub fn is_left_behind(task: &BoardTask) -> bool {
     let releases = ["coder_claim_released", "review_claim_released"];
     let waits = task.status.is_claimable()
-        || (task.status == Status::ReadyForReview && task.reviewing_by.is_none());
-    let is_loss = |line: &Happened| {
+        || (task.status == TaskStatus::ReadyForReview && task.reviewing_by.is_none());
+    let is_loss = |line: &HistoryEvent| {
         let reason = line.more.get("reason").and_then(|reason| reason.as_str());
         releases.contains(&line.event.as_str()) && reason == Some(LEASE_RAN_OUT)
     };
@@ -178,16 +183,16 @@ pub fn is_left_behind(task: &Task) -> bool {
 impl State {
     /// Tasks at which every registered coder has failed, and for which that is not noted yet.
     #[must_use]
-    pub fn without_coder(&self) -> Vec<&Task> {
+    pub fn without_coder(&self) -> Vec<&BoardTask> {
         let has_coders = self.agents.values().any(|agent| agent.role.as_deref() == Some("coder"));
-        let is_noted = |task: &Task| {
-            let is_it = |anomaly: &&super::Anomaly| {
+        let is_noted = |task: &BoardTask| {
+            let is_it = |anomaly: &&super::BoardAnomaly| {
                 anomaly.kind == NO_CODER_LEFT && anomaly.task.as_ref() == Some(&task.id)
             };
             let last = self.anomalies.iter().rfind(is_it);
             last.is_some_and(|last| last.details.get("failed_by") == Some(&json!(task.failed_by)))
         };
-        let is_without = |task: &&Task| {
+        let is_without = |task: &&BoardTask| {
             let failed = task.failed_by.len();
             task.status.is_claimable()
                 && (1..EXHAUSTED_BY).contains(&failed)

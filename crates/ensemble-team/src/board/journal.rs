@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::BoardOptions;
-use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
@@ -32,7 +32,7 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// Content of the journal file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Last {
+pub(super) struct JournalEntry {
     pub(super) revision: u64,
     sha256: String,
     /// Digest of the board before the write.
@@ -42,7 +42,7 @@ pub(super) struct Last {
     data: Value,
 }
 
-impl Last {
+impl JournalEntry {
     /// An entry for content that is about to be written.
     pub(super) fn new(
         revision: u64,
@@ -73,10 +73,10 @@ impl Last {
         let tmp = format!(".{name}.tmp");
         dir.remove(&tmp)?;
         // A power cut may lose this file, but not the board.
-        dir.replace_by(&name, &text, &dir, &tmp, Modes::default(), Durability::Process)
+        dir.replace_by(&name, &text, &dir, &tmp, FileModes::default(), Durability::Process)
     }
 
-    /// An entry in the text of [`Last::render`]; `None` for any other text.
+    /// An entry in the text of [`JournalEntry::render`]; `None` for any other text.
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

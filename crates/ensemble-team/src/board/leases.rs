@@ -8,7 +8,7 @@
 //! board's file. Such stamps count as a number of their own ([`super::stamps`]). What the times say
 //! decides nothing.
 //!
-//! An agent's own signs ([`super::Sign`]) count in addition to the beats of its supervisor.
+//! An agent's own signs ([`super::AgentSign`]) count in addition to the beats of its supervisor.
 //!
 //! Re-registration starts a new epoch and does not renew leases of older epochs.
 
@@ -19,12 +19,12 @@ use serde_json::json;
 
 use super::locked::LockedBoard;
 use super::shared_lock::put_shared;
-use super::signs::{self, Say, Sign};
-use super::state::{State, Status};
-use super::{Board, BoardError, Lost, Obstacle};
-use crate::proto::task::Holder;
+use super::signs::{self, AgentSign, SignContent};
+use super::state::{State, TaskStatus};
+use super::{Board, BoardError, BoardObstacle, LostLease};
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
-use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::proto::lease::{Event, LeaseKey};
 
@@ -39,7 +39,7 @@ const BYTES_MAX: usize = 4_096;
 
 /// A lease: its subject, holder and fencing epoch. A different epoch is a different lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Leased {
+pub enum BoardLease {
     /// A registration.
     Agent {
         /// The registered agent.
@@ -67,7 +67,7 @@ pub enum Leased {
     },
 }
 
-impl LeaseKey for Leased {
+impl LeaseKey for BoardLease {
     type Holder = Name;
 
     fn holder(&self) -> &Name {
@@ -75,7 +75,7 @@ impl LeaseKey for Leased {
     }
 }
 
-impl Leased {
+impl BoardLease {
     /// The holder.
     #[must_use]
     pub const fn by(&self) -> &Name {
@@ -106,18 +106,18 @@ impl Leased {
 
 /// All current leases.
 #[must_use]
-pub fn leases(state: &State) -> Vec<Leased> {
-    let agents = state.agents.iter().map(|(by, agent)| Leased::Agent {
+pub fn leases(state: &State) -> Vec<BoardLease> {
+    let agents = state.agents.iter().map(|(by, agent)| BoardLease::Agent {
         by: by.clone(),
         epoch: agent.epoch.unwrap_or_default(),
     });
     let tasks = state.tasks.iter().filter_map(|task| match task.status {
-        Status::Claimed => task.assigned_to.clone().map(|by| Leased::Claim {
+        TaskStatus::Claimed => task.assigned_to.clone().map(|by| BoardLease::Claim {
             task: task.id.clone(),
             by,
             epoch: task.lease_epoch.unwrap_or_default(),
         }),
-        Status::ReadyForReview => task.reviewing_by.clone().map(|by| Leased::Review {
+        TaskStatus::ReadyForReview => task.reviewing_by.clone().map(|by| BoardLease::Review {
             task: task.id.clone(),
             by,
             epoch: task.review_epoch.unwrap_or_default(),
@@ -129,17 +129,17 @@ pub fn leases(state: &State) -> Vec<Leased> {
 
 /// Epoch of the registration whose beats renew a lease, if there is one. It is the registration
 /// that was current when the claim was made.
-fn kept_by(state: &State, lease: &Leased) -> Option<u64> {
+fn kept_by(state: &State, lease: &BoardLease) -> Option<u64> {
     let registered = state.agents.get(lease.by())?.epoch.unwrap_or_default();
     let is_its = match lease {
-        Leased::Agent { .. } => true,
-        Leased::Claim { epoch, .. } | Leased::Review { epoch, .. } => registered <= *epoch,
+        BoardLease::Agent { .. } => true,
+        BoardLease::Claim { epoch, .. } | BoardLease::Review { epoch, .. } => registered <= *epoch,
     };
     is_its.then_some(registered)
 }
 
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
-struct Beat {
+struct BeatFile {
     sequence: u64,
     lease_seconds: u64,
 }
@@ -150,22 +150,22 @@ struct Beat {
 /// The disk failed.
 pub fn write_beat(
     directory: &Path,
-    agent: &Holder,
+    agent: &TaskHolder,
     sequence: u64,
     duration: Duration,
 ) -> Result<()> {
-    let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
-    let text = yaml::render(&Beat { sequence, lease_seconds: duration.as_secs() });
+    let dir = Dir::open(directory)?.ensure_child(BEATS, FileModes::default())?;
+    let text = yaml::render(&BeatFile { sequence, lease_seconds: duration.as_secs() });
     let name = file_name(agent);
     let tmp = format!(".{name}.tmp");
     dir.remove(&tmp)?;
-    dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
+    dir.replace_by(&name, text.as_bytes(), &dir, &tmp, FileModes::default(), Durability::Process)
 }
 
 /// Until when an agent's last beat or sign renews its leases, by the clock of the file system; `None`
 /// without either. For people and for the agent itself: observers compare sequence numbers.
 #[must_use]
-pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
+pub fn beaten_until(directory: &Path, agent: &TaskHolder) -> Option<Timestamp> {
     let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
     LastBeat::read(&dir, agent).map(|last| last.until)
 }
@@ -182,14 +182,14 @@ pub(super) struct LastBeat {
 
 impl LastBeat {
     /// Reads both files; `None` without either.
-    pub(super) fn read(dir: &Dir, agent: &Holder) -> Option<Self> {
+    pub(super) fn read(dir: &Dir, agent: &TaskHolder) -> Option<Self> {
         let written = |name: &str| -> Option<Timestamp> {
             let stat = dir.stat(name).ok()??;
             let millis = i64::try_from(stat.modified_ns / 1_000_000).ok()?;
             Some(Timestamp::from_unix_millis(millis))
         };
         let beat = read_beat(dir, agent).zip(written(&file_name(agent)));
-        let sign = Sign::read_in(dir, agent).zip(written(&signs::file_name(agent)));
+        let sign = AgentSign::read_in(dir, agent).zip(written(&signs::file_name(agent)));
         let at = beat.map(|(_, at)| at).max(sign.as_ref().map(|(_, at)| *at))?;
         let duration = match (&beat, &sign) {
             (Some((beat, _)), _) => Duration::from_secs(beat.lease_seconds.max(1)),
@@ -208,7 +208,7 @@ impl LastBeat {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
+pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<BoardLease>>> {
     let dir = match Dir::open(directory)?.open_child(BEATS) {
         Ok(dir) => Some(dir),
         Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => None,
@@ -217,12 +217,12 @@ pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
     let mut events = Vec::new();
     for key in leases(state) {
         let registration = kept_by(state, &key);
-        let holder = registration.map(|epoch| Holder { by: key.by().clone(), epoch });
+        let holder = registration.map(|epoch| TaskHolder { by: key.by().clone(), epoch });
         let beat = holder.as_ref().and_then(|holder| read_beat(dir.as_ref()?, holder));
-        let sign = holder.as_ref().and_then(|holder| Sign::read_in(dir.as_ref()?, holder));
+        let sign = holder.as_ref().and_then(|holder| AgentSign::read_in(dir.as_ref()?, holder));
         let usual = state.config.lease_duration();
         let entry = state.agents.get(key.by()).filter(|_| holder.is_some());
-        let stamped = entry.and_then(super::state::Agent::stamped);
+        let stamped = entry.and_then(super::state::BoardAgent::stamped);
         // The supervisor reads its agent's signs and sets how long they count.
         let duration = match (beat, &sign) {
             (Some(beat), _) => Duration::from_secs(beat.lease_seconds.max(1)),
@@ -242,7 +242,7 @@ pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
     Ok(events)
 }
 
-fn read_beat(dir: &Dir, agent: &Holder) -> Option<Beat> {
+fn read_beat(dir: &Dir, agent: &TaskHolder) -> Option<BeatFile> {
     let name = file_name(agent);
     let bytes = dir.read(&name, BYTES_MAX).ok()??;
     yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
@@ -285,7 +285,7 @@ fn is_over(state: &State, file: &str) -> bool {
     epoch <= state.epoch && registered != Some(epoch)
 }
 
-fn file_name(agent: &Holder) -> String {
+fn file_name(agent: &TaskHolder) -> String {
     format!("{}@{}{ENDING}", agent.by, agent.epoch)
 }
 
@@ -295,7 +295,7 @@ impl Board {
     ///
     /// # Errors
     /// The directory cannot be read, or the servers failed.
-    pub fn scan(&self, state: &State) -> Result<Vec<Event<Leased>>> {
+    pub fn scan(&self, state: &State) -> Result<Vec<Event<BoardLease>>> {
         if let Some(copy) = self.copy() {
             copy.pull_beats()?;
         }
@@ -306,23 +306,33 @@ impl Board {
     ///
     /// # Errors
     /// The disk or the servers failed.
-    pub fn beat(&self, agent: &Holder, sequence: u64, duration: Duration) -> Result<()> {
+    pub fn beat(&self, agent: &TaskHolder, sequence: u64, duration: Duration) -> Result<()> {
         self.with_beat(&file_name(agent), |at| write_beat(at, agent, sequence, duration))
     }
 
-    /// As [`Sign::give`], for all hosts.
+    /// As [`AgentSign::write_sign`], for all hosts.
     ///
     /// # Errors
     /// The disk or the servers failed.
-    pub fn give_sign(&self, agent: &Holder, say: &Say<'_>, usual: Duration) -> Result<Sign> {
-        self.with_beat(&signs::file_name(agent), |at| Sign::give(at, agent, say, usual))
+    pub fn give_sign(
+        &self,
+        agent: &TaskHolder,
+        say: &SignContent<'_>,
+        usual: Duration,
+    ) -> Result<AgentSign> {
+        self.with_beat(&signs::file_name(agent), |at| AgentSign::write_sign(at, agent, say, usual))
     }
 
-    /// As [`Sign::note_context`], for all hosts.
+    /// As [`AgentSign::note_context`], for all hosts.
     ///
     /// # Errors
     /// The disk or the servers failed.
-    pub fn note_context(&self, sign: Sign, agent: &Holder, percent: u64) -> Result<Sign> {
+    pub fn note_context(
+        &self,
+        sign: AgentSign,
+        agent: &TaskHolder,
+        percent: u64,
+    ) -> Result<AgentSign> {
         let name = signs::file_name(agent);
         self.with_beat(&name, |at| sign.note_context(at, agent, percent))
     }
@@ -353,19 +363,21 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::Fenced`] if the lease is a different one now; [`BoardError::NotAllowed`] if its holder
     /// has renewed it.
-    pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
+    pub fn expire(&mut self, lease: &BoardLease, sequence: u64) -> Result<()> {
         let now = self.board().scan(self.state())?;
         let is_it =
-            |event: &Event<Leased>| matches!(event, Event::Seen { key, .. } if key == lease);
+            |event: &Event<BoardLease>| matches!(event, Event::Seen { key, .. } if key == lease);
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(BoardError::NotAllowed { what, why: Obstacle::LeaseRenewed }.into());
+                return Err(
+                    BoardError::NotAllowed { what, why: BoardObstacle::LeaseRenewed }.into()
+                );
             }
             Some(_) => {}
             None => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                let why = Lost::Over { epoch: lease.epoch() };
+                let why = LostLease::Over { epoch: lease.epoch() };
                 return Err(BoardError::Fenced { what, why }.into());
             }
         }
@@ -373,8 +385,8 @@ impl LockedBoard<'_> {
         let held: Vec<Name> = leases(self.state())
             .iter()
             .filter(|other| match lease {
-                Leased::Agent { .. } => other.by() == lease.by(),
-                Leased::Claim { .. } | Leased::Review { .. } => *other == lease,
+                BoardLease::Agent { .. } => other.by() == lease.by(),
+                BoardLease::Claim { .. } | BoardLease::Review { .. } => *other == lease,
             })
             .filter_map(|other| other.task().cloned())
             .collect();
@@ -382,10 +394,10 @@ impl LockedBoard<'_> {
             self.observe("agent_gone", &task, json!({ "agent": lease.by() }))?;
         }
         match lease {
-            Leased::Agent { by, epoch } => {
-                self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)
+            BoardLease::Agent { by, epoch } => {
+                self.unregister(&TaskHolder { by: by.clone(), epoch: *epoch }, reason)
             }
-            Leased::Claim { task, epoch, .. } | Leased::Review { task, epoch, .. } => {
+            BoardLease::Claim { task, epoch, .. } | BoardLease::Review { task, epoch, .. } => {
                 self.release(task, *epoch, reason)
             }
         }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::BoardError;
-use super::journal::Last;
-use super::schema::{self, BOARD, Field, TASK};
-use super::shared::Held;
+use super::journal::JournalEntry;
+use super::schema::{self, BOARD, BoardField, TASK};
+use super::shared::HeldBoard;
 use super::stamps;
-use super::state::{State, Task};
-use super::text::Text;
+use super::state::{BoardTask, State};
+use super::text::YamlText;
 use super::{Board, Violation, decode, load, validated};
 use ensemble_core::message::{Name, Timestamp, nearest};
 use ensemble_core::{Error, Result};
@@ -25,10 +25,10 @@ const NEAREST_MAX: usize = 3;
 #[derive(Debug)]
 pub struct LockedBoard<'a> {
     board: &'a Board,
-    document: Held<'a>,
+    document: HeldBoard<'a>,
     /// The text on disk.
     source: String,
-    text: Text,
+    text: YamlText,
     value: Value,
     state: State,
     /// What was read with values that do not fit.
@@ -39,8 +39,8 @@ pub struct LockedBoard<'a> {
 impl<'a> LockedBoard<'a> {
     pub(super) fn new(board: &'a Board) -> Result<Self> {
         let (document, source) = board.hold()?;
-        if matches!(document, Held::File(_)) {
-            Last::recover(&board.path, &source, &board.options)?;
+        if matches!(document, HeldBoard::File(_)) {
+            JournalEntry::recover(&board.path, &source, &board.options)?;
         }
         let (text, value, state) = load(&source, &board.path)?;
         let (warnings, steps) = (state.warnings.clone(), Vec::new());
@@ -124,7 +124,7 @@ impl<'a> LockedBoard<'a> {
     }
 
     /// Adds a step to the log record.
-    pub(super) fn note(&mut self, what: &str, step: Value) {
+    pub(super) fn record_step(&mut self, what: &str, step: Value) {
         let mut told = json!({ "what": what });
         if let (Some(told), Value::Object(step)) = (told.as_object_mut(), step) {
             told.extend(step.into_iter().filter(|(_, value)| !value.is_null()));
@@ -170,15 +170,15 @@ impl<'a> LockedBoard<'a> {
     }
 
     /// A task, or an error that suggests similar names.
-    pub(super) fn task(&self, id: &Name) -> Result<&Task> {
+    pub(super) fn task(&self, id: &Name) -> Result<&BoardTask> {
         self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
     }
 
     /// The fields of a task.
-    pub(super) fn fields(&mut self, id: &Name) -> Result<Fields<'_>> {
+    pub(super) fn fields(&mut self, id: &Name) -> Result<EntryFields<'_>> {
         let at = self.state.position(id).ok_or_else(|| not_on_board(&self.state, id))?;
         match self.value["tasks"].get_mut(at) {
-            Some(Value::Object(object)) => Ok(Fields { object, fields: TASK }),
+            Some(Value::Object(object)) => Ok(EntryFields { object, fields: TASK }),
             _ => Err(not_on_board(&self.state, id)),
         }
     }
@@ -187,15 +187,15 @@ impl<'a> LockedBoard<'a> {
 /// Replaces the board and records the write. The lock must be held.
 pub(super) fn write(
     board: &Board,
-    document: &mut Held<'_>,
+    document: &mut HeldBoard<'_>,
     revision: u64,
     contents: (&str, &str),
     data: Value,
 ) -> Result<()> {
-    let mut last = Last::new(revision, contents, &board.options.actor, data);
+    let mut last = JournalEntry::new(revision, contents, &board.options.actor, data);
     let document = match document {
-        Held::File(document) => document,
-        Held::Shared(shared) => return shared.write(board, &last, contents.1),
+        HeldBoard::File(document) => document,
+        HeldBoard::Shared(shared) => return shared.write(board, &last, contents.1),
     };
     last.write(&board.path)?;
     document.replace(contents.1.as_bytes())?;
@@ -203,12 +203,12 @@ pub(super) fn write(
 }
 
 /// The fields of a task or an agent.
-pub(super) struct Fields<'a> {
+pub(super) struct EntryFields<'a> {
     pub(super) object: &'a mut Map<String, Value>,
-    pub(super) fields: &'static [Field],
+    pub(super) fields: &'static [BoardField],
 }
 
-impl Fields<'_> {
+impl EntryFields<'_> {
     /// Sets a field in place.
     pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
         schema::set(self.object, self.fields, name, value);

@@ -85,40 +85,40 @@ mod wake;
 
 pub use agents::NewAgent;
 pub use alarms::{
-    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, INVALID_GRACE, ORPHAN_GRACE, STALLED_GRACE,
-    UNTAKEN_GRACE, conditions, stale,
+    Alarm, AlarmCondition, AlarmGraces, AlarmKey, DRAFT_GRACE, INVALID_GRACE, ORPHAN_GRACE,
+    STALLED_GRACE, UNTAKEN_GRACE, conditions, stale,
 };
-pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
+pub use analyze::{AnalysisVerdict, AnomalyAnalysis, AnomalyPattern, PatternTrigger, analyze};
 pub use breaker::REPORT;
-pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted, released_claim};
-pub use control::{CONTROLS, Control, ControlFile, Staleness, sprint_step};
+pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, GrantedClaim, released_claim};
+pub use control::{ActiveControl, CONTROLS, ControlFile, Staleness, sprint_step};
 pub use copy::SharedCopy;
-pub use draft::Draft;
+pub use draft::BoardDraft;
 pub use duties::disagrees;
 pub use error::{BoardError, is_fenced, is_missing};
 pub use fsck::BoardFinding;
 pub use graph::{active_task, can_be_taken, claimable, cycle, is_left_behind, reviewable, unmet};
 pub use leases::{
-    BEATS, LEASE_RAN_OUT, Leased, beaten_until, leases, scan, sweep_beats, write_beat,
+    BEATS, BoardLease, LEASE_RAN_OUT, beaten_until, leases, scan, sweep_beats, write_beat,
 };
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
-pub use obstacle::{Lost, Obstacle};
+pub use obstacle::{BoardObstacle, LostLease};
 pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files};
 pub use shape::Violation;
 pub use shared_lock::{TAKE_OVER, put_shared};
-pub use signs::{Leaving, Say, Sign};
+pub use signs::{AgentSign, AnnouncedExit, SignContent};
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
-    State, Status, Task, Timeline,
+    BoardAgent, BoardAnomaly, BoardConfig, BoardSprint, BoardTask, CircuitBreaker, Discovery, Goal,
+    HistoryEvent, HumanNote, SprintScope, State, TaskStatus, Timeline,
 };
 pub use steps::last_coder;
 pub use tasks::NewTask;
-pub use wake::{Call, Wake, WakeOccurrence, occurrences, wake};
+pub use wake::{PlannerCall, PlannerWake, WakeOccurrence, occurrences, wake};
 
-use shape::Findings;
-use text::Text;
+use shape::ShapeFindings;
+use text::YamlText;
 
 /// The format version that is written. Older versions are read, newer ones rejected.
 pub const VERSION: u64 = 1;
@@ -234,9 +234,11 @@ impl Board {
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
-            return Err(BoardError::NotAllowed { what, why: Obstacle::BoardExists { path } }.into());
+            return Err(
+                BoardError::NotAllowed { what, why: BoardObstacle::BoardExists { path } }.into()
+            );
         }
-        let modes = ensemble_core::durable::Modes::default();
+        let modes = ensemble_core::durable::FileModes::default();
         let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
         let board = Self::at(dir.path().join(FILE_NAME), options);
         let document = board.lock_document()?;
@@ -275,23 +277,24 @@ impl Board {
     ///
     /// # Errors
     /// The directory cannot be read, or the servers failed.
-    pub fn controls(&self) -> Result<Vec<Control>> {
-        let mut found = Control::read_all(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+    pub fn controls(&self) -> Result<Vec<ActiveControl>> {
+        let mut found =
+            ActiveControl::read_all(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         let BoardOptions { copy, shared, .. } = &self.options;
         let others = match (shared, copy) {
-            (Some(files), _) => Control::read_shared(&**files)?,
-            (None, Some(copy)) => Control::read_all(copy)?,
+            (Some(files), _) => ActiveControl::read_shared(&**files)?,
+            (None, Some(copy)) => ActiveControl::read_all(copy)?,
             (None, None) => Vec::new(),
         };
-        Control::merge(&mut found, others);
+        ActiveControl::merge(&mut found, others);
         Ok(found)
     }
 
     /// Puts a control file down: beside the board, or for all hosts of a team on servers.
     fn put_control(&self, file: ControlFile, now: Timestamp, reason: &str) -> Result<bool> {
         match &self.options.shared {
-            Some(files) => Control::put_shared(&**files, file, now, reason),
-            None => Control::put(self.beside(), file, now, reason),
+            Some(files) => ActiveControl::put_shared(&**files, file, now, reason),
+            None => ActiveControl::put(self.beside(), file, now, reason),
         }
     }
 
@@ -388,8 +391,8 @@ fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
 }
 
 /// Parses and validates a board.
-fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
-    let text = Text::parse(source, path)?;
+fn load(source: &str, path: &Path) -> Result<(YamlText, Value, State)> {
+    let text = YamlText::parse(source, path)?;
     let value = text.value();
     if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|v| *v > VERSION) {
         let problem =
@@ -402,7 +405,7 @@ fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
 
 /// Decodes the board's value if it breaks no rule.
 fn validated(value: &Value, path: &Path) -> Result<State> {
-    let (decoded, Findings { mut violations, mut warnings }) = decode(value);
+    let (decoded, ShapeFindings { mut violations, mut warnings }) = decode(value);
     // Rules would miss removed values, and would judge their placeholders.
     let bad: Vec<(String, String)> = violations
         .iter()
@@ -437,7 +440,7 @@ fn validated(value: &Value, path: &Path) -> Result<State> {
 }
 
 /// Decodes the board's value, as far as its fields are of their kinds.
-fn decode(value: &Value) -> (serde_json::Result<State>, Findings) {
+fn decode(value: &Value) -> (serde_json::Result<State>, ShapeFindings) {
     let mut checked = value.clone();
     let found = shape::check(&mut checked);
     (serde_json::from_value(checked), found)

@@ -3,14 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::analyze::{Analysis, Verdict};
+use super::analyze::{AnalysisVerdict, AnomalyAnalysis};
 use super::locked::LockedBoard;
 use super::rules::missing_details;
 use super::schema::ANOMALY_TYPES;
-use super::state::Anomaly;
-use super::{BoardError, Lost, Obstacle};
+use super::state::BoardAnomaly;
+use super::{BoardError, BoardObstacle, LostLease};
 use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
@@ -63,15 +63,15 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::NotAllowed`] if the type is unknown, or required details are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
-        let refused = |why: Obstacle| {
+        let refused = |why: BoardObstacle| {
             Err(BoardError::NotAllowed { what: "note an anomaly".to_owned(), why }.into())
         };
         if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
-            return refused(Obstacle::AnomalyType);
+            return refused(BoardObstacle::AnomalyType);
         }
         let details = Value::Object(anomaly.details.clone());
         let now = self.now();
-        let noted = Anomaly {
+        let noted = BoardAnomaly {
             timestamp: Some(now),
             task: anomaly.task.clone(),
             reporter: Some(anomaly.reporter.clone()),
@@ -80,11 +80,11 @@ impl LockedBoard<'_> {
         };
         let missing = missing_details(&noted);
         if !missing.is_empty() {
-            return refused(Obstacle::AnomalyDetails { kind: anomaly.kind.clone(), missing });
+            return refused(BoardObstacle::AnomalyDetails { kind: anomaly.kind.clone(), missing });
         }
         self.append("anomalies", serde_json::to_value(&noted).unwrap_or_default());
         let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
-        self.note("anomaly.noted", step);
+        self.record_step("anomaly.noted", step);
         self.refresh()
     }
 
@@ -97,7 +97,7 @@ impl LockedBoard<'_> {
         let detail = |details: &Value, name: &str| details.get(name).cloned().unwrap_or_default();
         let new = Value::Object(anomaly.details.clone());
         let count = detail(&new, "count").as_u64().unwrap_or(1);
-        let is_before = |known: &Anomaly| {
+        let is_before = |known: &BoardAnomaly| {
             known.kind == anomaly.kind
                 && known.task == anomaly.task
                 && known.reporter.as_ref() == Some(&anomaly.reporter)
@@ -112,7 +112,7 @@ impl LockedBoard<'_> {
         known["timestamp"] = json!(now);
         known["details"] = new;
         let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
-        self.note("anomaly.counted", step);
+        self.record_step("anomaly.counted", step);
         self.refresh()
     }
 
@@ -123,7 +123,7 @@ impl LockedBoard<'_> {
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(BoardError::NotAllowed { what, why: Obstacle::DiscoveryExists }.into());
+            return Err(BoardError::NotAllowed { what, why: BoardObstacle::DiscoveryExists }.into());
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -136,7 +136,7 @@ impl LockedBoard<'_> {
             fields.retain(|name, value| name == "converted_to_task" || !value.is_null());
         }
         self.append("discovered", item);
-        self.note("discovery.noted", json!({ "id": new.id, "urgency": urgency }));
+        self.record_step("discovery.noted", json!({ "id": new.id, "urgency": urgency }));
         self.refresh()
     }
 
@@ -144,14 +144,14 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if another agent holds the task.
-    pub fn hand_off(&mut self, id: &Name, holder: &Holder, notes: &NewHandoff) -> Result<()> {
+    pub fn hand_off(&mut self, id: &Name, holder: &TaskHolder, notes: &NewHandoff) -> Result<()> {
         let task = self.task(id)?;
         let is_holder = task.assigned_to.as_ref() == Some(&holder.by)
             && task.lease_epoch.unwrap_or_default() == holder.epoch
-            && task.status == super::Status::Claimed;
+            && task.status == super::TaskStatus::Claimed;
         if !is_holder {
             let what = format!("hand over task `{id}`");
-            let why = Lost::Task { agent: holder.by.clone(), epoch: holder.epoch };
+            let why = LostLease::Task { agent: holder.by.clone(), epoch: holder.epoch };
             return Err(BoardError::Fenced { what, why }.into());
         }
         let mut entry = json!({
@@ -167,7 +167,7 @@ impl LockedBoard<'_> {
             handoff.insert(id.to_string(), entry);
         }
         self.fields(id)?.set("handoff_pending", true);
-        self.note("handoff.noted", json!({ "task": id, "agent": holder.by }));
+        self.record_step("handoff.noted", json!({ "task": id, "agent": holder.by }));
         self.refresh()
     }
 
@@ -178,14 +178,14 @@ impl LockedBoard<'_> {
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(BoardError::NotAllowed { what: what(), why: Obstacle::NoGoal }.into());
+            return Err(BoardError::NotAllowed { what: what(), why: BoardObstacle::NoGoal }.into());
         };
         let before = current.status.unwrap_or(GoalState::Planning);
-        let state = goal::next_goal(before, event).map_err(|goal::Refused| {
-            BoardError::NotAllowed { what: what(), why: Obstacle::GoalState { state: before } }
+        let state = goal::next_goal(before, event).map_err(|goal::GoalRefusal| {
+            BoardError::NotAllowed { what: what(), why: BoardObstacle::GoalState { state: before } }
         })?;
         self.section("goal", json!({}))["status"] = json!(state);
-        self.note("goal.stepped", json!({ "status": state }));
+        self.record_step("goal.stepped", json!({ "status": state }));
         self.refresh()?;
         Ok(state)
     }
@@ -197,11 +197,16 @@ impl LockedBoard<'_> {
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(BoardError::NotAllowed { what: what(), why: Obstacle::NoSprint }.into());
+            return Err(
+                BoardError::NotAllowed { what: what(), why: BoardObstacle::NoSprint }.into()
+            );
         };
         let before = current.status.unwrap_or(SprintState::InProgress);
-        let state = goal::next_sprint(before, event).map_err(|goal::Refused| {
-            BoardError::NotAllowed { what: what(), why: Obstacle::SprintState { state: before } }
+        let state = goal::next_sprint(before, event).map_err(|goal::GoalRefusal| {
+            BoardError::NotAllowed {
+                what: what(),
+                why: BoardObstacle::SprintState { state: before },
+            }
         })?;
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));
@@ -211,7 +216,7 @@ impl LockedBoard<'_> {
             SprintEvent::Complete | SprintEvent::Abort => sprint["timeline"]["ended"] = now,
             SprintEvent::Resume => {}
         }
-        self.note("sprint.stepped", json!({ "status": state }));
+        self.record_step("sprint.stepped", json!({ "status": state }));
         self.refresh()?;
         Ok(state)
     }
@@ -220,21 +225,21 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// The changed board cannot be decoded.
-    pub fn note_analysis(&mut self, analysis: &Analysis) -> Result<()> {
+    pub fn note_analysis(&mut self, analysis: &AnomalyAnalysis) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         breaker["last_check"] = now.clone();
         match (&analysis.verdict, breaker["status"].as_str()) {
             (_, Some("TRIGGERED")) => {}
-            (Verdict::Ok, _) => breaker["status"] = json!("OK"),
-            (Verdict::Triggered, _) => {
+            (AnalysisVerdict::Ok, _) => breaker["status"] = json!("OK"),
+            (AnalysisVerdict::Triggered, _) => {
                 breaker["status"] = json!("TRIGGERED");
                 let triggers = json!(analysis.triggers);
                 let count = analysis.anomalies;
                 breaker["current_trigger"] =
                     json!({ "at": now, "anomalies": count, "triggers": triggers });
                 let patterns: Vec<_> = analysis.triggers.iter().map(|t| t.pattern).collect();
-                self.note("breaker.triggered", json!({ "patterns": patterns }));
+                self.record_step("breaker.triggered", json!({ "patterns": patterns }));
             }
         }
         self.refresh()
@@ -249,7 +254,7 @@ impl LockedBoard<'_> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         if breaker["status"].as_str() != Some("TRIGGERED") {
-            let why = Obstacle::BreakerClosed;
+            let why = BoardObstacle::BreakerClosed;
             return Err(BoardError::NotAllowed { what: "resume".to_owned(), why }.into());
         }
         let mut seen = breaker["current_trigger"].take();
@@ -262,7 +267,7 @@ impl LockedBoard<'_> {
             Value::Array(history) => history.push(seen),
             history => *history = json!([seen]),
         }
-        self.note("breaker.resumed", json!({ "by": by }));
+        self.record_step("breaker.resumed", json!({ "by": by }));
         self.refresh()
     }
 }

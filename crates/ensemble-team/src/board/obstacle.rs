@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::schema::ANOMALY_TYPES;
-use super::state::Status;
+use super::state::TaskStatus;
 use super::steps::word;
 use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::{agent, task};
@@ -12,7 +12,7 @@ use ensemble_core::message::{Name, Timestamp};
 /// Why the blackboard does not allow a change now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Obstacle {
+pub enum BoardObstacle {
     /// A blackboard exists already.
     #[error("{} exists", path.display())]
     BoardExists {
@@ -32,7 +32,7 @@ pub enum Obstacle {
     #[error("its status is {}", status.as_str())]
     Status {
         /// Status of the task.
-        status: Status,
+        status: TaskStatus,
     },
     /// The task depends on tasks that are not merged.
     #[error("it depends on {}, which is not merged", names(on, ""))]
@@ -46,7 +46,7 @@ pub enum Obstacle {
         /// The dependency.
         on: Name,
         /// Status of the dependency.
-        status: Status,
+        status: TaskStatus,
         /// Tasks that replace the dependency.
         successors: Vec<Name>,
     },
@@ -56,7 +56,7 @@ pub enum Obstacle {
         /// The other task.
         task: Name,
         /// Status of the other task.
-        status: Status,
+        status: TaskStatus,
     },
     /// This coder, or as many coders as may try, have failed at the task.
     #[error("its failed coders are {}", names(coders, ""))]
@@ -66,7 +66,7 @@ pub enum Obstacle {
     },
     /// The table of task states refuses the step.
     #[error("{0}")]
-    Step(task::Refusal),
+    Step(task::TaskRefusal),
     /// A task of that name exists.
     #[error("task `{task}` exists")]
     TaskExists {
@@ -161,7 +161,7 @@ pub enum Obstacle {
 /// How the caller has lost the lease that it acts under.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum LostLease {
     /// The agent was registered again since.
     #[error("registration {epoch} of `{agent}` has ended; {current} is current")]
     Registration {
@@ -194,7 +194,7 @@ pub enum Lost {
     },
     /// The table of task states refuses this holder.
     #[error("{0}")]
-    Step(task::Refusal),
+    Step(task::TaskRefusal),
 }
 
 /// Names in a row, each between `quote`.

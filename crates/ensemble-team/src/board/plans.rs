@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::locked::LockedBoard;
-use super::state::{State, Status};
-use super::{BoardError, Obstacle};
+use super::state::{State, TaskStatus};
+use super::{BoardError, BoardObstacle};
 use crate::proto::goal::{GoalState, SprintState};
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
@@ -43,7 +43,7 @@ impl LockedBoard<'_> {
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
         {
             let what = format!("set goal `{}`", new.id);
-            let why = Obstacle::GoalRuns { goal: goal.id.clone() };
+            let why = BoardObstacle::GoalRuns { goal: goal.id.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         let now = self.now();
@@ -56,7 +56,7 @@ impl LockedBoard<'_> {
         );
         // The sprint of the previous goal would refer to a goal that no longer exists.
         self.keep_sprint();
-        self.note("goal.set", json!({ "goal": new.id }));
+        self.record_step("goal.set", json!({ "goal": new.id }));
         self.refresh()
     }
 
@@ -69,7 +69,7 @@ impl LockedBoard<'_> {
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
         {
             let what = format!("start sprint `{}`", new.id);
-            let why = Obstacle::SprintRuns { sprint: sprint.id.clone() };
+            let why = BoardObstacle::SprintRuns { sprint: sprint.id.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         self.keep_sprint();
@@ -86,7 +86,7 @@ impl LockedBoard<'_> {
         }
         sprint["status"] = json!(SprintState::InProgress);
         self.set("sprint", sprint);
-        self.note("sprint.started", json!({ "sprint": new.id }));
+        self.record_step("sprint.started", json!({ "sprint": new.id }));
         self.refresh()
     }
 
@@ -105,7 +105,7 @@ impl LockedBoard<'_> {
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let what = "note how the sprint went".to_owned();
-            return Err(BoardError::NotAllowed { what, why: Obstacle::NoSprint }.into());
+            return Err(BoardError::NotAllowed { what, why: BoardObstacle::NoSprint }.into());
         }
         let metrics = metrics(self.state());
         let sprint = self.section("sprint", json!({}));
@@ -128,12 +128,12 @@ impl LockedBoard<'_> {
             let what = format!("make task `{task}` of discovery `{id}`");
             return Err(BoardError::NotAllowed {
                 what,
-                why: Obstacle::Converted { task: other.clone() },
+                why: BoardObstacle::Converted { task: other.clone() },
             }
             .into());
         }
         self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
-        self.note("discovery.converted", json!({ "id": id, "task": task }));
+        self.record_step("discovery.converted", json!({ "id": id, "task": task }));
         self.refresh()
     }
 
@@ -144,7 +144,7 @@ impl LockedBoard<'_> {
     pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
         let at = self.discovery(id)?;
         self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");
-        self.note("discovery.deferred", json!({ "id": id }));
+        self.record_step("discovery.deferred", json!({ "id": id }));
         self.refresh()
     }
 
@@ -162,20 +162,20 @@ pub fn metrics(state: &State) -> Value {
     let scope = state.sprint.as_ref().map(|sprint| &sprint.scope);
     let planned = scope.map(|scope| scope.planned.as_slice()).unwrap_or_default();
     let stretch = scope.map(|scope| scope.stretch.as_slice()).unwrap_or_default();
-    let is_meant = |task: &&super::Task| {
+    let is_meant = |task: &&super::BoardTask| {
         (planned.is_empty() && stretch.is_empty())
             || planned.contains(&task.id)
             || stretch.contains(&task.id)
     };
-    let tasks: Vec<&super::Task> = state.tasks.iter().filter(is_meant).collect();
-    let count = |status: &[Status]| tasks.iter().filter(|t| status.contains(&t.status)).count();
+    let tasks: Vec<&super::BoardTask> = state.tasks.iter().filter(is_meant).collect();
+    let count = |status: &[TaskStatus]| tasks.iter().filter(|t| status.contains(&t.status)).count();
     json!({
         "total": tasks.len(),
-        "merged": count(&[Status::Merged]),
-        "in_progress": count(&[Status::Claimed, Status::ReadyForReview, Status::Rejected, Status::Approved]),
-        "blocked": count(&[Status::Blocked, Status::IntegrationFailed]),
-        "open": count(&[Status::Draft, Status::Unclaimed]),
-        "dropped": count(&[Status::Superseded, Status::Abandoned]),
+        "merged": count(&[TaskStatus::Merged]),
+        "in_progress": count(&[TaskStatus::Claimed, TaskStatus::ReadyForReview, TaskStatus::Rejected, TaskStatus::Approved]),
+        "blocked": count(&[TaskStatus::Blocked, TaskStatus::IntegrationFailed]),
+        "open": count(&[TaskStatus::Draft, TaskStatus::Unclaimed]),
+        "dropped": count(&[TaskStatus::Superseded, TaskStatus::Abandoned]),
         "review_cycles": tasks.iter().filter_map(|task| task.review_cycles_total).sum::<u64>(),
     })
 }

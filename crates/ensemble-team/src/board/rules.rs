@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::VERSION;
 use super::graph::{cycle, unmet};
-use super::shape::{Findings, Violation};
-use super::state::{Anomaly, State, Status, Task};
+use super::shape::{ShapeFindings, Violation};
+use super::state::{BoardAnomaly, BoardTask, State, TaskStatus};
 use crate::proto::agent;
 use ensemble_core::message::Name;
 
@@ -20,8 +20,8 @@ pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 
 /// All violations and warnings on a board, in the order of the rules.
 #[must_use]
-pub(super) fn check_rules(state: &State) -> Findings {
-    let mut found = Found { at: String::new(), all: Vec::new(), warnings: Vec::new() };
+pub(super) fn check_rules(state: &State) -> ShapeFindings {
+    let mut found = RuleFindings { at: String::new(), all: Vec::new(), warnings: Vec::new() };
     if state.version > VERSION {
         let problem = format!(
             "is {}, but this program reads at most {VERSION}: update the program",
@@ -37,7 +37,7 @@ pub(super) fn check_rules(state: &State) -> Findings {
         references(task, &ids, &mut found);
         history(task, &mut found);
         fences(state, task, &mut found);
-        if task.status == Status::Claimed {
+        if task.status == TaskStatus::Claimed {
             for dependency in unmet(state, task) {
                 found.push("depends_on", format!("is claimed, but `{dependency}` is not merged"));
             }
@@ -53,17 +53,17 @@ pub(super) fn check_rules(state: &State) -> Findings {
     agents(state, &mut found);
     notes(state, &ids, &mut found);
     sprint(state, &ids, &mut found);
-    Findings { violations: found.all, warnings: found.warnings }
+    ShapeFindings { violations: found.all, warnings: found.warnings }
 }
 
 /// The findings so far, and the path of the current entry.
-struct Found {
+struct RuleFindings {
     at: String,
     all: Vec<Violation>,
     warnings: Vec<Violation>,
 }
 
-impl Found {
+impl RuleFindings {
     fn push(&mut self, field: &str, problem: impl Into<String>) {
         self.all.push(Violation::new(format!("{}.{field}", self.at), problem));
     }
@@ -72,26 +72,26 @@ impl Found {
         self.warnings.push(Violation::new(format!("{}.{field}", self.at), problem));
     }
 
-    fn require(&mut self, is_there: bool, field: &str, status: Status) {
+    fn require(&mut self, is_there: bool, field: &str, status: TaskStatus) {
         if !is_there {
             self.push(field, format!("is missing from a task that is {}", status.as_str()));
         }
     }
 
-    fn expect(&mut self, is_there: bool, field: &str, status: Status) {
+    fn expect(&mut self, is_there: bool, field: &str, status: TaskStatus) {
         if !is_there {
             self.warn(field, format!("is missing from a task that is {}", status.as_str()));
         }
     }
 
-    fn expect_none(&mut self, is_there: bool, field: &str, status: Status) {
+    fn expect_none(&mut self, is_there: bool, field: &str, status: TaskStatus) {
         if is_there {
             self.warn(field, format!("must be absent from a task that is {}", status.as_str()));
         }
     }
 }
 
-fn unique_ids<'a>(state: &'a State, found: &mut Found) -> BTreeSet<&'a Name> {
+fn unique_ids<'a>(state: &'a State, found: &mut RuleFindings) -> BTreeSet<&'a Name> {
     let mut lower = BTreeMap::new();
     for (at, task) in state.tasks.iter().enumerate() {
         if let Some(first) = lower.insert(task.id.as_str().to_ascii_lowercase(), at) {
@@ -102,13 +102,13 @@ fn unique_ids<'a>(state: &'a State, found: &mut Found) -> BTreeSet<&'a Name> {
     state.tasks.iter().map(|task| &task.id).collect()
 }
 
-fn task_fields(task: &Task, found: &mut Found) {
+fn task_fields(task: &BoardTask, found: &mut RuleFindings) {
     let status = task.status;
     match status {
-        Status::Draft | Status::Unclaimed => {
+        TaskStatus::Draft | TaskStatus::Unclaimed => {
             found.expect_none(task.assigned_to.is_some(), "assigned_to", status);
         }
-        Status::Claimed => {
+        TaskStatus::Claimed => {
             found.require(task.assigned_to.is_some(), "assigned_to", status);
             found.require(task.worktree.is_some(), "worktree", status);
             found.expect(task.lease_expires.is_some(), "lease_expires", status);
@@ -117,25 +117,25 @@ fn task_fields(task: &Task, found: &mut Found) {
             }
         }
         // The supervisor of its coder, or of its reviewer, adds what is missing.
-        Status::ReadyForReview => {
+        TaskStatus::ReadyForReview => {
             found.expect(task.review_commit.is_some(), "review_commit", status);
         }
-        Status::Approved => found.expect(task.approved_by.is_some(), "approved_by", status),
-        Status::Rejected => {
+        TaskStatus::Approved => found.expect(task.approved_by.is_some(), "approved_by", status),
+        TaskStatus::Rejected => {
             found.expect(task.rejection_reason.is_some(), "rejection_reason", status);
         }
-        Status::Merged => found.expect_none(task.worktree.is_some(), "worktree", status),
-        Status::Blocked => {
+        TaskStatus::Merged => found.expect_none(task.worktree.is_some(), "worktree", status),
+        TaskStatus::Blocked => {
             found.expect(task.blocked_reason.is_some(), "blocked_reason", status);
             found.expect(!task.blocked_questions.is_empty(), "blocked_questions", status);
         }
-        Status::Superseded => {
+        TaskStatus::Superseded => {
             found.expect(task.superseded_by.is_some(), "superseded_by", status);
             found.expect(task.rescope_reason.is_some(), "rescope_reason", status);
         }
-        Status::IntegrationFailed | Status::Abandoned => {}
+        TaskStatus::IntegrationFailed | TaskStatus::Abandoned => {}
     }
-    if !matches!(status, Status::Draft | Status::Superseded | Status::Abandoned) {
+    if !matches!(status, TaskStatus::Draft | TaskStatus::Superseded | TaskStatus::Abandoned) {
         found.require(task.done_when.is_some(), "done_when", status);
         found.require(task.spec_ref.is_some(), "spec_ref", status);
     }
@@ -144,14 +144,14 @@ fn task_fields(task: &Task, found: &mut Found) {
     }
 }
 
-fn review_fields(task: &Task, found: &mut Found) {
+fn review_fields(task: &BoardTask, found: &mut RuleFindings) {
     let Some(reviewer) = &task.reviewing_by else {
         if task.review_lease_expires.is_some() {
             found.warn("review_lease_expires", "is set, but the task has no reviewer");
         }
         return;
     };
-    let is_in_review = task.status == Status::ReadyForReview;
+    let is_in_review = task.status == TaskStatus::ReadyForReview;
     found.expect_none(!is_in_review, "reviewing_by", task.status);
     if task.review_lease_expires.is_none() {
         found.warn("review_lease_expires", "is missing, but the task has a reviewer");
@@ -161,7 +161,7 @@ fn review_fields(task: &Task, found: &mut Found) {
     }
 }
 
-fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
+fn references(task: &BoardTask, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
     let mut seen = BTreeSet::new();
     for (at, id) in task.depends_on.iter().enumerate() {
         if !ids.contains(id) {
@@ -189,13 +189,13 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
     }
     if let (Some(by), Some(author)) = (&task.approved_by, &task.assigned_to)
         && by == author
-        && task.status == Status::Approved
+        && task.status == TaskStatus::Approved
     {
         found.push("approved_by", format!("`{by}` approved its own work"));
     }
 }
 
-fn history(task: &Task, found: &mut Found) {
+fn history(task: &BoardTask, found: &mut RuleFindings) {
     let has_failed = task.history.iter().any(|happened| happened.event == "integration_failed");
     if task.integration_fix == Some(true) && !has_failed {
         found.warn("integration_fix", "is true, but the task's history has no integration_failed");
@@ -203,7 +203,7 @@ fn history(task: &Task, found: &mut Found) {
 }
 
 /// Fencing epochs are drawn from one counter, so none can be greater than it.
-fn fences(state: &State, task: &Task, found: &mut Found) {
+fn fences(state: &State, task: &BoardTask, found: &mut RuleFindings) {
     for (field, epoch) in [("lease_epoch", task.lease_epoch), ("review_epoch", task.review_epoch)] {
         if epoch.is_some_and(|epoch| epoch > state.epoch) {
             found.push(field, format!("is ahead of the board's epoch {}", state.epoch));
@@ -211,7 +211,7 @@ fn fences(state: &State, task: &Task, found: &mut Found) {
     }
 }
 
-fn one_task_each(state: &State, found: &mut Found) {
+fn one_task_each(state: &State, found: &mut RuleFindings) {
     let mut first: BTreeMap<&Name, usize> = BTreeMap::new();
     for (at, task) in state.tasks.iter().enumerate() {
         let Some(agent) = task.assigned_to.as_ref().filter(|_| task.status.is_active()) else {
@@ -225,7 +225,7 @@ fn one_task_each(state: &State, found: &mut Found) {
     }
 }
 
-fn agents(state: &State, found: &mut Found) {
+fn agents(state: &State, found: &mut RuleFindings) {
     for (name, agent) in &state.agents {
         found.at = format!("agents.{name}");
         let busy = matches!(agent.status, agent::State::Working | agent::State::Reviewing);
@@ -256,13 +256,13 @@ const DETAILS: [(&str, &[&str]); 5] = [
 ];
 
 /// Required details that an anomaly lacks.
-pub(super) fn missing_details(anomaly: &Anomaly) -> Vec<&'static str> {
+pub(super) fn missing_details(anomaly: &BoardAnomaly) -> Vec<&'static str> {
     let wanted = DETAILS.iter().find(|(kind, _)| *kind == anomaly.kind).map_or(&[][..], |d| d.1);
     let is_missing = |field: &&&str| anomaly.details.get(**field).is_none_or(Value::is_null);
     wanted.iter().filter(is_missing).copied().collect()
 }
 
-fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
+fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
     for id in state.handoff.keys().filter(|id| !ids.contains(id)) {
         found.warnings.push(Violation::new(format!("handoff.{id}"), "there is no such task"));
     }
@@ -281,7 +281,7 @@ fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
     }
 }
 
-fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
+fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
     let Some(sprint) = &state.sprint else { return };
     let goal = state.goal.as_ref().map(|goal| &goal.id);
     if let Some(goal_ref) = sprint.goal_ref.as_ref().filter(|id| Some(*id) != goal) {
@@ -305,7 +305,7 @@ fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
 pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();
     for (at, task) in state.tasks.iter().enumerate() {
-        let worktree = task.worktree.as_deref().filter(|_| task.status == Status::Claimed);
+        let worktree = task.worktree.as_deref().filter(|_| task.status == TaskStatus::Claimed);
         if let Some(path) = worktree.filter(|path| !exists(path)) {
             let problem = format!("there is no directory {path}");
             found.push(Violation::new(format!("tasks[{at}].worktree"), problem));

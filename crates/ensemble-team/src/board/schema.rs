@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Kind of a field's value; every field may also be null.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FieldKind {
     /// A valid name ([`ensemble_core::message::Name`]).
     Name,
     /// Text, or a number that is read as text.
@@ -27,11 +27,11 @@ pub(crate) enum Kind {
     /// A list of texts.
     Texts,
     /// A mapping with these fields.
-    Object(&'static [Field]),
+    Object(&'static [BoardField]),
     /// A list of mappings with these fields.
-    Objects(&'static [Field]),
+    Objects(&'static [BoardField]),
     /// A mapping from names to mappings with these fields.
-    Named(&'static [Field]),
+    Named(&'static [BoardField]),
     /// A list of any values.
     Values,
     /// Any value.
@@ -40,25 +40,25 @@ pub(crate) enum Kind {
 
 /// A field of the blackboard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub(crate) struct BoardField {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FieldKind,
     pub(crate) is_required: bool,
     /// Whether nothing depends on it. Then a value that does not fit is a warning, and stops no one.
     pub(crate) is_note: bool,
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, is_required: false, is_note: false }
+const fn field(name: &'static str, kind: FieldKind) -> BoardField {
+    BoardField { name, kind, is_required: false, is_note: false }
 }
 
-const fn required(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, is_required: true, is_note: false }
+const fn required(name: &'static str, kind: FieldKind) -> BoardField {
+    BoardField { name, kind, is_required: true, is_note: false }
 }
 
 /// A field that nothing depends on.
-const fn note(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, is_required: false, is_note: true }
+const fn note_field(name: &'static str, kind: FieldKind) -> BoardField {
+    BoardField { name, kind, is_required: false, is_note: true }
 }
 
 /// The seed's words for a task's status, and later synonyms.
@@ -79,135 +79,138 @@ pub(crate) const TASK_WORDS: &[&str] = &[
 ];
 
 /// Fields of the top level.
-pub(crate) const BOARD: &[Field] = &[
-    required("version", Kind::Count),
-    field("revision", Kind::Count),
-    field("epoch", Kind::Count),
-    field("goal", Kind::Object(GOAL)),
-    required("tasks", Kind::Objects(TASK)),
-    field("agents", Kind::Named(AGENT)),
-    field("former_agents", Kind::Named(&[])),
-    note("discovered", Kind::Objects(DISCOVERY)),
-    note("handoff", Kind::Named(HANDOFF)),
-    note("human_notes", Kind::Objects(HUMAN_NOTE)),
-    note("spec_changes", Kind::Values),
-    note("anomalies", Kind::Objects(ANOMALY)),
-    field("sprint", Kind::Object(SPRINT)),
-    note("sprint_history", Kind::Values),
-    note("circuit_breaker", Kind::Object(CIRCUIT_BREAKER)),
-    field("config", Kind::Object(CONFIG)),
+pub(crate) const BOARD: &[BoardField] = &[
+    required("version", FieldKind::Count),
+    field("revision", FieldKind::Count),
+    field("epoch", FieldKind::Count),
+    field("goal", FieldKind::Object(GOAL)),
+    required("tasks", FieldKind::Objects(TASK)),
+    field("agents", FieldKind::Named(AGENT)),
+    field("former_agents", FieldKind::Named(&[])),
+    note_field("discovered", FieldKind::Objects(DISCOVERY)),
+    note_field("handoff", FieldKind::Named(HANDOFF)),
+    note_field("human_notes", FieldKind::Objects(HUMAN_NOTE)),
+    note_field("spec_changes", FieldKind::Values),
+    note_field("anomalies", FieldKind::Objects(ANOMALY)),
+    field("sprint", FieldKind::Object(SPRINT)),
+    note_field("sprint_history", FieldKind::Values),
+    note_field("circuit_breaker", FieldKind::Object(CIRCUIT_BREAKER)),
+    field("config", FieldKind::Object(CONFIG)),
 ];
 
-pub(crate) const GOAL: &[Field] = &[
-    required("id", Kind::Name),
-    field("description", Kind::Text),
-    field("spec_ref", Kind::Text),
-    field("created", Kind::Time),
-    field("status", Kind::Word(&["PLANNING", "IN_PROGRESS", "COMPLETED", "ABORTED"])),
-    field("alignment_history", Kind::Values),
+pub(crate) const GOAL: &[BoardField] = &[
+    required("id", FieldKind::Name),
+    field("description", FieldKind::Text),
+    field("spec_ref", FieldKind::Text),
+    field("created", FieldKind::Time),
+    field("status", FieldKind::Word(&["PLANNING", "IN_PROGRESS", "COMPLETED", "ABORTED"])),
+    field("alignment_history", FieldKind::Values),
 ];
 
-pub(crate) const TASK: &[Field] = &[
-    required("id", Kind::Name),
-    note("description", Kind::Text),
-    required("status", Kind::Word(TASK_WORDS)),
-    note("priority", Kind::Count),
-    field("created", Kind::Time),
-    field("assigned_to", Kind::Name),
-    field("worktree", Kind::Text),
-    field("host", Kind::Text),
-    field("base_commit", Kind::Text),
-    field("lease_expires", Kind::Time),
-    field("lease_epoch", Kind::Count),
-    note("iteration", Kind::Count),
-    note("max_iterations", Kind::Count),
-    note("review_cycles_current", Kind::Count),
-    note("review_cycles_total", Kind::Count),
-    field("review_commit", Kind::Text),
-    field("reviewing_by", Kind::Name),
-    field("review_lease_expires", Kind::Time),
-    field("review_epoch", Kind::Count),
-    field("approved_by", Kind::Name),
-    field("merge_commit", Kind::Text),
-    note("merge_error", Kind::Text),
-    note("claim_error", Kind::Text),
-    field("spec_ref", Kind::Text),
-    field("done_when", Kind::Text),
-    note("scope", Kind::Text),
-    field("depends_on", Kind::Names),
-    note("supersedes", Kind::Name),
-    note("rejection_reason", Kind::Text),
-    note("blocked_reason", Kind::Text),
-    note("blocked_questions", Kind::Texts),
-    field("attempted", Kind::Any),
-    field("failed_by", Kind::Names),
-    note("superseded_by", Kind::Names),
-    note("rescope_reason", Kind::Text),
-    note("integration_fix", Kind::Flag),
-    note("handoff_pending", Kind::Flag),
-    note("history", Kind::Objects(HISTORY)),
+pub(crate) const TASK: &[BoardField] = &[
+    required("id", FieldKind::Name),
+    note_field("description", FieldKind::Text),
+    required("status", FieldKind::Word(TASK_WORDS)),
+    note_field("priority", FieldKind::Count),
+    field("created", FieldKind::Time),
+    field("assigned_to", FieldKind::Name),
+    field("worktree", FieldKind::Text),
+    field("host", FieldKind::Text),
+    field("base_commit", FieldKind::Text),
+    field("lease_expires", FieldKind::Time),
+    field("lease_epoch", FieldKind::Count),
+    note_field("iteration", FieldKind::Count),
+    note_field("max_iterations", FieldKind::Count),
+    note_field("review_cycles_current", FieldKind::Count),
+    note_field("review_cycles_total", FieldKind::Count),
+    field("review_commit", FieldKind::Text),
+    field("reviewing_by", FieldKind::Name),
+    field("review_lease_expires", FieldKind::Time),
+    field("review_epoch", FieldKind::Count),
+    field("approved_by", FieldKind::Name),
+    field("merge_commit", FieldKind::Text),
+    note_field("merge_error", FieldKind::Text),
+    note_field("claim_error", FieldKind::Text),
+    field("spec_ref", FieldKind::Text),
+    field("done_when", FieldKind::Text),
+    note_field("scope", FieldKind::Text),
+    field("depends_on", FieldKind::Names),
+    note_field("supersedes", FieldKind::Name),
+    note_field("rejection_reason", FieldKind::Text),
+    note_field("blocked_reason", FieldKind::Text),
+    note_field("blocked_questions", FieldKind::Texts),
+    field("attempted", FieldKind::Any),
+    field("failed_by", FieldKind::Names),
+    note_field("superseded_by", FieldKind::Names),
+    note_field("rescope_reason", FieldKind::Text),
+    note_field("integration_fix", FieldKind::Flag),
+    note_field("handoff_pending", FieldKind::Flag),
+    note_field("history", FieldKind::Objects(HISTORY)),
 ];
 
-pub(crate) const HISTORY: &[Field] = &[
-    required("time", Kind::Time),
-    required("event", Kind::Text),
-    field("agent", Kind::Text),
-    field("epoch", Kind::Count),
-    field("commit", Kind::Text),
-    field("reason", Kind::Text),
+pub(crate) const HISTORY: &[BoardField] = &[
+    required("time", FieldKind::Time),
+    required("event", FieldKind::Text),
+    field("agent", FieldKind::Text),
+    field("epoch", FieldKind::Count),
+    field("commit", FieldKind::Text),
+    field("reason", FieldKind::Text),
 ];
 
-pub(crate) const AGENT: &[Field] = &[
-    note("role", Kind::Label(&["planner", "coder", "code-reviewer"])),
-    Field {
+pub(crate) const AGENT: &[BoardField] = &[
+    note_field("role", FieldKind::Label(&["planner", "coder", "code-reviewer"])),
+    BoardField {
         name: "status",
-        kind: Kind::Word(&["IDLE", "STARTING", "WORKING", "REVIEWING", "WAITING", "HANDOFF"]),
+        kind: FieldKind::Word(&["IDLE", "STARTING", "WORKING", "REVIEWING", "WAITING", "HANDOFF"]),
         is_required: true,
         is_note: true,
     },
-    field("epoch", Kind::Count),
-    note("current_task", Kind::Name),
-    field("lease_expires", Kind::Time),
-    field("heartbeat", Kind::Time),
-    note("beat", Kind::Text),
-    note("terminal", Kind::Text),
-    note("iterations_total", Kind::Count),
-    note("context_percent", Kind::Count),
+    field("epoch", FieldKind::Count),
+    note_field("current_task", FieldKind::Name),
+    field("lease_expires", FieldKind::Time),
+    field("heartbeat", FieldKind::Time),
+    note_field("beat", FieldKind::Text),
+    note_field("terminal", FieldKind::Text),
+    note_field("iterations_total", FieldKind::Count),
+    note_field("context_percent", FieldKind::Count),
 ];
 
-const DISCOVERY: &[Field] = &[
-    required("id", Kind::Name),
-    field("by", Kind::Text),
-    field("during", Kind::Text),
-    field("description", Kind::Text),
-    field("severity", Kind::Text),
-    field("urgency", Kind::Label(&["deferred", "immediate"])),
-    field("recommendation", Kind::Text),
-    field("created", Kind::Time),
-    field("converted_to_task", Kind::Name),
+const DISCOVERY: &[BoardField] = &[
+    required("id", FieldKind::Name),
+    field("by", FieldKind::Text),
+    field("during", FieldKind::Text),
+    field("description", FieldKind::Text),
+    field("severity", FieldKind::Text),
+    field("urgency", FieldKind::Label(&["deferred", "immediate"])),
+    field("recommendation", FieldKind::Text),
+    field("created", FieldKind::Time),
+    field("converted_to_task", FieldKind::Name),
 ];
 
-const HANDOFF: &[Field] = &[
-    field("agent", Kind::Text),
-    field("context_used", Kind::Any),
-    field("timestamp", Kind::Time),
-    required("summary", Kind::Text),
-    required("next_action", Kind::Text),
-    field("approach", Kind::Text),
-    field("blockers", Kind::Any),
-    field("files_modified", Kind::Any),
-    field("next_steps", Kind::Any),
+const HANDOFF: &[BoardField] = &[
+    field("agent", FieldKind::Text),
+    field("context_used", FieldKind::Any),
+    field("timestamp", FieldKind::Time),
+    required("summary", FieldKind::Text),
+    required("next_action", FieldKind::Text),
+    field("approach", FieldKind::Text),
+    field("blockers", FieldKind::Any),
+    field("files_modified", FieldKind::Any),
+    field("next_steps", FieldKind::Any),
 ];
 
-const HUMAN_NOTE: &[Field] =
-    &[field("timestamp", Kind::Time), field("message", Kind::Text), field("for", Kind::Any)];
+const HUMAN_NOTE: &[BoardField] = &[
+    field("timestamp", FieldKind::Time),
+    field("message", FieldKind::Text),
+    field("for", FieldKind::Any),
+];
 
-const ANOMALY: &[Field] = &[
-    field("timestamp", Kind::Time),
-    field("task", Kind::Name),
-    field("reporter", Kind::Text),
-    required("type", Kind::Label(ANOMALY_TYPES)),
-    field("details", Kind::Any),
+const ANOMALY: &[BoardField] = &[
+    field("timestamp", FieldKind::Time),
+    field("task", FieldKind::Name),
+    field("reporter", FieldKind::Text),
+    required("type", FieldKind::Label(ANOMALY_TYPES)),
+    field("details", FieldKind::Any),
 ];
 
 /// Types of anomaly: those that the siblings define, then Ensemble's own for work that stands still.
@@ -231,48 +234,49 @@ pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "agent_gone",
 ];
 
-const SPRINT: &[Field] = &[
-    required("id", Kind::Name),
-    field("goal_ref", Kind::Name),
-    field("scope", Kind::Object(SCOPE)),
-    field("timeline", Kind::Object(TIMELINE)),
-    field("status", Kind::Word(&["IN_PROGRESS", "CHECKPOINT", "COMPLETED", "ABORTED"])),
-    field("metrics", Kind::Any),
-    field("retrospective", Kind::Any),
+const SPRINT: &[BoardField] = &[
+    required("id", FieldKind::Name),
+    field("goal_ref", FieldKind::Name),
+    field("scope", FieldKind::Object(SCOPE)),
+    field("timeline", FieldKind::Object(TIMELINE)),
+    field("status", FieldKind::Word(&["IN_PROGRESS", "CHECKPOINT", "COMPLETED", "ABORTED"])),
+    field("metrics", FieldKind::Any),
+    field("retrospective", FieldKind::Any),
 ];
 
-const SCOPE: &[Field] = &[field("planned", Kind::Names), field("stretch", Kind::Names)];
+const SCOPE: &[BoardField] =
+    &[field("planned", FieldKind::Names), field("stretch", FieldKind::Names)];
 
-const TIMELINE: &[Field] = &[
-    field("started", Kind::Time),
-    field("deadline", Kind::Time),
-    field("checkpoint_at", Kind::Time),
-    field("ended", Kind::Time),
+const TIMELINE: &[BoardField] = &[
+    field("started", FieldKind::Time),
+    field("deadline", FieldKind::Time),
+    field("checkpoint_at", FieldKind::Time),
+    field("ended", FieldKind::Time),
 ];
 
-const CIRCUIT_BREAKER: &[Field] = &[
-    field("last_check", Kind::Time),
-    field("status", Kind::Label(&["OK", "TRIGGERED"])),
-    field("current_trigger", Kind::Any),
-    field("history", Kind::Values),
+const CIRCUIT_BREAKER: &[BoardField] = &[
+    field("last_check", FieldKind::Time),
+    field("status", FieldKind::Label(&["OK", "TRIGGERED"])),
+    field("current_trigger", FieldKind::Any),
+    field("history", FieldKind::Values),
 ];
 
-const CONFIG: &[Field] = &[
-    field("max_coder_iterations", Kind::Count),
-    field("max_review_cycles", Kind::Count),
-    field("heartbeat_interval", Kind::Count),
-    field("lease_duration", Kind::Count),
-    field("coder_poll_interval", Kind::Count),
-    field("coder_max_wait", Kind::Count),
-    field("planner_poll_interval", Kind::Count),
-    field("reviewer_poll_interval", Kind::Count),
-    field("integration_branch", Kind::Text),
+const CONFIG: &[BoardField] = &[
+    field("max_coder_iterations", FieldKind::Count),
+    field("max_review_cycles", FieldKind::Count),
+    field("heartbeat_interval", FieldKind::Count),
+    field("lease_duration", FieldKind::Count),
+    field("coder_poll_interval", FieldKind::Count),
+    field("coder_max_wait", FieldKind::Count),
+    field("planner_poll_interval", FieldKind::Count),
+    field("reviewer_poll_interval", FieldKind::Count),
+    field("integration_branch", FieldKind::Text),
 ];
 
 /// Sets a field at its place in the order of `fields`. Does not write null to a missing field.
 pub(crate) fn set(
     object: &mut Map<String, Value>,
-    fields: &[Field],
+    fields: &[BoardField],
     name: &str,
     value: impl Into<Value>,
 ) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::schema::{BOARD, Field, Kind};
+use super::schema::{BOARD, BoardField, FieldKind};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
 
@@ -32,7 +32,7 @@ impl fmt::Display for Violation {
 
 /// What a check has found.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct ShapeFindings {
     /// Values without which the board cannot be used.
     pub(super) violations: Vec<Violation>,
     /// Values that do not fit, and on which nothing depends. They are read as far as possible.
@@ -41,19 +41,19 @@ pub(super) struct Findings {
 
 /// Checks all known fields. Takes values that do not fit out of `board`, or makes them fit, so that the rest can be
 /// read.
-pub(super) fn check(board: &mut Value) -> Findings {
-    let mut checker = Checker { found: Findings::default(), is_note: false };
+pub(super) fn check(board: &mut Value) -> ShapeFindings {
+    let mut checker = ShapeChecker { found: ShapeFindings::default(), is_note: false };
     checker.object(board, BOARD, "");
     checker.found
 }
 
-struct Checker {
-    found: Findings,
+struct ShapeChecker {
+    found: ShapeFindings,
     /// Whether nothing depends on the current field.
     is_note: bool,
 }
 
-impl Checker {
+impl ShapeChecker {
     fn push(&mut self, path: &str, problem: String) {
         let path = if path.is_empty() { "file" } else { path };
         let found =
@@ -65,7 +65,7 @@ impl Checker {
         self.found.warnings.push(Violation::new(path, problem));
     }
 
-    fn object(&mut self, value: &mut Value, fields: &[Field], path: &str) {
+    fn object(&mut self, value: &mut Value, fields: &[BoardField], path: &str) {
         if !value.is_object() {
             self.wrong(value, path, "a mapping of fields");
             if !self.is_note {
@@ -75,7 +75,7 @@ impl Checker {
         }
         let Value::Object(object) = value else { return };
         let outer = self.is_note;
-        for Field { name, kind, is_required, is_note } in fields {
+        for BoardField { name, kind, is_required, is_note } in fields {
             let below = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
             self.is_note = outer || *is_note;
             match object.get_mut(*name) {
@@ -92,45 +92,45 @@ impl Checker {
         self.is_note = outer;
     }
 
-    fn value(&mut self, value: &mut Value, kind: Kind, path: &str) {
+    fn value(&mut self, value: &mut Value, kind: FieldKind, path: &str) {
         let expected = match kind {
-            Kind::Any => return,
-            Kind::Object(fields) => return self.object(value, fields, path),
-            Kind::Objects(fields) => {
+            FieldKind::Any => return,
+            FieldKind::Object(fields) => return self.object(value, fields, path),
+            FieldKind::Objects(fields) => {
                 return self.list(value, path, |checker, item, path| {
                     checker.object(item, fields, path);
                 });
             }
-            Kind::Names => {
+            FieldKind::Names => {
                 return self.list(value, path, |checker, item, path| {
-                    checker.value(item, Kind::Name, path);
+                    checker.value(item, FieldKind::Name, path);
                 });
             }
-            Kind::Texts => {
+            FieldKind::Texts => {
                 return self.list(value, path, |checker, item, path| {
-                    checker.value(item, Kind::Text, path);
+                    checker.value(item, FieldKind::Text, path);
                 });
             }
-            Kind::Values => return self.list(value, path, |_, _, _| ()),
-            Kind::Named(fields) => return self.named(value, fields, path),
-            Kind::Name => match value.as_str().map(Name::new) {
+            FieldKind::Values => return self.list(value, path, |_, _, _| ()),
+            FieldKind::Named(fields) => return self.named(value, fields, path),
+            FieldKind::Name => match value.as_str().map(Name::new) {
                 Some(Ok(_)) => return,
                 Some(Err(error)) => error.to_string(),
                 None => "must be a name".to_owned(),
             },
-            Kind::Text if value.is_string() || value.is_number() => return,
-            Kind::Text => "must be a text".to_owned(),
-            Kind::Count if value.is_u64() => return,
-            Kind::Count => "must be a whole number of at least 0".to_owned(),
-            Kind::Flag if value.is_boolean() => return,
-            Kind::Flag => "must be true or false".to_owned(),
-            Kind::Time => return self.time(value, path),
-            Kind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => {
+            FieldKind::Text if value.is_string() || value.is_number() => return,
+            FieldKind::Text => "must be a text".to_owned(),
+            FieldKind::Count if value.is_u64() => return,
+            FieldKind::Count => "must be a whole number of at least 0".to_owned(),
+            FieldKind::Flag if value.is_boolean() => return,
+            FieldKind::Flag => "must be true or false".to_owned(),
+            FieldKind::Time => return self.time(value, path),
+            FieldKind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => {
                 return;
             }
-            Kind::Word(words) | Kind::Label(words) => {
+            FieldKind::Word(words) | FieldKind::Label(words) => {
                 let is_known = value.as_str().is_some_and(|text| words.contains(&text));
-                if matches!(kind, Kind::Label(_)) && is_known {
+                if matches!(kind, FieldKind::Label(_)) && is_known {
                     return;
                 }
                 format!("is {}; it must be one of {}", shown(value), words.join(", "))
@@ -141,10 +141,10 @@ impl Checker {
     }
 
     /// What a value that does not fit is read as.
-    fn read_as(&self, value: &Value, kind: Kind) -> Value {
+    fn read_as(&self, value: &Value, kind: FieldKind) -> Value {
         match (kind, value) {
-            (Kind::Label(_), Value::String(text)) => text.as_str().into(),
-            (Kind::Count, Value::Number(number)) if self.is_note => {
+            (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
+            (FieldKind::Count, Value::Number(number)) if self.is_note => {
                 number.as_f64().filter(|count| *count >= 0.0).map_or(Value::Null, whole)
             }
             _ => Value::Null,
@@ -184,7 +184,7 @@ impl Checker {
         }
     }
 
-    fn named(&mut self, value: &mut Value, fields: &[Field], path: &str) {
+    fn named(&mut self, value: &mut Value, fields: &[BoardField], path: &str) {
         let Value::Object(entries) = value else {
             self.wrong_container(value, path, "a mapping from names");
             return;
@@ -217,21 +217,23 @@ impl Checker {
 }
 
 /// A placeholder for a missing required field, so that the rest can be checked.
-fn stand_in(kind: Kind, path: &str) -> Value {
+fn stand_in(kind: FieldKind, path: &str) -> Value {
     match kind {
-        Kind::Name => match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
+        FieldKind::Name => match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
             Some((_, at)) => format!("unnamed-{at}").into(),
             None => "unnamed".into(),
         },
-        Kind::Text => "".into(),
-        Kind::Count => 0.into(),
-        Kind::Flag => false.into(),
-        Kind::Time => Timestamp::from_unix_millis(0).to_string().into(),
-        Kind::Word(words) => words[0].into(),
-        Kind::Label(_) => "unknown".into(),
-        Kind::Names | Kind::Texts | Kind::Objects(_) | Kind::Values => Value::Array(Vec::new()),
-        Kind::Object(_) | Kind::Named(_) => Value::Object(Map::new()),
-        Kind::Any => Value::Null,
+        FieldKind::Text => "".into(),
+        FieldKind::Count => 0.into(),
+        FieldKind::Flag => false.into(),
+        FieldKind::Time => Timestamp::from_unix_millis(0).to_string().into(),
+        FieldKind::Word(words) => words[0].into(),
+        FieldKind::Label(_) => "unknown".into(),
+        FieldKind::Names | FieldKind::Texts | FieldKind::Objects(_) | FieldKind::Values => {
+            Value::Array(Vec::new())
+        }
+        FieldKind::Object(_) | FieldKind::Named(_) => Value::Object(Map::new()),
+        FieldKind::Any => Value::Null,
     }
 }
 
@@ -239,9 +241,9 @@ fn stand_in(kind: Kind, path: &str) -> Value {
 const TEXT_FIELDS: [&str; 5] = ["message", "description", "summary", "details", "event"];
 
 /// An entry that was written as a plain text, as a mapping.
-fn noted_text(value: &Value, fields: &[Field]) -> Value {
+fn noted_text(value: &Value, fields: &[BoardField]) -> Value {
     let mut entry = Map::new();
-    let is_text = |field: &&Field| TEXT_FIELDS.contains(&field.name);
+    let is_text = |field: &&BoardField| TEXT_FIELDS.contains(&field.name);
     if let (Value::String(_), Some(field)) = (value, fields.iter().find(is_text)) {
         entry.insert(field.name.to_owned(), value.clone());
     }

@@ -26,10 +26,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::copy::{BOARD, SharedCopy};
-use super::journal::{Last, digest};
+use super::journal::{JournalEntry, digest};
 use super::leases::BEATS;
 use super::shared_lock::{SharedLock, is_missing, put_shared};
-use super::{Board, BoardError, BoardOptions, FILE_NAME, NEW_BOARD, Status, Task, utf8};
+use super::{Board, BoardError, BoardOptions, BoardTask, FILE_NAME, NEW_BOARD, TaskStatus, utf8};
 use ensemble_core::document::{LockedDocument, SharedFiles};
 use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::types;
@@ -44,14 +44,14 @@ const BEAT_BYTES_MAX: usize = 8_192;
 
 /// A board's document that is locked: a file, or a shared one.
 #[derive(Debug)]
-pub(super) enum Held<'a> {
+pub(super) enum HeldBoard<'a> {
     File(LockedDocument),
-    Shared(Shared<'a>),
+    Shared(ServerBoard<'a>),
 }
 
 /// The locked board of a team on servers.
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct ServerBoard<'a> {
     lock: SharedLock<'a>,
     revision: u64,
     // Released after the lock among the hosts.
@@ -84,7 +84,7 @@ impl Board {
             && files.write_file(BOARD, NEW_BOARD.as_bytes(), "", found.revision)?.is_some();
         if !is_new {
             let what = "create a blackboard".to_owned();
-            let why = super::Obstacle::BoardExists { path: board.place() };
+            let why = super::BoardObstacle::BoardExists { path: board.place() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         board.pull()?;
@@ -113,17 +113,17 @@ impl Board {
 
     /// The other host that has the worktree of a task.
     #[must_use]
-    pub fn other_host<'t>(&self, task: &'t Task) -> Option<&'t str> {
+    pub fn other_host<'t>(&self, task: &'t BoardTask) -> Option<&'t str> {
         let there = task.host.as_deref().filter(|_| task.worktree.is_some())?;
         (there != self.host()?).then_some(there)
     }
 
     /// Whether a task is to be reviewed, repaired or merged in a worktree that another host has.
     #[must_use]
-    pub fn is_kept_elsewhere(&self, task: &Task) -> bool {
+    pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         let keeps = matches!(
             task.status,
-            Status::ReadyForReview | Status::Approved | Status::IntegrationFailed
+            TaskStatus::ReadyForReview | TaskStatus::Approved | TaskStatus::IntegrationFailed
         );
         keeps && self.other_host(task).is_some()
     }
@@ -182,7 +182,7 @@ impl Board {
     }
 
     /// Locks the board's document and reads its text.
-    pub(super) fn hold(&self) -> Result<(Held<'_>, String)> {
+    pub(super) fn hold(&self) -> Result<(HeldBoard<'_>, String)> {
         let Some(files) = self.files() else {
             if self.is_shared() {
                 return Err(self.without_connection());
@@ -194,7 +194,7 @@ impl Board {
                 other => other?,
             };
             let source = utf8(document.read()?.ok_or_else(|| self.missing())?, &self.path)?;
-            return Ok((Held::File(document), source));
+            return Ok((HeldBoard::File(document), source));
         };
         let patience = self.options.patience;
         super::copy::ensure(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
@@ -207,7 +207,7 @@ impl Board {
         let (revision, note) = (found.revision, found.note);
         let source = utf8(found.content, &self.place())?;
         self.recover_shared(&note, &source, &mut lock);
-        Ok((Held::Shared(Shared { lock, revision, _here: here }), source))
+        Ok((HeldBoard::Shared(ServerBoard { lock, revision, _here: here }), source))
     }
 
     fn take_shared<'a>(
@@ -218,7 +218,7 @@ impl Board {
     ) -> Result<SharedLock<'a>> {
         let host = self.options.host.as_deref().unwrap_or("of another");
         let by = format!("{}, process {} on host {host}", self.options.actor, std::process::id());
-        SharedLock::take(files, path, &by, patience, &*self.options.clock)
+        SharedLock::acquire_lock(files, path, &by, patience, &*self.options.clock)
     }
 
     /// Runs a merge while no other host merges. The lock spares hosts lost races, and no more: a merge moves its branch by
@@ -245,7 +245,7 @@ impl Board {
     /// The log record is in the board's version, and the lock's note says which digest was recorded.
     fn recover_shared(&self, note: &str, source: &str, lock: &mut SharedLock<'_>) {
         let now = digest(source);
-        let known = lock.note().split_once(' ');
+        let known = lock.holder_note().split_once(' ');
         let (revision, before) = known.map_or((0, ""), |(revision, sha256)| {
             (revision.parse::<u64>().unwrap_or_default(), sha256)
         });
@@ -253,7 +253,7 @@ impl Board {
             return;
         }
         let BoardOptions { recorder, actor, .. } = &self.options;
-        let revision = match Last::parse(note).filter(|last| last.is_of(&now)) {
+        let revision = match JournalEntry::parse(note).filter(|last| last.is_of(&now)) {
             Some(last) => {
                 last.record(&**recorder);
                 last.revision
@@ -294,9 +294,14 @@ impl Board {
     }
 }
 
-impl Shared<'_> {
+impl ServerBoard<'_> {
     /// Replaces the board and records the write.
-    pub(super) fn write(&mut self, board: &Board, last: &Last, content: &str) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        board: &Board,
+        last: &JournalEntry,
+        content: &str,
+    ) -> Result<()> {
         let Some((files, copy)) = board.files().zip(board.copy()) else {
             return Err(board.without_connection());
         };

@@ -52,7 +52,7 @@ pub fn put_shared(files: &dyn SharedFiles, path: &str, content: &[u8]) -> Result
 /// Content of a lock's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Holder {
+struct LockHolder {
     /// Random name of this acquisition; absent if no process holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
@@ -63,7 +63,7 @@ struct Holder {
     note: String,
 }
 
-impl Holder {
+impl LockHolder {
     fn parse(content: &[u8]) -> Self {
         serde_json::from_slice(content).unwrap_or_default()
     }
@@ -80,7 +80,7 @@ pub(super) struct SharedLock<'a> {
     path: &'a str,
     revision: u64,
     /// The content of the lock's file. Its note is what the next holder learns.
-    mine: Holder,
+    mine: LockHolder,
 }
 
 impl<'a> SharedLock<'a> {
@@ -89,7 +89,7 @@ impl<'a> SharedLock<'a> {
     ///
     /// # Errors
     /// [`Error::Locked`] names the holder; or the medium failed.
-    pub(super) fn take(
+    pub(super) fn acquire_lock(
         files: &'a dyn SharedFiles,
         path: &'a str,
         by: &str,
@@ -106,10 +106,10 @@ impl<'a> SharedLock<'a> {
                 Some((revision, since)) if revision == found.revision => since,
                 _ => seen.insert((found.revision, now)).1,
             };
-            let standing = Holder::parse(&found.content);
+            let standing = LockHolder::parse(&found.content);
             if standing.holder.is_none() || now.since(since) >= TAKE_OVER {
                 let holder = Some(MessageId::generate().to_string());
-                let mine = Holder { holder, by: by.to_owned(), note: standing.note };
+                let mine = LockHolder { holder, by: by.to_owned(), note: standing.note };
                 if let Some(revision) =
                     files.write_file(path, &mine.render(), "", found.revision)?
                 {
@@ -124,7 +124,7 @@ impl<'a> SharedLock<'a> {
     }
 
     /// What the last holder has noted.
-    pub(super) fn note(&self) -> &str {
+    pub(super) fn holder_note(&self) -> &str {
         &self.mine.note
     }
 
@@ -161,7 +161,8 @@ impl<'a> SharedLock<'a> {
 
 impl Drop for SharedLock<'_> {
     fn drop(&mut self) {
-        let free = Holder { note: std::mem::take(&mut self.mine.note), ..Holder::default() };
+        let free =
+            LockHolder { note: std::mem::take(&mut self.mine.note), ..LockHolder::default() };
         // A lock that stays is taken over; one that was taken over is no longer this one.
         let _ = self.files.write_file(self.path, &free.render(), "", self.revision);
     }
@@ -234,18 +235,18 @@ mod tests {
     const BUSY: &[u8] = br#"{"holder":"b","by":"host far, process 7","note":""}"#;
 
     fn take<'a>(files: &'a Memory, by: &str) -> Result<SharedLock<'a>> {
-        SharedLock::take(files, PATH, by, Duration::ZERO, files)
+        SharedLock::acquire_lock(files, PATH, by, Duration::ZERO, files)
     }
 
     #[test]
     fn a_released_lock_tells_the_next_holder_what_was_noted() {
         let files = Memory::default();
         let mut first = take(&files, "one").unwrap();
-        assert_eq!(first.note(), "");
+        assert_eq!(first.holder_note(), "");
         first.set_note("7".to_owned());
         drop(first);
         let second = take(&files, "two").unwrap();
-        assert_eq!(second.note(), "7");
+        assert_eq!(second.holder_note(), "7");
     }
 
     #[test]
@@ -266,10 +267,10 @@ mod tests {
             while revision() == begin {
                 thread::yield_now();
             }
-            let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
+            let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
             assert_eq!(standing.by, "one");
         });
-        let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
+        let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
         assert_eq!(standing.holder, None);
     }
 
@@ -282,7 +283,7 @@ mod tests {
         assert!(files.monotonic().since(before) >= TAKE_OVER);
         // The dead one wakes up, and releases a lock that it has lost.
         drop(dead);
-        let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
+        let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
         assert_eq!(standing.by, "two");
         drop(next);
     }

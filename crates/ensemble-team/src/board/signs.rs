@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::BEATS;
 use crate::proto::beat::{LEASE_DURATION, LONG_OPERATION};
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
-use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::yaml;
 
 /// Ending of a sign file's name.
@@ -29,7 +29,7 @@ const WORDS_MAX: usize = 1_000;
 /// An announced exit, for programs that cannot choose their own exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Leaving {
+pub struct AnnouncedExit {
     /// The intended exit status: 0, 42 or another.
     pub code: i32,
     /// Reason of the exit.
@@ -41,7 +41,7 @@ pub struct Leaving {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Sign {
+pub struct AgentSign {
     /// Sequence number; each sign increments it.
     pub sequence: u64,
     /// How long the sign counts, in seconds.
@@ -51,7 +51,7 @@ pub struct Sign {
     pub long: Option<String>,
     /// The exit that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<AnnouncedExit>,
     /// Share of its context that the agent says is used, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_percent: Option<u64>,
@@ -59,7 +59,7 @@ pub struct Sign {
 
 /// Content of a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Say<'a> {
+pub enum SignContent<'a> {
     /// The agent is alive.
     Alive,
     /// The agent will be busy for long with this operation.
@@ -73,15 +73,15 @@ pub enum Say<'a> {
     },
 }
 
-impl Sign {
+impl AgentSign {
     /// The last sign of a registration; `None` if it is missing or unreadable.
     #[must_use]
-    pub fn read(directory: &Path, agent: &Holder) -> Option<Self> {
+    pub fn read(directory: &Path, agent: &TaskHolder) -> Option<Self> {
         let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
         Self::read_in(&dir, agent)
     }
 
-    pub(super) fn read_in(dir: &Dir, agent: &Holder) -> Option<Self> {
+    pub(super) fn read_in(dir: &Dir, agent: &TaskHolder) -> Option<Self> {
         let name = file_name(agent);
         let bytes = dir.read(&name, BYTES_MAX).ok()??;
         yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
@@ -94,18 +94,23 @@ impl Sign {
     /// The disk failed.
     ///
     /// ```
-    /// use ensemble_team::board::{Say, Sign};
+    /// use ensemble_team::board::{SignContent, AgentSign};
     /// use ensemble_core::message::Name;
-    /// use ensemble_team::proto::task::Holder;
+    /// use ensemble_team::proto::task::TaskHolder;
     /// # let home = tempfile::tempdir()?;
-    /// let agent = Holder { by: Name::new("coder-1")?, epoch: 3 };
+    /// let agent = TaskHolder { by: Name::new("coder-1")?, epoch: 3 };
     /// let usual = std::time::Duration::from_secs(300);
-    /// let sign = Sign::give(home.path(), &agent, &Say::Long("make test"), usual)?;
+    /// let sign = AgentSign::write_sign(home.path(), &agent, &SignContent::Long("make test"), usual)?;
     /// assert_eq!((sign.sequence, sign.lease_seconds), (1, 900));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn give(directory: &Path, agent: &Holder, say: &Say<'_>, usual: Duration) -> Result<Self> {
-        let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
+    pub fn write_sign(
+        directory: &Path,
+        agent: &TaskHolder,
+        say: &SignContent<'_>,
+        usual: Duration,
+    ) -> Result<Self> {
+        let dir = Dir::open(directory)?.ensure_child(BEATS, FileModes::default())?;
         let before = Self::read_in(&dir, agent).unwrap_or_default();
         let mut sign = Self {
             sequence: before.sequence + 1,
@@ -115,13 +120,13 @@ impl Sign {
             context_percent: before.context_percent,
         };
         match say {
-            Say::Alive => {}
-            Say::Long(what) => {
+            SignContent::Alive => {}
+            SignContent::Long(what) => {
                 sign.lease_seconds = LONG_OPERATION.max(usual).as_secs();
                 sign.long = Some(clipped(what));
             }
-            Say::Leaving { code, reason } => {
-                sign.leaving = Some(Leaving { code: *code, reason: clipped(reason) });
+            SignContent::Leaving { code, reason } => {
+                sign.leaving = Some(AnnouncedExit { code: *code, reason: clipped(reason) });
             }
         }
         sign.write(&dir, agent)?;
@@ -132,20 +137,25 @@ impl Sign {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn note_context(mut self, directory: &Path, agent: &Holder, percent: u64) -> Result<Self> {
-        let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
+    pub fn note_context(
+        mut self,
+        directory: &Path,
+        agent: &TaskHolder,
+        percent: u64,
+    ) -> Result<Self> {
+        let dir = Dir::open(directory)?.ensure_child(BEATS, FileModes::default())?;
         self.sequence += 1;
         self.context_percent = Some(percent);
         self.write(&dir, agent)?;
         Ok(self)
     }
 
-    fn write(&self, dir: &Dir, agent: &Holder) -> Result<()> {
+    fn write(&self, dir: &Dir, agent: &TaskHolder) -> Result<()> {
         let name = file_name(agent);
         let tmp = format!(".{name}.{}.tmp", std::process::id());
         dir.remove(&tmp)?;
         let text = yaml::render(self);
-        dir.replace_by(&name, text.as_bytes(), dir, &tmp, Modes::default(), Durability::Process)
+        dir.replace_by(&name, text.as_bytes(), dir, &tmp, FileModes::default(), Durability::Process)
     }
 
     /// How long the sign counts.
@@ -158,7 +168,7 @@ impl Sign {
     }
 }
 
-pub(super) fn file_name(agent: &Holder) -> String {
+pub(super) fn file_name(agent: &TaskHolder) -> String {
     format!("{}@{}{ENDING}", agent.by, agent.epoch)
 }
 

@@ -27,9 +27,9 @@ use super::Board;
 use super::leases::{BEATS, LastBeat};
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT, TASK};
-use super::state::{Agent, State, Status};
+use super::state::{BoardAgent, State, TaskStatus};
 use crate::proto::beat::LONG_OPERATION;
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::{Digest, Name, Timestamp};
@@ -50,7 +50,7 @@ fn digits(heartbeat: Option<Timestamp>, lease_expires: Option<Timestamp>) -> Str
     Digest::of(text.as_bytes()).to_string()[..DIGITS].to_owned()
 }
 
-impl Agent {
+impl BoardAgent {
     /// The sequence of the beats that the entry shows.
     pub(super) fn folded(&self) -> u64 {
         let beat = self.beat.as_deref().and_then(|beat| beat.split_once('-'));
@@ -82,7 +82,7 @@ impl Agent {
 }
 
 /// What an entry has to show after its last beat.
-struct Fold {
+struct StampUpdate {
     by: Name,
     /// The new stamps, unless the entry has later ones of the agent's own.
     stamps: Option<LastBeat>,
@@ -90,31 +90,31 @@ struct Fold {
     until: Timestamp,
 }
 
-fn folds(state: &State, directory: &Path) -> Vec<Fold> {
+fn folds(state: &State, directory: &Path) -> Vec<StampUpdate> {
     let Some(dir) = Dir::open(directory).and_then(|dir| dir.open_child(BEATS)).ok() else {
         return state.agents.iter().filter_map(|(by, entry)| fold(by, entry, None)).collect();
     };
-    let last = |by: &Name, entry: &Agent| {
-        let holder = Holder { by: by.clone(), epoch: entry.epoch.unwrap_or_default() };
+    let last = |by: &Name, entry: &BoardAgent| {
+        let holder = TaskHolder { by: by.clone(), epoch: entry.epoch.unwrap_or_default() };
         LastBeat::read(&dir, &holder)
     };
     state.agents.iter().filter_map(|(by, entry)| fold(by, entry, last(by, entry))).collect()
 }
 
-fn fold(by: &Name, entry: &Agent, last: Option<LastBeat>) -> Option<Fold> {
+fn fold(by: &Name, entry: &BoardAgent, last: Option<LastBeat>) -> Option<StampUpdate> {
     let is_own = entry.stamped().is_some();
     let stamps = last.filter(|last| {
         last.sequence != entry.folded()
             && !(is_own && entry.lease_expires.is_some_and(|end| end >= last.until))
     });
     let until = stamps.as_ref().map(|last| last.until).or(entry.lease_expires)?;
-    Some(Fold { by: by.clone(), stamps, until })
+    Some(StampUpdate { by: by.clone(), stamps, until })
 }
 
 /// Shows the beats of all agents in the board's value. Returns whether it changed.
 pub(super) fn fold_into(value: &mut Value, state: &State, directory: &Path) -> bool {
     let before = value.clone();
-    for Fold { by, stamps, until } in folds(state, directory) {
+    for StampUpdate { by, stamps, until } in folds(state, directory) {
         if let Some(last) = stamps
             && let Some(Value::Object(entry)) = value["agents"].get_mut(by.as_str())
         {
@@ -122,10 +122,10 @@ pub(super) fn fold_into(value: &mut Value, state: &State, directory: &Path) -> b
         }
         for (at, task) in state.tasks.iter().enumerate() {
             let (field, end) = match task.status {
-                Status::Claimed if task.assigned_to.as_ref() == Some(&by) => {
+                TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&by) => {
                     ("lease_expires", task.lease_expires)
                 }
-                Status::ReadyForReview if task.reviewing_by.as_ref() == Some(&by) => {
+                TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&by) => {
                     ("review_lease_expires", task.review_lease_expires)
                 }
                 _ => continue,
@@ -133,7 +133,7 @@ pub(super) fn fold_into(value: &mut Value, state: &State, directory: &Path) -> b
             let registered =
                 state.agents.get(&by).and_then(|entry| entry.epoch).unwrap_or_default();
             let epoch = match task.status {
-                Status::Claimed => task.lease_epoch,
+                TaskStatus::Claimed => task.lease_epoch,
                 _ => task.review_epoch,
             };
             // A new registration renews no claim of an older one.
@@ -166,8 +166,10 @@ pub fn fold_due(state: &State, directory: &Path, now: Timestamp) -> Option<Durat
     let ends = folds(state, directory).into_iter().filter_map(|fold| {
         let entry = state.agents.get(&fold.by)?;
         let held = state.tasks.iter().filter_map(|task| match task.status {
-            Status::Claimed if task.assigned_to.as_ref() == Some(&fold.by) => task.lease_expires,
-            Status::ReadyForReview if task.reviewing_by.as_ref() == Some(&fold.by) => {
+            TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&fold.by) => {
+                task.lease_expires
+            }
+            TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&fold.by) => {
                 task.review_lease_expires
             }
             _ => None,

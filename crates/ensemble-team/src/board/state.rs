@@ -11,7 +11,7 @@ use super::shape::Violation;
 use crate::proto::agent;
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::goal::{GoalState, SprintState};
-use crate::proto::task::Limits;
+use crate::proto::task::TaskLimits;
 use ensemble_core::message::{Name, Timestamp};
 
 /// The board's content.
@@ -29,10 +29,10 @@ pub struct State {
     pub goal: Option<Goal>,
     /// Tasks in the order of the file.
     #[serde(deserialize_with = "or_default")]
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<BoardTask>,
     /// Registered agents.
     #[serde(deserialize_with = "or_default")]
-    pub agents: BTreeMap<Name, Agent>,
+    pub agents: BTreeMap<Name, BoardAgent>,
     /// Discoveries made during tasks.
     #[serde(deserialize_with = "or_default")]
     pub discovered: Vec<Discovery>,
@@ -44,14 +44,14 @@ pub struct State {
     pub human_notes: Vec<HumanNote>,
     /// Anomalies.
     #[serde(deserialize_with = "or_default")]
-    pub anomalies: Vec<Anomaly>,
+    pub anomalies: Vec<BoardAnomaly>,
     /// The current sprint.
-    pub sprint: Option<Sprint>,
+    pub sprint: Option<BoardSprint>,
     /// Result of the last `analyze`.
     pub circuit_breaker: Option<CircuitBreaker>,
     /// Settings that the seed defines.
     #[serde(deserialize_with = "or_default")]
-    pub config: Config,
+    pub config: BoardConfig,
     /// Values that do not fit, and on which nothing depends.
     #[serde(skip)]
     pub warnings: Vec<Violation>,
@@ -78,7 +78,7 @@ pub struct Goal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained in proto::task")]
-pub enum Status {
+pub enum TaskStatus {
     Draft,
     #[serde(alias = "READY")]
     Unclaimed,
@@ -94,7 +94,7 @@ pub enum Status {
     Abandoned,
 }
 
-impl Status {
+impl TaskStatus {
     /// The seed's name for the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -142,14 +142,14 @@ impl Status {
 /// A task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Task {
+pub struct BoardTask {
     /// The task's name.
     pub id: Name,
     /// Description of the work.
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
     /// Status of the task.
-    pub status: Status,
+    pub status: TaskStatus,
     /// Priority; 1 is the most urgent.
     #[serde(default)]
     pub priority: Option<u64>,
@@ -248,13 +248,13 @@ pub struct Task {
     pub handoff_pending: Option<bool>,
     /// History of the task.
     #[serde(default, deserialize_with = "or_default")]
-    pub history: Vec<Happened>,
+    pub history: Vec<HistoryEvent>,
 }
 
 /// An entry of a task's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Happened {
+pub struct HistoryEvent {
     /// Time of the event.
     pub time: Timestamp,
     /// Name of the event; `submitted_for_review` is read as the seed's `ready_for_review`.
@@ -268,7 +268,7 @@ pub struct Happened {
 /// An agent's entry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Agent {
+pub struct BoardAgent {
     /// Role: `planner`, `coder` or `code-reviewer`.
     #[serde(default)]
     pub role: Option<String>,
@@ -335,7 +335,7 @@ pub struct HumanNote {
 /// An anomaly that an agent noted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Anomaly {
+pub struct BoardAnomaly {
     /// Time of the note.
     #[serde(default)]
     pub timestamp: Option<Timestamp>,
@@ -356,7 +356,7 @@ pub struct Anomaly {
 /// The current sprint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Sprint {
+pub struct BoardSprint {
     /// The sprint's name.
     pub id: Name,
     /// Name of the goal.
@@ -364,7 +364,7 @@ pub struct Sprint {
     pub goal_ref: Option<Name>,
     /// Tasks of the sprint.
     #[serde(default, deserialize_with = "or_default")]
-    pub scope: Scope,
+    pub scope: SprintScope,
     /// Times of the sprint.
     #[serde(default, deserialize_with = "or_default")]
     pub timeline: Timeline,
@@ -377,7 +377,7 @@ pub struct Sprint {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Scope {
+pub struct SprintScope {
     /// Planned tasks.
     #[serde(deserialize_with = "or_default")]
     pub planned: Vec<Name>,
@@ -421,7 +421,7 @@ pub struct CircuitBreaker {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Config {
+pub struct BoardConfig {
     /// Most iterations of one coder (10).
     pub max_coder_iterations: Option<u64>,
     /// Most rejections of one coder's work (5).
@@ -441,16 +441,16 @@ pub struct Config {
     pub reviewer_poll_interval: Option<u64>,
 }
 
-impl Config {
+impl BoardConfig {
     /// Limits of a task.
     #[must_use]
-    pub fn limits(&self, task: Option<&Task>) -> Limits {
+    pub fn limits(&self, task: Option<&BoardTask>) -> TaskLimits {
         let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let own = task.and_then(|task| task.max_iterations).or(self.max_coder_iterations);
-        let usual = Limits::default();
+        let usual = TaskLimits::default();
         match (own, self.max_review_cycles) {
             (None, None) => usual,
-            (iterations, cycles) => Limits::with_max(
+            (iterations, cycles) => TaskLimits::with_max(
                 iterations.map_or(usual.iterations_max, count),
                 cycles.map_or(usual.review_cycles_max, count),
             ),
@@ -467,7 +467,7 @@ impl Config {
 impl State {
     /// A task by its name.
     #[must_use]
-    pub fn task(&self, id: &Name) -> Option<&Task> {
+    pub fn task(&self, id: &Name) -> Option<&BoardTask> {
         self.tasks.iter().find(|task| task.id == *id)
     }
 

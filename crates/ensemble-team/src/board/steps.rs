@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::locked::{Fields, LockedBoard};
+use super::locked::{EntryFields, LockedBoard};
 use super::schema::AGENT;
-use super::state::{Status, Task};
-use super::{BoardError, Lost, Obstacle};
+use super::state::{BoardTask, TaskStatus};
+use super::{BoardError, BoardObstacle, LostLease};
 use crate::proto::agent;
-use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
+use crate::proto::task::{self, Effect, Event, TaskCounts, TaskHolder, TaskOrigin, TaskRefusal};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -60,7 +60,7 @@ impl LockedBoard<'_> {
                 step[key] = value.clone();
             }
         }
-        self.note(&format!("task.{}", entry.event), step);
+        self.record_step(&format!("task.{}", entry.event), step);
         self.refresh()?;
         self.give_up(id, &effects)?;
         Ok(effects)
@@ -72,20 +72,20 @@ impl LockedBoard<'_> {
             let (kind, details) = match effect {
                 Effect::GivenUp { by, limit, is_exhausted } => {
                     self.leave(by, id)?;
-                    let limit = limit.map(task::Limit::as_str);
+                    let limit = limit.map(task::LimitKind::as_str);
                     let details = json!({ "agent": by, "limit": limit });
                     match is_exhausted {
                         true => ("hypothesis_exhaustion", details),
                         false if limit == Some("review_cycles") => ("review_deadlock", details),
                         false => {
-                            self.note("task.given_up", json!({ "task": id, "agent": by }));
+                            self.record_step("task.given_up", json!({ "task": id, "agent": by }));
                             continue;
                         }
                     }
                 }
                 Effect::Near(limit) => {
                     let limit = limit.as_str();
-                    self.note("task.near_limit", json!({ "task": id, "limit": limit }));
+                    self.record_step("task.near_limit", json!({ "task": id, "limit": limit }));
                     continue;
                 }
                 Effect::FreshWorktree | Effect::KeepWorktree => continue,
@@ -103,7 +103,7 @@ impl LockedBoard<'_> {
             json!({ "timestamp": now, "task": id, "reporter": "ensemble", "type": kind,
                     "details": details }),
         );
-        self.note("anomaly.noted", json!({ "task": id, "type": kind, "agent": "ensemble" }));
+        self.record_step("anomaly.noted", json!({ "task": id, "type": kind, "agent": "ensemble" }));
         self.refresh()
     }
 
@@ -120,7 +120,7 @@ impl LockedBoard<'_> {
         };
         let state = agent::next(entry.status, event).map_err(|refused| {
             let what = format!("apply {event:?} to agent `{name}`");
-            BoardError::NotAllowed { what, why: Obstacle::AgentState { state: refused.state } }
+            BoardError::NotAllowed { what, why: BoardObstacle::AgentState { state: refused.state } }
         })?;
         if let Some(mut fields) = self.agent_fields(name) {
             fields.set("status", word(state)).set("current_task", json!(current));
@@ -130,7 +130,7 @@ impl LockedBoard<'_> {
 
     /// Detaches an agent from a task, in whatever state the agent's entry is.
     pub(super) fn leave(&mut self, name: &Name, task: &Name) -> Result<()> {
-        let busy = |entry: &super::Agent| entry.current_task.as_ref() == Some(task);
+        let busy = |entry: &super::BoardAgent| entry.current_task.as_ref() == Some(task);
         if !self.state().agents.get(name).is_some_and(busy) {
             return Ok(());
         }
@@ -140,9 +140,9 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    pub(super) fn agent_fields(&mut self, name: &Name) -> Option<Fields<'_>> {
+    pub(super) fn agent_fields(&mut self, name: &Name) -> Option<EntryFields<'_>> {
         match self.section("agents", json!({})).get_mut(name.as_str()) {
-            Some(Value::Object(object)) => Some(Fields { object, fields: AGENT }),
+            Some(Value::Object(object)) => Some(EntryFields { object, fields: AGENT }),
             _ => None,
         }
     }
@@ -153,37 +153,37 @@ pub(super) fn word(state: agent::State) -> Value {
     serde_json::to_value(state).unwrap_or_default()
 }
 
-fn refused(what: String, refusal: Refusal) -> Error {
+fn refused(what: String, refusal: TaskRefusal) -> Error {
     match refusal {
-        Refusal::NotHolder { .. } | Refusal::OldEpoch { .. } => {
-            BoardError::Fenced { what, why: Lost::Step(refusal) }.into()
+        TaskRefusal::NotHolder { .. } | TaskRefusal::OldEpoch { .. } => {
+            BoardError::Fenced { what, why: LostLease::Step(refusal) }.into()
         }
-        Refusal::NotNow { .. }
-        | Refusal::Taken { .. }
-        | Refusal::OwnWork
-        | Refusal::OtherCommit { .. }
-        | Refusal::Exhausted { .. }
-        | Refusal::HasFailed { .. } => {
-            BoardError::NotAllowed { what, why: Obstacle::Step(refusal) }.into()
+        TaskRefusal::NotNow { .. }
+        | TaskRefusal::Taken { .. }
+        | TaskRefusal::OwnWork
+        | TaskRefusal::OtherCommit { .. }
+        | TaskRefusal::Exhausted { .. }
+        | TaskRefusal::HasFailed { .. } => {
+            BoardError::NotAllowed { what, why: BoardObstacle::Step(refusal) }.into()
         }
     }
 }
 
 /// Builds the task's machine from its fields.
-fn machine(task: &Task, limits: task::Limits) -> task::Task {
+fn machine(task: &BoardTask, limits: task::TaskLimits) -> task::TaskMachine {
     let unknown = || Name::new(UNKNOWN).ok();
     let author = || task.assigned_to.clone().or_else(unknown);
     let holder = |by: Option<Name>, epoch: Option<u64>| {
-        by.map(|by| Holder { by, epoch: epoch.unwrap_or_default() })
+        by.map(|by| TaskHolder { by, epoch: epoch.unwrap_or_default() })
     };
     let state = match task.status {
-        Status::Draft => task::State::Draft,
-        Status::Unclaimed => task::State::Unclaimed,
-        Status::Claimed => match holder(author(), task.lease_epoch) {
+        TaskStatus::Draft => task::State::Draft,
+        TaskStatus::Unclaimed => task::State::Unclaimed,
+        TaskStatus::Claimed => match holder(author(), task.lease_epoch) {
             Some(holder) => task::State::Claimed { holder, from: origin(task) },
             None => task::State::Unclaimed,
         },
-        Status::ReadyForReview => match author() {
+        TaskStatus::ReadyForReview => match author() {
             Some(author) => task::State::ReadyForReview {
                 author,
                 commit: task.review_commit.clone().unwrap_or_default(),
@@ -191,38 +191,38 @@ fn machine(task: &Task, limits: task::Limits) -> task::Task {
             },
             None => task::State::Blocked,
         },
-        Status::Approved => task::State::Approved,
-        Status::Rejected => task::State::Rejected { author: task.assigned_to.clone() },
-        Status::Merged => task::State::Merged,
-        Status::IntegrationFailed => task::State::IntegrationFailed,
-        Status::Blocked => task::State::Blocked,
-        Status::Superseded => task::State::Superseded,
-        Status::Abandoned => task::State::Abandoned,
+        TaskStatus::Approved => task::State::Approved,
+        TaskStatus::Rejected => task::State::Rejected { author: task.assigned_to.clone() },
+        TaskStatus::Merged => task::State::Merged,
+        TaskStatus::IntegrationFailed => task::State::IntegrationFailed,
+        TaskStatus::Blocked => task::State::Blocked,
+        TaskStatus::Superseded => task::State::Superseded,
+        TaskStatus::Abandoned => task::State::Abandoned,
     };
     let count = |value: Option<u64>| value.map_or(0, |v| u32::try_from(v).unwrap_or(u32::MAX));
-    let counts = Counts {
+    let counts = TaskCounts {
         iteration: count(task.iteration),
         coder: last_claim(task).and_then(|(_, coder)| coder),
         review_cycles_current: count(task.review_cycles_current),
         review_cycles_total: count(task.review_cycles_total),
         failed_by: task.failed_by.iter().cloned().collect(),
     };
-    task::Task::new(state, counts, limits)
+    task::TaskMachine::new(state, counts, limits)
 }
 
 /// The coder that has claimed a task last.
 #[must_use]
-pub fn last_coder(task: &Task) -> Option<Name> {
+pub fn last_coder(task: &BoardTask) -> Option<Name> {
     last_claim(task).and_then(|(_, coder)| coder)
 }
 
 /// Origin and coder of the last claim, from the history.
-fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
+fn last_claim(task: &BoardTask) -> Option<(TaskOrigin, Option<Name>)> {
     task.history.iter().rev().find_map(|happened| {
         let from = match happened.event.as_str() {
-            "claimed" => Origin::Unclaimed,
-            "reclaimed_after_rejection" | "reassigned_after_rejection" => Origin::Rejected,
-            "claimed_for_integration_fix" => Origin::IntegrationFailed,
+            "claimed" => TaskOrigin::Unclaimed,
+            "reclaimed_after_rejection" | "reassigned_after_rejection" => TaskOrigin::Rejected,
+            "claimed_for_integration_fix" => TaskOrigin::IntegrationFailed,
             _ => return None,
         };
         let by = happened.more.get("agent").and_then(Value::as_str);
@@ -231,19 +231,19 @@ fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
 }
 
 /// The status to which a claimed task returns.
-fn origin(task: &Task) -> Origin {
+fn origin(task: &BoardTask) -> TaskOrigin {
     match last_claim(task).map(|(from, _)| from) {
-        Some(Origin::Rejected) if task.rejection_reason.is_none() => Origin::Unclaimed,
+        Some(TaskOrigin::Rejected) if task.rejection_reason.is_none() => TaskOrigin::Unclaimed,
         Some(origin) => origin,
-        None if task.integration_fix == Some(true) => Origin::IntegrationFailed,
-        None => Origin::Unclaimed,
+        None if task.integration_fix == Some(true) => TaskOrigin::IntegrationFailed,
+        None => TaskOrigin::Unclaimed,
     }
 }
 
 const CLAIM: [&str; 1] = ["lease_expires"];
 const REVIEW: [&str; 2] = ["reviewing_by", "review_lease_expires"];
 
-fn write_back(fields: &mut Fields<'_>, machine: &task::Task, before: Status) {
+fn write_back(fields: &mut EntryFields<'_>, machine: &task::TaskMachine, before: TaskStatus) {
     if machine.state().name() != before.as_str() {
         fields.set("status", machine.state().name());
     }
@@ -255,7 +255,7 @@ fn write_back(fields: &mut Fields<'_>, machine: &task::Task, before: Status) {
             fields.set("review_commit", commit.as_str()).clear(&CLAIM);
             match review {
                 None => fields.clear(&REVIEW),
-                Some(Holder { by, epoch }) => {
+                Some(TaskHolder { by, epoch }) => {
                     fields.set("reviewing_by", json!(by)).set("review_epoch", *epoch)
                 }
             };

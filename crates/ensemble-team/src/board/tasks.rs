@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::locked::LockedBoard;
 use super::schema::{self, TASK};
-use super::state::Status;
+use super::state::TaskStatus;
 use super::steps::HistoryEntry;
-use super::{BoardError, Obstacle};
+use super::{BoardError, BoardObstacle};
 use crate::proto::agent;
-use crate::proto::task::{Event, Holder};
+use crate::proto::task::{Event, TaskHolder};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
@@ -84,18 +84,19 @@ impl LockedBoard<'_> {
     /// ABANDONED. Such a dependency is never merged, so no coder could ever claim the task.
     /// [`LockedBoard::commit`] finds cycles and missing dependencies.
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
-        let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
+        let same =
+            |other: &super::BoardTask| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
         if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
             let what = format!("add task `{}`", task.id);
             return Err(BoardError::NotAllowed {
                 what,
-                why: Obstacle::TaskExists { task: other.id.clone() },
+                why: BoardObstacle::TaskExists { task: other.id.clone() },
             }
             .into());
         }
         self.check_reachable(task)?;
         let now = self.now();
-        let status = if task.is_draft { Status::Draft } else { Status::Unclaimed };
+        let status = if task.is_draft { TaskStatus::Draft } else { TaskStatus::Unclaimed };
         let mut fields = Map::new();
         let mut set = |name: &str, value: Value| schema::set(&mut fields, TASK, name, value);
         set("id", json!(task.id));
@@ -110,7 +111,7 @@ impl LockedBoard<'_> {
         set("supersedes", json!(task.supersedes));
         set("history", json!([{ "time": now, "event": "created" }]));
         self.append("tasks", Value::Object(fields));
-        self.note("task.created", json!({ "task": task.id, "status": status }));
+        self.record_step("task.created", json!({ "task": task.id, "status": status }));
         self.refresh()
     }
 
@@ -118,12 +119,12 @@ impl LockedBoard<'_> {
     fn check_reachable(&self, task: &NewTask) -> Result<()> {
         for before in task.depends_on.iter().filter_map(|id| self.state().task(id)) {
             let (on, status) = (before.id.clone(), before.status);
-            if before.status == Status::Merged || !before.status.is_terminal() {
+            if before.status == TaskStatus::Merged || !before.status.is_terminal() {
                 continue;
             }
             let what = format!("add task `{}`", task.id);
             let successors = before.superseded_by.clone().unwrap_or_default();
-            let why = Obstacle::NeverMerged { on, status, successors };
+            let why = BoardObstacle::NeverMerged { on, status, successors };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         Ok(())
@@ -143,7 +144,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`]; [`BoardError::Fenced`] if another agent holds the task.
-    pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
+    pub fn iterate(&mut self, id: &Name, holder: &TaskHolder) -> Result<()> {
         let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
     }
@@ -153,7 +154,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
-    pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
+    pub fn submit(&mut self, id: &Name, holder: &TaskHolder, commit: &str) -> Result<()> {
         let holder = &self.claim_again(id, holder)?;
         self.reconcile_agent(&holder.by)?;
         let mut more = epoch(holder);
@@ -177,7 +178,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
-    pub fn give_up_task(&mut self, id: &Name, holder: &Holder, reason: &str) -> Result<()> {
+    pub fn give_up_task(&mut self, id: &Name, holder: &TaskHolder, reason: &str) -> Result<()> {
         let mut more = epoch(holder);
         more["reason"] = reason.into();
         let entry = HistoryEntry::new("given_up", Some(holder.by.clone()), more);
@@ -191,7 +192,7 @@ impl LockedBoard<'_> {
     pub fn block(
         &mut self,
         id: &Name,
-        holder: Option<&Holder>,
+        holder: Option<&TaskHolder>,
         reason: &str,
         questions: &[String],
     ) -> Result<()> {
@@ -231,7 +232,7 @@ impl LockedBoard<'_> {
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(BoardError::NotAllowed { what, why: Obstacle::NoSuccessor }.into());
+            return Err(BoardError::NotAllowed { what, why: BoardObstacle::NoSuccessor }.into());
         }
         for successor in by {
             self.task(successor)?;
@@ -245,7 +246,7 @@ impl LockedBoard<'_> {
             }
         }
         let waits =
-            |task: &&super::Task| !task.status.is_terminal() && task.depends_on.contains(id);
+            |task: &&super::BoardTask| !task.status.is_terminal() && task.depends_on.contains(id);
         let waiting: Vec<(Name, Vec<Name>)> = self
             .state()
             .tasks
@@ -255,7 +256,7 @@ impl LockedBoard<'_> {
             .collect();
         for (waiting, depends_on) in waiting {
             self.fields(&waiting)?.set("depends_on", json!(depends_on));
-            self.note("task.retargeted", json!({ "task": waiting, "from": id }));
+            self.record_step("task.retargeted", json!({ "task": waiting, "from": id }));
         }
         self.refresh()
     }
@@ -273,7 +274,7 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`]; [`BoardError::NotAllowed`] if another commit was submitted.
-    pub fn approve(&mut self, id: &Name, reviewer: &Holder, commit: &str) -> Result<()> {
+    pub fn approve(&mut self, id: &Name, reviewer: &TaskHolder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);
         more["commit"] = commit.into();
@@ -294,7 +295,7 @@ impl LockedBoard<'_> {
     pub fn reject(
         &mut self,
         id: &Name,
-        reviewer: &Holder,
+        reviewer: &TaskHolder,
         commit: &str,
         reason: &str,
     ) -> Result<()> {
@@ -336,9 +337,9 @@ impl LockedBoard<'_> {
     /// [`BoardError::NotAllowed`] if the task is not APPROVED.
     pub fn merge_refused(&mut self, id: &Name, reason: &str) -> Result<()> {
         let task = self.task(id)?;
-        if task.status != Status::Approved {
+        if task.status != TaskStatus::Approved {
             let what = format!("note that task `{id}` cannot be merged");
-            let why = Obstacle::Status { status: task.status };
+            let why = BoardObstacle::Status { status: task.status };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         if task.merge_error.as_deref() == Some(reason) {
@@ -361,7 +362,7 @@ impl LockedBoard<'_> {
             return Ok(());
         }
         self.fields(id)?.set("claim_error", reason);
-        self.note("task.claim_refused", json!({ "task": id, "reason": reason }));
+        self.record_step("task.claim_refused", json!({ "task": id, "reason": reason }));
         self.refresh()
     }
 
@@ -385,6 +386,6 @@ fn replaced(depends_on: &[Name], id: &Name, by: &[Name]) -> Vec<Name> {
     new
 }
 
-pub(super) fn epoch(holder: &Holder) -> Value {
+pub(super) fn epoch(holder: &TaskHolder) -> Value {
     json!({ "epoch": holder.epoch })
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::graph::{able_coders, active_task, can_be_taken, is_left_behind};
-use super::state::{State, Status, Task};
+use super::state::{BoardTask, State, TaskStatus};
 use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::Name;
@@ -26,7 +26,7 @@ use ensemble_core::message::Name;
 /// Why a planner is needed; in the order of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Wake {
+pub enum PlannerWake {
     /// The goal must be divided into tasks.
     InitialPlanning,
     /// Blockers must be analyzed and resolved.
@@ -45,7 +45,7 @@ pub enum Wake {
     PlanSubmitted,
 }
 
-impl Wake {
+impl PlannerWake {
     /// The seed's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -65,9 +65,9 @@ impl Wake {
 /// A reason and its subjects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
-pub struct Call {
+pub struct PlannerCall {
     /// Reason of the call.
-    pub wake: Wake,
+    pub wake: PlannerWake,
     /// The tasks, discoveries or requests concerned.
     pub about: Vec<Name>,
 }
@@ -75,17 +75,17 @@ pub struct Call {
 /// All reasons for which a planner is needed now; empty if none is needed.
 ///
 /// ```
-/// use ensemble_team::board::{State, Wake, wake};
+/// use ensemble_team::board::{State, PlannerWake, wake};
 ///
 /// let nothing_yet = State::default();
-/// assert_eq!(wake(&nothing_yet)[0].wake, Wake::InitialPlanning);
+/// assert_eq!(wake(&nothing_yet)[0].wake, PlannerWake::InitialPlanning);
 /// ```
 #[must_use]
-pub fn wake(state: &State) -> Vec<Call> {
-    let those = |wanted: &dyn Fn(&super::Task) -> bool| -> Vec<Name> {
+pub fn wake(state: &State) -> Vec<PlannerCall> {
+    let those = |wanted: &dyn Fn(&super::BoardTask) -> bool| -> Vec<Name> {
         state.tasks.iter().filter(|task| wanted(task)).map(|task| task.id.clone()).collect()
     };
-    let drafts = those(&|task| task.status == Status::Draft);
+    let drafts = those(&|task| task.status == TaskStatus::Draft);
     let is_over =
         |goal: &super::Goal| matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted));
     let only_drafts = drafts.len() == state.tasks.len();
@@ -93,26 +93,35 @@ pub fn wake(state: &State) -> Vec<Call> {
         discovery.urgency.as_deref() == Some("immediate") && discovery.converted_to_task.is_none()
     });
     let found = [
-        (Wake::BlockedTasks, those(&|task| task.status == Status::Blocked)),
-        (Wake::IntegrationFailed, those(&is_unmerged)),
-        (Wake::HypothesisExhausted, those(&|task| is_exhausted(state, task))),
-        (Wake::ImmediateDiscovery, discovered.map(|discovery| discovery.id.clone()).collect()),
-        (Wake::AgentGone, those(&|task| is_left_behind(task) && !is_taken_soon(state, task))),
-        (Wake::GoalAssessment, unassessed(state).map_or_else(Vec::new, |_| those(&|_| true))),
+        (PlannerWake::BlockedTasks, those(&|task| task.status == TaskStatus::Blocked)),
+        (PlannerWake::IntegrationFailed, those(&is_unmerged)),
+        (PlannerWake::HypothesisExhausted, those(&|task| is_exhausted(state, task))),
+        (
+            PlannerWake::ImmediateDiscovery,
+            discovered.map(|discovery| discovery.id.clone()).collect(),
+        ),
+        (
+            PlannerWake::AgentGone,
+            those(&|task| is_left_behind(task) && !is_taken_soon(state, task)),
+        ),
+        (
+            PlannerWake::GoalAssessment,
+            unassessed(state).map_or_else(Vec::new, |_| those(&|_| true)),
+        ),
     ];
     let mut calls = Vec::new();
     if only_drafts && !state.goal.as_ref().is_some_and(is_over) {
-        calls.push(Call { wake: Wake::InitialPlanning, about: drafts });
+        calls.push(PlannerCall { wake: PlannerWake::InitialPlanning, about: drafts });
     }
     let others = found.into_iter().filter(|(_, about)| !about.is_empty());
-    calls.extend(others.map(|(wake, about)| Call { wake, about }));
+    calls.extend(others.map(|(wake, about)| PlannerCall { wake, about }));
     calls
 }
 
 /// One occurrence of a reason: a task that was blocked again is another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WakeOccurrence {
-    wake: Wake,
+    wake: PlannerWake,
     about: Option<Name>,
     /// How often it has happened to that task.
     number: usize,
@@ -120,22 +129,24 @@ pub struct WakeOccurrence {
 
 /// The single occurrences behind calls: a planner that has answered one is not called for it again.
 #[must_use]
-pub fn occurrences(state: &State, calls: &[Call]) -> BTreeSet<WakeOccurrence> {
-    let number = |wake: Wake, id: &Name| -> usize {
+pub fn occurrences(state: &State, calls: &[PlannerCall]) -> BTreeSet<WakeOccurrence> {
+    let number = |wake: PlannerWake, id: &Name| -> usize {
         let Some(task) = state.task(id) else { return 0 };
         let times = |event: &str| task.history.iter().filter(|line| line.event == event).count();
         match wake {
-            Wake::BlockedTasks => times("blocked"),
-            Wake::IntegrationFailed => times("integration_failed") + times("merge_refused"),
-            Wake::HypothesisExhausted => task.failed_by.len(),
-            Wake::AgentGone => times("coder_claim_released") + times("review_claim_released"),
-            Wake::InitialPlanning
-            | Wake::ImmediateDiscovery
-            | Wake::GoalAssessment
-            | Wake::PlanSubmitted => 0,
+            PlannerWake::BlockedTasks => times("blocked"),
+            PlannerWake::IntegrationFailed => times("integration_failed") + times("merge_refused"),
+            PlannerWake::HypothesisExhausted => task.failed_by.len(),
+            PlannerWake::AgentGone => {
+                times("coder_claim_released") + times("review_claim_released")
+            }
+            PlannerWake::InitialPlanning
+            | PlannerWake::ImmediateDiscovery
+            | PlannerWake::GoalAssessment
+            | PlannerWake::PlanSubmitted => 0,
         }
     };
-    let of = |call: &Call| -> Vec<WakeOccurrence> {
+    let of = |call: &PlannerCall| -> Vec<WakeOccurrence> {
         let wake = call.wake;
         match call.about.as_slice() {
             [] => vec![WakeOccurrence { wake, about: None, number: 0 }],
@@ -171,27 +182,27 @@ pub(super) fn unassessed(state: &State) -> Option<String> {
 }
 
 /// A merge has failed, or cannot be tried.
-fn is_unmerged(task: &Task) -> bool {
+fn is_unmerged(task: &BoardTask) -> bool {
     match task.status {
-        Status::IntegrationFailed => true,
-        Status::Approved => task.merge_error.is_some(),
+        TaskStatus::IntegrationFailed => true,
+        TaskStatus::Approved => task.merge_error.is_some(),
         _ => false,
     }
 }
 
 /// No coder may claim the task, or none that is here.
-fn is_exhausted(state: &State, task: &Task) -> bool {
+fn is_exhausted(state: &State, task: &BoardTask) -> bool {
     let failed = task.failed_by.len();
-    let is_coder = |agent: &super::Agent| agent.role.as_deref() == Some("coder");
+    let is_coder = |agent: &super::BoardAgent| agent.role.as_deref() == Some("coder");
     let has_coders = || state.agents.values().any(is_coder);
     let all_failed = || failed > 0 && has_coders() && able_coders(state, task).next().is_none();
     task.status.is_claimable() && (failed >= EXHAUSTED_BY || all_failed())
 }
 
 /// Whether a registered agent is free to take the task.
-fn is_taken_soon(state: &State, task: &Task) -> bool {
+fn is_taken_soon(state: &State, task: &BoardTask) -> bool {
     match task.status {
-        Status::ReadyForReview => can_be_taken(state, task),
+        TaskStatus::ReadyForReview => can_be_taken(state, task),
         _ => able_coders(state, task).any(|coder| active_task(state, coder).is_none()),
     }
 }
@@ -201,10 +212,11 @@ mod tests {
     use super::super::check;
     use super::*;
 
-    fn calls(rest: &str) -> Vec<(Wake, Vec<String>)> {
+    fn calls(rest: &str) -> Vec<(PlannerWake, Vec<String>)> {
         let board = format!("version: 1\n{rest}");
         let state = check(&board, std::path::Path::new("state.yaml")).unwrap();
-        let names = |call: Call| (call.wake, call.about.iter().map(Name::to_string).collect());
+        let names =
+            |call: PlannerCall| (call.wake, call.about.iter().map(Name::to_string).collect());
         wake(&state).into_iter().map(names).collect()
     }
 
@@ -212,9 +224,9 @@ mod tests {
 
     #[test]
     fn empty_boards_and_drafts_need_planning() {
-        assert_eq!(calls("tasks: []\n"), [(Wake::InitialPlanning, Vec::new())]);
+        assert_eq!(calls("tasks: []\n"), [(PlannerWake::InitialPlanning, Vec::new())]);
         let drafts = "tasks:\n  - {id: a, status: DRAFT}\n";
-        assert_eq!(calls(drafts), [(Wake::InitialPlanning, vec!["a".to_owned()])]);
+        assert_eq!(calls(drafts), [(PlannerWake::InitialPlanning, vec!["a".to_owned()])]);
         let over = "goal: {id: g, status: COMPLETED}\ntasks: []\n";
         assert_eq!(calls(over), []);
     }
@@ -236,12 +248,12 @@ mod tests {
              discovered:\n  - {{id: d, urgency: immediate, converted_to_task: null}}\n  \
              - {{id: e, urgency: deferred, converted_to_task: null}}\n"
         );
-        let told: Vec<(Wake, Vec<String>)> = calls(&board);
+        let told: Vec<(PlannerWake, Vec<String>)> = calls(&board);
         let expected = [
-            (Wake::BlockedTasks, "a"),
-            (Wake::IntegrationFailed, "b"),
-            (Wake::HypothesisExhausted, "c"),
-            (Wake::ImmediateDiscovery, "d"),
+            (PlannerWake::BlockedTasks, "a"),
+            (PlannerWake::IntegrationFailed, "b"),
+            (PlannerWake::HypothesisExhausted, "c"),
+            (PlannerWake::ImmediateDiscovery, "d"),
         ];
         assert_eq!(told, expected.map(|(wake, id)| (wake, vec![id.to_owned()])));
     }
@@ -251,20 +263,20 @@ mod tests {
         let approved = format!(
             "tasks:\n  - {{id: a, status: APPROVED, approved_by: rev, assigned_to: x, {TASK}, merge_error: checked out}}\n"
         );
-        assert_eq!(calls(&approved), [(Wake::IntegrationFailed, vec!["a".to_owned()])]);
+        assert_eq!(calls(&approved), [(PlannerWake::IntegrationFailed, vec!["a".to_owned()])]);
         assert_eq!(calls(&approved.replace(", merge_error: checked out", "")), []);
 
         let failed = format!("tasks:\n  - {{id: a, status: UNCLAIMED, failed_by: [x], {TASK}}}\n");
         let agents = |names: &str| format!("{failed}agents: {{{names}}}\n");
         assert_eq!(calls(&failed), [], "no coder has come yet");
         let alone = agents("x: {role: coder, status: IDLE}");
-        assert_eq!(calls(&alone), [(Wake::HypothesisExhausted, vec!["a".to_owned()])]);
+        assert_eq!(calls(&alone), [(PlannerWake::HypothesisExhausted, vec!["a".to_owned()])]);
         let two = agents("x: {role: coder, status: IDLE}, y: {role: coder, status: IDLE}");
         assert_eq!(calls(&two), []);
 
         let lost = "history: [{time: 2026-01-01T00:00:00Z, event: coder_claim_released, reason: the lease ran out}]";
         let tasks = format!("tasks:\n  - {{id: a, status: UNCLAIMED, {TASK}, {lost}}}\n");
-        assert_eq!(calls(&tasks), [(Wake::AgentGone, vec!["a".to_owned()])]);
+        assert_eq!(calls(&tasks), [(PlannerWake::AgentGone, vec!["a".to_owned()])]);
         let free = format!("{tasks}agents: {{y: {{role: coder, status: IDLE}}}}\n");
         assert_eq!(calls(&free), [], "a free coder takes it");
         let given = tasks.replace("the lease ran out", "given back");

@@ -15,12 +15,12 @@
 //! change it under its lock; each door reads it. *A crash* leaves it as it was. A watcher that does not run parks nothing.
 //!
 //! ```
-//! use ensemble_team::budget::{Budgets, Limit, Scope};
-//! use ensemble_team::usage::Spent;
+//! use ensemble_team::budget::{ProjectBudgets, BudgetLimit, BudgetScope};
+//! use ensemble_team::usage::UsageTotals;
 //! use std::collections::BTreeMap;
 //!
-//! let mut budgets = Budgets::default();
-//! budgets.team = Limit { usd: None, tokens: Some(1_000) };
+//! let mut budgets = ProjectBudgets::default();
+//! budgets.team = BudgetLimit { usd: None, tokens: Some(1_000) };
 //! assert!(budgets.over(&BTreeMap::new(), &BTreeMap::new()).is_empty());
 //! ```
 
@@ -34,15 +34,15 @@ use std::fmt;
 use ensemble_core::message::Name;
 use serde::{Deserialize, Serialize};
 
-use crate::usage::Spent;
+use crate::usage::UsageTotals;
 
-pub use state::{BudgetFile, LockedBudget, Parked};
+pub use state::{BudgetFile, LockedBudget, ParkedScope};
 
 /// Most dollars and tokens of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Limit {
+pub struct BudgetLimit {
     /// US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usd: Option<f64>,
@@ -54,7 +54,7 @@ pub struct Limit {
 /// Owner of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "scope", content = "name")]
-pub enum Scope {
+pub enum BudgetScope {
     /// One agent's.
     Agent(Name),
     /// One task's.
@@ -63,7 +63,7 @@ pub enum Scope {
     Team,
 }
 
-impl Scope {
+impl BudgetScope {
     /// As the arguments of the command that allows more.
     #[must_use]
     pub fn arguments(&self) -> String {
@@ -75,7 +75,7 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for BudgetScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agent(name) => write!(f, "agent {name}"),
@@ -88,33 +88,33 @@ impl fmt::Display for Scope {
 /// A limit that is reached.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Overrun {
+pub struct BudgetOverrun {
     /// Owner of the budget.
-    pub scope: Scope,
+    pub scope: BudgetScope,
     /// The limit, with what was allowed.
-    pub limit: Limit,
+    pub limit: BudgetLimit,
     /// The amounts used.
-    pub used: Limit,
+    pub used: BudgetLimit,
 }
 
 /// The budgets of a project: `budget` in `ensemble.yaml`, and what was allowed since.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Budgets {
+pub struct ProjectBudgets {
     /// Of each agent that has none of its own.
-    pub agent: Limit,
+    pub agent: BudgetLimit,
     /// Of each task that has none of its own.
-    pub task: Limit,
+    pub task: BudgetLimit,
     /// Of the team.
-    pub team: Limit,
+    pub team: BudgetLimit,
     /// Of single agents.
-    pub agents: BTreeMap<Name, Limit>,
+    pub agents: BTreeMap<Name, BudgetLimit>,
     /// Of single tasks.
-    pub tasks: BTreeMap<String, Limit>,
+    pub tasks: BTreeMap<String, BudgetLimit>,
     /// What was allowed on top of the above.
-    pub allowed: BTreeMap<Scope, Limit>,
+    pub allowed: BTreeMap<BudgetScope, BudgetLimit>,
 }
 
-impl Limit {
+impl BudgetLimit {
     /// Whether it limits nothing.
     #[must_use]
     pub const fn is_none(&self) -> bool {
@@ -123,7 +123,7 @@ impl Limit {
 
     /// The amounts of some work.
     #[must_use]
-    pub const fn of(spent: &Spent) -> Self {
+    pub const fn of(spent: &UsageTotals) -> Self {
         Self { usd: Some(spent.cost_usd), tokens: Some(spent.tokens.total()) }
     }
 
@@ -144,7 +144,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for BudgetLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.usd, self.tokens) {
             (Some(usd), Some(tokens)) => write!(f, "${usd:.2}, {tokens} tokens"),
@@ -155,21 +155,21 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Budgets {
+impl ProjectBudgets {
     /// Whether nothing is limited.
     #[must_use]
     pub fn are_none(&self) -> bool {
         let single = self.agents.values().chain(self.tasks.values());
-        [&self.agent, &self.task, &self.team].into_iter().chain(single).all(Limit::is_none)
+        [&self.agent, &self.task, &self.team].into_iter().chain(single).all(BudgetLimit::is_none)
     }
 
     /// The limit of a scope, with what was allowed.
     #[must_use]
-    pub fn limit(&self, scope: &Scope) -> Limit {
+    pub fn limit(&self, scope: &BudgetScope) -> BudgetLimit {
         let limit = match scope {
-            Scope::Agent(name) => self.agents.get(name).copied().unwrap_or(self.agent),
-            Scope::Task(task) => self.tasks.get(task).copied().unwrap_or(self.task),
-            Scope::Team => self.team,
+            BudgetScope::Agent(name) => self.agents.get(name).copied().unwrap_or(self.agent),
+            BudgetScope::Task(task) => self.tasks.get(task).copied().unwrap_or(self.task),
+            BudgetScope::Team => self.team,
         };
         limit.plus(self.allowed.get(scope).copied().unwrap_or_default())
     }
@@ -178,17 +178,17 @@ impl Budgets {
     #[must_use]
     pub fn over(
         &self,
-        agents: &BTreeMap<Name, Spent>,
-        tasks: &BTreeMap<String, Spent>,
-    ) -> Vec<Overrun> {
-        let mut team = Spent::default();
+        agents: &BTreeMap<Name, UsageTotals>,
+        tasks: &BTreeMap<String, UsageTotals>,
+    ) -> Vec<BudgetOverrun> {
+        let mut team = UsageTotals::default();
         agents.values().for_each(|spent| team.merge(spent));
-        let agents = agents.iter().map(|(name, spent)| (Scope::Agent(name.clone()), spent));
-        let tasks = tasks.iter().map(|(task, spent)| (Scope::Task(task.clone()), spent));
-        let all = std::iter::once((Scope::Team, &team)).chain(agents).chain(tasks);
+        let agents = agents.iter().map(|(name, spent)| (BudgetScope::Agent(name.clone()), spent));
+        let tasks = tasks.iter().map(|(task, spent)| (BudgetScope::Task(task.clone()), spent));
+        let all = std::iter::once((BudgetScope::Team, &team)).chain(agents).chain(tasks);
         let reached = all.filter_map(|(scope, spent)| {
-            let (limit, used) = (self.limit(&scope), Limit::of(spent));
-            limit.is_reached(&used).then_some(Overrun { scope, limit, used })
+            let (limit, used) = (self.limit(&scope), BudgetLimit::of(spent));
+            limit.is_reached(&used).then_some(BudgetOverrun { scope, limit, used })
         });
         reached.collect()
     }

@@ -10,7 +10,7 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Limit, Overrun, Scope};
+use super::{BudgetLimit, BudgetOverrun, BudgetScope};
 
 /// Name of the file below the state directory.
 const FILE: &str = "budget.json";
@@ -24,31 +24,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A scope whose limit is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Parked {
+pub struct ParkedScope {
     /// Owner of the budget.
     #[serde(flatten)]
-    pub scope: Scope,
+    pub scope: BudgetScope,
     /// The limit.
-    pub limit: Limit,
+    pub limit: BudgetLimit,
     /// What was used when it was parked.
-    pub used: Limit,
+    pub used: BudgetLimit,
     /// Time of parking.
     pub since: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Allowed {
+struct AllowedBudget {
     #[serde(flatten)]
-    scope: Scope,
-    more: Limit,
+    scope: BudgetScope,
+    more: BudgetLimit,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Content {
+struct BudgetContent {
     version: u32,
-    allowed: Vec<Allowed>,
-    parked: Vec<Parked>,
+    allowed: Vec<AllowedBudget>,
+    parked: Vec<ParkedScope>,
 }
 
 /// The file of a project.
@@ -61,7 +61,7 @@ pub struct BudgetFile {
 #[derive(Debug)]
 pub struct LockedBudget {
     document: LockedDocument,
-    content: Content,
+    content: BudgetContent,
 }
 
 impl BudgetFile {
@@ -75,7 +75,7 @@ impl BudgetFile {
     ///
     /// # Errors
     /// [`Error::Malformed`] if the file is damaged, or the disk failed.
-    pub fn parked(&self) -> Result<Vec<Parked>> {
+    pub fn parked(&self) -> Result<Vec<ParkedScope>> {
         Ok(self.read()?.parked)
     }
 
@@ -83,7 +83,7 @@ impl BudgetFile {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn stands_in_the_way(&self) -> Result<Vec<Parked>> {
+    pub fn stands_in_the_way(&self) -> Result<Vec<ParkedScope>> {
         match self.parked() {
             Err(Error::Malformed { .. }) => Ok(Vec::new()),
             other => other,
@@ -94,22 +94,22 @@ impl BudgetFile {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn obstacle(&self, task: Option<&str>, agent: &Name) -> Result<Option<Parked>> {
-        let concerns = |parked: &Parked| match &parked.scope {
-            Scope::Team => true,
-            Scope::Agent(name) => name == agent,
-            Scope::Task(parked) => task == Some(parked),
+    pub fn obstacle(&self, task: Option<&str>, agent: &Name) -> Result<Option<ParkedScope>> {
+        let concerns = |parked: &ParkedScope| match &parked.scope {
+            BudgetScope::Team => true,
+            BudgetScope::Agent(name) => name == agent,
+            BudgetScope::Task(parked) => task == Some(parked),
         };
         Ok(self.stands_in_the_way()?.into_iter().find(concerns))
     }
 
-    fn read(&self) -> Result<Content> {
+    fn read(&self) -> Result<BudgetContent> {
         let dir = match Dir::open(&self.dir) {
             Ok(dir) => dir,
-            Err(error) if is_no_directory(&error) => return Ok(Content::default()),
+            Err(error) if is_no_directory(&error) => return Ok(BudgetContent::default()),
             Err(error) => return Err(error),
         };
-        let Some(bytes) = dir.read(FILE, BYTES_MAX)? else { return Ok(Content::default()) };
+        let Some(bytes) = dir.read(FILE, BYTES_MAX)? else { return Ok(BudgetContent::default()) };
         parse(&bytes, &self.dir.join(FILE))
     }
 
@@ -125,7 +125,7 @@ impl BudgetFile {
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = match document.read()? {
             Some(bytes) => parse(&bytes, &path)?,
-            None => Content::default(),
+            None => BudgetContent::default(),
         };
         Ok(LockedBudget { document, content })
     }
@@ -133,18 +133,18 @@ impl BudgetFile {
 
 impl LockedBudget {
     /// The additional limits, by owner.
-    pub fn allowed(&self) -> impl Iterator<Item = (Scope, Limit)> {
+    pub fn allowed(&self) -> impl Iterator<Item = (BudgetScope, BudgetLimit)> {
         self.content.allowed.iter().map(|allowed| (allowed.scope.clone(), allowed.more))
     }
 
     /// The parked budgets.
     #[must_use]
-    pub fn parked(&self) -> &[Parked] {
+    pub fn parked(&self) -> &[ParkedScope] {
         &self.content.parked
     }
 
     /// Allows more. The scope is parked no longer; the watcher parks it again if that is not enough.
-    pub fn allow(&mut self, scope: &Scope, more: Limit) {
+    pub fn allow(&mut self, scope: &BudgetScope, more: BudgetLimit) {
         self.content.parked.retain(|parked| parked.scope != *scope);
         let sum = |a: Option<f64>, b: Option<f64>| a.map(|a| a + b.unwrap_or(0.0)).or(b);
         match self.content.allowed.iter_mut().find(|allowed| allowed.scope == *scope) {
@@ -152,20 +152,20 @@ impl LockedBudget {
                 let before = allowed.more;
                 let tokens = before.tokens.map(|a| a.saturating_add(more.tokens.unwrap_or(0)));
                 allowed.more =
-                    Limit { usd: sum(before.usd, more.usd), tokens: tokens.or(more.tokens) };
+                    BudgetLimit { usd: sum(before.usd, more.usd), tokens: tokens.or(more.tokens) };
             }
-            None => self.content.allowed.push(Allowed { scope: scope.clone(), more }),
+            None => self.content.allowed.push(AllowedBudget { scope: scope.clone(), more }),
         }
     }
 
     /// Parks what is over its limit now, and nothing else. Returns what was not parked before.
-    pub fn park(&mut self, over: Vec<Overrun>, now: Timestamp) -> Vec<Parked> {
+    pub fn park(&mut self, over: Vec<BudgetOverrun>, now: Timestamp) -> Vec<ParkedScope> {
         let before = std::mem::take(&mut self.content.parked);
         let mut new = Vec::new();
-        for Overrun { scope, limit, used } in over {
+        for BudgetOverrun { scope, limit, used } in over {
             let known = before.iter().find(|parked| parked.scope == scope && parked.limit == limit);
             self.content.parked.push(known.cloned().unwrap_or_else(|| {
-                let parked = Parked { scope, limit, used, since: now };
+                let parked = ParkedScope { scope, limit, used, since: now };
                 new.push(parked.clone());
                 parked
             }));
@@ -189,12 +189,12 @@ fn is_no_directory(error: &Error) -> bool {
     matches!(error.io_kind(), Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
-fn parse(bytes: &[u8], path: &Path) -> Result<Content> {
+fn parse(bytes: &[u8], path: &Path) -> Result<BudgetContent> {
     // A list would fill the fields in their order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Error::malformed(path, "file", "is not a JSON object"));
     }
-    let content: Content = serde_json::from_slice(bytes)
+    let content: BudgetContent = serde_json::from_slice(bytes)
         .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
     if content.version > VERSION {
         let detail = format!("is {}, this program reads {VERSION}", content.version);

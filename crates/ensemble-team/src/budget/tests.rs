@@ -7,22 +7,22 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn usd(usd: f64) -> Limit {
-    Limit { usd: Some(usd), tokens: None }
+fn usd(usd: f64) -> BudgetLimit {
+    BudgetLimit { usd: Some(usd), tokens: None }
 }
 
 /// Work that took so many dollars: one million tokens at that price.
-fn spent(usd: f64) -> Spent {
+fn spent(usd: f64) -> UsageTotals {
     let prices = format!("as_of: now\nmodels:\n  - {{model: m, input: {usd:?}, output: 0}}\n");
     let prices = Prices::parse(&prices, "prices.yaml".as_ref()).unwrap();
     let tokens = Tokens { input: 1_000_000, ..Tokens::default() };
-    let what = crate::usage::What::Request { model: "m".to_owned(), tokens, cost_usd: None };
-    let mut spent = Spent::default();
-    spent.add([&crate::usage::Entry { at: Timestamp::from_unix_millis(0), what }], &prices);
+    let what = crate::usage::UsageEvent::Request { model: "m".to_owned(), tokens, cost_usd: None };
+    let mut spent = UsageTotals::default();
+    spent.add([&crate::usage::UsageEntry { at: Timestamp::from_unix_millis(0), what }], &prices);
     spent
 }
 
-fn over(budgets: &Budgets) -> Vec<String> {
+fn over(budgets: &ProjectBudgets) -> Vec<String> {
     let agents = [(name("w1"), spent(2.0)), (name("w2"), spent(5.0))].into_iter().collect();
     let tasks = [("t1".to_owned(), spent(3.0))].into_iter().collect();
     budgets.over(&agents, &tasks).iter().map(|over| over.scope.to_string()).collect()
@@ -30,7 +30,7 @@ fn over(budgets: &Budgets) -> Vec<String> {
 
 #[test]
 fn a_limit_is_reached_by_what_its_scope_has_used() {
-    let mut budgets = Budgets::default();
+    let mut budgets = ProjectBudgets::default();
     assert!(budgets.are_none());
     assert_eq!(over(&budgets), [""; 0]);
     budgets.team = usd(7.0);
@@ -41,14 +41,14 @@ fn a_limit_is_reached_by_what_its_scope_has_used() {
     assert_eq!(over(&budgets), ["agent w1", "agent w2"]);
     budgets.agents.insert(name("w2"), usd(6.0));
     assert_eq!(over(&budgets), ["agent w1"]);
-    budgets.task = Limit { usd: None, tokens: Some(1_000_000) };
+    budgets.task = BudgetLimit { usd: None, tokens: Some(1_000_000) };
     assert_eq!(over(&budgets), ["agent w1", "task t1"]);
-    budgets.allowed.insert(Scope::Agent(name("w1")), usd(0.5));
-    let tokens = Limit { usd: None, tokens: Some(1) };
-    budgets.allowed.insert(Scope::Task("t1".to_owned()), tokens);
+    budgets.allowed.insert(BudgetScope::Agent(name("w1")), usd(0.5));
+    let tokens = BudgetLimit { usd: None, tokens: Some(1) };
+    budgets.allowed.insert(BudgetScope::Task("t1".to_owned()), tokens);
     assert_eq!(over(&budgets), [""; 0]);
     // More dollars do not help against a limit in tokens.
-    budgets.allowed.insert(Scope::Task("t1".to_owned()), usd(100.0));
+    budgets.allowed.insert(BudgetScope::Task("t1".to_owned()), usd(100.0));
     assert_eq!(over(&budgets), ["task t1"]);
 }
 
@@ -59,10 +59,11 @@ fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
     let is_free =
         |task: Option<&str>, agent: &str| file.obstacle(task, &name(agent)).unwrap().is_none();
     assert!(is_free(Some("t1"), "w1"), "there is no file");
-    let overrun = |scope: &Scope, limit| Overrun { scope: scope.clone(), limit, used: usd(9.0) };
-    let (agent, task) = (Scope::Agent(name("w1")), Scope::Task("t1".to_owned()));
+    let overrun =
+        |scope: &BudgetScope, limit| BudgetOverrun { scope: scope.clone(), limit, used: usd(9.0) };
+    let (agent, task) = (BudgetScope::Agent(name("w1")), BudgetScope::Task("t1".to_owned()));
     let now = Timestamp::from_unix_millis(1_000);
-    let park = |over: Vec<Overrun>, now: Timestamp| {
+    let park = |over: Vec<BudgetOverrun>, now: Timestamp| {
         let mut locked = file.lock().unwrap();
         let new = locked.park(over, now);
         locked.write().unwrap();
@@ -86,15 +87,18 @@ fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
 
     let mut locked = file.lock().unwrap();
     locked.allow(&agent, usd(2.0));
-    locked.allow(&agent, Limit { usd: Some(0.5), tokens: Some(7) });
+    locked.allow(&agent, BudgetLimit { usd: Some(0.5), tokens: Some(7) });
     locked.write().unwrap();
     assert!(is_free(None, "w1"));
     let locked = file.lock().unwrap();
-    let more = Limit { usd: Some(2.5), tokens: Some(7) };
+    let more = BudgetLimit { usd: Some(2.5), tokens: Some(7) };
     assert_eq!(locked.allowed().collect::<Vec<_>>(), [(agent.clone(), more)]);
     drop(locked);
     // It is not enough: that is another overrun.
-    assert_eq!(park(vec![overrun(&agent, usd(3.5)), overrun(&Scope::Team, usd(1.0))], later), 2);
+    assert_eq!(
+        park(vec![overrun(&agent, usd(3.5)), overrun(&BudgetScope::Team, usd(1.0))], later),
+        2
+    );
     assert!(!is_free(None, "w2"), "the team is parked");
 }
 

@@ -27,10 +27,10 @@
 //! use ensemble_team::contract::Status;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine as _;
-//! use ensemble_team::collect::{Collect, Effect, Event, Limits};
+//! use ensemble_team::collect::{Collect, Effect, Event, BatchLimits};
 //!
 //! let start = Monotonic::ZERO;
-//! let mut batch = Collect::new(start, ["a", "b"], Limits::default());
+//! let mut batch = Collect::new(start, ["a", "b"], BatchLimits::default());
 //! batch.handle(start, Event::Reported { task: "a".into(), status: Status::Success });
 //! assert_eq!(batch.poll_effect(), None);
 //! batch.handle(start, Event::Reported { task: "b".into(), status: Status::Failed });
@@ -43,7 +43,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::contract::{Rule, Status, Verdict};
+use crate::contract::{Status, Verdict, VerdictRule};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
@@ -58,7 +58,7 @@ const _: () = assert!(RETRY.as_secs() < DISPATCH_POLL_INTERVAL.as_secs());
 
 /// Limits of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BatchLimits {
     /// How long to wait for being told before looking.
     pub patience: Duration,
     /// How often to look after that.
@@ -66,12 +66,12 @@ pub struct Limits {
     /// After how long to tell of what there is.
     pub deadline: Duration,
     /// What the reviews of a task have to come to before it counts as done; `None` for no reviews.
-    pub accept: Option<Rule>,
+    pub accept: Option<VerdictRule>,
     /// How many reviewers each task has.
     pub reviewers: usize,
 }
 
-impl Default for Limits {
+impl Default for BatchLimits {
     fn default() -> Self {
         Self {
             patience: DISPATCH_PATIENCE,
@@ -129,7 +129,7 @@ pub enum Effect {
 
 /// How far a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum TaskProgress {
     /// There is no report.
     Awaited,
     /// It is reported as done, and not every reviewer has said something.
@@ -148,7 +148,7 @@ pub enum Progress {
     Stopped,
 }
 
-impl Progress {
+impl TaskProgress {
     const fn is_final(&self) -> bool {
         match self {
             Self::Ended { .. } | Self::Stopped => true,
@@ -167,9 +167,9 @@ enum State {
 /// The machine; see the table at the top of this page.
 #[derive(Clone, Debug)]
 pub struct Collect {
-    limits: Limits,
+    limits: BatchLimits,
     deadline: Monotonic,
-    tasks: BTreeMap<String, Progress>,
+    tasks: BTreeMap<String, TaskProgress>,
     state: State,
     effects: VecDeque<Effect>,
 }
@@ -179,9 +179,9 @@ impl Collect {
     pub fn new<T: Into<String>>(
         now: Monotonic,
         tasks: impl IntoIterator<Item = T>,
-        limits: Limits,
+        limits: BatchLimits,
     ) -> Self {
-        let tasks = tasks.into_iter().map(|task| (task.into(), Progress::Awaited)).collect();
+        let tasks = tasks.into_iter().map(|task| (task.into(), TaskProgress::Awaited)).collect();
         let state = State::Gathering { look_at: now + limits.patience, was_patient: false };
         let deadline = now + limits.deadline;
         let mut batch = Self { limits, deadline, tasks, state, effects: VecDeque::new() };
@@ -191,7 +191,7 @@ impl Collect {
 
     /// Every task and how far it is.
     #[must_use]
-    pub const fn tasks(&self) -> &BTreeMap<String, Progress> {
+    pub const fn tasks(&self) -> &BTreeMap<String, TaskProgress> {
         &self.tasks
     }
 
@@ -209,18 +209,18 @@ impl Collect {
         let Some(progress) = self.tasks.get_mut(task) else { return false };
         let next = match (&*progress, is_reviewed) {
             // Said twice, or its review is under way.
-            (Progress::UnderReview { .. }, true) | (Progress::Stopped, _) => return false,
-            (Progress::Ended { status: Status::Success }, true) => return false,
-            (Progress::Awaited | Progress::NeedsFix | Progress::Ended { .. }, true) => {
-                Progress::UnderReview { verdicts: BTreeMap::new() }
+            (TaskProgress::UnderReview { .. }, true) | (TaskProgress::Stopped, _) => return false,
+            (TaskProgress::Ended { status: Status::Success }, true) => return false,
+            (TaskProgress::Awaited | TaskProgress::NeedsFix | TaskProgress::Ended { .. }, true) => {
+                TaskProgress::UnderReview { verdicts: BTreeMap::new() }
             }
             (
-                Progress::Awaited
-                | Progress::NeedsFix
-                | Progress::Ended { .. }
-                | Progress::UnderReview { .. },
+                TaskProgress::Awaited
+                | TaskProgress::NeedsFix
+                | TaskProgress::Ended { .. }
+                | TaskProgress::UnderReview { .. },
                 false,
-            ) => Progress::Ended { status },
+            ) => TaskProgress::Ended { status },
         };
         let is_new = *progress != next;
         *progress = next;
@@ -228,7 +228,7 @@ impl Collect {
     }
 
     fn reviewed(&mut self, task: &str, reviewer: String, verdict: Verdict) -> bool {
-        let Some(Progress::UnderReview { verdicts }) = self.tasks.get_mut(task) else {
+        let Some(TaskProgress::UnderReview { verdicts }) = self.tasks.get_mut(task) else {
             return false;
         };
         if verdicts.insert(reviewer, verdict) == Some(verdict) {
@@ -238,9 +238,9 @@ impl Collect {
         let is_accepted = words.len() >= self.limits.reviewers
             && self.limits.accept.as_ref().is_none_or(|rule| rule.holds(words.iter().copied()));
         let next = if is_accepted {
-            Some(Progress::Ended { status: Status::Success })
+            Some(TaskProgress::Ended { status: Status::Success })
         } else {
-            (verdict == Verdict::NeedsFix).then_some(Progress::NeedsFix)
+            (verdict == Verdict::NeedsFix).then_some(TaskProgress::NeedsFix)
         };
         if let Some(next) = next {
             self.tasks.insert(task.to_owned(), next);
@@ -250,16 +250,16 @@ impl Collect {
 
     fn stopped(&mut self, task: &str) -> bool {
         match self.tasks.get_mut(task) {
-            None | Some(Progress::Stopped) => false,
+            None | Some(TaskProgress::Stopped) => false,
             Some(progress) => {
-                *progress = Progress::Stopped;
+                *progress = TaskProgress::Stopped;
                 true
             }
         }
     }
 
     fn end_if_all_are_final(&mut self) {
-        if self.tasks.values().all(Progress::is_final) {
+        if self.tasks.values().all(TaskProgress::is_final) {
             self.write(true);
         }
     }

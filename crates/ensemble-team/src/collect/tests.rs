@@ -12,12 +12,12 @@ fn reviewed(task: &str, reviewer: &str, verdict: Verdict) -> Event {
 }
 
 fn batch() -> Collect {
-    Collect::new(at(0), ["a", "b"], Limits::default())
+    Collect::new(at(0), ["a", "b"], BatchLimits::default())
 }
 
 fn with_reviews(rule: &str, reviewers: usize) -> Collect {
     let accept = Some(rule.parse().unwrap());
-    Collect::new(at(0), ["a"], Limits { accept, reviewers, ..Limits::default() })
+    Collect::new(at(0), ["a"], BatchLimits { accept, reviewers, ..BatchLimits::default() })
 }
 
 const COMPLETE: Effect = Effect::Write { is_complete: true };
@@ -38,7 +38,7 @@ fn the_last_report_completes_it_and_twice_the_same_does_not() {
     batch.handle(at(7), reported("b", Status::Success));
     batch.handle_timeout(at(9_999));
     assert_eq!((drain(&mut batch), batch.poll_timeout()), (vec![], None));
-    assert_eq!(batch.tasks()["b"], Progress::Ended { status: Status::Blocked });
+    assert_eq!(batch.tasks()["b"], TaskProgress::Ended { status: Status::Blocked });
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn needs_fix_waits_for_a_new_report_and_forgets_the_old_verdicts() {
     batch.handle(at(1), reported("a", Status::Success));
     assert_eq!(drain(&mut batch), [], "a review from before the report does not count");
     batch.handle(at(2), reviewed("a", "x", Verdict::NeedsFix));
-    assert_eq!(batch.tasks()["a"], Progress::NeedsFix);
+    assert_eq!(batch.tasks()["a"], TaskProgress::NeedsFix);
     batch.handle(at(3), reported("a", Status::Success));
     batch.handle(at(4), reviewed("a", "x", Verdict::Approved));
     assert_eq!(drain(&mut batch), [COMPLETE]);
@@ -113,7 +113,7 @@ fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
     batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
     batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
     assert_eq!(drain(&mut batch), [COMPLETE]);
-    assert_eq!(batch.tasks()["a"], Progress::Stopped);
+    assert_eq!(batch.tasks()["a"], TaskProgress::Stopped);
 }
 
 /// What a review stopped while the summary could not be written is told as stopped.
@@ -126,12 +126,12 @@ fn a_stop_counts_until_the_summary_is_written() {
     batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
     batch.handle_timeout(at(1) + RETRY);
     assert_eq!(drain(&mut batch), [COMPLETE]);
-    assert_eq!(batch.tasks()["a"], Progress::Stopped);
+    assert_eq!(batch.tasks()["a"], TaskProgress::Stopped);
 }
 
 #[test]
 fn an_empty_batch_is_complete_at_once() {
-    let mut batch = Collect::new(at(0), [] as [&str; 0], Limits::default());
+    let mut batch = Collect::new(at(0), [] as [&str; 0], BatchLimits::default());
     assert_eq!(drain(&mut batch), [COMPLETE]);
 }
 

@@ -6,15 +6,15 @@ use std::str::FromStr;
 /// A rule over the verdicts of a task's reviewers.
 ///
 /// ```
-/// use ensemble_team::contract::Rule;
-/// let rule: Rule = r#"all("approved")"#.parse()?;
+/// use ensemble_team::contract::VerdictRule;
+/// let rule: VerdictRule = r#"all("approved")"#.parse()?;
 /// assert!(rule.holds(["approved", "Approved"]));
 /// assert!(!rule.holds(["approved", "needs_fix"]));
 /// assert!(!rule.holds([] as [&str; 0]), "there is no review yet");
 /// # Ok::<(), ensemble_team::contract::RuleError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub enum VerdictRule {
     /// Every verdict is this one, and there is at least one verdict.
     All(String),
     /// At least one verdict is this one.
@@ -28,7 +28,7 @@ pub struct RuleError {
     text: String,
 }
 
-impl Rule {
+impl VerdictRule {
     /// Whether the rule holds. Verdicts are compared in any of their spellings.
     pub fn holds<'a>(&self, verdicts: impl IntoIterator<Item = &'a str>) -> bool {
         let mut verdicts = verdicts.into_iter().map(canonical);
@@ -49,7 +49,7 @@ fn canonical(verdict: &str) -> String {
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for VerdictRule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
@@ -69,7 +69,7 @@ impl FromStr for Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for VerdictRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All(word) => write!(f, "all(\"{word}\")"),
@@ -85,25 +85,25 @@ mod tests {
     #[test]
     fn rules_are_parsed_strictly_and_round_trip() {
         for text in ["all(\"approved\")", "any(\"needs_fix\")"] {
-            assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<VerdictRule>().unwrap().to_string(), text);
         }
         assert_eq!(
-            " any( 'Needs Fix' ) ".parse::<Rule>().unwrap().to_string(),
+            " any( 'Needs Fix' ) ".parse::<VerdictRule>().unwrap().to_string(),
             "any(\"needs_fix\")"
         );
         for wrong in
             ["", "all", "all()", "all(approved)", "none(\"x\")", "all(\"a\"", "any(\"a\",\"b\")"]
         {
-            assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+            assert!(wrong.parse::<VerdictRule>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn one_needs_fix_is_enough_and_all_needs_a_verdict() {
-        let any: Rule = "any(\"needs_fix\")".parse().unwrap();
+        let any: VerdictRule = "any(\"needs_fix\")".parse().unwrap();
         assert!(any.holds(["approved", "changes requested"]));
         assert!(!any.holds(["approved"]) && !any.holds([]));
-        let all: Rule = "all(\"approved\")".parse().unwrap();
+        let all: VerdictRule = "all(\"approved\")".parse().unwrap();
         assert!(all.holds(["LGTM"]) && !all.holds([]));
     }
 }

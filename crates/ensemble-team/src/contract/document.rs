@@ -6,20 +6,20 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::escalation::EscalationReport;
-use super::node::{Field, Node};
-use super::problem::{Broken, Problem};
-use super::reader::Reader;
-use super::report::Report;
+use super::node::{DocumentNode, MappingField};
+use super::problem::{BrokenDocument, FieldProblem};
+use super::reader::FieldReader;
+use super::report::TaskReport;
 use super::review::Review;
 use super::summary::Summary;
-use super::task::{Instruction, Task};
+use super::task::{Instruction, WorkerTask};
 use ensemble_core::Error;
 use ensemble_core::message::fields::plain_field;
 use ensemble_core::message::yaml;
 
 /// The six contracts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ContractKind {
     /// `tasks/<worker>-task.yaml`.
     Task,
     /// `reports/<task>-completed.yaml`.
@@ -34,7 +34,7 @@ pub enum Kind {
     Instruction,
 }
 
-impl Kind {
+impl ContractKind {
     /// All contracts.
     pub const ALL: [Self; 6] = [
         Self::Task,
@@ -61,9 +61,9 @@ impl Kind {
     /// The contract of a file, from its name.
     ///
     /// ```
-    /// use ensemble_team::contract::Kind;
-    /// assert_eq!(Kind::of("queue/reports/task-1-completed.yaml"), Some(Kind::Report));
-    /// assert_eq!(Kind::of("reports/notes.yaml"), None);
+    /// use ensemble_team::contract::ContractKind;
+    /// assert_eq!(ContractKind::of("queue/reports/task-1-completed.yaml"), Some(ContractKind::Report));
+    /// assert_eq!(ContractKind::of("reports/notes.yaml"), None);
     /// ```
     #[must_use]
     pub fn of(path: &str) -> Option<Self> {
@@ -135,23 +135,23 @@ pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
 /// A kind of document that is read leniently. [`write()`] writes it.
 pub trait Contract: Serialize + Sized + sealed::Sealed {
     /// The contract.
-    const KIND: Kind;
+    const KIND: ContractKind;
     /// Fields that identify the contract. A document without any of them has another shape and is
     /// not checked.
     const SIGNATURE: &'static [&'static str];
 
     #[doc(hidden)]
-    fn read(file: &str, fields: &mut Reader<'_>) -> Self;
+    fn read(file: &str, fields: &mut FieldReader<'_>) -> Self;
 
     #[doc(hidden)]
-    fn keep(&mut self, rest: Map<String, Json>);
+    fn keep_extra(&mut self, rest: Map<String, Json>);
 }
 
 mod sealed {
     pub trait Sealed {}
 }
-impl sealed::Sealed for Task {}
-impl sealed::Sealed for Report {}
+impl sealed::Sealed for WorkerTask {}
+impl sealed::Sealed for TaskReport {}
 impl sealed::Sealed for Review {}
 impl sealed::Sealed for EscalationReport {}
 impl sealed::Sealed for Summary {}
@@ -170,14 +170,14 @@ pub enum Reading<T> {
 ///
 /// ```
 /// use std::path::Path;
-/// use ensemble_team::contract::{Reading, Report, Status, read_as};
+/// use ensemble_team::contract::{Reading, TaskReport, Status, read_as};
 ///
 /// let text = "taskId: task-7\nresult: FAILURE\nreason: 3 tests fail\nmood: fine\n";
-/// let Reading::Whole(report) = read_as::<Report>(text, Path::new("r.yaml"))? else { panic!() };
+/// let Reading::Whole(report) = read_as::<TaskReport>(text, Path::new("r.yaml"))? else { panic!() };
 /// assert_eq!((report.task_id.as_str(), report.status), ("task-7", Status::Failed));
 /// assert_eq!(report.extra["mood"], "fine");
 ///
-/// let error = read_as::<Report>("task_id: t\nstatus: maybe\n", Path::new("r.yaml")).unwrap_err();
+/// let error = read_as::<TaskReport>("task_id: t\nstatus: maybe\n", Path::new("r.yaml")).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
 ///     "r.yaml: line 2: status is `maybe`: write one of success, failed, blocked"
@@ -186,10 +186,10 @@ pub enum Reading<T> {
 /// ```
 ///
 /// # Errors
-/// [`Broken`] lists every problem with its line and a correction. A text that is not YAML is one
+/// [`BrokenDocument`] lists every problem with its line and a correction. A text that is not YAML is one
 /// problem.
-pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broken> {
-    let node = Node::parse(text, path).map_err(|error| not_yaml(path, &error))?;
+pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, BrokenDocument> {
+    let node = DocumentNode::parse(text, path).map_err(|error| not_yaml(path, &error))?;
     read_node(&node, path)
 }
 
@@ -197,10 +197,13 @@ pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broke
 ///
 /// # Errors
 /// As for [`read_as`].
-pub fn read_node<T: Contract>(node: &Node, path: &Path) -> Result<Reading<T>, Broken> {
-    let broken = |problems| Broken { path: path.to_owned(), problems };
+pub fn read_node<T: Contract>(
+    node: &DocumentNode,
+    path: &Path,
+) -> Result<Reading<T>, BrokenDocument> {
+    let broken = |problems| BrokenDocument { path: path.to_owned(), problems };
     let Some(fields) = node.fields() else {
-        return Err(broken(vec![Problem {
+        return Err(broken(vec![FieldProblem {
             line: node.line,
             field: "file".to_owned(),
             detail: format!("is {}, not a mapping of fields", node.kind()),
@@ -212,26 +215,26 @@ pub fn read_node<T: Contract>(node: &Node, path: &Path) -> Result<Reading<T>, Br
     }
     let mut problems = Vec::new();
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut reader = Reader::new(fields, &mut problems);
+    let mut reader = FieldReader::new(fields, &mut problems);
     let mut document = T::read(&file.unwrap_or_default(), &mut reader);
-    document.keep(reader.rest());
+    document.keep_extra(reader.rest());
     if problems.is_empty() { Ok(Reading::Whole(document)) } else { Err(broken(problems)) }
 }
 
-fn is_signed(fields: &[Field], signature: &[&str]) -> bool {
+fn is_signed(fields: &[MappingField], signature: &[&str]) -> bool {
     fields.iter().any(|field| signature.contains(&plain_field(&field.name).as_str()))
 }
 
 /// Whether a document has a field that identifies this contract.
 #[must_use]
-pub fn is_meant(kind: Kind, fields: &Json) -> bool {
+pub fn is_meant(kind: ContractKind, fields: &Json) -> bool {
     let signature = match kind {
-        Kind::Task => Task::SIGNATURE,
-        Kind::Report => Report::SIGNATURE,
-        Kind::Review => Review::SIGNATURE,
-        Kind::Escalation => EscalationReport::SIGNATURE,
-        Kind::Summary => Summary::SIGNATURE,
-        Kind::Instruction => Instruction::SIGNATURE,
+        ContractKind::Task => WorkerTask::SIGNATURE,
+        ContractKind::Report => TaskReport::SIGNATURE,
+        ContractKind::Review => Review::SIGNATURE,
+        ContractKind::Escalation => EscalationReport::SIGNATURE,
+        ContractKind::Summary => Summary::SIGNATURE,
+        ContractKind::Instruction => Instruction::SIGNATURE,
     };
     let mut names = fields.as_object().into_iter().flat_map(Map::keys);
     names.any(|name| signature.contains(&plain_field(name).as_str()))
@@ -241,14 +244,14 @@ pub fn is_meant(kind: Kind, fields: &Json) -> bool {
 ///
 /// # Errors
 /// As for [`read_as`].
-pub fn check(kind: Kind, node: &Node, path: &Path) -> Result<(), Broken> {
+pub fn check(kind: ContractKind, node: &DocumentNode, path: &Path) -> Result<(), BrokenDocument> {
     match kind {
-        Kind::Task => read_node::<Task>(node, path).map(drop),
-        Kind::Report => read_node::<Report>(node, path).map(drop),
-        Kind::Review => read_node::<Review>(node, path).map(drop),
-        Kind::Escalation => read_node::<EscalationReport>(node, path).map(drop),
-        Kind::Summary => read_node::<Summary>(node, path).map(drop),
-        Kind::Instruction => read_node::<Instruction>(node, path).map(drop),
+        ContractKind::Task => read_node::<WorkerTask>(node, path).map(drop),
+        ContractKind::Report => read_node::<TaskReport>(node, path).map(drop),
+        ContractKind::Review => read_node::<Review>(node, path).map(drop),
+        ContractKind::Escalation => read_node::<EscalationReport>(node, path).map(drop),
+        ContractKind::Summary => read_node::<Summary>(node, path).map(drop),
+        ContractKind::Instruction => read_node::<Instruction>(node, path).map(drop),
     }
 }
 
@@ -264,18 +267,18 @@ pub fn write<T: Contract>(document: &T) -> String {
     text
 }
 
-fn not_yaml(path: &Path, error: &Error) -> Broken {
+fn not_yaml(path: &Path, error: &Error) -> BrokenDocument {
     let (field, detail) = match error {
         Error::Malformed { field, detail, .. } => (field.clone(), detail.clone()),
         other => ("file".to_owned(), other.to_string()),
     };
     let line = field.strip_prefix("line ").and_then(|rest| rest.split(',').next()?.parse().ok());
     let hint = "write YAML: `field: value`, and quotes around a value with `: ` or `#` in it";
-    let problem = Problem {
+    let problem = FieldProblem {
         line: line.unwrap_or(0),
         field: "file".to_owned(),
         detail: format!("is not YAML: {detail}"),
         hint: hint.to_owned(),
     };
-    Broken { path: path.to_owned(), problems: vec![problem] }
+    BrokenDocument { path: path.to_owned(), problems: vec![problem] }
 }

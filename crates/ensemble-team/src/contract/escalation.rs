@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::document::{Contract, Kind};
-use super::reader::Reader;
+use super::document::{Contract, ContractKind};
+use super::reader::FieldReader;
 use ensemble_core::message::fields::{TASK_FIELDS, WORKER_FIELDS};
 
 /// A report to Conductor on a task that needs intervention.
@@ -51,10 +51,10 @@ impl EscalationReport {
 }
 
 impl Contract for EscalationReport {
-    const KIND: Kind = Kind::Escalation;
+    const KIND: ContractKind = ContractKind::Escalation;
     const SIGNATURE: &'static [&'static str] = &["task_id", "phase", "escalated_at"];
 
-    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(file: &str, fields: &mut FieldReader<'_>) -> Self {
         let named = file.strip_prefix("escalation-").and_then(|rest| rest.strip_suffix(".yaml"));
         // Trim it as every other text is trimmed.
         let named = named.map(str::trim);
@@ -73,7 +73,7 @@ impl Contract for EscalationReport {
         }
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! A document without any identifying field of its contract has a shape of its own: it is
 //! [`Reading::Foreign`], not an error. A document that has such fields but cannot be read is
-//! [`Broken`], with the line, the field and a hint for each problem.
+//! [`BrokenDocument`], with the line, the field and a hint for each problem.
 
 mod aggregate;
 mod document;
@@ -33,30 +33,30 @@ mod task;
 mod tests;
 mod words;
 
-pub use aggregate::{Rule, RuleError};
+pub use aggregate::{RuleError, VerdictRule};
 pub use document::{
-    Contract, Kind, Reading, check, is_meant, meant_name, read_as, read_node, write,
+    Contract, ContractKind, Reading, check, is_meant, meant_name, read_as, read_node, write,
 };
 pub use escalation::EscalationReport;
-pub use node::{Field, Node, Value};
-pub use problem::{Broken, Problem};
-pub use report::Report;
-pub use review::{Finding, Review};
+pub use node::{DocumentNode, MappingField, NodeValue};
+pub use problem::{BrokenDocument, FieldProblem};
+pub use report::TaskReport;
+pub use review::{Review, ReviewFinding};
 pub use summary::{Summary, TaskResult};
-pub use task::{Instruction, Task, WORKERS_MAX};
+pub use task::{Instruction, WORKERS_MAX, WorkerTask};
 pub use words::{InstructionType, Pattern, Severity, Status, SummaryStatus, Verdict, Workflow};
 
 /// The JSON Schema of documents as they are written, for editors and other programs.
 #[cfg(feature = "schema")]
 #[must_use]
-pub fn schema(kind: Kind) -> serde_json::Value {
+pub fn schema(kind: ContractKind) -> serde_json::Value {
     let schema = match kind {
-        Kind::Task => schemars::schema_for!(Task),
-        Kind::Report => schemars::schema_for!(Report),
-        Kind::Review => schemars::schema_for!(Review),
-        Kind::Escalation => schemars::schema_for!(EscalationReport),
-        Kind::Summary => schemars::schema_for!(Summary),
-        Kind::Instruction => schemars::schema_for!(Instruction),
+        ContractKind::Task => schemars::schema_for!(WorkerTask),
+        ContractKind::Report => schemars::schema_for!(TaskReport),
+        ContractKind::Review => schemars::schema_for!(Review),
+        ContractKind::Escalation => schemars::schema_for!(EscalationReport),
+        ContractKind::Summary => schemars::schema_for!(Summary),
+        ContractKind::Instruction => schemars::schema_for!(Instruction),
     };
     schema.into()
 }

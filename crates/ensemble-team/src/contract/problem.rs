@@ -8,7 +8,7 @@ use serde::Serialize;
 /// One problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Problem {
+pub struct FieldProblem {
     /// Line, starting at 1; 0 if the problem is a missing field.
     pub line: u64,
     /// The field, as in `findings[2].severity`.
@@ -19,7 +19,7 @@ pub struct Problem {
     pub hint: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for FieldProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, field, detail, hint } = self;
         if *line > 0 {
@@ -34,16 +34,16 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", path.display(), sentence(problems))]
 #[non_exhaustive]
-pub struct Broken {
+pub struct BrokenDocument {
     /// The file.
     pub path: PathBuf,
     /// The problems; at least one.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldProblem>,
 }
 
 /// Most problems that are reported for one document.
 pub(super) const PROBLEMS_MAX: usize = 20;
 
-fn sentence(problems: &[Problem]) -> String {
+fn sentence(problems: &[FieldProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

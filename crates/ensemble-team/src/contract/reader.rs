@@ -4,8 +4,8 @@
 use ensemble_core::message::fields::plain_field;
 use serde_json::{Map, Value as Json};
 
-use super::node::{Field, Node, Value};
-use super::problem::{PROBLEMS_MAX, Problem};
+use super::node::{DocumentNode, MappingField, NodeValue};
+use super::problem::{FieldProblem, PROBLEMS_MAX};
 
 /// Longest excerpt of a wrong value in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 40;
@@ -20,26 +20,26 @@ pub(super) fn word(text: &str) -> String {
 }
 
 /// A value with its spellings: the written form first, then the others that are read.
-pub(super) type Spelling<T> = (T, &'static [&'static str]);
+pub(super) type ValueSpelling<T> = (T, &'static [&'static str]);
 
 /// The fields of one mapping, taken one after the other. Fields that remain are kept.
-pub struct Reader<'a> {
-    fields: Vec<(String, &'a Field)>,
+pub struct FieldReader<'a> {
+    fields: Vec<(String, &'a MappingField)>,
     taken: Vec<bool>,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Vec<FieldProblem>,
     /// Prefix of a field's name in an error: `findings[2].`.
     prefix: String,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(fields: &'a [Field], problems: &'a mut Vec<Problem>) -> Self {
+impl<'a> FieldReader<'a> {
+    pub(super) fn new(fields: &'a [MappingField], problems: &'a mut Vec<FieldProblem>) -> Self {
         Self::below(String::new(), fields, problems)
     }
 
     pub(super) fn below(
         prefix: String,
-        fields: &'a [Field],
-        problems: &'a mut Vec<Problem>,
+        fields: &'a [MappingField],
+        problems: &'a mut Vec<FieldProblem>,
     ) -> Self {
         let fields: Vec<_> = fields.iter().map(|field| (plain_field(&field.name), field)).collect();
         Self { taken: vec![false; fields.len()], fields, problems, prefix }
@@ -47,11 +47,11 @@ impl<'a> Reader<'a> {
 
     /// Takes the field with the first of these names that is present and not empty. Two names of
     /// one field, such as `taskId` and `task_id`, must have equal values.
-    pub(super) fn take(&mut self, names: &[&str]) -> Option<&'a Field> {
+    pub(super) fn take_field(&mut self, names: &[&str]) -> Option<&'a MappingField> {
         let all_of = |name: &&str| {
             let fields = self.fields.iter().enumerate();
-            let is_one = |(plain, field): &(String, &Field)| {
-                plain == name && !matches!(field.node.value, Value::Null)
+            let is_one = |(plain, field): &(String, &MappingField)| {
+                plain == name && !matches!(field.node.value, NodeValue::Null)
             };
             let all: Vec<usize> = fields.filter(|(_, f)| is_one(f)).map(|(at, _)| at).collect();
             (!all.is_empty()).then_some(all)
@@ -78,11 +78,16 @@ impl<'a> Reader<'a> {
     ) {
         if self.problems.len() < PROBLEMS_MAX {
             let field = format!("{}{field}", self.prefix);
-            self.problems.push(Problem { line, field, detail: detail.into(), hint: hint.into() });
+            self.problems.push(FieldProblem {
+                line,
+                field,
+                detail: detail.into(),
+                hint: hint.into(),
+            });
         }
     }
 
-    fn wrong(&mut self, field: &Field, wanted: &str) {
+    fn wrong(&mut self, field: &MappingField, wanted: &str) {
         let is = field.node.kind();
         let detail = format!("is {is}, not {wanted}");
         self.problem(field.line, &field.name, detail, format!("write {wanted}"));
@@ -90,7 +95,7 @@ impl<'a> Reader<'a> {
 
     /// Takes a text; numbers and booleans are read as text.
     pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
-        let field = self.take(names)?;
+        let field = self.take_field(names)?;
         let text = scalar(&field.node);
         if text.is_none() {
             self.wrong(field, "a text");
@@ -109,12 +114,12 @@ impl<'a> Reader<'a> {
 
     /// Takes a count; a list counts its items.
     pub(super) fn count(&mut self, names: &[&str]) -> Option<u64> {
-        let field = self.take(names)?;
+        let field = self.take_field(names)?;
         let count = match &field.node.value {
-            Value::Number(number) => number.as_u64(),
-            Value::Text(text) => text.trim().parse().ok(),
-            Value::List(items) => Some(items.len() as u64),
-            Value::Null | Value::Bool(_) | Value::Map(_) => None,
+            NodeValue::Number(number) => number.as_u64(),
+            NodeValue::Text(text) => text.trim().parse().ok(),
+            NodeValue::List(items) => Some(items.len() as u64),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Map(_) => None,
         };
         if count.is_none() {
             self.wrong(field, "a number of 0 or more");
@@ -124,15 +129,15 @@ impl<'a> Reader<'a> {
 
     /// Takes texts: a list, a single text, or a text with commas or lines.
     pub(super) fn texts(&mut self, names: &[&str]) -> Vec<String> {
-        let Some(field) = self.take(names) else { return Vec::new() };
+        let Some(field) = self.take_field(names) else { return Vec::new() };
         match &field.node.value {
-            Value::List(items) => items.iter().map(line_of).collect(),
-            Value::Text(text) if text.trim().is_empty() => Vec::new(),
-            Value::Text(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
+            NodeValue::List(items) => items.iter().map(line_of).collect(),
+            NodeValue::Text(text) if text.trim().is_empty() => Vec::new(),
+            NodeValue::Text(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
             // `errors: 0` means that there were none.
-            Value::Number(number) if number.as_u64() == Some(0) => Vec::new(),
-            Value::Bool(false) => Vec::new(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Map(_) => {
+            NodeValue::Number(number) if number.as_u64() == Some(0) => Vec::new(),
+            NodeValue::Bool(false) => Vec::new(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Map(_) => {
                 vec![line_of(&field.node)]
             }
         }
@@ -142,9 +147,9 @@ impl<'a> Reader<'a> {
     pub(super) fn choice<T: Copy>(
         &mut self,
         names: &[&str],
-        spellings: &[Spelling<T>],
+        spellings: &[ValueSpelling<T>],
     ) -> Option<T> {
-        let field = self.take(names)?;
+        let field = self.take_field(names)?;
         let text = scalar(&field.node).unwrap_or_default();
         let wanted = word(&text);
         let found = spellings.iter().find(|(_, words)| words.contains(&wanted.as_str()));
@@ -162,7 +167,7 @@ impl<'a> Reader<'a> {
     pub(super) fn required_choice<T: Copy>(
         &mut self,
         names: &[&str],
-        spellings: &[Spelling<T>],
+        spellings: &[ValueSpelling<T>],
     ) -> Option<T> {
         let before = self.problems.len();
         let choice = self.choice(names, spellings);
@@ -174,19 +179,19 @@ impl<'a> Reader<'a> {
 
     /// Takes the items of a list, each with its name for errors. A single value counts as a list of
     /// one, and 0 as an empty list.
-    pub(super) fn items(&mut self, names: &[&str]) -> Vec<(String, &'a Node)> {
-        let Some(field) = self.take(names) else { return Vec::new() };
+    pub(super) fn items(&mut self, names: &[&str]) -> Vec<(String, &'a DocumentNode)> {
+        let Some(field) = self.take_field(names) else { return Vec::new() };
         match &field.node.value {
-            Value::List(items) => {
+            NodeValue::List(items) => {
                 let name = |index| format!("{}{}[{index}]", self.prefix, field.name);
                 items.iter().enumerate().map(|(index, node)| (name(index), node)).collect()
             }
-            Value::Number(number) if number.as_u64() == Some(0) => Vec::new(),
-            Value::Text(text) if text.trim().is_empty() => Vec::new(),
-            Value::Map(_) | Value::Text(_) => {
+            NodeValue::Number(number) if number.as_u64() == Some(0) => Vec::new(),
+            NodeValue::Text(text) if text.trim().is_empty() => Vec::new(),
+            NodeValue::Map(_) | NodeValue::Text(_) => {
                 vec![(format!("{}{}", self.prefix, field.name), &field.node)]
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => {
                 self.wrong(field, "a list");
                 Vec::new()
             }
@@ -195,43 +200,43 @@ impl<'a> Reader<'a> {
 
     /// Takes a value of any kind.
     pub(super) fn any(&mut self, names: &[&str]) -> Option<Json> {
-        self.take(names).map(|field| field.node.to_json())
+        self.take_field(names).map(|field| field.node.to_json())
     }
 
     /// The problems so far, for readers of nested values.
-    pub(super) fn problems(&mut self) -> &mut Vec<Problem> {
+    pub(super) fn problems(&mut self) -> &mut Vec<FieldProblem> {
         self.problems
     }
 
     /// The fields that were not taken, under their own names.
     pub(super) fn rest(self) -> Map<String, Json> {
         let left = self.fields.iter().zip(&self.taken).filter(|(_, taken)| !**taken);
-        left.filter(|((_, field), _)| !matches!(field.node.value, Value::Null))
+        left.filter(|((_, field), _)| !matches!(field.node.value, NodeValue::Null))
             .map(|((_, field), _)| (field.name.clone(), field.node.to_json()))
             .collect()
     }
 }
 
-fn hint_of<T>(spellings: &[Spelling<T>]) -> String {
+fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     let words: Vec<&str> =
         spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
     format!("write one of {}", words.join(", "))
 }
 
 /// A scalar as text.
-pub(super) fn scalar(node: &Node) -> Option<String> {
+pub(super) fn scalar(node: &DocumentNode) -> Option<String> {
     match &node.value {
-        Value::Text(text) => Some(text.trim().to_owned()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Null | Value::List(_) | Value::Map(_) => None,
+        NodeValue::Text(text) => Some(text.trim().to_owned()),
+        NodeValue::Number(number) => Some(number.to_string()),
+        NodeValue::Bool(value) => Some(value.to_string()),
+        NodeValue::Null | NodeValue::List(_) | NodeValue::Map(_) => None,
     }
 }
 
 /// A node of any kind as one text.
-pub(super) fn line_of(node: &Node) -> String {
+pub(super) fn line_of(node: &DocumentNode) -> String {
     scalar(node).unwrap_or_else(|| match node.value {
-        Value::Null => String::new(),
+        NodeValue::Null => String::new(),
         _ => node.to_json().to_string(),
     })
 }

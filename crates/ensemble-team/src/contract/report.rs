@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::document::{Contract, Kind, stem};
-use super::reader::Reader;
+use super::document::{Contract, ContractKind, stem};
+use super::reader::FieldReader;
 use super::words::Status;
 use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS};
 
@@ -12,7 +12,7 @@ use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct Report {
+pub struct TaskReport {
     /// The task.
     pub task_id: String,
     /// Outcome of the task.
@@ -58,7 +58,7 @@ pub struct Report {
 const STATUS: &[&str] = &["status", "result", "outcome"];
 const ATTEMPT: &str = "attempt";
 
-impl Report {
+impl TaskReport {
     /// A report with its required fields.
     #[must_use]
     pub fn new(task_id: impl Into<String>, status: Status) -> Self {
@@ -98,8 +98,8 @@ impl Report {
     }
 }
 
-impl Contract for Report {
-    const KIND: Kind = Kind::Report;
+impl Contract for TaskReport {
+    const KIND: ContractKind = ContractKind::Report;
     const SIGNATURE: &'static [&'static str] = &[
         "status",
         "task_id",
@@ -110,7 +110,7 @@ impl Contract for Report {
         "completed_at",
     ];
 
-    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(file: &str, fields: &mut FieldReader<'_>) -> Self {
         let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-completed"));
         let task_id = task_id.unwrap_or_else(|| {
             fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
@@ -135,7 +135,7 @@ impl Contract for Report {
         }
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::document::{Contract, Kind, stem};
-use super::node::Node;
-use super::reader::{Reader, line_of};
+use super::document::{Contract, ContractKind, stem};
+use super::node::DocumentNode;
+use super::reader::{FieldReader, line_of};
 use super::words::{Severity, Verdict};
 use ensemble_core::message::fields::{REVIEWER_FIELDS, TASK_FIELDS, WORKER_FIELDS};
 
@@ -26,7 +26,7 @@ pub struct Review {
     pub summary: Option<String>,
     /// Findings: required changes and observations.
     #[serde(default)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReviewFinding>,
     /// Time of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewed_at: Option<String>,
@@ -39,7 +39,7 @@ pub struct Review {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct Finding {
+pub struct ReviewFinding {
     /// Severity of the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<Severity>,
@@ -78,12 +78,12 @@ impl Review {
     }
 }
 
-impl Finding {
+impl ReviewFinding {
     /// Parses `[SEVERITY] [PATH[:LINE]:] PROBLEM [=> RECOMMENDATION]`, as people type it.
     ///
     /// ```
-    /// use ensemble_team::contract::{Finding, Severity};
-    /// let finding = Finding::parse("HIGH src/auth.rs:45: the token is logged => log its length");
+    /// use ensemble_team::contract::{ReviewFinding, Severity};
+    /// let finding = ReviewFinding::parse("HIGH src/auth.rs:45: the token is logged => log its length");
     /// assert_eq!(finding.severity, Some(Severity::High));
     /// assert_eq!((finding.file.as_deref(), finding.line), (Some("src/auth.rs"), Some(45)));
     /// assert_eq!(finding.recommendation.as_deref(), Some("log its length"));
@@ -103,7 +103,7 @@ impl Finding {
             && !place.contains(char::is_whitespace)
             && place.contains(['/', '.', ':'])
         {
-            let Place { file, line, column } = place_of(place);
+            let FindingPlace { file, line, column } = place_of(place);
             (finding.file, finding.line) = (Some(file), line);
             finding.note_column(column);
             rest = more.trim_start();
@@ -117,7 +117,7 @@ impl Finding {
         finding
     }
 
-    fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
+    fn read(name: String, node: &DocumentNode, fields: &mut FieldReader<'_>) -> Self {
         let Some(below) = node.fields() else {
             let finding = Self::parse(&line_of(node));
             if finding.description.is_empty() {
@@ -126,7 +126,7 @@ impl Finding {
             }
             return finding;
         };
-        let mut fields = Reader::below(format!("{name}."), below, fields.problems());
+        let mut fields = FieldReader::below(format!("{name}."), below, fields.problems());
         let place = fields.text(&["file", "path", "location", "where"]);
         let line = fields.text(&["line", "lines", "line_number"]).and_then(|text| lines_of(&text));
         let (file, line, column) = match (place.as_deref().map(place_of), line) {
@@ -160,14 +160,14 @@ impl Finding {
 }
 
 /// Place of a finding.
-struct Place {
+struct FindingPlace {
     file: String,
     line: Option<u64>,
     column: Option<u64>,
 }
 
 /// Parses `src/a.rs:45`, `src/a.rs:45-52` and `src/a.rs:45:7`; any other text is a file.
-fn place_of(place: &str) -> Place {
+fn place_of(place: &str) -> FindingPlace {
     let bare = |text: &str| text.trim_end_matches(|c: char| c == ':' || c.is_whitespace()).len();
     let (mut file, mut numbers) = (&place[..bare(place)], Vec::new());
     while let Some((before, last)) = file.rsplit_once(':')
@@ -179,13 +179,13 @@ fn place_of(place: &str) -> Place {
     }
     match numbers[..] {
         [line] if !file.is_empty() => {
-            Place { file: file.to_owned(), line: Some(line), column: None }
+            FindingPlace { file: file.to_owned(), line: Some(line), column: None }
         }
         [column, line] if !file.is_empty() => {
-            Place { file: file.to_owned(), line: Some(line), column: Some(column) }
+            FindingPlace { file: file.to_owned(), line: Some(line), column: Some(column) }
         }
         // Not a place, or one in an unknown format.
-        _ => Place { file: place.to_owned(), line: None, column: None },
+        _ => FindingPlace { file: place.to_owned(), line: None, column: None },
     }
 }
 
@@ -197,11 +197,11 @@ fn lines_of(text: &str) -> Option<u64> {
 }
 
 impl Contract for Review {
-    const KIND: Kind = Kind::Review;
+    const KIND: ContractKind = ContractKind::Review;
     const SIGNATURE: &'static [&'static str] =
         &["status", "verdict", "result", "task_id", "reviewer", "findings", "reviewed_at"];
 
-    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(file: &str, fields: &mut FieldReader<'_>) -> Self {
         let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-review"));
         let task_id = task_id.unwrap_or_else(|| {
             fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
@@ -209,8 +209,10 @@ impl Contract for Review {
         });
         let status = fields.required_choice(&["status", "verdict", "result"], Verdict::SPELLINGS);
         let findings = fields.items(&["findings", "issues", "comments"]);
-        let findings =
-            findings.into_iter().map(|(name, node)| Finding::read(name, node, fields)).collect();
+        let findings = findings
+            .into_iter()
+            .map(|(name, node)| ReviewFinding::read(name, node, fields))
+            .collect();
         Self {
             task_id,
             reviewer: fields.text(&[&REVIEWER_FIELDS[..], &WORKER_FIELDS].concat()),
@@ -222,7 +224,7 @@ impl Contract for Review {
         }
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::document::{Contract, Kind};
-use super::node::{Node, Value};
-use super::reader::{Reader, line_of};
+use super::document::{Contract, ContractKind};
+use super::node::{DocumentNode, NodeValue};
+use super::reader::{FieldReader, line_of};
 use super::words::SummaryStatus;
 use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 
@@ -93,7 +93,7 @@ impl TaskResult {
         Self { task_id: task_id.into(), status: status.into(), ..Self::default() }
     }
 
-    fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
+    fn read(name: String, node: &DocumentNode, fields: &mut FieldReader<'_>) -> Self {
         let Some(below) = node.fields() else {
             let task = line_of(node).trim().to_owned();
             if task.is_empty() {
@@ -106,7 +106,7 @@ impl TaskResult {
             }
             return Self::new(task, "success");
         };
-        let mut fields = Reader::below(format!("{name}."), below, fields.problems());
+        let mut fields = FieldReader::below(format!("{name}."), below, fields.problems());
         Self {
             task_id: fields.required_text(&["task_id", "id", "task"], "name the task"),
             status: fields.text(&["status", "result"]).unwrap_or_default(),
@@ -117,7 +117,7 @@ impl TaskResult {
 }
 
 impl Contract for Summary {
-    const KIND: Kind = Kind::Summary;
+    const KIND: ContractKind = ContractKind::Summary;
     const SIGNATURE: &'static [&'static str] = &[
         "status",
         "total_tasks",
@@ -130,9 +130,9 @@ impl Contract for Summary {
         "succeeded",
     ];
 
-    fn read(_file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(_file: &str, fields: &mut FieldReader<'_>) -> Self {
         // The older of the two shapes: done and failed tasks, as lists or as a mapping.
-        let overview = fields.take(&["task_summary"]).map(|field| &field.node);
+        let overview = fields.take_field(&["task_summary"]).map(|field| &field.node);
         let nested = |name: &str| overview.and_then(|node| number_in(node, name));
         let total = fields.count(&["total_tasks", "tasks", "total"]).or_else(|| nested("total"));
         let completed = fields.count(&["completed_tasks", "succeeded", "completed"]);
@@ -142,7 +142,7 @@ impl Contract for Summary {
         let results = fields.items(&["task_results", "results"]);
         let mut task_results: Vec<TaskResult> =
             results.into_iter().map(|(name, node)| TaskResult::read(name, node, fields)).collect();
-        if let Some(Value::List(items)) = overview.map(|node| &node.value) {
+        if let Some(NodeValue::List(items)) = overview.map(|node| &node.value) {
             let read =
                 |(index, node)| TaskResult::read(format!("task_summary[{index}]"), node, fields);
             task_results.extend(items.iter().enumerate().map(read).collect::<Vec<_>>());
@@ -184,26 +184,26 @@ impl Contract for Summary {
         }
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }
 
-fn number_in(node: &Node, wanted: &str) -> Option<u64> {
+fn number_in(node: &DocumentNode, wanted: &str) -> Option<u64> {
     let field = node
         .fields()?
         .iter()
         .find(|field| ensemble_core::message::fields::plain_field(&field.name) == wanted)?;
     match &field.node.value {
-        Value::Number(number) => number.as_u64(),
-        Value::List(items) => Some(items.len() as u64),
-        Value::Null | Value::Bool(_) | Value::Text(_) | Value::Map(_) => None,
+        NodeValue::Number(number) => number.as_u64(),
+        NodeValue::List(items) => Some(items.len() as u64),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::Map(_) => None,
     }
 }
 
-fn text_of(node: Option<&Node>) -> Option<String> {
+fn text_of(node: Option<&DocumentNode>) -> Option<String> {
     match &node?.value {
-        Value::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        NodeValue::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
         _ => None,
     }
 }

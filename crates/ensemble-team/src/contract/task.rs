@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::document::{Contract, Kind};
-use super::node::Node;
-use super::reader::{Reader, line_of};
+use super::document::{Contract, ContractKind};
+use super::node::DocumentNode;
+use super::reader::{FieldReader, line_of};
 use super::words::{InstructionType, Pattern, Workflow};
 use ensemble_core::message::fields::TASK_ID_FIELDS;
 
@@ -19,7 +19,7 @@ pub const WORKERS_MAX: u64 = 4;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct Task {
+pub struct WorkerTask {
     /// The task's name.
     pub id: String,
     /// Description of the work.
@@ -41,14 +41,14 @@ pub struct Task {
     pub extra: Map<String, Json>,
 }
 
-impl Task {
+impl WorkerTask {
     /// A task with its required fields.
     #[must_use]
     pub fn new(id: impl Into<String>, instruction: impl Into<String>) -> Self {
         Self { id: id.into(), instruction: instruction.into(), ..Self::default() }
     }
 
-    fn read_fields(fields: &mut Reader<'_>) -> Self {
+    fn read_fields(fields: &mut FieldReader<'_>) -> Self {
         let instruction = &["instruction", "instructions", "description", "prompt", "task", "goal"];
         Self {
             id: fields.required_text(&TASK_ID_FIELDS, "name the task, as in `id: task-001`"),
@@ -61,29 +61,29 @@ impl Task {
         }
     }
 
-    fn read_item(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
+    fn read_item(name: String, node: &DocumentNode, fields: &mut FieldReader<'_>) -> Self {
         let Some(below) = node.fields() else {
             let detail = format!("is {}, not a task", node.kind());
             let hint = format!("write `- id: …` and `instruction: {}`", line_of(node));
             fields.problem(node.line, &name, detail, hint);
             return Self::default();
         };
-        let mut fields = Reader::below(format!("{name}."), below, fields.problems());
+        let mut fields = FieldReader::below(format!("{name}."), below, fields.problems());
         let mut task = Self::read_fields(&mut fields);
         task.extra = fields.rest();
         task
     }
 }
 
-impl Contract for Task {
-    const KIND: Kind = Kind::Task;
+impl Contract for WorkerTask {
+    const KIND: ContractKind = ContractKind::Task;
     const SIGNATURE: &'static [&'static str] = &["instruction", "blocked_by", "blockedby"];
 
-    fn read(_file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(_file: &str, fields: &mut FieldReader<'_>) -> Self {
         Self::read_fields(fields)
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }
@@ -110,7 +110,7 @@ pub struct Instruction {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worker_skills: Vec<String>,
     /// The tasks.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<WorkerTask>,
     /// Time of the instruction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
@@ -128,7 +128,7 @@ pub struct Instruction {
 impl Instruction {
     /// An instruction to start workers for these tasks.
     #[must_use]
-    pub fn new(tasks: Vec<Task>) -> Self {
+    pub fn new(tasks: Vec<WorkerTask>) -> Self {
         Self {
             kind: InstructionType::StartWorkers,
             worker_count: None,
@@ -145,10 +145,10 @@ impl Instruction {
 }
 
 impl Contract for Instruction {
-    const KIND: Kind = Kind::Instruction;
+    const KIND: ContractKind = ContractKind::Instruction;
     const SIGNATURE: &'static [&'static str] = &["tasks", "worker_count"];
 
-    fn read(_file: &str, fields: &mut Reader<'_>) -> Self {
+    fn read(_file: &str, fields: &mut FieldReader<'_>) -> Self {
         let kind = fields.required_choice(&["type", "kind"], InstructionType::SPELLINGS);
         let worker_count = fields.count(&["worker_count", "workers", "count"]);
         if let Some(count) = worker_count.filter(|count| !(1..=WORKERS_MAX).contains(count)) {
@@ -156,8 +156,10 @@ impl Contract for Instruction {
             fields.problem(0, "worker_count", format!("is {count}"), hint);
         }
         let items = fields.items(&["tasks"]);
-        let tasks: Vec<Task> =
-            items.into_iter().map(|(name, node)| Task::read_item(name, node, fields)).collect();
+        let tasks: Vec<WorkerTask> = items
+            .into_iter()
+            .map(|(name, node)| WorkerTask::read_item(name, node, fields))
+            .collect();
         if tasks.is_empty() {
             fields.problem(0, "tasks", "is missing", "list the tasks: `- id: …`, `instruction: …`");
         }
@@ -178,13 +180,13 @@ impl Contract for Instruction {
         }
     }
 
-    fn keep(&mut self, rest: Map<String, Json>) {
+    fn keep_extra(&mut self, rest: Map<String, Json>) {
         self.extra = rest;
     }
 }
 
 /// Problems in the order of tasks: duplicate names, unknown dependencies and cycles.
-fn order_problems(tasks: &[Task]) -> Vec<(String, String)> {
+fn order_problems(tasks: &[WorkerTask]) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     let mut place = HashMap::new();
     for (index, task) in tasks.iter().enumerate() {

@@ -37,7 +37,7 @@ confidence: 0.9
 
 #[test]
 fn original_report_shape_round_trips() {
-    let report: Report = read("task-001-completed.yaml", REPORT);
+    let report: TaskReport = read("task-001-completed.yaml", REPORT);
     assert_eq!((report.task_id.as_str(), report.status), ("task-001", Status::Success));
     assert_eq!((report.worker_id.as_deref(), report.author()), (Some("1"), Some("1")));
     assert_eq!(report.files_created, ["src/b.rs"]);
@@ -48,7 +48,7 @@ fn original_report_shape_round_trips() {
     let text = write(&report);
     assert!(text.starts_with("task_id: task-001\nstatus: success\n"), "{text}");
     assert!(text.ends_with("\n...\n"), "{text}");
-    assert_eq!(read::<Report>("x.yaml", &text), report);
+    assert_eq!(read::<TaskReport>("x.yaml", &text), report);
 }
 
 #[test]
@@ -62,14 +62,15 @@ fn fields_are_read_by_any_of_their_names() {
         let text =
             format!("{}{text}", if text.starts_with('{') { "" } else { "completed_at: x\n" });
         let text = text.replace("\"task\"", "\"task_id\"");
-        let report: Report = read("t-1-completed.yaml", &text);
+        let report: TaskReport = read("t-1-completed.yaml", &text);
         let said = (report.task_id.as_str(), report.status, report.author());
         assert_eq!(said, ("t-1", Status::Failed, Some("worker-2")), "{text}");
         assert_eq!(report.failure_reason.as_deref(), Some("no disk"), "{text}");
     }
-    let unnamed: Report = read("reports/t-9-completed.yaml", "status: done\n");
+    let unnamed: TaskReport = read("reports/t-9-completed.yaml", "status: done\n");
     assert_eq!(unnamed.task_id, "t-9", "the file's name contains it, too");
-    let one: Report = read("x.yaml", "task_id: t\nstatus: ok\nfiles_modified: a.rs\nerrors: 0\n");
+    let one: TaskReport =
+        read("x.yaml", "task_id: t\nstatus: ok\nfiles_modified: a.rs\nerrors: 0\n");
     assert_eq!((one.files_modified, one.errors), (vec!["a.rs".to_owned()], vec![]));
 }
 
@@ -202,7 +203,8 @@ fn instructions_are_read_and_impossible_orders_are_rejected() {
         (Some(Pattern::B), Some(Workflow::Heavy))
     );
     assert_eq!(read::<Instruction>("x.yaml", &write(&instruction)), instruction);
-    let task: Task = read("worker-1-task.yaml", "task_id: t\ninstruction: go\nblocked_by: a\n");
+    let task: WorkerTask =
+        read("worker-1-task.yaml", "task_id: t\ninstruction: go\nblocked_by: a\n");
     assert_eq!((task.id.as_str(), task.blocked_by.len()), ("t", 1));
 
     let cyclic = text.replace("files: [x.rs]", "blocked_by: [b]").replace("count: 2", "count: 9");
@@ -217,7 +219,7 @@ fn instructions_are_read_and_impossible_orders_are_rejected() {
 fn all_mistakes_are_reported_with_line_field_and_hint() {
     let text = "task_id: [a]\nworker_id: w\n\nstatus: maybe\nsummary:\n  deep: yes\n";
     assert_eq!(
-        problems::<Report>("other.yaml", text),
+        problems::<TaskReport>("other.yaml", text),
         [
             "line 1: task_id is a list, not a text: write a text",
             "task_id is missing: name the task, as in `task_id: task-001`",
@@ -225,7 +227,7 @@ fn all_mistakes_are_reported_with_line_field_and_hint() {
             "line 5: summary is a mapping, not a text: write a text",
         ]
     );
-    let missing = problems::<Report>("t-completed.yaml", "task_id: t\n");
+    let missing = problems::<TaskReport>("t-completed.yaml", "task_id: t\n");
     assert_eq!(missing, ["status is missing: write one of success, failed, blocked"]);
     let finding = "task_id: t\nstatus: approved\nfindings:\n  - severity: bad\n    file: a\n";
     assert_eq!(
@@ -237,22 +239,22 @@ fn all_mistakes_are_reported_with_line_field_and_hint() {
     );
     let twice = "taskId: a\nstatus: success\ntask_id: b\n";
     assert_eq!(
-        problems::<Report>("t-completed.yaml", twice),
+        problems::<TaskReport>("t-completed.yaml", twice),
         ["line 3: task_id appears twice, and differs from line 1: keep one of the two"]
     );
-    let same: Report = read("t-completed.yaml", &twice.replace("b\n", "a\n"));
+    let same: TaskReport = read("t-completed.yaml", &twice.replace("b\n", "a\n"));
     assert!(same.task_id == "a" && same.extra.is_empty(), "{same:?}");
-    let yaml = problems::<Report>("t-completed.yaml", "task_id: t\nstatus: [\n");
+    let yaml = problems::<TaskReport>("t-completed.yaml", "task_id: t\nstatus: [\n");
     assert!(yaml[0].starts_with("line ") && yaml[0].contains("is not YAML"), "{yaml:?}");
 }
 
 #[test]
 fn foreign_shape_is_not_an_error() {
     for text in ["n: 1\n", "good: yes\n", "lines: 7\nfiles: [a]\n", "{}"] {
-        let reading = read_as::<Report>(text, Path::new("t-completed.yaml"));
+        let reading = read_as::<TaskReport>(text, Path::new("t-completed.yaml"));
         assert_eq!(reading, Ok(Reading::Foreign), "{text}");
     }
-    assert!(read_as::<Report>("just text\n", Path::new("x.yaml")).is_err());
+    assert!(read_as::<TaskReport>("just text\n", Path::new("x.yaml")).is_err());
 }
 
 #[test]
@@ -261,15 +263,15 @@ fn errors_stay_short() {
     let broken = problems::<Review>("t-review.yaml", &format!("status: ok\nfindings:\n{many}"));
     assert_eq!(broken.len(), super::problem::PROBLEMS_MAX);
     let long = format!("task_id: t\nstatus: \"{}\\e\"\n", "x".repeat(10_000));
-    let said = problems::<Report>("t-completed.yaml", &long);
+    let said = problems::<TaskReport>("t-completed.yaml", &long);
     assert!(said[0].len() < 200 && !said[0].contains('\u{1b}'), "{said:?}");
 }
 
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC{0,200}") {
-        for kind in Kind::ALL {
-            if let Ok(node) = Node::parse(&text, Path::new("x.yaml")) {
+        for kind in ContractKind::ALL {
+            if let Ok(node) = DocumentNode::parse(&text, Path::new("x.yaml")) {
                 let _ = check(kind, &node, Path::new("x.yaml"));
             }
         }
@@ -281,11 +283,11 @@ proptest::proptest! {
         summary in "[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\u{9f}\\u{feff}\\u{fffe}\\u{ffff}]{1,80}",
         files in proptest::collection::vec("[a-zA-Z0-9./ :#-]{1,20}", 0..4),
     ) {
-        let mut report = Report::new(task, Status::Blocked);
+        let mut report = TaskReport::new(task, Status::Blocked);
         report.summary = Some(summary.trim().to_owned()).filter(|text| !text.is_empty());
         report.files_modified = files.iter().map(|file| format!("f{}", file.trim())).collect();
         let text = write(&report);
-        let read = read_as::<Report>(&text, Path::new("x.yaml"));
+        let read = read_as::<TaskReport>(&text, Path::new("x.yaml"));
         proptest::prop_assert_eq!(read, Ok(Reading::Whole(report)), "{}", text);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::reader::{Spelling, word};
+use super::reader::{ValueSpelling, word};
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident ($case:literal) {
@@ -18,7 +18,7 @@ macro_rules! words {
         }
 
         impl $name {
-            pub(super) const SPELLINGS: &'static [Spelling<Self>] =
+            pub(super) const SPELLINGS: &'static [ValueSpelling<Self>] =
                 &[$((Self::$variant, &[$($spelling),+])),+];
 
             /// Parses a word in any of its spellings.

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::contract::{self, Reading, Summary};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::dropbox::Ledger;
-use ensemble_core::durable::{Dir, Durability, FileStat, Modes, Moved, temporary_name};
+use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
@@ -37,14 +37,14 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 /// What became of a summary that was to be written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum SummaryOutcome {
     /// It was told of now, by this call.
     Now(Summary),
     /// It had been told of before, in these words.
     Before(Summary),
 }
 
-impl Told {
+impl SummaryOutcome {
     /// The summary that counts.
     #[must_use]
     pub fn summary(&self) -> &Summary {
@@ -73,7 +73,7 @@ impl Batches {
     ///
     /// # Errors
     /// The summary cannot be read.
-    pub fn told(&self, batch: &Name) -> Result<Option<Summary>> {
+    pub fn published_summary(&self, batch: &Name) -> Result<Option<Summary>> {
         let dir = self.state.join("batches");
         if !dir.is_dir() {
             return Ok(None);
@@ -88,14 +88,14 @@ impl Batches {
     /// What a batch's summary says, if that was decided; who decided it and was killed is done for.
     ///
     /// # Errors
-    /// As for [`Batches::tell`].
+    /// As for [`Batches::announce`].
     pub fn resume(
         &self,
         batch: &Name,
         actor: &Name,
         recorder: &dyn Recorder,
     ) -> Result<Option<Summary>> {
-        if let Some(summary) = self.told(batch)? {
+        if let Some(summary) = self.published_summary(batch)? {
             return Ok(Some(summary));
         }
         let dir = self.state.join("batches");
@@ -105,7 +105,7 @@ impl Batches {
         match decided(&Dir::open(&dir)?, &decided_name(batch))? {
             None => Ok(None),
             Some((_, summary)) => {
-                let told = self.tell(batch, &summary, actor, recorder)?;
+                let told = self.announce(batch, &summary, actor, recorder)?;
                 Ok(Some(told.summary().clone()))
             }
         }
@@ -115,25 +115,25 @@ impl Batches {
     ///
     /// # Errors
     /// [`Error::Locked`] and [`BatchError::Undelivered`] are transient; or the disk failed.
-    pub fn tell(
+    pub fn announce(
         &self,
         batch: &Name,
         summary: &Summary,
         actor: &Name,
         recorder: &dyn Recorder,
-    ) -> Result<Told> {
+    ) -> Result<SummaryOutcome> {
         let document = self.lock()?;
         let dir = self.dir()?;
         self.finish_others(&document, &dir, batch, actor, recorder)?;
         if dir.stat(&told_name(batch))?.is_some()
             && let Some((_, summary)) = decided(&dir, &decided_name(batch))?
         {
-            return Ok(Told::Before(summary));
+            return Ok(SummaryOutcome::Before(summary));
         }
         let (content, counts) = self.decide(&dir, batch, summary)?;
         self.publish(&document, &content)?;
         self.remember(&dir, batch, &counts, actor, recorder)?;
-        Ok(Told::Now(counts))
+        Ok(SummaryOutcome::Now(counts))
     }
 
     /// Forgets batches that were told of and that are old by `is_old`. Returns their number. One that was decided and
@@ -167,7 +167,7 @@ impl Batches {
             .with_bytes_max(BYTES_MAX)
             .with_durability(self.durability)
             .with_tmp(tmp);
-        Dir::open(&self.queue)?.ensure_child("reports", Modes::default())?;
+        Dir::open(&self.queue)?.ensure_child("reports", FileModes::default())?;
         LockedDocument::lock_with(self.queue.join(SUMMARY_PATH), LOCK_PATIENCE, options)
     }
 
@@ -181,7 +181,7 @@ impl Batches {
                 Dir::open(project)?.sync()?;
             }
         }
-        Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
+        Dir::open(&self.state)?.ensure_child_safe("batches", FileModes::default(), self.durability)
     }
 
     /// A summary that a killed Dispatcher had decided and not yet told.
@@ -214,13 +214,13 @@ impl Batches {
     /// Writes the summary, or reads the one that another process has decided.
     fn decide(&self, dir: &Dir, batch: &Name, summary: &Summary) -> Result<(String, Summary)> {
         let content = contract::write(summary);
-        let tmp = Dir::open(&self.queue)?.ensure_child("tmp", Modes::default())?;
+        let tmp = Dir::open(&self.queue)?.ensure_child("tmp", FileModes::default())?;
         let tmp_name = temporary_name(&format!("batch-{batch}"));
         let file =
-            tmp.write_new(&tmp_name, content.as_bytes(), Modes::default(), self.durability)?;
+            tmp.write_new(&tmp_name, content.as_bytes(), FileModes::default(), self.durability)?;
         drop(file);
         let moved = tmp.move_new(&tmp_name, dir, &decided_name(batch));
-        if !matches!(moved, Ok(Moved::Done)) {
+        if !matches!(moved, Ok(MoveOutcome::Done)) {
             tmp.remove(&tmp_name)?;
         }
         let moved = moved?;
@@ -228,7 +228,7 @@ impl Batches {
         if self.durability == Durability::Power {
             dir.sync()?;
         }
-        if moved == Moved::Done {
+        if moved == MoveOutcome::Done {
             return Ok((content, summary.clone()));
         }
         let gone = || BatchError::Gone { path: dir.path().join(decided_name(batch)) };
@@ -270,7 +270,7 @@ impl Batches {
         if dir.stat(&name)?.is_some() {
             return Ok(());
         }
-        dir.write_new(&name, b"", Modes::default(), self.durability)?;
+        dir.write_new(&name, b"", FileModes::default(), self.durability)?;
         if self.durability == Durability::Power {
             dir.sync()?;
         }

@@ -14,9 +14,9 @@ use serde_json::json;
 
 use super::supervise::{end_orphan, seated};
 use crate::board::stamps::fold_due;
-use crate::board::{self, Board, Leased, Say, State, is_fenced};
+use crate::board::{self, Board, BoardLease, SignContent, State, is_fenced};
 use crate::proto::beat::LEASE_DURATION;
-use crate::proto::task::Holder;
+use crate::proto::task::TaskHolder;
 use crate::worktree::is_not_allowed;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
@@ -31,7 +31,7 @@ use ensemble_core::{Error, Result};
 pub struct BoardLeases {
     board: Board,
     actor: String,
-    watch: LeaseWatch<Leased>,
+    watch: LeaseWatch<BoardLease>,
     gaps: GapDetector,
     /// When a written lease must be shown anew.
     fold_at: Option<Monotonic>,
@@ -45,7 +45,7 @@ impl BoardLeases {
         Self { board, actor: actor.into(), watch, gaps: GapDetector::default(), fold_at: None }
     }
 
-    /// When [`BoardLeases::look`] is due, by [`Clock::boottime`]; `None` while no agent holds a
+    /// When [`BoardLeases::expire_leases`] is due, by [`Clock::boottime`]; `None` while no agent holds a
     /// lease.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Monotonic> {
@@ -58,13 +58,17 @@ impl BoardLeases {
     ///
     /// # Errors
     /// The board cannot be read, or not be changed.
-    pub fn look(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
+    pub fn expire_leases(
+        &mut self,
+        clock: &dyn Clock,
+        recorder: &dyn Recorder,
+    ) -> Result<Vec<BoardLease>> {
         let state = self.board.read()?;
         let seen = self.board.scan(&state)?;
         // After they were read: a lease that begins while this observer stands still must not look older
         // than it is. What changes from now on is noticed before anything is taken away.
         let now = clock.boottime();
-        if let Some(gap) = self.gaps.look(clock.monotonic(), now, clock.wall()) {
+        if let Some(gap) = self.gaps.compare_clocks(clock.monotonic(), now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
         }
         for event in seen {
@@ -104,8 +108,8 @@ impl BoardLeases {
     }
 
     /// Takes one lease away, unless it is gone or its holder has beaten.
-    fn expire(&self, key: &Leased, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
-        if let Leased::Agent { by, epoch } = key {
+    fn expire(&self, key: &BoardLease, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
+        if let BoardLease::Agent { by, epoch } = key {
             match end_orphan(directory(&self.board), by, *epoch) {
                 // Its supervisor lives, and ends its agent itself when it is told that it is fenced.
                 Ok(_) | Err(Error::Locked { .. }) => {}
@@ -127,9 +131,9 @@ impl BoardLeases {
 /// An agent on the board that no supervisor speaks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unsupervised {
+pub struct UnsupervisedAgent {
     /// The registration.
-    pub holder: Holder,
+    pub holder: TaskHolder,
     /// What it works on and reviews, each as `task@epoch`.
     pub holds: Vec<String>,
     /// The usual duration of its leases.
@@ -138,7 +142,7 @@ pub struct Unsupervised {
 
 /// The supervisor of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seat {
+pub enum SupervisorSeat {
     /// The agent has none.
     None,
     /// It lives; `runs` says whether it has an agent running.
@@ -156,11 +160,11 @@ impl BoardLeases {
     ///
     /// # Errors
     /// The supervisor's record cannot be read.
-    pub fn seat(&self, agent: &Name) -> Result<Seat> {
+    pub fn seat(&self, agent: &Name) -> Result<SupervisorSeat> {
         Ok(match seated(directory(&self.board), agent)? {
-            None => Seat::None,
-            Some((record, true)) => Seat::Lives { runs: record.agent.is_some() },
-            Some((_, false)) => Seat::Dead,
+            None => SupervisorSeat::None,
+            Some((record, true)) => SupervisorSeat::Lives { runs: record.agent.is_some() },
+            Some((_, false)) => SupervisorSeat::Dead,
         })
     }
 
@@ -177,30 +181,30 @@ impl BoardLeases {
     ///
     /// # Errors
     /// The board or the supervisor's record cannot be read.
-    pub fn unsupervised(&self, by: &Name) -> Result<Option<Unsupervised>> {
+    pub fn unsupervised(&self, by: &Name) -> Result<Option<UnsupervisedAgent>> {
         let state = self.board.read()?;
         let Some(agent) = state.agents.get(by) else { return Ok(None) };
-        if self.seat(by)? != Seat::None {
+        if self.seat(by)? != SupervisorSeat::None {
             return Ok(None);
         }
         let holds = board::leases(&state).into_iter().filter(|lease| lease.by() == by);
         let named = |lease| match lease {
-            Leased::Claim { task, epoch, .. } | Leased::Review { task, epoch, .. } => {
+            BoardLease::Claim { task, epoch, .. } | BoardLease::Review { task, epoch, .. } => {
                 Some(format!("{task}@{epoch}"))
             }
-            Leased::Agent { .. } => None,
+            BoardLease::Agent { .. } => None,
         };
         let lease = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
-        let holder = Holder { by: by.clone(), epoch: agent.epoch.unwrap_or_default() };
-        Ok(Some(Unsupervised { holder, holds: holds.filter_map(named).collect(), lease }))
+        let holder = TaskHolder { by: by.clone(), epoch: agent.epoch.unwrap_or_default() };
+        Ok(Some(UnsupervisedAgent { holder, holds: holds.filter_map(named).collect(), lease }))
     }
 
     /// Gives a sign of life for an agent that was seen working.
     ///
     /// # Errors
     /// The disk failed.
-    pub fn sign_for(&self, agent: &Unsupervised) -> Result<()> {
-        self.board.give_sign(&agent.holder, &Say::Alive, agent.lease).map(drop)
+    pub fn sign_for(&self, agent: &UnsupervisedAgent) -> Result<()> {
+        self.board.give_sign(&agent.holder, &SignContent::Alive, agent.lease).map(drop)
     }
 
     /// Takes away the leases of an agent that is known to have ended. Those of an agent whose supervisor lives
@@ -208,8 +212,8 @@ impl BoardLeases {
     ///
     /// # Errors
     /// The board cannot be read, or not be changed.
-    pub fn take_from(&mut self, by: &Name, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
-        if matches!(self.seat(by)?, Seat::Lives { .. }) {
+    pub fn take_from(&mut self, by: &Name, recorder: &dyn Recorder) -> Result<Vec<BoardLease>> {
+        if matches!(self.seat(by)?, SupervisorSeat::Lives { .. }) {
             return Ok(Vec::new());
         }
         let state = self.board.read()?;
@@ -267,7 +271,7 @@ mod tests {
         Board::create(home, options).unwrap()
     }
 
-    fn register(board: &Board, name: &str) -> Holder {
+    fn register(board: &Board, name: &str) -> TaskHolder {
         let mut locked = board.lock().unwrap();
         let holder = locked.register(&NewAgent::new(Name::new(name).unwrap(), "coder")).unwrap();
         locked.commit().unwrap();
@@ -284,7 +288,7 @@ mod tests {
         let observed = Board::find(home.path(), options).unwrap();
         let mut leases = BoardLeases::new(observed, "watcher", &clock);
         let taken = leases.take_from(&ended.by, &NullRecorder).unwrap();
-        assert_eq!(taken, [Leased::Agent { by: ended.by.clone(), epoch: ended.epoch }]);
+        assert_eq!(taken, [BoardLease::Agent { by: ended.by.clone(), epoch: ended.epoch }]);
         assert_eq!(leases.agents().unwrap(), [other.by]);
         assert_eq!(leases.take_from(&ended.by, &NullRecorder).unwrap(), [], "once");
     }
@@ -302,14 +306,14 @@ mod tests {
         assert_eq!((&agent.holder, agent.holds.len()), (&holder, 0));
         assert_eq!(leases.unsupervised(&Name::new("coder-2").unwrap()).unwrap(), None);
         for _ in 0..4 {
-            assert_eq!(leases.look(&clock, &NullRecorder).unwrap(), []);
+            assert_eq!(leases.expire_leases(&clock, &NullRecorder).unwrap(), []);
             clock.advance(agent.lease / 2);
             leases.sign_for(&agent).unwrap();
         }
-        assert_eq!(leases.look(&clock, &NullRecorder).unwrap(), []);
+        assert_eq!(leases.expire_leases(&clock, &NullRecorder).unwrap(), []);
         for _ in 0..20 {
             clock.advance(Duration::from_secs(30));
-            leases.look(&clock, &NullRecorder).unwrap();
+            leases.expire_leases(&clock, &NullRecorder).unwrap();
         }
         assert_eq!(leases.agents().unwrap(), [], "without signs it ends");
     }
@@ -319,7 +323,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let open = || BoardOptions::new("test").with_durability(Durability::Process);
         let board = Board::create(home.path(), open()).unwrap();
-        let registered = |name: &str| -> Holder {
+        let registered = |name: &str| -> TaskHolder {
             let mut locked = board.lock().unwrap();
             let agent = NewAgent::new(Name::new(name).unwrap(), "coder");
             let holder = locked.register(&agent).unwrap();
@@ -336,12 +340,12 @@ mod tests {
             registered("coder-2");
         };
         let slow = Slow { clock: &clock, meanwhile: RefCell::new(Some(Box::new(meanwhile))) };
-        assert_eq!(leases.look(&slow, &NullRecorder).unwrap(), []);
+        assert_eq!(leases.expire_leases(&slow, &NullRecorder).unwrap(), []);
         write_beat(directory(&board), &first, 2, LEASE).unwrap();
         clock.advance(Duration::from_secs(15));
-        let taken = leases.look(&clock, &NullRecorder).unwrap();
+        let taken = leases.expire_leases(&clock, &NullRecorder).unwrap();
         assert_eq!(taken, [], "the second has had 15 s of 40");
         clock.advance(LEASE + Duration::from_secs(1));
-        assert_eq!(leases.look(&clock, &NullRecorder).unwrap().len(), 2, "they end");
+        assert_eq!(leases.expire_leases(&clock, &NullRecorder).unwrap().len(), 2, "they end");
     }
 }

@@ -30,7 +30,7 @@ impl BoardUpkeep {
     ///
     /// # Errors
     /// The board cannot be changed. [`ensemble_core::Error::Locked`] if another process writes.
-    pub fn look(&self, state: &State) -> Result<bool> {
+    pub fn do_due_work(&self, state: &State) -> Result<bool> {
         let mut changed = false;
         if sprint_step(state, &self.board.controls()?).is_some() {
             let mut locked = self.board.lock()?;

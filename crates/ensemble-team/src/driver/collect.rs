@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::batches::{Batches, Told};
+use super::batches::{Batches, SummaryOutcome};
 use super::ends::TaskEnds;
-use super::reviews::Reviews;
-use crate::collect::{Collect, Effect, Event, Limits, Progress};
+use super::reviews::ReviewCounts;
+use crate::collect::{BatchLimits, Collect, Effect, Event, TaskProgress};
 use crate::contract::{
-    self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult, Verdict,
+    self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
 };
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
@@ -29,7 +29,7 @@ const SEARCH_MAX: usize = 1_000;
 
 /// A batch of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct TaskBatch {
     /// Name of the batch; its summary is published once under this name.
     pub id: Name,
     /// The tasks.
@@ -43,7 +43,7 @@ pub struct Dispatcher<'a> {
     /// The store of batches.
     pub batches: Batches,
     /// How often tasks came back from review.
-    pub reviews: Reviews,
+    pub reviews: ReviewCounts,
     /// How tasks have ended, for the log.
     pub ends: TaskEnds,
     /// The clock.
@@ -58,8 +58,8 @@ pub struct Dispatcher<'a> {
 
 /// What was read of a task.
 #[derive(Clone, Debug, Default)]
-struct Known {
-    report: Option<Report>,
+struct KnownReport {
+    report: Option<TaskReport>,
     files: HashMap<String, FileStat>,
 }
 
@@ -72,24 +72,24 @@ impl Dispatcher<'_> {
     /// tried again until the deadline, and once more.
     pub fn collect(
         &self,
-        batch: &Batch,
-        limits: Limits,
+        batch: &TaskBatch,
+        limits: BatchLimits,
         rest: &mut dyn FnMut(Duration),
-    ) -> Result<Told> {
+    ) -> Result<SummaryOutcome> {
         let start = self.clock.monotonic();
         let give_up = start + limits.deadline + Duration::from_secs(60);
         let mut machine = Collect::new(start, batch.tasks.iter().cloned(), limits);
         let mut known = BTreeMap::new();
-        if let Some(summary) = self.batches.told(&batch.id)? {
-            return Ok(Told::Before(summary));
+        if let Some(summary) = self.batches.published_summary(&batch.id)? {
+            return Ok(SummaryOutcome::Before(summary));
         }
         loop {
-            self.look(self.clock.monotonic(), batch, &mut machine, &mut known)?;
+            self.update_reports(self.clock.monotonic(), batch, &mut machine, &mut known)?;
             machine.handle_timeout(self.clock.monotonic());
             while let Some(effect) = machine.poll_effect() {
                 let now = self.clock.monotonic();
                 match effect {
-                    Effect::Look => self.look(now, batch, &mut machine, &mut known)?,
+                    Effect::Look => self.update_reports(now, batch, &mut machine, &mut known)?,
                     Effect::PatienceEnded => self.recorder.record(
                         types::ROLE_PATIENCE_ENDED,
                         self.actor.as_str(),
@@ -98,7 +98,7 @@ impl Dispatcher<'_> {
                     Effect::Write { is_complete } => {
                         let summary = self.summary(batch, &machine, &known, is_complete)?;
                         let told =
-                            self.batches.tell(&batch.id, &summary, &self.actor, self.recorder);
+                            self.batches.announce(&batch.id, &summary, &self.actor, self.recorder);
                         match told {
                             Ok(told) => return Ok(told),
                             Err(error) if error.is_transient() && now < give_up => {
@@ -117,12 +117,12 @@ impl Dispatcher<'_> {
     }
 
     /// Reads what has changed in `reports/` and tells the machine.
-    fn look(
+    fn update_reports(
         &self,
         now: Monotonic,
-        batch: &Batch,
+        batch: &TaskBatch,
         machine: &mut Collect,
-        known: &mut BTreeMap<String, Known>,
+        known: &mut BTreeMap<String, KnownReport>,
     ) -> Result<()> {
         let reports = match Dir::open(&self.spool.root().join("reports")) {
             Ok(reports) => reports,
@@ -171,13 +171,13 @@ impl Dispatcher<'_> {
         &self,
         reports: &Dir,
         task: &str,
-        known: &mut Known,
+        known: &mut KnownReport,
         events: &mut Vec<Event>,
     ) -> Result<()> {
         for file in super::reviews::report_files(task) {
             if let Some(text) = changed(reports, &file, &mut known.files)?
                 && let Ok(Reading::Whole(report)) =
-                    contract::read_as::<Report>(&text, file.as_ref())
+                    contract::read_as::<TaskReport>(&text, file.as_ref())
                 && report.task_id == *task
             {
                 self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
@@ -194,7 +194,7 @@ impl Dispatcher<'_> {
         (dir, names): (&Dir, &[String]),
         is_review: &dyn Fn(&str) -> bool,
         task: &str,
-        known: &mut Known,
+        known: &mut KnownReport,
         events: &mut Vec<Event>,
     ) -> Result<()> {
         for file in names.iter().filter(|name| is_review(name)) {
@@ -215,9 +215,9 @@ impl Dispatcher<'_> {
     /// The summary of the batch.
     fn summary(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         machine: &Collect,
-        known: &BTreeMap<String, Known>,
+        known: &BTreeMap<String, KnownReport>,
         is_complete: bool,
     ) -> Result<Summary> {
         let mut summary = Summary::new(batch.tasks.len() as u64);
@@ -225,30 +225,30 @@ impl Dispatcher<'_> {
         for (task, progress) in machine.tasks() {
             let report = known.get(task).and_then(|known| known.report.as_ref());
             let mut result = TaskResult::new(task, word(progress));
-            result.worker_id = report.and_then(Report::author).map(str::to_owned);
+            result.worker_id = report.and_then(TaskReport::author).map(str::to_owned);
             result.summary = report.and_then(|report| {
                 report.failure_reason.clone().or_else(|| report.summary.clone())
             });
             match progress {
-                Progress::Ended { status: Status::Success } => summary.completed_tasks += 1,
-                Progress::Ended { .. } | Progress::Stopped => {
+                TaskProgress::Ended { status: Status::Success } => summary.completed_tasks += 1,
+                TaskProgress::Ended { .. } | TaskProgress::Stopped => {
                     summary.failed_tasks += 1;
                     let why = result.summary.as_deref().unwrap_or("no reason was given");
                     summary.errors.push(format!("{task} {}: {why}", word(progress)));
                 }
-                Progress::Awaited => {
+                TaskProgress::Awaited => {
                     let whereabouts = self.whereabouts(task)?;
                     summary.errors.push(format!("{task} is missing: {whereabouts}"));
                     result.summary = Some(whereabouts);
                     summary.missing_tasks.push(task.clone());
                 }
-                Progress::UnderReview { verdicts } => {
+                TaskProgress::UnderReview { verdicts } => {
                     let said =
                         format!("its review is missing ({} of the verdicts)", verdicts.len());
                     summary.errors.push(format!("{task}: {said}"));
                     summary.missing_tasks.push(task.clone());
                 }
-                Progress::NeedsFix => {
+                TaskProgress::NeedsFix => {
                     summary.errors.push(format!("{task}: a new report after needs_fix is missing"));
                     summary.missing_tasks.push(task.clone());
                 }
@@ -307,12 +307,12 @@ const fn rank(event: &Event) -> u8 {
     }
 }
 
-fn word(progress: &Progress) -> &'static str {
+fn word(progress: &TaskProgress) -> &'static str {
     match progress {
-        Progress::Ended { status } => status.as_str(),
-        Progress::Stopped => "stopped",
-        Progress::NeedsFix => "needs_fix",
-        Progress::Awaited | Progress::UnderReview { .. } => "missing",
+        TaskProgress::Ended { status } => status.as_str(),
+        TaskProgress::Stopped => "stopped",
+        TaskProgress::NeedsFix => "needs_fix",
+        TaskProgress::Awaited | TaskProgress::UnderReview { .. } => "missing",
     }
 }
 

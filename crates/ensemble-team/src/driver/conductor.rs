@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::batches::{Batches, batch_of};
-use super::collect::{Batch, changed};
+use super::collect::{TaskBatch, changed};
 use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::broker::Broker;
@@ -42,7 +42,7 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 /// ```no_run
 /// # use ensemble_team::driver::{Batches, Conductor};
 /// # use ensemble_core::{durable::Durability, env::SystemClock};
-/// # use ensemble_team::contract::{Instruction, Task};
+/// # use ensemble_team::contract::{Instruction, WorkerTask};
 /// # use ensemble_core::{event_log::NullRecorder, message::Name, spool::Spool};
 /// # fn main() -> ensemble_core::Result<()> {
 /// # let (queue, state) = ("queue".as_ref(), ".ensemble".as_ref());
@@ -55,7 +55,7 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 ///     recorder: &NullRecorder,
 ///     actor: Name::new("conductor")?.into(),
 /// };
-/// let batch = conductor.instruct(&Instruction::new(vec![Task::new("task-1", "Count the lines")]))?;
+/// let batch = conductor.instruct(&Instruction::new(vec![WorkerTask::new("task-1", "Count the lines")]))?;
 /// let mut rest = |longest| std::thread::sleep(longest);
 /// let summary = conductor.await_summary(&batch, None, &mut |gone| eprintln!("{gone:?}"), &mut rest)?;
 /// # Ok(()) }
@@ -81,9 +81,9 @@ impl Conductor<'_> {
     /// # Errors
     /// As for [`Spool::publish`]; [`Error::Conflict`] if the same tasks of the same `created_at` were
     /// sent in other words.
-    pub fn instruct(&self, instruction: &Instruction) -> Result<Batch> {
+    pub fn instruct(&self, instruction: &Instruction) -> Result<TaskBatch> {
         let text = contract::write(instruction);
-        let batch = Batch::of(instruction)?;
+        let batch = TaskBatch::of(instruction)?;
         let envelope = Envelope::new(Name::new("dispatch")?, text)
             .with_id(MessageId::new(batch.id.as_str())?)
             .with_kind(Name::new(INSTRUCTION_TYPE)?);
@@ -100,7 +100,7 @@ impl Conductor<'_> {
     /// The batch's files cannot be read. What is busy at the moment is tried again.
     pub fn await_summary(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         patience: Option<Duration>,
         hear: &mut dyn FnMut(&EscalationReport),
         rest: &mut dyn FnMut(Duration),
@@ -137,7 +137,7 @@ impl Conductor<'_> {
 
     /// The batch's summary in the Conductor's mailbox, to which another host's watcher may have sent it. It
     /// stays there.
-    fn mailed_summary(&self, batch: &Batch) -> Result<Option<Summary>> {
+    fn mailed_summary(&self, batch: &TaskBatch) -> Result<Option<Summary>> {
         let (mailbox, kind) = (Name::new(CONDUCTOR)?, Name::new(SUMMARY_TYPE)?);
         let unread = match self.queue.unfinished(&mailbox, UNREAD_MAX) {
             Err(Error::NoMailbox { .. }) => return Ok(None),
@@ -162,7 +162,7 @@ impl Conductor<'_> {
     /// Says what has been given up since the last look.
     fn escalations(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         heard: &mut HashMap<String, FileStat>,
         hear: &mut dyn FnMut(&EscalationReport),
     ) -> Result<()> {
@@ -185,7 +185,7 @@ impl Conductor<'_> {
     }
 }
 
-impl Batch {
+impl TaskBatch {
     /// The tasks of an instruction, under the name that follows from them and its `created_at`. The
     /// same instruction is the same batch, for its sender and for its collector.
     ///

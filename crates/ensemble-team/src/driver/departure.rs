@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
-use crate::roster::{Ended, How, Member, MemberState, Roster};
+use crate::proto::shutdown::{
+    AgentShutdown, Effect, Event, ShutdownConsent, ShutdownStep, WorkerPresence,
+};
+use crate::roster::{EndCause, Member, MemberEnd, MemberState, Roster};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::broker::{HandedBack, UnreadMail};
@@ -38,7 +40,7 @@ pub trait AgentHost {
     ///
     /// # Errors
     /// The pane could not be observed; the agent then counts as busy.
-    fn look(&mut self) -> Result<Worker>;
+    fn observe_agent(&mut self) -> Result<WorkerPresence>;
 
     /// The exit status of the pane's first process, if that has ended and it is known.
     fn exit_code(&mut self) -> Option<i32>;
@@ -59,7 +61,7 @@ pub struct Departure {
     /// Generation of the agent.
     pub generation: u64,
     /// Whether it agreed.
-    pub consent: Consent,
+    pub consent: ShutdownConsent,
     /// The requester of the shutdown.
     pub by: Name,
     /// In which request.
@@ -77,7 +79,7 @@ pub struct Departure {
 impl Departure {
     /// `member` is to leave because `by` says so.
     #[must_use]
-    pub fn of(member: &Member, consent: Consent, by: Name) -> Self {
+    pub fn of(member: &Member, consent: ShutdownConsent, by: Name) -> Self {
         Self {
             agent: member.name.clone(),
             generation: member.generation,
@@ -111,7 +113,7 @@ pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
 /// What became of a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Departed {
+pub enum DepartureOutcome {
     /// The agent has gone.
     Gone {
         /// Processes that could not be ended.
@@ -155,16 +157,16 @@ impl ShutdownDriver<'_> {
         departure: &Departure,
         agent_host: &mut dyn AgentHost,
         rest: &mut dyn FnMut(Duration) -> bool,
-    ) -> Result<Departed> {
+    ) -> Result<DepartureOutcome> {
         let member = match self.start(departure)? {
             Ok(member) => member,
             Err(early) => return Ok(early),
         };
         let others = self.others(departure);
-        let mut run = Run {
+        let mut run = DepartureRun {
             shutdown: self,
             departure,
-            machine: Shutdown::new(departure.grace),
+            machine: AgentShutdown::new(departure.grace),
             reaper: Reaper::new(processes(&member, &others)),
             waiting: false,
             exit_code: None,
@@ -176,16 +178,16 @@ impl ShutdownDriver<'_> {
     }
 
     /// Writes down that it is leaving, unless that is over or not meant for this generation.
-    fn start(&self, departure: &Departure) -> Result<Result<Member, Departed>> {
+    fn start(&self, departure: &Departure) -> Result<Result<Member, DepartureOutcome>> {
         let mut early = None;
         let now = self.clock.wall();
         let member = self.roster.change(&departure.agent, |member| {
             let Some(mut member) = member else { return Ok(None) };
             match member.state {
                 _ if member.generation != departure.generation => {
-                    early = Some(Departed::Superseded);
+                    early = Some(DepartureOutcome::Superseded);
                 }
-                MemberState::Shutdown => early = Some(Departed::Before),
+                MemberState::Shutdown => early = Some(DepartureOutcome::Before),
                 MemberState::Leaving => {}
                 MemberState::Up => {
                     (member.state, member.since) = (MemberState::Leaving, now);
@@ -233,10 +235,10 @@ fn processes(member: &Member, others: &[Member]) -> ProcessSet {
 }
 
 /// One departure under way.
-struct Run<'a> {
+struct DepartureRun<'a> {
     shutdown: &'a ShutdownDriver<'a>,
     departure: &'a Departure,
-    machine: Shutdown,
+    machine: AgentShutdown,
     reaper: Reaper,
     /// Some process that was signalled may still live.
     waiting: bool,
@@ -245,23 +247,23 @@ struct Run<'a> {
     last_failure: String,
 }
 
-impl Run<'_> {
+impl DepartureRun<'_> {
     fn run(
         &mut self,
         agent_host: &mut dyn AgentHost,
         rest: &mut dyn FnMut(Duration) -> bool,
-    ) -> Result<Departed> {
+    ) -> Result<DepartureOutcome> {
         loop {
             while let Some(effect) = self.machine.poll_effect() {
                 if let Effect::Ended { survivors } = effect {
-                    return Ok(Departed::Gone { survivors });
+                    return Ok(DepartureOutcome::Gone { survivors });
                 }
                 if let Some(early) = self.perform(effect, agent_host)? {
                     return Ok(early);
                 }
             }
             if !self.wait(rest) {
-                return Ok(Departed::Interrupted);
+                return Ok(DepartureOutcome::Interrupted);
             }
             self.machine.handle_timeout(self.now());
         }
@@ -275,26 +277,35 @@ impl Run<'_> {
         &mut self,
         effect: Effect,
         agent_host: &mut dyn AgentHost,
-    ) -> Result<Option<Departed>> {
+    ) -> Result<Option<DepartureOutcome>> {
         let event = match effect {
-            Effect::Look => Event::Seen(agent_host.look().unwrap_or(Worker::Busy)),
+            Effect::Look => Event::Seen(agent_host.observe_agent().unwrap_or(WorkerPresence::Busy)),
             Effect::Sweep(signal) => {
                 self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
                 let swept = self.reaper.sweep(signal);
                 self.waiting = matches!(swept, Ok(found) if found > 0);
-                self.told(Step::Sweep, swept.map(Event::Found))
+                self.event_of_outcome(ShutdownStep::Sweep, swept.map(Event::Found))
             }
             Effect::Close => {
                 self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
-                self.told(Step::Close, agent_host.close().map(|()| Event::Done(Step::Close)))
+                self.event_of_outcome(
+                    ShutdownStep::Close,
+                    agent_host.close().map(|()| Event::Done(ShutdownStep::Close)),
+                )
             }
             Effect::Return => {
                 let returned = self.hand_back();
-                self.told(Step::Return, returned.map(|()| Event::Done(Step::Return)))
+                self.event_of_outcome(
+                    ShutdownStep::Return,
+                    returned.map(|()| Event::Done(ShutdownStep::Return)),
+                )
             }
             Effect::Record { survivors } => match self.record(survivors) {
-                Ok(false) => return Ok(Some(Departed::Superseded)),
-                recorded => self.told(Step::Record, recorded.map(|_| Event::Done(Step::Record))),
+                Ok(false) => return Ok(Some(DepartureOutcome::Superseded)),
+                recorded => self.event_of_outcome(
+                    ShutdownStep::Record,
+                    recorded.map(|_| Event::Done(ShutdownStep::Record)),
+                ),
             },
             Effect::Ended { .. } => return Ok(None),
         };
@@ -303,7 +314,7 @@ impl Run<'_> {
     }
 
     /// What to tell the machine; a failure is recorded once for as long as it is the same.
-    fn told(&mut self, step: Step, outcome: Result<Event>) -> Event {
+    fn event_of_outcome(&mut self, step: ShutdownStep, outcome: Result<Event>) -> Event {
         let error = match outcome {
             Ok(event) => return event,
             Err(error) => error.to_string(),
@@ -336,10 +347,10 @@ impl Run<'_> {
         let Departure { agent, generation, consent, by, request_id, reason, .. } = self.departure;
         let at = self.shutdown.clock.wall();
         let how = match consent {
-            Consent::Approved => How::Approved,
-            Consent::Forced => How::Forced,
+            ShutdownConsent::Approved => EndCause::Approved,
+            ShutdownConsent::Forced => EndCause::Forced,
         };
-        let mut ended = Ended::new(at, how);
+        let mut ended = MemberEnd::new(at, how);
         ended.by = Some(by.clone());
         ended.request_id.clone_from(request_id);
         ended.reason = Some(reason.clone());

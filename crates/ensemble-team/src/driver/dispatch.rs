@@ -21,12 +21,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::batches::{Batches, Told};
-use super::collect::Batch;
+use super::batches::{Batches, SummaryOutcome};
+use super::collect::TaskBatch;
 use super::reviews::report_files;
-use crate::contract::{self, Instruction, Reading, Report, Status, Task, WORKERS_MAX};
+use crate::contract::{self, Instruction, Reading, Status, TaskReport, WORKERS_MAX, WorkerTask};
 use crate::proto::dispatch::{
-    ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Hand, Plan, State, TaskPlan, TaskState, next_at, ready,
+    ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Plan, State, TaskHandout, TaskPlan, TaskState, next_at,
+    ready,
 };
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
@@ -68,14 +69,14 @@ pub struct DispatchFile {
 /// A worker to which a task may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Handout {
+pub struct AvailableWorker {
     /// The worker.
     pub worker: Name,
     /// The mailbox that it reads.
     pub mailbox: Name,
 }
 
-impl Handout {
+impl AvailableWorker {
     /// A worker and its mailbox.
     #[must_use]
     pub const fn new(worker: Name, mailbox: Name) -> Self {
@@ -84,12 +85,12 @@ impl Handout {
 }
 
 /// What the driver asks of the team.
-pub trait Hands {
+pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
     ///
     /// # Errors
     /// The roster cannot be read.
-    fn workers(&self) -> Result<Vec<Handout>>;
+    fn workers(&self) -> Result<Vec<AvailableWorker>>;
 
     /// The mailbox of a worker that an instruction names.
     ///
@@ -130,7 +131,7 @@ pub trait Hands {
 
 /// What one step of a batch came to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
+pub enum BatchProgress {
     /// Tasks are waiting, or in the hands of workers.
     Open {
         /// Number of tasks that are over.
@@ -139,7 +140,7 @@ pub enum Progress {
         in_hands: usize,
     },
     /// The conductor was told.
-    Told(Box<Told>),
+    Told(Box<SummaryOutcome>),
 }
 
 /// One batch; see the module. Drop it to leave the batch to another process.
@@ -159,7 +160,7 @@ pub struct DispatchRun<'a> {
     /// The agent that dispatches.
     pub actor: KnownSender,
     /// The team.
-    pub hands: &'a dyn Hands,
+    pub hands: &'a dyn WorkerPool,
 }
 
 /// The batch's plan: its policy for each task is `worker: NAME` and `retry: {attempts: N, delay: SECONDS}`.
@@ -172,7 +173,7 @@ pub fn plan_of(instruction: &Instruction) -> Result<Plan> {
     Ok(Plan::new(usize::try_from(workers).unwrap_or(1).max(1), tasks))
 }
 
-fn policy(task: &Task) -> Result<TaskPlan> {
+fn policy(task: &WorkerTask) -> Result<TaskPlan> {
     let wrong = |field: &str, detail: &str| {
         Error::malformed("instruction", format!("tasks: {}: {field}", task.id), detail)
     };
@@ -226,9 +227,9 @@ impl DispatchRun<'_> {
     ///
     /// # Errors
     /// The queue or the state cannot be read or written. Nothing is lost: step again.
-    pub fn step(&self, batch: &Batch, instruction: &Instruction) -> Result<Progress> {
+    pub fn step(&self, batch: &TaskBatch, instruction: &Instruction) -> Result<BatchProgress> {
         if let Some(summary) = self.batches.resume(&batch.id, &self.actor.name, self.recorder)? {
-            return Ok(Progress::Told(Box::new(Told::Before(summary))));
+            return Ok(BatchProgress::Told(Box::new(SummaryOutcome::Before(summary))));
         }
         let plan = plan_of(instruction)?;
         let mut file = self.read(batch, &plan)?;
@@ -236,18 +237,19 @@ impl DispatchRun<'_> {
         self.hand_out(batch, instruction, &plan, &mut file)?;
         if file.state.is_over() {
             let summary = self.summary(batch, &plan, &file.state);
-            let told = self.batches.tell(&batch.id, &summary, &self.actor.name, self.recorder)?;
-            return Ok(Progress::Told(Box::new(told)));
+            let told =
+                self.batches.announce(&batch.id, &summary, &self.actor.name, self.recorder)?;
+            return Ok(BatchProgress::Told(Box::new(told)));
         }
         let over = file.state.tasks.values().filter(|task| task.is_over()).count();
-        Ok(Progress::Open { over, in_hands: file.state.hands().count() })
+        Ok(BatchProgress::Open { over, in_hands: file.state.hands().count() })
     }
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.clock.boottime().as_duration().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn read(&self, batch: &Batch, plan: &Plan) -> Result<DispatchFile> {
+    fn read(&self, batch: &TaskBatch, plan: &Plan) -> Result<DispatchFile> {
         let dir = Dir::open(&self.state_dir.join(DIRECTORY))?;
         let name = format!("{}.yaml", batch.id);
         let fresh = || DispatchFile {
@@ -302,12 +304,12 @@ impl DispatchRun<'_> {
     /// Publishes what was chosen, and takes what has become of what was given.
     fn take_in(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         instruction: &Instruction,
         plan: &Plan,
         file: &mut DispatchFile,
     ) -> Result<()> {
-        let hands: Vec<(String, Hand)> =
+        let hands: Vec<(String, TaskHandout)> =
             file.state.hands().map(|(task, hand)| (task.clone(), hand.clone())).collect();
         for (task, hand) in hands {
             if matches!(file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
@@ -322,11 +324,11 @@ impl DispatchRun<'_> {
 
     fn publish(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         instruction: &Instruction,
         plan: &Plan,
         file: &mut DispatchFile,
-        (task, hand): (&str, &Hand),
+        (task, hand): (&str, &TaskHandout),
     ) -> Result<()> {
         let Some(order) = instruction.tasks.iter().find(|order| order.id == task) else {
             return Ok(());
@@ -353,7 +355,7 @@ impl DispatchRun<'_> {
     }
 
     /// How an attempt has ended, if it has. A report counts before all else.
-    fn outcome(&self, batch: &Batch, task: &str, hand: &Hand) -> Result<Option<Event>> {
+    fn outcome(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<Option<Event>> {
         if let Some((version, report)) = self.report(task)?
             && hand.report_before.as_ref() != Some(&version)
             && is_of(&report, hand.attempt)
@@ -396,7 +398,7 @@ impl DispatchRun<'_> {
     }
 
     /// The report of a task: which version of it, and what it says.
-    fn report(&self, task: &str) -> Result<Option<(String, Report)>> {
+    fn report(&self, task: &str) -> Result<Option<(String, TaskReport)>> {
         let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
         for name in report_files(task) {
             let read = match reports.read_with_stat(&name, REPORT_BYTES_MAX) {
@@ -408,7 +410,8 @@ impl DispatchRun<'_> {
             let Some((stat, content)) = read else { continue };
             let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
             let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, name.as_ref())
+            if let Ok(Reading::Whole(report)) =
+                contract::read_as::<TaskReport>(&text, name.as_ref())
                 && report.task_id == task
             {
                 return Ok(Some((version, report)));
@@ -420,7 +423,7 @@ impl DispatchRun<'_> {
     /// Gives what is ready to workers that are.
     fn hand_out(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         instruction: &Instruction,
         plan: &Plan,
         file: &mut DispatchFile,
@@ -452,11 +455,11 @@ impl DispatchRun<'_> {
         let candidates = match named {
             Some(worker) => {
                 let mailbox = self.hands.mailbox_of(&worker)?;
-                vec![Handout::new(worker, mailbox)]
+                vec![AvailableWorker::new(worker, mailbox)]
             }
             None => self.hands.workers()?,
         };
-        for Handout { worker, mailbox } in candidates {
+        for AvailableWorker { worker, mailbox } in candidates {
             let has_one = state.hands().any(|(_, hand)| hand.worker == worker);
             if has_one || asked.contains(&worker) || !self.is_idle(&mailbox)? {
                 continue;
@@ -492,6 +495,6 @@ impl DispatchRun<'_> {
 }
 
 /// Whether a report speaks of this attempt; one that names none speaks of the present one.
-fn is_of(report: &Report, attempt: u32) -> bool {
+fn is_of(report: &TaskReport, attempt: u32) -> bool {
     report.attempt().is_none_or(|it| it == attempt)
 }

@@ -26,8 +26,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reviews::{Reviews, report_files};
-use crate::contract::{self, Reading, Report, Status};
+use super::reviews::{ReviewCounts, report_files};
+use crate::contract::{self, Reading, Status, TaskReport};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -60,7 +60,7 @@ const ACTOR: &str = "ensemble";
 
 /// What the log tells of a task's ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Ended {
+struct TaskEndRecord {
     task_id: String,
     /// How it ended last; nothing if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,13 +87,13 @@ struct Ended {
 pub struct TaskEnds {
     reports: PathBuf,
     dir: PathBuf,
-    reviews: Reviews,
+    reviews: ReviewCounts,
 }
 
 impl TaskEnds {
     /// The ends of a queue's tasks, in its state directory.
     #[must_use]
-    pub fn new(queue: &Path, state: &Path, reviews: Reviews) -> Self {
+    pub fn new(queue: &Path, state: &Path, reviews: ReviewCounts) -> Self {
         Self { reports: queue.join("reports"), dir: state.join("ends"), reviews }
     }
 
@@ -104,7 +104,7 @@ impl TaskEnds {
     pub fn reported(
         &self,
         spool: &Spool,
-        report: &Report,
+        report: &TaskReport,
         content: &[u8],
         recorder: &dyn Recorder,
     ) -> Result<bool> {
@@ -174,7 +174,7 @@ impl TaskEnds {
             if ended.messages.contains(&id) {
                 return Ok(None);
             }
-            let mut outcome = Report::new(task, status);
+            let mut outcome = TaskReport::new(task, status);
             if let Some((report, digest)) = self.unread_report(envelope, task, ended)? {
                 outcome.status = report.status;
                 ended.report = Some(digest);
@@ -194,8 +194,8 @@ impl TaskEnds {
         &self,
         envelope: &Envelope,
         task: &str,
-        ended: &Ended,
-    ) -> Result<Option<(Report, String)>> {
+        ended: &TaskEndRecord,
+    ) -> Result<Option<(TaskReport, String)>> {
         let dir = match Dir::open(&self.reports) {
             Ok(dir) => dir,
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
@@ -215,7 +215,8 @@ impl TaskEnds {
                 continue;
             }
             let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
+            if let Ok(Reading::Whole(report)) =
+                contract::read_as::<TaskReport>(&text, file.as_ref())
                 && report.task_id == task
             {
                 return Ok(Some((report, digest)));
@@ -229,12 +230,14 @@ impl TaskEnds {
     fn change(
         &self,
         task: &str,
-        change: impl FnOnce(&mut Ended) -> Result<Option<bool>>,
+        change: impl FnOnce(&mut TaskEndRecord) -> Result<Option<bool>>,
     ) -> Result<bool> {
         let document = self.lock_shard(task)?;
         let content = document.read()?.unwrap_or_default();
-        let mut ended = last_line_of(task, &content)
-            .unwrap_or_else(|| Ended { task_id: task.to_owned(), ..Ended::default() });
+        let mut ended = last_line_of(task, &content).unwrap_or_else(|| TaskEndRecord {
+            task_id: task.to_owned(),
+            ..TaskEndRecord::default()
+        });
         let Some(is_end) = change(&mut ended)? else { return Ok(false) };
         let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
         ended.messages.drain(..surplus);
@@ -282,7 +285,7 @@ impl TaskEnds {
             let content = document.read()?.unwrap_or_default();
             let changed_ms = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
             let changed = Timestamp::from_unix_millis(changed_ms);
-            let mut is_kept = |ended: &Ended| {
+            let mut is_kept = |ended: &TaskEndRecord| {
                 calendar.age(ended.at.unwrap_or(changed)) <= keep || self.has_report(&ended.task_id)
             };
             let (kept, old): (Vec<_>, Vec<_>) =
@@ -318,7 +321,7 @@ pub fn retention(spool: &Spool) -> Result<Duration> {
 }
 
 /// What a shard's last whole line of a task says. A killed writer may have left a part of a line.
-fn last_line_of(task: &str, shard: &[u8]) -> Option<Ended> {
+fn last_line_of(task: &str, shard: &[u8]) -> Option<TaskEndRecord> {
     // `task_id` is the first member of every line.
     let start = format!("{{\"task_id\":{},", json!(task));
     lines_backwards(shard)
@@ -328,7 +331,8 @@ fn last_line_of(task: &str, shard: &[u8]) -> Option<Ended> {
 
 /// The newest line of each task and `line`, in half of the limit; the oldest tasks are left out.
 fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
-    let task = serde_json::from_str(line).map(|ended: Ended| ended.task_id).unwrap_or_default();
+    let task =
+        serde_json::from_str(line).map(|ended: TaskEndRecord| ended.task_id).unwrap_or_default();
     let mut kept = vec![line.as_bytes()];
     let mut bytes = line.len();
     for (_, line) in newest_lines(shard).filter(|(ended, _)| ended.task_id != task) {
@@ -342,10 +346,10 @@ fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
 }
 
 /// The newest line of each task, newest first.
-fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (Ended, &[u8])> {
+fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (TaskEndRecord, &[u8])> {
     let mut seen = BTreeSet::new();
     lines_backwards(shard)
-        .filter_map(|line| Some((serde_json::from_slice::<Ended>(line).ok()?, line)))
+        .filter_map(|line| Some((serde_json::from_slice::<TaskEndRecord>(line).ok()?, line)))
         .filter(move |(ended, _)| seen.insert(ended.task_id.clone()))
 }
 
@@ -359,7 +363,11 @@ fn lines_backwards(shard: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Messages of a report's task that wait for its author or are held by it, and whose end is not recorded.
-fn open_messages(spool: &Spool, report: &Report, ended: &Ended) -> Result<Vec<MessageId>> {
+fn open_messages(
+    spool: &Spool,
+    report: &TaskReport,
+    ended: &TaskEndRecord,
+) -> Result<Vec<MessageId>> {
     let Some(author) = author_of(report).and_then(|author| Name::new(author).ok()) else {
         return Ok(Vec::new());
     };
@@ -377,11 +385,11 @@ fn open_messages(spool: &Spool, report: &Report, ended: &Ended) -> Result<Vec<Me
 }
 
 /// The agent that has written a report. The seeds' workers are numbers: `1` is `worker-1`.
-fn author_of(report: &Report) -> Option<String> {
+fn author_of(report: &TaskReport) -> Option<String> {
     agent_of_text(report.author()?).map(String::from)
 }
 
-fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut data: Value) {
+fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &TaskReport, mut data: Value) {
     let kind = match report.status {
         Status::Success => types::TASK_COMPLETE,
         Status::Failed | Status::Blocked => types::TASK_FAILED,

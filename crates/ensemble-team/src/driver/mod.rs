@@ -31,15 +31,17 @@ mod reviews;
 mod steps;
 pub mod supervise;
 
-pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
-pub use board_leases::{BoardLeases, Seat, Unsupervised};
+pub use batches::{Batches, SUMMARY_PATH, SummaryOutcome, batch_of};
+pub use board_leases::{BoardLeases, SupervisorSeat, UnsupervisedAgent};
 pub use board_upkeep::BoardUpkeep;
-pub use collect::{Batch, Dispatcher};
+pub use collect::{Dispatcher, TaskBatch};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
-pub use departure::{AgentHost, Departed, Departure, ShutdownDriver, departure_note};
-pub use dispatch::{DispatchFile, DispatchRun, Handout, Hands, Progress, plan_of, task_message};
+pub use departure::{AgentHost, Departure, DepartureOutcome, ShutdownDriver, departure_note};
+pub use dispatch::{
+    AvailableWorker, BatchProgress, DispatchFile, DispatchRun, WorkerPool, plan_of, task_message,
+};
 pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
-pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem, report_files};
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, ReviewCounts, file_stem, report_files};
 #[cfg(feature = "steps")]
-pub use steps::{Prompted, Round, STEP_TYPE, StepDriver};
+pub use steps::{STEP_TYPE, SentPrompt, StepDriver, StepRound};

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each review is recorded once, as `review_result`, with a `review_start` before it. A reviewer that
-//! says beforehand that it begins ([`Reviews::begin`]) has its `review_start` at that time.
+//! says beforehand that it begins ([`ReviewCounts::begin`]) has its `review_start` at that time.
 //!
 //! The count stands in `.ensemble/reviews/<task>.yaml`, changed under the lock of the directory. A review that is seen
 //! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor
@@ -21,8 +21,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::contract::{self, EscalationReport, Reading, Report, Review, Verdict};
-use ensemble_core::durable::{Dir, Durability, FileLock, FileStat, Modes, temporary_name};
+use crate::contract::{self, EscalationReport, Reading, Review, TaskReport, Verdict};
+use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
@@ -64,13 +64,13 @@ pub struct ReviewCount {
 
 /// The counts of a queue.
 #[derive(Clone, Debug)]
-pub struct Reviews {
+pub struct ReviewCounts {
     queue: PathBuf,
     dir: PathBuf,
     cycles_max: u32,
 }
 
-impl Reviews {
+impl ReviewCounts {
     /// The counts of a queue, in its state directory. At most `cycles_max` cycles, 3 unless given.
     #[must_use]
     pub fn new(queue: &Path, state: &Path, cycles_max: Option<u32>) -> Self {
@@ -109,7 +109,8 @@ impl Reviews {
         for file in report_files(task) {
             let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { continue };
             let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
+            if let Ok(Reading::Whole(report)) =
+                contract::read_as::<TaskReport>(&text, file.as_ref())
                 && report.task_id == task
             {
                 return Ok(report.author().map(str::to_owned));
@@ -199,7 +200,7 @@ impl Reviews {
         };
         if change(&mut count)? {
             let (text, tmp) = (yaml::render(&count), format!(".{}", temporary_name(&name)));
-            let modes = Modes::default();
+            let modes = FileModes::default();
             dir.replace_by(&name, text.as_bytes(), &dir, &tmp, modes, Durability::Power)?;
         }
         Ok(count)
@@ -250,11 +251,11 @@ impl Reviews {
         escalation.escalated_at = count.stopped_at.map(|at| at.to_string());
         escalation.action = Some("decide: change the task, or lift the stop".to_owned());
         let queue = Dir::open(&self.queue)?;
-        let tmp = queue.ensure_child("tmp", Modes::default())?;
-        let reports = queue.ensure_child("reports", Modes::default())?;
+        let tmp = queue.ensure_child("tmp", FileModes::default())?;
+        let reports = queue.ensure_child("reports", FileModes::default())?;
         let text = contract::write(&escalation);
         let file = ensemble_core::driver::file_name(&count.task_id);
-        reports.replace(&file, text.as_bytes(), &tmp, Modes::default(), Durability::Power)?;
+        reports.replace(&file, text.as_bytes(), &tmp, FileModes::default(), Durability::Power)?;
         recorder.record(
             types::LOOP_DETECTED,
             review.reviewer.as_deref().unwrap_or(ACTOR),
@@ -328,7 +329,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let queue = home.path().join("queue");
         std::fs::create_dir(&queue).unwrap();
-        let reviews = Reviews::new(&queue, &home.path().join("state"), None);
+        let reviews = ReviewCounts::new(&queue, &home.path().join("state"), None);
         let count = |content: &[u8]| {
             reviews.count("x-review.yaml", content, &NullRecorder).unwrap().map(|c| c.cycles)
         };

@@ -15,9 +15,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, Submitted};
+use crate::steps::{
+    ClaimOutcome, ClaimRequest, ClaimedStep, Completion, NoStep, StepKey, StepStore, SubmittedStep,
+};
 use ensemble_core::broker::Broker;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
@@ -42,10 +44,10 @@ pub struct StepDriver<'a> {
 /// A prompt that was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Prompted {
+pub struct SentPrompt {
     /// The step.
     #[serde(flatten)]
-    pub step: Handed,
+    pub step: ClaimedStep,
     /// The message that carries the prompt.
     pub message: MessageId,
 }
@@ -53,34 +55,34 @@ pub struct Prompted {
 /// What a round has done, and why it did no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Round {
+pub struct StepRound {
     /// Prompts that were sent.
-    pub prompted: Vec<Prompted>,
+    pub prompted: Vec<SentPrompt>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
     /// What stands in the way of the next step.
-    pub nothing: Nothing,
+    pub nothing: NoStep,
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
 }
 
 impl StepDriver<'_> {
     /// Hands out whatever can be handed out of a task, each step to its agent's mailbox. Call it again
-    /// when something has changed ([`StepStore::data_version`]), and after [`Round::next_in`].
+    /// when something has changed ([`StepStore::data_version`]), and after [`StepRound::next_in`].
     ///
     /// # Errors
     /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the disk failed. What was
     /// done before stays, and the next call goes on from there.
-    pub fn round(&self, task_id: &str) -> Result<Round> {
+    pub fn round(&self, task_id: &str) -> Result<StepRound> {
         let observed = self.store.observe()?;
         let mut prompted = Vec::new();
         for step in self.unprompted(task_id)? {
             prompted.push(self.prompt(step)?);
         }
         let nothing = loop {
-            match self.store.take(&Ask::for_task(task_id))? {
-                Next::Handed(step) => prompted.push(self.prompt(*step)?),
-                Next::Nothing(nothing) => break nothing,
+            match self.store.claim_step(&ClaimRequest::for_task(task_id))? {
+                ClaimOutcome::Handed(step) => prompted.push(self.prompt(*step)?),
+                ClaimOutcome::Nothing(nothing) => break nothing,
             }
         };
         self.store.post_notices(self.mail)?;
@@ -88,7 +90,7 @@ impl StepDriver<'_> {
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
-        Ok(Round { prompted, returned: observed.returned, nothing, next_in })
+        Ok(StepRound { prompted, returned: observed.returned, nothing, next_in })
     }
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message that has carried the
@@ -102,7 +104,7 @@ impl StepDriver<'_> {
         completion: &Completion,
         by: &Name,
         epoch: Option<u64>,
-    ) -> Result<Submitted> {
+    ) -> Result<SubmittedStep> {
         let submitted = self.store.submit(completion, by, epoch)?;
         let tidied = self.tidy(&submitted, by);
         let told = self.store.post_notices(self.mail);
@@ -117,7 +119,7 @@ impl StepDriver<'_> {
     }
 
     /// Held steps without a noted prompt.
-    fn unprompted(&self, task_id: &str) -> Result<Vec<Handed>> {
+    fn unprompted(&self, task_id: &str) -> Result<Vec<ClaimedStep>> {
         let mut found = Vec::new();
         for (step, noted) in self.store.handed(task_id)? {
             if noted.is_none() && self.mail.settings(&step.agent).is_ok() {
@@ -127,7 +129,7 @@ impl StepDriver<'_> {
         Ok(found)
     }
 
-    fn prompt(&self, step: Handed) -> Result<Prompted> {
+    fn prompt(&self, step: ClaimedStep) -> Result<SentPrompt> {
         let prompt = self.store.prompt(&step)?;
         let message = prompt_id(&step)?;
         self.supersede(&step, &message)?;
@@ -141,7 +143,7 @@ impl StepDriver<'_> {
             envelope = self.shortened(envelope, &prompt.text)?;
         }
         match self.mail.publish(&envelope) {
-            Ok(Published::Stored | Published::AlreadyStored) => {}
+            Ok(PublishOutcome::Stored | PublishOutcome::AlreadyStored) => {}
             // Published before a crash, with files as they were then.
             Err(Error::Conflict { .. }) => {}
             Err(error) => return Err(error),
@@ -153,7 +155,7 @@ impl StepDriver<'_> {
             "mailbox": step.agent, "prompt_sha256": prompt.sha256,
         });
         self.recorder.record(types::STEP_PROMPTED, self.actor.name.as_str(), data);
-        Ok(Prompted { step, message })
+        Ok(SentPrompt { step, message })
     }
 
     /// A message that says where a prompt is that is too large for it.
@@ -168,7 +170,7 @@ impl StepDriver<'_> {
     }
 
     /// Prompts of earlier hand-outs that still lie about would only mislead.
-    fn supersede(&self, step: &Handed, by: &MessageId) -> Result<()> {
+    fn supersede(&self, step: &ClaimedStep, by: &MessageId) -> Result<()> {
         let reason = format!("superseded by {by}");
         for run in self.store.runs(&step.key)? {
             let Some(message) = run.prompt_message.filter(|m| m != by.as_str()) else { continue };
@@ -192,7 +194,7 @@ impl StepDriver<'_> {
     }
 
     /// The prompt was answered: its message is done with.
-    fn tidy(&self, submitted: &Submitted, by: &Name) -> Result<()> {
+    fn tidy(&self, submitted: &SubmittedStep, by: &Name) -> Result<()> {
         let Some(message) = &submitted.prompt_message else { return Ok(()) };
         let message = MessageId::new(message)?;
         let lease = match self.mail.state(by, &message)? {
@@ -211,7 +213,7 @@ impl StepDriver<'_> {
 }
 
 /// The id of the message that carries a prompt.
-fn prompt_id(step: &Handed) -> Result<MessageId> {
+fn prompt_id(step: &ClaimedStep) -> Result<MessageId> {
     let (index, epoch) = (step.key.step_index.to_string(), step.epoch.to_string());
     let (task_id, since) = (step.key.task_id.as_bytes(), step.queue_created_at.as_bytes());
     let parts = [task_id, since, index.as_bytes(), epoch.as_bytes()];

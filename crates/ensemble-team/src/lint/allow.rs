@@ -5,7 +5,7 @@
 //! whole document. Without a reason it suppresses nothing and is a finding itself.
 //! suppresses nothing and is a finding itself.
 
-use super::finding::{Finding, Rule};
+use super::finding::{LintFinding, LintRule};
 
 /// Prefix of a suppression.
 pub(super) const DIRECTIVE: &str = "ensemble-lint:";
@@ -14,7 +14,7 @@ const REASON_CHARS_MIN: usize = 4;
 
 /// A suppression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct LintSuppression {
     /// Line of the suppression, starting at 1.
     pub(super) line: u64,
     is_alone: bool,
@@ -24,7 +24,7 @@ pub(super) struct Allowed {
     wrong: Option<&'static str>,
 }
 
-impl Allowed {
+impl LintSuppression {
     /// Parses the text behind [`DIRECTIVE`].
     pub(super) fn parse(rest: &str, line: u64, is_alone: bool) -> Self {
         let rest = rest.trim().trim_end_matches("-->").trim_end_matches("*/").trim();
@@ -49,7 +49,7 @@ impl Allowed {
         allowed
     }
 
-    fn suppresses(&self, finding: &Finding) -> bool {
+    fn suppresses(&self, finding: &LintFinding) -> bool {
         let is_of_file = self.is_for_file || is_of_file(finding.rule);
         let is_here = finding.line == self.line || (self.is_alone && finding.line == self.line + 1);
         self.wrong.is_none()
@@ -62,20 +62,23 @@ impl Allowed {
 }
 
 /// Whether a rule is about the document as a whole.
-const fn is_of_file(rule: Rule) -> bool {
+const fn is_of_file(rule: LintRule) -> bool {
     match rule {
-        Rule::MissingWho | Rule::MissingCount | Rule::MissingShare | Rule::MissingWhere => true,
-        Rule::VagueWord | Rule::BadWhere | Rule::Contract | Rule::BadAllow => false,
+        LintRule::MissingWho
+        | LintRule::MissingCount
+        | LintRule::MissingShare
+        | LintRule::MissingWhere => true,
+        LintRule::VagueWord | LintRule::BadWhere | LintRule::Contract | LintRule::BadAllow => false,
     }
 }
 
 /// Removes suppressed findings, and adds a finding for each invalid suppression.
-pub(super) fn apply(findings: &mut Vec<Finding>, allowed: &[Allowed]) {
+pub(super) fn apply(findings: &mut Vec<LintFinding>, allowed: &[LintSuppression]) {
     if allowed.is_empty() {
         return;
     }
     // Index the lines, so that one pass suffices for any number of findings and suppressions.
-    let mut of_line: std::collections::HashMap<u64, Vec<&Allowed>> = Default::default();
+    let mut of_line: std::collections::HashMap<u64, Vec<&LintSuppression>> = Default::default();
     let mut of_file = Vec::new();
     for one in allowed {
         of_line.entry(one.line).or_default().push(one);
@@ -92,8 +95,8 @@ pub(super) fn apply(findings: &mut Vec<Finding>, allowed: &[Allowed]) {
     });
     for one in allowed {
         if let Some(wrong) = one.wrong {
-            let mut finding = Finding::of_file(
-                Rule::BadAllow,
+            let mut finding = LintFinding::of_file(
+                LintRule::BadAllow,
                 format!("the suppression {wrong}"),
                 "write `ensemble-lint: allow some: the word stands in the ticket's title`",
             );
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn suppressions_need_a_reason() {
-        let wrong = |text: &str| Allowed::parse(text, 1, true).wrong;
+        let wrong = |text: &str| LintSuppression::parse(text, 1, true).wrong;
         assert_eq!(wrong(" allow some: quoted from the ticket"), None);
         assert_eq!(wrong(" allow 一部、多発：議事録の引用 -->"), None);
         assert_eq!(wrong(" allow-file missing-where, missing-share: it only reads"), None);

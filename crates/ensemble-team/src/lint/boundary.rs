@@ -1,12 +1,12 @@
 //! Word boundaries in each language, and whether a match is a word there.
 
-use super::words::{Guard, listed};
+use super::words::{WordGuard, listed};
 
 /// How much text around a word is searched for its sentence or token, in characters.
 pub(super) const NEIGHBOURHOOD: usize = 300;
 
 /// Whether a match is a separate word in its language.
-pub(super) fn is_word(text: &str, start: usize, end: usize, guard: Guard) -> bool {
+pub(super) fn is_word(text: &str, start: usize, end: usize, guard: WordGuard) -> bool {
     let before = text[..start].chars().next_back();
     let after = text[end..].chars().next();
     let word = &text[start..end];
@@ -25,11 +25,11 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: Guard) -> boo
         return false;
     }
     match guard {
-        Guard::None => true,
-        Guard::NumberAfter => number_follows(&text[end..]),
-        Guard::NumberBefore => before_word(text, start).is_some_and(is_number_or_unit),
-        Guard::NotAfter(those) => !before.is_some_and(|c| those.contains(c)),
-        Guard::NotBefore(those) => !those.iter().any(|other| text[end..].starts_with(other)),
+        WordGuard::None => true,
+        WordGuard::NumberAfter => number_follows(&text[end..]),
+        WordGuard::NumberBefore => before_word(text, start).is_some_and(is_number_or_unit),
+        WordGuard::NotAfter(those) => !before.is_some_and(|c| those.contains(c)),
+        WordGuard::NotBefore(those) => !those.iter().any(|other| text[end..].starts_with(other)),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::Fact;
-use super::scan::Options;
+use super::facts::RequiredFact;
+use super::scan::LintOptions;
 use super::words::Language;
 
 /// The longest word that a project adds or allows, in bytes.
@@ -15,7 +15,7 @@ const WORDS_BYTES_MAX: usize = 16_384;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum LintMode {
     /// Reports are not checked.
     Off,
     /// Reports are delivered; the findings are recorded, and the author is notified.
@@ -49,11 +49,11 @@ pub struct OwnWord {
 #[non_exhaustive]
 pub struct LintConfig {
     /// How an arriving report with findings is handled: `off`, `warn` (default) or `refuse`.
-    pub mode: Option<Mode>,
+    pub mode: Option<LintMode>,
     /// The same for messages, tasks and instructions when they are sent: `off` (default), `warn` or `refuse`.
-    pub messages: Option<Mode>,
+    pub messages: Option<LintMode>,
     /// Facts that a report must state (default: who, count, share, where).
-    pub require: Option<Vec<Fact>>,
+    pub require: Option<Vec<RequiredFact>>,
     /// Languages whose words are banned (default: all three).
     pub languages: Option<Vec<Language>>,
     /// Additional banned words.
@@ -67,7 +67,7 @@ pub struct LintConfig {
 impl LintConfig {
     /// How reports with findings are handled.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> LintMode {
         self.mode.unwrap_or_default()
     }
 
@@ -95,9 +95,9 @@ impl LintConfig {
 
     /// Options of a linter that looks up places below `root`.
     #[must_use]
-    pub fn options(&self, root: Option<std::path::PathBuf>) -> Options {
-        let usual = Options::default();
-        Options {
+    pub fn options(&self, root: Option<std::path::PathBuf>) -> LintOptions {
+        let usual = LintOptions::default();
+        LintOptions {
             languages: self.languages.clone().unwrap_or(usual.languages),
             words: self.words.clone(),
             allow: self.allow.clone(),

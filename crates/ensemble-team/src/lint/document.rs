@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::allow::{self, Allowed, DIRECTIVE};
-use super::facts::{self, Fact};
-use super::finding::{Finding, Rule};
-use super::places::Places;
+use super::allow::{self, DIRECTIVE, LintSuppression};
+use super::facts::{self, RequiredFact};
+use super::finding::{LintFinding, LintRule};
+use super::places::CheckedFiles;
 use super::scan::Linter;
-use crate::contract::{self, Kind, Node, Value};
+use crate::contract::{self, ContractKind, DocumentNode, NodeValue};
 
 /// Largest file that is checked, in bytes.
 pub const FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -57,23 +57,23 @@ const NOT_PROSE: [&str; 38] = [
 
 /// Shape of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum TextShape {
     /// Prose: Markdown, a message, or any other text.
     Text,
     /// Prose that must state the facts of a report.
     ReportText,
     /// YAML or JSON, whose texts are prose. With a contract the document must obey it.
-    Fields(Option<Kind>),
+    Fields(Option<ContractKind>),
 }
 
-impl Shape {
+impl TextShape {
     /// The shape of a file, from its name.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
         match [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end)) {
-            true => Self::Fields(Kind::of(&name)),
+            true => Self::Fields(ContractKind::of(&name)),
             false => Self::Text,
         }
     }
@@ -82,33 +82,33 @@ impl Shape {
 /// Result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
-pub struct Linted {
+pub struct LintedFile {
     /// Path as the caller gave it.
     pub file: String,
     /// Findings in the order of the text.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<LintFinding>,
 }
 
 impl Linter {
     /// Checks a file's content.
     #[must_use]
-    pub fn file(&self, path: &Path, content: &[u8], shape: Shape) -> Linted {
+    pub fn file(&self, path: &Path, content: &[u8], shape: TextShape) -> LintedFile {
         let file = path.display().to_string();
         let findings = match self.content(path, content, shape) {
             Ok(findings) => findings,
             Err(finding) => vec![*finding],
         };
-        Linted { file, findings }
+        LintedFile { file, findings }
     }
 
     fn content(
         &self,
         path: &Path,
         content: &[u8],
-        shape: Shape,
-    ) -> Result<Vec<Finding>, Box<Finding>> {
+        shape: TextShape,
+    ) -> Result<Vec<LintFinding>, Box<LintFinding>> {
         let of_file = |message: String, instead: &str| {
-            Box::new(Finding::of_file(Rule::Contract, message, instead))
+            Box::new(LintFinding::of_file(LintRule::Contract, message, instead))
         };
         if content.len() > FILE_BYTES_MAX {
             let message = format!("the file has {} bytes", content.len());
@@ -120,13 +120,13 @@ impl Linter {
             of_file(message, "write it in UTF-8")
         })?;
         Ok(match shape {
-            Shape::Text => self.prose(text, &[]),
-            Shape::ReportText => self.prose(text, &self.options.require),
-            Shape::Fields(kind) => self.fields(path, text, kind),
+            TextShape::Text => self.prose(text, &[]),
+            TextShape::ReportText => self.prose(text, &self.options.require),
+            TextShape::Fields(kind) => self.fields(path, text, kind),
         })
     }
 
-    fn prose(&self, text: &str, require: &[Fact]) -> Vec<Finding> {
+    fn prose(&self, text: &str, require: &[RequiredFact]) -> Vec<LintFinding> {
         let (mut findings, allowed) = self.scan(text, true);
         for fact in require {
             if !facts::says(*fact, text, &self.options.names) {
@@ -134,7 +134,7 @@ impl Linter {
             }
         }
         if !require.is_empty() {
-            findings.extend(self.wrong_places(text, &mut Places::default()));
+            findings.extend(self.wrong_places(text, &mut CheckedFiles::default()));
         }
         findings.sort_by_key(|finding| (finding.line, finding.column));
         allow::apply(&mut findings, &allowed);
@@ -142,7 +142,7 @@ impl Linter {
     }
 
     /// Places in a text that do not exist, with their lines and columns.
-    fn wrong_places(&self, text: &str, known: &mut Places) -> Vec<Finding> {
+    fn wrong_places(&self, text: &str, known: &mut CheckedFiles) -> Vec<LintFinding> {
         let Some(root) = &self.options.root else { return Vec::new() };
         let (mut line, mut counted) = (1, 0);
         let mut findings = Vec::new();
@@ -152,8 +152,8 @@ impl Linter {
             let Some(wrong) = known.wrong(root, place.path, place.lines.1) else { continue };
             let line_start = text[..place.at].rfind('\n').map_or(0, |at| at + 1);
             let column = text[line_start..place.at].chars().count() as u64 + 1;
-            findings.push(Finding {
-                rule: Rule::BadWhere,
+            findings.push(LintFinding {
+                rule: LintRule::BadWhere,
                 line,
                 column,
                 end_column: column + place.text.chars().count() as u64,
@@ -166,13 +166,13 @@ impl Linter {
         findings
     }
 
-    fn fields(&self, path: &Path, text: &str, kind: Option<Kind>) -> Vec<Finding> {
-        let node = match Node::parse(text, path) {
+    fn fields(&self, path: &Path, text: &str, kind: Option<ContractKind>) -> Vec<LintFinding> {
+        let node = match DocumentNode::parse(text, path) {
             Ok(node) => node,
             Err(error) => {
                 let message = format!("it is not YAML: {error}");
                 let hint = "write `field: value`, with quotes around what has `: ` or `#` in it";
-                return vec![Finding::of_file(Rule::Contract, message, hint)];
+                return vec![LintFinding::of_file(LintRule::Contract, message, hint)];
             }
         };
         let mut findings = Vec::new();
@@ -181,12 +181,12 @@ impl Linter {
         if let Some(Err(broken)) = kind.map(|kind| contract::check(kind, &node, path)) {
             findings.extend(broken.problems.into_iter().map(|problem| {
                 let message = format!("{} {}", problem.field, problem.detail);
-                let mut finding = Finding::of_file(Rule::Contract, message, problem.hint);
+                let mut finding = LintFinding::of_file(LintRule::Contract, message, problem.hint);
                 finding.line = problem.line.max(1);
                 finding
             }));
         }
-        let mut said = Said::default();
+        let mut said = StatedFacts::default();
         let lines = LineIndex::new(text);
         self.walk(&node, None, &lines, &mut said);
         findings.append(&mut said.findings);
@@ -202,32 +202,39 @@ impl Linter {
     }
 
     /// Facts that a document under this contract must state.
-    fn required_of(&self, kind: Option<Kind>) -> Vec<Fact> {
-        let wanted: &[Fact] = match kind {
-            Some(Kind::Report) => &Fact::ALL,
-            Some(Kind::Review) => &[Fact::Who],
-            Some(Kind::Summary) => &[Fact::Count],
-            Some(Kind::Task | Kind::Escalation | Kind::Instruction) | None => &[],
+    fn required_of(&self, kind: Option<ContractKind>) -> Vec<RequiredFact> {
+        let wanted: &[RequiredFact] = match kind {
+            Some(ContractKind::Report) => &RequiredFact::ALL,
+            Some(ContractKind::Review) => &[RequiredFact::Who],
+            Some(ContractKind::Summary) => &[RequiredFact::Count],
+            Some(ContractKind::Task | ContractKind::Escalation | ContractKind::Instruction)
+            | None => &[],
         };
         let required = &self.options.require;
         wanted.iter().copied().filter(|fact| required.contains(fact)).collect()
     }
 
-    fn walk(&self, node: &Node, field: Option<&str>, lines: &LineIndex<'_>, said: &mut Said) {
+    fn walk(
+        &self,
+        node: &DocumentNode,
+        field: Option<&str>,
+        lines: &LineIndex<'_>,
+        said: &mut StatedFacts,
+    ) {
         match &node.value {
-            Value::Map(fields) => {
+            NodeValue::Map(fields) => {
                 for field in fields {
                     said.field(&field.name, &field.node);
                     self.walk(&field.node, Some(&field.name), lines, said);
                 }
                 self.finding_place(node, said);
             }
-            Value::List(items) => {
+            NodeValue::List(items) => {
                 for item in items {
                     self.walk(item, field, lines, said);
                 }
             }
-            Value::Text(text) => {
+            NodeValue::Text(text) => {
                 let is_prose = field.is_none_or(|name| !NOT_PROSE.contains(&plain(name).as_str()));
                 if is_prose {
                     let (mut findings, _) = self.scan(text, false);
@@ -239,15 +246,16 @@ impl Linter {
                     said.prose.push('\n');
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => {}
         }
     }
 
     /// `file: src/a.rs` and `line: 45`, as findings of a review have them.
-    fn finding_place(&self, node: &Node, said: &mut Said) {
+    fn finding_place(&self, node: &DocumentNode, said: &mut StatedFacts) {
         let find = |wanted: &str| node.fields()?.iter().find(|f| plain(&f.name) == wanted);
         let (Some(file), Some(line)) = (find("file"), find("line")) else { return };
-        let (Value::Text(path), Value::Number(number)) = (&file.node.value, &line.node.value)
+        let (NodeValue::Text(path), NodeValue::Number(number)) =
+            (&file.node.value, &line.node.value)
         else {
             return;
         };
@@ -255,7 +263,7 @@ impl Linter {
         let (Some(root), Some(number)) = (&self.options.root, number.as_u64()) else { return };
         if let Some(wrong) = said.places.wrong(root, path, number) {
             let hint = "name a file below the project and a line that it has";
-            let mut finding = Finding::of_file(Rule::BadWhere, wrong, hint);
+            let mut finding = LintFinding::of_file(LintRule::BadWhere, wrong, hint);
             finding.line = line.line.max(1);
             said.findings.push(finding);
         }
@@ -266,28 +274,28 @@ fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace('-', "_")
 }
 
-fn missing(fact: Fact) -> Finding {
-    Finding::of_file(fact.rule(), fact.message(), fact.instead())
+fn missing(fact: RequiredFact) -> LintFinding {
+    LintFinding::of_file(fact.rule(), fact.message(), fact.instead())
 }
 
 /// Facts that a document's fields have stated so far.
 #[derive(Default)]
-struct Said {
-    findings: Vec<Finding>,
+struct StatedFacts {
+    findings: Vec<LintFinding>,
     prose: String,
     has_who: bool,
     has_count: bool,
     has_place: bool,
-    places: Places,
+    places: CheckedFiles,
 }
 
-impl Said {
-    fn field(&mut self, name: &str, node: &Node) {
+impl StatedFacts {
+    fn field(&mut self, name: &str, node: &DocumentNode) {
         let name = plain(name);
         let is_said = match &node.value {
-            Value::Text(text) => !text.trim().is_empty(),
-            Value::Number(_) => true,
-            Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => false,
+            NodeValue::Text(text) => !text.trim().is_empty(),
+            NodeValue::Number(_) => true,
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::List(_) | NodeValue::Map(_) => false,
         };
         let who = ["worker_id", "workerid", "worker", "executed_by", "reviewer", "agent"];
         self.has_who |= is_said && who.contains(&name.as_str());
@@ -295,12 +303,12 @@ impl Said {
         self.has_count |= counts.contains(&name.as_str());
     }
 
-    fn says(&self, fact: Fact, names: &[String]) -> bool {
+    fn says(&self, fact: RequiredFact, names: &[String]) -> bool {
         match fact {
-            Fact::Who if self.has_who => true,
-            Fact::Count if self.has_count => true,
-            Fact::Where if self.has_place => true,
-            Fact::Who | Fact::Count | Fact::Share | Fact::Where => {
+            RequiredFact::Who if self.has_who => true,
+            RequiredFact::Count if self.has_count => true,
+            RequiredFact::Where if self.has_place => true,
+            RequiredFact::Who | RequiredFact::Count | RequiredFact::Share | RequiredFact::Where => {
                 facts::says(fact, &self.prose, names)
             }
         }
@@ -308,7 +316,7 @@ impl Said {
 }
 
 /// The suppressions in a document's comments.
-fn directives(text: &str) -> Vec<Allowed> {
+fn directives(text: &str) -> Vec<LintSuppression> {
     if !text.contains(DIRECTIVE) {
         return Vec::new();
     }
@@ -316,7 +324,7 @@ fn directives(text: &str) -> Vec<Allowed> {
     let found = lines.filter_map(|(index, line)| {
         let (before, rest) = line.split_once(DIRECTIVE)?;
         let is_alone = before.chars().all(|c| !c.is_alphanumeric());
-        Some(Allowed::parse(rest, index as u64 + 1, is_alone))
+        Some(LintSuppression::parse(rest, index as u64 + 1, is_alone))
     });
     found.collect()
 }
@@ -335,10 +343,10 @@ impl<'t> LineIndex<'t> {
 
     /// Moves findings within a value to their positions in the document. Each finding is searched
     /// from the previous one on, because the value may be escaped, folded or indented there.
-    fn place(&self, node: &Node, findings: &mut [Finding]) {
+    fn place(&self, node: &DocumentNode, findings: &mut [LintFinding]) {
         let index = usize::try_from(node.line.max(1) - 1).unwrap_or(usize::MAX);
         let Some(&start) = self.starts.get(index) else { return };
-        let Value::Text(value) = &node.value else { return };
+        let NodeValue::Text(value) = &node.value else { return };
         // Escapes lengthen a value at most sixfold, so the text cannot be further away.
         let end = start + value.len() * 6 + WINDOW_BYTES;
         let end = (end..self.text.len()).find(|at| self.text.is_char_boundary(*at));

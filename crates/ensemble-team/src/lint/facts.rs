@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::boundary::is_cjk;
-use super::finding::Rule;
+use super::finding::LintRule;
 
 /// A required fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Fact {
+pub enum RequiredFact {
     /// A name: `worker-1`, `conductor`.
     Who,
     /// A number.
@@ -20,16 +20,16 @@ pub enum Fact {
     Where,
 }
 
-impl Fact {
+impl RequiredFact {
     /// All facts.
     pub const ALL: [Self; 4] = [Self::Who, Self::Count, Self::Share, Self::Where];
 
-    pub(super) const fn rule(self) -> Rule {
+    pub(super) const fn rule(self) -> LintRule {
         match self {
-            Self::Who => Rule::MissingWho,
-            Self::Count => Rule::MissingCount,
-            Self::Share => Rule::MissingShare,
-            Self::Where => Rule::MissingWhere,
+            Self::Who => LintRule::MissingWho,
+            Self::Count => LintRule::MissingCount,
+            Self::Share => LintRule::MissingShare,
+            Self::Where => LintRule::MissingWhere,
         }
     }
 
@@ -131,7 +131,7 @@ pub(super) fn has_share(text: &str) -> bool {
 
 /// A place that a text names: a path and its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place<'t> {
+pub(super) struct TextPlace<'t> {
     /// Offset in the text, in bytes.
     pub(super) at: usize,
     /// The place as written.
@@ -159,7 +159,7 @@ const BARE: [&str; 5] = ["Makefile", "Dockerfile", "README", "LICENSE", "Justfil
 const JOINTS: [&str; 8] = [":", "#L", "の", "第", ", line", ", lines", "line", "lines"];
 
 /// The places that a text names.
-pub(super) fn places(text: &str) -> Vec<Place<'_>> {
+pub(super) fn places(text: &str) -> Vec<TextPlace<'_>> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-+@~".contains(c);
     let mut found = Vec::new();
     let mut rest = 0;
@@ -172,7 +172,7 @@ pub(super) fn places(text: &str) -> Vec<Place<'_>> {
         }
         if let Some((lines, end)) = lines_behind(&text[from + path.len()..]) {
             let text = &text[from..from + path.len() + end];
-            found.push(Place { at: from, text, path, lines });
+            found.push(TextPlace { at: from, text, path, lines });
             rest = from + text.len();
             if found.len() == PLACES_MAX {
                 break;
@@ -212,12 +212,12 @@ fn number(text: &str) -> Option<(u64, &str)> {
 }
 
 /// Whether a text states this fact.
-pub(super) fn says(fact: Fact, text: &str, names: &[String]) -> bool {
+pub(super) fn says(fact: RequiredFact, text: &str, names: &[String]) -> bool {
     match fact {
-        Fact::Who => names_agent(text, names),
-        Fact::Count => has_count(text),
-        Fact::Share => has_share(text),
-        Fact::Where => !places(text).is_empty(),
+        RequiredFact::Who => names_agent(text, names),
+        RequiredFact::Count => has_count(text),
+        RequiredFact::Share => has_share(text),
+        RequiredFact::Where => !places(text).is_empty(),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum LintRule {
     /// A banned word.
     VagueWord,
     /// No agent is named.
@@ -26,7 +26,7 @@ pub enum Rule {
     BadAllow,
 }
 
-impl Rule {
+impl LintRule {
     /// All rules.
     pub const ALL: [Self; 8] = [
         Self::VagueWord,
@@ -70,7 +70,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for LintRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -79,9 +79,9 @@ impl fmt::Display for Rule {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct LintFinding {
     /// The rule.
-    pub rule: Rule,
+    pub rule: LintRule,
     /// Line, starting at 1.
     pub line: u64,
     /// Column in characters, starting at 1.
@@ -99,10 +99,10 @@ pub struct Finding {
     pub(super) at: usize,
 }
 
-impl Finding {
+impl LintFinding {
     /// A finding about a document as a whole.
     pub(super) fn of_file(
-        rule: Rule,
+        rule: LintRule,
         message: impl Into<String>,
         instead: impl Into<String>,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for LintFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.message, self.instead)
     }

@@ -19,9 +19,9 @@
 //! text.
 //!
 //! ```
-//! use ensemble_team::lint::{Linter, Options};
+//! use ensemble_team::lint::{Linter, LintOptions};
 //!
-//! let linter = Linter::new(&Options::default());
+//! let linter = Linter::new(&LintOptions::default());
 //! let findings = linter.text("Worker-1 fixed some tests.\n\"Some\" is the ticket's word.\n");
 //! assert_eq!(findings.len(), 1);
 //! assert_eq!((findings[0].line, findings[0].column, findings[0].text.as_str()), (1, 16, "some"));
@@ -41,10 +41,10 @@ mod scan;
 mod tests;
 mod words;
 
-pub use config::{LintConfig, Mode, OwnWord};
-pub use document::{FILE_BYTES_MAX, Linted, Shape};
-pub use facts::Fact;
-pub use finding::{Finding, Rule};
-pub use output::{Format, render};
-pub use scan::{Linter, Options};
+pub use config::{LintConfig, LintMode, OwnWord};
+pub use document::{FILE_BYTES_MAX, LintedFile, TextShape};
+pub use facts::RequiredFact;
+pub use finding::{LintFinding, LintRule};
+pub use output::{FindingFormat, render};
+pub use scan::{LintOptions, Linter};
 pub use words::{Language, banned_words};

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::config::Mode;
-use super::document::Linted;
-use super::finding::{Finding, Rule};
+use super::config::LintMode;
+use super::document::LintedFile;
+use super::finding::{LintFinding, LintRule};
 
 /// Output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum FindingFormat {
     /// One line for each finding, with the correction.
     #[default]
     Text,
@@ -24,17 +24,19 @@ pub enum Format {
 
 /// Renders findings. In the mode `warn` they are warnings, else errors.
 #[must_use]
-pub fn render(linted: &[Linted], format: Format, mode: Mode) -> String {
+pub fn render(linted: &[LintedFile], format: FindingFormat, mode: LintMode) -> String {
     let level = match mode {
-        Mode::Refuse => "error",
-        Mode::Warn | Mode::Off => "warning",
+        LintMode::Refuse => "error",
+        LintMode::Warn | LintMode::Off => "warning",
     };
     let all = linted.iter().flat_map(|one| one.findings.iter().map(move |f| (one, f)));
     match format {
-        Format::Text => all.map(|(one, finding)| text(&one.file, finding, level)).collect(),
-        Format::Json => all.map(|(one, finding)| line(&one.file, finding, level)).collect(),
-        Format::Github => all.map(|(one, finding)| annotation(&one.file, finding, level)).collect(),
-        Format::Sarif => {
+        FindingFormat::Text => all.map(|(one, finding)| text(&one.file, finding, level)).collect(),
+        FindingFormat::Json => all.map(|(one, finding)| line(&one.file, finding, level)).collect(),
+        FindingFormat::Github => {
+            all.map(|(one, finding)| annotation(&one.file, finding, level)).collect()
+        }
+        FindingFormat::Sarif => {
             let results: Vec<Value> = all.map(|(one, f)| result(&one.file, f, level)).collect();
             let text = serde_json::to_string_pretty(&sarif(results)).unwrap_or_default();
             format!("{}\n", unmoved(&text))
@@ -42,8 +44,8 @@ pub fn render(linted: &[Linted], format: Format, mode: Mode) -> String {
     }
 }
 
-fn text(file: &str, finding: &Finding, level: &str) -> String {
-    let Finding { rule, line, column, message, instead, .. } = finding;
+fn text(file: &str, finding: &LintFinding, level: &str) -> String {
+    let LintFinding { rule, line, column, message, instead, .. } = finding;
     let (file, message) = (one_line(file), one_line(message));
     let (at, instead) = (format!("{file}:{line}:{column}"), one_line(instead));
     format!("{at}: {level}[{rule}]: {message}\n    {instead}\n")
@@ -56,7 +58,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c }).collect()
 }
 
-fn line(file: &str, finding: &Finding, level: &str) -> String {
+fn line(file: &str, finding: &LintFinding, level: &str) -> String {
     let mut object = json!({ "file": file, "level": level });
     if let (Some(object), Ok(Value::Object(fields))) =
         (object.as_object_mut(), serde_json::to_value(finding))
@@ -78,11 +80,11 @@ fn unmoved(json: &str) -> String {
 }
 
 /// `::error file=…,line=…::message`, with the delimiters of properties and messages escaped.
-fn annotation(file: &str, finding: &Finding, level: &str) -> String {
+fn annotation(file: &str, finding: &LintFinding, level: &str) -> String {
     let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let message = |text: &str| one_line(&escaped(text));
     let property = |text: &str| message(text).replace(':', "%3A").replace(',', "%2C");
-    let Finding { rule, line, column, end_column, .. } = finding;
+    let LintFinding { rule, line, column, end_column, .. } = finding;
     let mut out = format!("::{level} file={},line={line},col={column}", property(file));
     if end_column > column {
         let _ = write!(out, ",endColumn={end_column}");
@@ -91,11 +93,11 @@ fn annotation(file: &str, finding: &Finding, level: &str) -> String {
     out
 }
 
-fn result(file: &str, finding: &Finding, level: &str) -> Value {
+fn result(file: &str, finding: &LintFinding, level: &str) -> Value {
     let end = finding.end_column.max(finding.column + 1);
     json!({
         "ruleId": finding.rule.as_str(),
-        "ruleIndex": Rule::ALL.iter().position(|rule| *rule == finding.rule),
+        "ruleIndex": LintRule::ALL.iter().position(|rule| *rule == finding.rule),
         "level": level,
         "message": { "text": finding.to_string() },
         "locations": [{ "physicalLocation": {
@@ -124,7 +126,7 @@ fn uri(path: &str) -> String {
 }
 
 fn sarif(results: Vec<Value>) -> Value {
-    let rules: Vec<Value> = Rule::ALL
+    let rules: Vec<Value> = LintRule::ALL
         .iter()
         .map(|rule| json!({ "id": rule.as_str(), "shortDescription": { "text": rule.about() } }))
         .collect();
@@ -144,17 +146,17 @@ fn sarif(results: Vec<Value>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lint::{Linter, Options, Shape};
+    use crate::lint::{LintOptions, Linter, TextShape};
 
-    fn linted() -> Vec<Linted> {
-        let linter = Linter::new(&Options::default());
+    fn linted() -> Vec<LintedFile> {
+        let linter = Linter::new(&LintOptions::default());
         let path = std::path::Path::new("reports/a b,100%.md");
-        vec![linter.file(path, "ok\nsome 問題が多発\n".as_bytes(), Shape::Text)]
+        vec![linter.file(path, "ok\nsome 問題が多発\n".as_bytes(), TextShape::Text)]
     }
 
     #[test]
     fn every_format_has_file_line_column_rule_and_correction() {
-        let text = render(&linted(), Format::Text, Mode::Refuse);
+        let text = render(&linted(), FindingFormat::Text, LintMode::Refuse);
         assert!(
             text.starts_with("reports/a b,100%.md:2:1: error[vague-word]: `some` is vague\n"),
             "{text}"
@@ -166,7 +168,7 @@ mod tests {
             "{text}"
         );
 
-        let json: Vec<Value> = render(&linted(), Format::Json, Mode::Warn)
+        let json: Vec<Value> = render(&linted(), FindingFormat::Json, LintMode::Warn)
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
@@ -176,13 +178,14 @@ mod tests {
             (&json!("warning"), &json!("vague-word"))
         );
 
-        let github = render(&linted(), Format::Github, Mode::Refuse);
+        let github = render(&linted(), FindingFormat::Github, LintMode::Refuse);
         let first = github.lines().next().unwrap();
         let expected = "::error file=reports/a b%2C100%25.md,line=2,col=1,endColumn=5,title=vague-word::`some` is vague: say it exactly, such as: src/api/auth.py:45-52";
         assert_eq!(first, expected);
 
         let sarif: Value =
-            serde_json::from_str(&render(&linted(), Format::Sarif, Mode::Refuse)).unwrap();
+            serde_json::from_str(&render(&linted(), FindingFormat::Sarif, LintMode::Refuse))
+                .unwrap();
         let result = &sarif["runs"][0]["results"][1];
         assert_eq!(result["ruleId"], "vague-word");
         let place = &result["locations"][0]["physicalLocation"];
@@ -194,7 +197,7 @@ mod tests {
 
     #[test]
     fn without_findings_only_sarif_has_output() {
-        assert_eq!(render(&[], Format::Text, Mode::Refuse), "");
-        assert!(render(&[], Format::Sarif, Mode::Refuse).contains("\"results\": []"));
+        assert_eq!(render(&[], FindingFormat::Text, LintMode::Refuse), "");
+        assert!(render(&[], FindingFormat::Sarif, LintMode::Refuse).contains("\"results\": []"));
     }
 }

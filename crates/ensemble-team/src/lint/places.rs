@@ -15,11 +15,11 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Files that were checked.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct CheckedFiles {
     lines: HashMap<String, Result<u64, &'static str>>,
 }
 
-impl Places {
+impl CheckedFiles {
     /// The problem of a place, if it has one.
     pub(super) fn wrong(&mut self, root: &Path, path: &str, line: u64) -> Option<String> {
         if !self.lines.contains_key(path) {
@@ -85,7 +85,7 @@ mod tests {
         std::fs::write(home.path().join("secret.rs"), "x\n").unwrap();
         std::os::unix::fs::symlink("../secret.rs", root.join("link.rs")).unwrap();
         std::os::unix::fs::symlink("src", root.join("same")).unwrap();
-        let mut places = Places::default();
+        let mut places = CheckedFiles::default();
         let mut wrong = |path: &str, line| places.wrong(&root, path, line).unwrap_or_default();
         assert_eq!(wrong("src/a.rs", 3), "");
         assert_eq!(wrong("./src/a.rs", 1), "");

@@ -5,20 +5,20 @@ use std::sync::{Arc, OnceLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::allow::{self, Allowed, DIRECTIVE};
+use super::allow::{self, DIRECTIVE, LintSuppression};
 use super::boundary::{NEIGHBOURHOOD, SIMPLIFIED, is_kana, is_word, token_end};
 use super::config::OwnWord;
-use super::facts::Fact;
-use super::finding::{Finding, Rule};
-use super::words::{EXACT, Guard, Language, SENSES, listed};
+use super::facts::RequiredFact;
+use super::finding::{LintFinding, LintRule};
+use super::words::{EXACT, Language, SENSES, WordGuard, listed};
 
 /// Most findings that are reported for one text.
 const FINDINGS_MAX: usize = 10_000;
 
-/// Options of a check; start from `Options::default()`.
+/// Options of a check; start from `LintOptions::default()`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct LintOptions {
     /// Languages whose words are banned.
     pub languages: Vec<Language>,
     /// Additional banned words.
@@ -26,20 +26,20 @@ pub struct Options {
     /// Built-in words that are allowed.
     pub allow: Vec<String>,
     /// Facts that a report must state.
-    pub require: Vec<Fact>,
+    pub require: Vec<RequiredFact>,
     /// Directory below which `path:line` is looked up; `None` to skip the lookup.
     pub root: Option<std::path::PathBuf>,
     /// Names of agents, in addition to `worker-1`, `conductor` and similar ones.
     pub names: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for LintOptions {
     fn default() -> Self {
         Self {
             languages: Language::ALL.to_vec(),
             words: Vec::new(),
             allow: Vec::new(),
-            require: Fact::ALL.to_vec(),
+            require: RequiredFact::ALL.to_vec(),
             root: None,
             names: Vec::new(),
         }
@@ -48,14 +48,14 @@ impl Default for Options {
 
 /// Kind of a pattern of the automaton.
 #[derive(Clone, Debug)]
-enum Sort {
-    Word { language: Option<Language>, guard: Guard, instead: String },
+enum PatternSort {
+    Word { language: Option<Language>, guard: WordGuard, instead: String },
     Exact,
-    Mark(Mark),
+    Mark(TextMark),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum TextMark {
     LineEnd,
     /// Opens a quotation that ends with this text; straight quotation marks open and close.
     Open(&'static str),
@@ -68,49 +68,49 @@ enum Mark {
     Directive,
 }
 
-const MARKS: &[(&str, Mark)] = &[
-    ("\n", Mark::LineEnd),
-    ("\"", Mark::Straight),
-    ("'", Mark::Apostrophe),
-    ("\u{201c}", Mark::Open("\u{201d}")),
-    ("\u{201e}", Mark::Open("\u{201c}")),
-    ("\u{201d}", Mark::Close),
-    ("\u{2018}", Mark::Open("\u{2019}")),
-    ("\u{2019}", Mark::Close),
-    ("\u{ab}", Mark::Open("\u{bb}")),
-    ("\u{bb}", Mark::Close),
-    ("「", Mark::Open("」")),
-    ("」", Mark::Close),
-    ("『", Mark::Open("』")),
-    ("』", Mark::Close),
-    ("《", Mark::Open("》")),
-    ("》", Mark::Close),
-    ("`", Mark::Backtick),
-    ("~~~", Mark::Tilde),
-    ("://", Mark::Address),
-    (DIRECTIVE, Mark::Directive),
+const MARKS: &[(&str, TextMark)] = &[
+    ("\n", TextMark::LineEnd),
+    ("\"", TextMark::Straight),
+    ("'", TextMark::Apostrophe),
+    ("\u{201c}", TextMark::Open("\u{201d}")),
+    ("\u{201e}", TextMark::Open("\u{201c}")),
+    ("\u{201d}", TextMark::Close),
+    ("\u{2018}", TextMark::Open("\u{2019}")),
+    ("\u{2019}", TextMark::Close),
+    ("\u{ab}", TextMark::Open("\u{bb}")),
+    ("\u{bb}", TextMark::Close),
+    ("「", TextMark::Open("」")),
+    ("」", TextMark::Close),
+    ("『", TextMark::Open("』")),
+    ("』", TextMark::Close),
+    ("《", TextMark::Open("》")),
+    ("》", TextMark::Close),
+    ("`", TextMark::Backtick),
+    ("~~~", TextMark::Tilde),
+    ("://", TextMark::Address),
+    (DIRECTIVE, TextMark::Directive),
 ];
 
 /// Checks texts. The first check builds the automaton of 1.4 MiB, so a watcher without reports has none.
 #[derive(Clone, Debug)]
 pub struct Linter {
-    built: Arc<OnceLock<Built>>,
-    pub(super) options: Options,
+    built: Arc<OnceLock<WordAutomaton>>,
+    pub(super) options: LintOptions,
 }
 
 /// The automaton of all words and marks, and what each of its patterns is.
 #[derive(Debug)]
-struct Built {
+struct WordAutomaton {
     automaton: AhoCorasick,
-    sorts: Vec<Sort>,
+    sorts: Vec<PatternSort>,
 }
 
 impl Linter {
     /// A linter with these options.
     #[must_use]
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &LintOptions) -> Self {
         // Linters with the default words share one automaton.
-        static USUAL: OnceLock<Arc<OnceLock<Built>>> = OnceLock::new();
+        static USUAL: OnceLock<Arc<OnceLock<WordAutomaton>>> = OnceLock::new();
         let is_usual = options.words.is_empty()
             && options.allow.is_empty()
             && Language::ALL.iter().all(|language| options.languages.contains(language));
@@ -120,7 +120,7 @@ impl Linter {
 
     /// Checks a text for vague words, in one pass.
     #[must_use]
-    pub fn text(&self, text: &str) -> Vec<Finding> {
+    pub fn text(&self, text: &str) -> Vec<LintFinding> {
         let (mut findings, allowed) = self.scan(text, true);
         allow::apply(&mut findings, &allowed);
         findings
@@ -128,18 +128,22 @@ impl Linter {
 
     /// As [`Linter::text`], but returns the suppressions instead of applying them. Only a text that
     /// `is_prose` has block quotes and fences; a value of a report has none.
-    pub(super) fn scan(&self, text: &str, is_prose: bool) -> (Vec<Finding>, Vec<Allowed>) {
-        let mut pass = Pass::new(text, is_prose);
-        let Built { automaton, sorts } = self.built.get_or_init(|| build(&self.options));
+    pub(super) fn scan(
+        &self,
+        text: &str,
+        is_prose: bool,
+    ) -> (Vec<LintFinding>, Vec<LintSuppression>) {
+        let mut pass = ScanPass::new(text, is_prose);
+        let WordAutomaton { automaton, sorts } = self.built.get_or_init(|| build(&self.options));
         for found in automaton.find_iter(text) {
             let (start, end) = (found.start(), found.end());
             if start < pass.skipped_to {
                 continue;
             }
             match &sorts[found.pattern().as_usize()] {
-                Sort::Exact => {}
-                Sort::Mark(mark) => pass.mark(*mark, start, end),
-                Sort::Word { language, guard, instead } => {
+                PatternSort::Exact => {}
+                PatternSort::Mark(mark) => pass.mark(*mark, start, end),
+                PatternSort::Word { language, guard, instead } => {
                     if pass.is_own_word()
                         && is_word(text, start, end, *guard)
                         && (*language != Some(Language::Zh) || !pass.is_japanese(start, end))
@@ -153,7 +157,7 @@ impl Linter {
     }
 }
 
-fn build(options: &Options) -> Built {
+fn build(options: &LintOptions) -> WordAutomaton {
     let mut patterns: Vec<String> = Vec::new();
     let mut sorts = Vec::new();
     let allowed: Vec<String> = options.allow.iter().map(|word| word.to_lowercase()).collect();
@@ -161,7 +165,7 @@ fn build(options: &Options) -> Built {
         for word in sense.words().filter(|word| !allowed.iter().any(|it| it == word)) {
             patterns.push(word.to_owned());
             let (language, instead) = (Some(sense.language), sense.instead.to_owned());
-            sorts.push(Sort::Word { language, guard: sense.guard, instead });
+            sorts.push(PatternSort::Word { language, guard: sense.guard, instead });
         }
     }
     for OwnWord { word, instead, language } in &options.words {
@@ -169,16 +173,16 @@ fn build(options: &Options) -> Built {
             patterns.push(word.trim().to_owned());
             let instead =
                 instead.clone().unwrap_or_else(|| "a number, a name or a place".to_owned());
-            sorts.push(Sort::Word { language: *language, guard: Guard::None, instead });
+            sorts.push(PatternSort::Word { language: *language, guard: WordGuard::None, instead });
         }
     }
     for exact in listed(EXACT) {
         patterns.push(exact.to_owned());
-        sorts.push(Sort::Exact);
+        sorts.push(PatternSort::Exact);
     }
     for (text, mark) in MARKS {
         patterns.push((*text).to_owned());
-        sorts.push(Sort::Mark(*mark));
+        sorts.push(PatternSort::Mark(*mark));
     }
     let built = AhoCorasick::builder()
         .ascii_case_insensitive(true)
@@ -190,12 +194,12 @@ fn build(options: &Options) -> Built {
     let automaton = built.unwrap_or_else(|_| {
         AhoCorasick::new([] as [&str; 0]).unwrap_or_else(|_| unreachable!("nothing to build"))
     });
-    Built { automaton, sorts }
+    WordAutomaton { automaton, sorts }
 }
 
 /// The construct that the pass is inside of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
+enum TextContext {
     Nothing,
     /// A quotation. Findings before it stay, even if it is not closed.
     Quote {
@@ -215,12 +219,12 @@ enum Within {
     },
 }
 
-struct Pass<'t> {
+struct ScanPass<'t> {
     text: &'t str,
     is_prose: bool,
-    findings: Vec<Finding>,
-    allowed: Vec<Allowed>,
-    within: Within,
+    findings: Vec<LintFinding>,
+    allowed: Vec<LintSuppression>,
+    within: TextContext,
     line: u64,
     line_start: usize,
     is_block_quote: bool,
@@ -233,14 +237,14 @@ struct Pass<'t> {
     seen: Option<(usize, (bool, bool))>,
 }
 
-impl<'t> Pass<'t> {
+impl<'t> ScanPass<'t> {
     fn new(text: &'t str, is_prose: bool) -> Self {
         let mut pass = Self {
             text,
             is_prose,
             findings: Vec::new(),
             allowed: Vec::new(),
-            within: Within::Nothing,
+            within: TextContext::Nothing,
             line: 1,
             line_start: 0,
             is_block_quote: false,
@@ -263,37 +267,38 @@ impl<'t> Pass<'t> {
         self.is_block_quote = self.is_prose && rest.starts_with('>');
     }
 
-    fn mark(&mut self, mark: Mark, start: usize, end: usize) {
+    fn mark(&mut self, mark: TextMark, start: usize, end: usize) {
         match mark {
-            Mark::LineEnd => self.line_end(start),
-            Mark::Address => self.skipped_to = token_end(self.text, end),
-            Mark::Directive => {
+            TextMark::LineEnd => self.line_end(start),
+            TextMark::Address => self.skipped_to = token_end(self.text, end),
+            TextMark::Directive => {
                 let rest = self.text[end..].lines().next().unwrap_or_default();
                 let alone = self.text[self.line_start..start].chars().all(|c| !c.is_alphanumeric());
-                self.allowed.push(Allowed::parse(rest, self.line, alone));
+                self.allowed.push(LintSuppression::parse(rest, self.line, alone));
                 self.skipped_to = end + rest.len();
             }
-            Mark::Backtick => self.ticks(start, '`'),
-            Mark::Tilde => self.ticks(start, '~'),
+            TextMark::Backtick => self.ticks(start, '`'),
+            TextMark::Tilde => self.ticks(start, '~'),
             // The opening quotation mark of one language is the closing mark of another.
-            Mark::Open(closes) => match self.within {
-                Within::Quote { closes: wanted, .. } if wanted == &self.text[start..end] => {
+            TextMark::Open(closes) => match self.within {
+                TextContext::Quote { closes: wanted, .. } if wanted == &self.text[start..end] => {
                     self.close(wanted, start, end);
                 }
                 _ => self.open(closes),
             },
-            Mark::Close => self.close(&self.text[start..end], start, end),
-            Mark::Straight => match self.within {
-                Within::Quote { closes: "\"", .. } => self.close("\"", start, end),
+            TextMark::Close => self.close(&self.text[start..end], start, end),
+            TextMark::Straight => match self.within {
+                TextContext::Quote { closes: "\"", .. } => self.close("\"", start, end),
                 // 5" is a length.
                 _ if !self.text[..start].ends_with(|c: char| c.is_ascii_digit()) => self.open("\""),
                 _ => {}
             },
-            Mark::Apostrophe => {
+            TextMark::Apostrophe => {
                 let before = self.text[..start].chars().next_back();
                 let after = self.text[end..].chars().next();
                 let in_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-                if matches!(self.within, Within::Quote { closes: "'", .. }) && !in_word(after) {
+                if matches!(self.within, TextContext::Quote { closes: "'", .. }) && !in_word(after)
+                {
                     self.close("'", start, end);
                 } else if !in_word(before) && in_word(after) {
                     self.open("'");
@@ -309,30 +314,30 @@ impl<'t> Pass<'t> {
         self.line += 1;
         self.begin_line(at + 1);
         let is_over = match self.within {
-            Within::Quote { closes: "'", .. } => true,
-            Within::Quote { .. } | Within::Code { .. } => is_blank,
-            Within::Nothing | Within::Fence { .. } => false,
+            TextContext::Quote { closes: "'", .. } => true,
+            TextContext::Quote { .. } | TextContext::Code { .. } => is_blank,
+            TextContext::Nothing | TextContext::Fence { .. } => false,
         };
         if is_over {
-            self.within = Within::Nothing;
+            self.within = TextContext::Nothing;
         }
     }
 
     fn open(&mut self, closes: &'static str) {
-        if self.within == Within::Nothing {
-            self.within = Within::Quote { closes, kept: self.findings.len() };
+        if self.within == TextContext::Nothing {
+            self.within = TextContext::Quote { closes, kept: self.findings.len() };
         }
     }
 
     fn close(&mut self, mark: &str, start: usize, end: usize) {
-        let Within::Quote { closes, kept } = self.within else { return };
+        let TextContext::Quote { closes, kept } = self.within else { return };
         // An apostrophe inside a word closes nothing.
         let in_word = mark == "\u{2019}"
             && self.text[..start].ends_with(char::is_alphanumeric)
             && self.text[end..].starts_with(char::is_alphanumeric);
         if closes == mark && !in_word {
             self.findings.truncate(kept);
-            self.within = Within::Nothing;
+            self.within = TextContext::Nothing;
         }
     }
 
@@ -344,19 +349,19 @@ impl<'t> Pass<'t> {
             self.text[self.line_start..start].trim_matches([' ', '\t', '>']).is_empty();
         let kept = self.findings.len();
         self.within = match self.within {
-            Within::Nothing if begins_line && length >= 3 && self.is_prose => {
-                Within::Fence { mark, length, kept }
+            TextContext::Nothing if begins_line && length >= 3 && self.is_prose => {
+                TextContext::Fence { mark, length, kept }
             }
-            Within::Nothing if mark == '`' => Within::Code { ticks: length, kept },
-            Within::Code { ticks, kept } if ticks == length && mark == '`' => {
+            TextContext::Nothing if mark == '`' => TextContext::Code { ticks: length, kept },
+            TextContext::Code { ticks, kept } if ticks == length && mark == '`' => {
                 self.findings.truncate(kept);
-                Within::Nothing
+                TextContext::Nothing
             }
-            Within::Fence { mark: opened, length: long, kept }
+            TextContext::Fence { mark: opened, length: long, kept }
                 if begins_line && opened == mark && length >= long =>
             {
                 self.findings.truncate(kept);
-                Within::Nothing
+                TextContext::Nothing
             }
             unchanged => unchanged,
         };
@@ -401,8 +406,8 @@ impl<'t> Pass<'t> {
         let columns = columns + self.text[from..start].chars().count() as u64;
         self.counted = (start, columns);
         let column = columns + 1;
-        self.findings.push(Finding {
-            rule: Rule::VagueWord,
+        self.findings.push(LintFinding {
+            rule: LintRule::VagueWord,
             line: self.line,
             column,
             end_column: column + text.chars().count() as u64,
@@ -413,8 +418,8 @@ impl<'t> Pass<'t> {
         });
     }
 
-    fn end(mut self) -> (Vec<Finding>, Vec<Allowed>) {
-        if let Within::Fence { kept, .. } = self.within {
+    fn end(mut self) -> (Vec<LintFinding>, Vec<LintSuppression>) {
+        if let TextContext::Fence { kept, .. } = self.within {
             // An unclosed block is code to the end.
             self.findings.truncate(kept);
         }
@@ -428,7 +433,7 @@ mod tests {
 
     #[test]
     fn the_first_text_builds_the_automaton() {
-        let options = Options { allow: vec!["several".to_owned()], ..Options::default() };
+        let options = LintOptions { allow: vec!["several".to_owned()], ..LintOptions::default() };
         let linter = Linter::new(&options);
         assert!(linter.built.get().is_none());
         assert_eq!(linter.text("some of several").len(), 1);

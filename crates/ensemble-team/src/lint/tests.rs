@@ -5,11 +5,11 @@ use std::path::Path;
 use super::*;
 
 fn found(text: &str) -> Vec<String> {
-    let findings = Linter::new(&Options::default()).text(text);
+    let findings = Linter::new(&LintOptions::default()).text(text);
     findings.into_iter().map(|f| format!("{}:{} {}", f.line, f.column, f.text)).collect()
 }
 
-fn rules(shape: Shape, text: &str, options: &Options) -> Vec<String> {
+fn rules(shape: TextShape, text: &str, options: &LintOptions) -> Vec<String> {
     let linted = Linter::new(options).file(Path::new("x.yaml"), text.as_bytes(), shape);
     linted.findings.iter().map(|f| format!("{}:{} {}", f.line, f.column, f.rule)).collect()
 }
@@ -72,15 +72,15 @@ fn suppressions_need_a_reason() {
         found("# ensemble-lint: allow-file vague-word: minutes of a meeting\nsome\n\nmany"),
         [""; 0]
     );
-    let linter = Linter::new(&Options::default());
+    let linter = Linter::new(&LintOptions::default());
     let findings = linter.text("some <!-- ensemble-lint: allow some -->");
-    let rules: Vec<Rule> = findings.iter().map(|f| f.rule).collect();
-    assert_eq!(rules, [Rule::VagueWord, Rule::BadAllow]);
+    let rules: Vec<LintRule> = findings.iter().map(|f| f.rule).collect();
+    assert_eq!(rules, [LintRule::VagueWord, LintRule::BadAllow]);
 }
 
 #[test]
 fn word_lists_are_configurable() {
-    let mut options = Options::default();
+    let mut options = LintOptions::default();
     options.words.push(OwnWord {
         word: "ASAP".into(),
         instead: Some("by 17:00".into()),
@@ -90,7 +90,7 @@ fn word_lists_are_configurable() {
     let findings = Linter::new(&options).text("asap, several and many");
     assert_eq!(findings.iter().map(|f| f.text.as_str()).collect::<Vec<_>>(), ["asap", "many"]);
     assert!(findings[0].to_string().ends_with("by 17:00"));
-    let english = Options { languages: vec![Language::En], ..Options::default() };
+    let english = LintOptions { languages: vec![Language::En], ..LintOptions::default() };
     assert_eq!(Linter::new(&english).text("some 多発 一些").len(), 1);
 }
 
@@ -98,8 +98,8 @@ const REPORT: &str = "task_id: t-1\nstatus: success\nworker_id: worker-1\nsummar
 
 #[test]
 fn reports_need_agent_count_share_and_place() {
-    let report = Shape::Fields(Some(crate::contract::Kind::Report));
-    let options = Options::default();
+    let report = TextShape::Fields(Some(crate::contract::ContractKind::Report));
+    let options = LintOptions::default();
     assert_eq!(rules(report, REPORT, &options), [""; 0]);
     for (what, with, rule) in [
         ("worker_id: worker-1\n", "", "1:1 missing-who"),
@@ -119,7 +119,7 @@ fn reports_need_agent_count_share_and_place() {
     let broken = REPORT.replace("success", "maybe");
     assert_eq!(rules(report, &broken, &options), ["2:1 contract"]);
     assert_eq!(rules(report, "status: [", &options), ["1:1 contract"]);
-    let text = Shape::ReportText;
+    let text = TextShape::ReportText;
     let missing =
         ["1:1 missing-who", "1:1 missing-count", "1:1 missing-share", "1:1 missing-where"];
     assert_eq!(rules(text, "done", &options), missing);
@@ -131,19 +131,19 @@ fn places_are_checked_if_there_is_a_root() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("src")).unwrap();
     std::fs::write(home.path().join("src/a.rs"), "one\n").unwrap();
-    let options = Options { root: Some(home.path().to_owned()), ..Options::default() };
-    let report = Shape::Fields(Some(crate::contract::Kind::Report));
+    let options = LintOptions { root: Some(home.path().to_owned()), ..LintOptions::default() };
+    let report = TextShape::Fields(Some(crate::contract::ContractKind::Report));
     assert_eq!(rules(report, REPORT, &options), [""; 0]);
     assert_eq!(rules(report, &REPORT.replace("a.rs:1", "a.rs:9"), &options), ["6:7 bad-where"]);
     let review = "task_id: t\nreviewer: w\nstatus: needs_fix\nfindings:\n  - description: broken\n    file: src/a.rs\n    line: 7\n";
-    let shape = Shape::Fields(Some(crate::contract::Kind::Review));
+    let shape = TextShape::Fields(Some(crate::contract::ContractKind::Review));
     assert_eq!(rules(shape, review, &options), ["7:1 bad-where"]);
 }
 
 #[test]
 fn names_outputs_and_escapes_in_fields_are_not_prose() {
-    let shape = Shape::Fields(None);
-    let options = Options::default();
+    let shape = TextShape::Fields(None);
+    let options = LintOptions::default();
     let text = "id: some\nfiles: [some]\noutput: |\n  some lines\nsome: 1\nnote: some\n";
     assert_eq!(rules(shape, text, &options), ["6:7 vague-word"]);
     let quoted = "note: \"a \\\"some\\\" b\\nsome\"\n";
@@ -158,15 +158,15 @@ fn names_outputs_and_escapes_in_fields_are_not_prose() {
 
 #[test]
 fn unreadable_file_is_one_finding() {
-    let linter = Linter::new(&Options::default());
-    let linted = linter.file(Path::new("x.md"), b"\xff\xfe", Shape::Text);
+    let linter = Linter::new(&LintOptions::default());
+    let linted = linter.file(Path::new("x.md"), b"\xff\xfe", TextShape::Text);
     assert_eq!(linted.findings.len(), 1);
     assert!(linted.findings[0].to_string().contains("UTF-8"));
     assert_eq!(
-        Shape::of(Path::new("a/t-completed.yaml")),
-        Shape::Fields(Some(crate::contract::Kind::Report))
+        TextShape::of(Path::new("a/t-completed.yaml")),
+        TextShape::Fields(Some(crate::contract::ContractKind::Report))
     );
-    assert_eq!(Shape::of(Path::new("a.md")), Shape::Text);
+    assert_eq!(TextShape::of(Path::new("a.md")), TextShape::Text);
 }
 
 proptest::proptest! {
@@ -175,13 +175,13 @@ proptest::proptest! {
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400),
         text in "(\\PC|\n|some|一部|部分|左右|`|\"|'|「|」|```|ensemble-lint: allow|://|a\\.rs:1){0,60}",
     ) {
-        let linter = Linter::new(&Options::default());
-        for shape in [Shape::Text, Shape::ReportText, Shape::Fields(Some(crate::contract::Kind::Report))] {
+        let linter = Linter::new(&LintOptions::default());
+        for shape in [TextShape::Text, TextShape::ReportText, TextShape::Fields(Some(crate::contract::ContractKind::Report))] {
             let _ = linter.file(Path::new("x.yaml"), &bytes, shape);
             let linted = linter.file(Path::new("x.yaml"), text.as_bytes(), shape);
             let lines: Vec<&str> = text.split('\n').collect();
-            for finding in linted.findings.iter().filter(|f| f.rule == Rule::VagueWord) {
-                if let Shape::Text | Shape::ReportText = shape {
+            for finding in linted.findings.iter().filter(|f| f.rule == LintRule::VagueWord) {
+                if let TextShape::Text | TextShape::ReportText = shape {
                     let line = lines[finding.line as usize - 1];
                     let from: String = line.chars().skip(finding.column as usize - 1).collect();
                     proptest::prop_assert!(from.starts_with(&finding.text), "{:?} {:?}", finding, text);

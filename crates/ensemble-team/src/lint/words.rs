@@ -23,7 +23,7 @@ impl Language {
 
 /// A further condition for a word to be vague.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guard {
+pub(super) enum WordGuard {
     /// No condition.
     None,
     /// A number follows: `about 30`, but not `a report about locks`.
@@ -37,15 +37,15 @@ pub(super) enum Guard {
 }
 
 /// One of the seed's eight senses in one language.
-pub(super) struct Sense {
+pub(super) struct VagueSense {
     pub(super) language: Language,
     words: &'static str,
-    pub(super) guard: Guard,
+    pub(super) guard: WordGuard,
     /// An example of a better wording.
     pub(super) instead: &'static str,
 }
 
-impl Sense {
+impl VagueSense {
     /// The banned words of the sense.
     pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
         listed(self.words)
@@ -60,44 +60,59 @@ pub(super) fn listed(list: &'static str) -> impl Iterator<Item = &'static str> {
 const fn sense(
     language: Language,
     words: &'static str,
-    guard: Guard,
+    guard: WordGuard,
     instead: &'static str,
-) -> Sense {
-    Sense { language, words, guard, instead }
+) -> VagueSense {
+    VagueSense { language, words, guard, instead }
 }
 
-use Guard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
 use Language::{En, Ja, Zh};
+use WordGuard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
 
 /// Characters after which 部分 is part of another word, or is specific.
 const PART_OF_A_WORD: &str = "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大0123456789０１２３４５６７８９";
 const MEASURED: &[&str] =
     &["手机", "电影", "电话", "小说", "作品", "法律", "车", "电视", "书", "動畫", "電影", "手機"];
 
-pub(super) const SENSES: &[Sense] = &[
+pub(super) const SENSES: &[VagueSense] = &[
     // The first word of each is that of seed 002's table.
     sense(
         Ja,
         "多発, 頻発, 頻繁に, たびたび, 度々, 何度も, しばしば, 時々, ときどき",
-        Guard::None,
+        WordGuard::None,
         "3回発生",
     ),
     sense(Ja, "一部", NotBefore(MEASURED), "src/api/auth.py の 45-52行目"),
-    sense(Ja, "部分的に, 大半, 所々, ところどころ", Guard::None, "src/api/auth.py の 45-52行目"),
-    sense(Ja, "適宜, 必要に応じて, 随時, 適当に", Guard::None, "5分後に再確認"),
-    sense(Ja, "概ね, おおむね, 大体, だいたい, ほぼ, ほとんど, 殆ど, およそ", Guard::None, "87%"),
+    sense(
+        Ja,
+        "部分的に, 大半, 所々, ところどころ",
+        WordGuard::None,
+        "src/api/auth.py の 45-52行目",
+    ),
+    sense(Ja, "適宜, 必要に応じて, 随時, 適当に", WordGuard::None, "5分後に再確認"),
+    sense(
+        Ja,
+        "概ね, おおむね, 大体, だいたい, ほぼ, ほとんど, 殆ど, およそ",
+        WordGuard::None,
+        "87%",
+    ),
     sense(
         Ja,
         "いくつか, 幾つか, 数件, 数個, 数回, 数箇所, たくさん, 沢山, 多くの",
-        Guard::None,
+        WordGuard::None,
         "4件",
     ),
-    sense(Ja, "しばらく, 暫く, まもなく, 間もなく, そのうち, 後ほど, 当面", Guard::None, "30秒後"),
-    sense(Ja, "偏り, 偏って, 偏った, 偏在", Guard::None, "Worker-2に4件集中（全体の80%）"),
+    sense(
+        Ja,
+        "しばらく, 暫く, まもなく, 間もなく, そのうち, 後ほど, 当面",
+        WordGuard::None,
+        "30秒後",
+    ),
+    sense(Ja, "偏り, 偏って, 偏った, 偏在", WordGuard::None, "Worker-2に4件集中（全体の80%）"),
     sense(
         Ja,
         "既知の問題, 既知の不具合, 既知のバグ, 既知の課題",
-        Guard::None,
+        WordGuard::None,
         "Issue #123 で報告済み",
     ),
     // Sense: frequency.
@@ -105,14 +120,14 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "frequently, often, repeatedly, occasionally, sometimes, many times, several times, \
          from time to time, a lot, lots of, many, numerous",
-        Guard::None,
+        WordGuard::None,
         "3 times",
     ),
     // Sense: part of a whole.
     sense(
         En,
         "some, somewhat, partially, partly, a portion of, parts of, in places, the majority of",
-        Guard::None,
+        WordGuard::None,
         "src/api/auth.py:45-52",
     ),
     // Sense: condition.
@@ -120,7 +135,7 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "as appropriate, where appropriate, when appropriate, if appropriate, as needed, \
          as necessary, if necessary, when necessary, as required",
-        Guard::None,
+        WordGuard::None,
         "again in 5 minutes",
     ),
     // Sense: approximation.
@@ -128,7 +143,7 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "approximately, roughly, mostly, most of the time, largely, generally, more or less, \
          nearly, almost, by and large, basically, usually",
-        Guard::None,
+        WordGuard::None,
         "87%",
     ),
     sense(En, "about, around, close to, circa", NumberAfter, "87%"),
@@ -137,7 +152,7 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "several, a few, few, a couple, a couple of, a number of, a handful of, various, multiple, \
          dozens of, countless",
-        Guard::None,
+        WordGuard::None,
         "4 files",
     ),
     // Sense: duration.
@@ -145,14 +160,14 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "a while, for a while, some time, a moment, a bit, shortly, soon, later on, for now, \
          eventually",
-        Guard::None,
+        WordGuard::None,
         "in 30 seconds",
     ),
     // Sense: distribution.
     sense(
         En,
         "uneven, unevenly, imbalance, imbalanced, unbalanced, lopsided, skewed, biased",
-        Guard::None,
+        WordGuard::None,
         "4 of 5 tasks (80%) went to worker-2",
     ),
     // Sense: known problem.
@@ -160,29 +175,29 @@ pub(super) const SENSES: &[Sense] = &[
         En,
         "known issue, known issues, known problem, known problems, known bug, known bugs, \
          known limitation, known limitations",
-        Guard::None,
+        WordGuard::None,
         "reported as issue #123",
     ),
     // The same eight senses in Chinese.
     sense(
         Zh,
         "多发, 频发, 频繁, 頻繁, 经常, 經常, 多次, 屡次, 屢次, 时常, 偶尔, 偶爾",
-        Guard::None,
+        WordGuard::None,
         "发生 3 次",
     ),
     sense(Zh, "部分", NotAfter(PART_OF_A_WORD), "src/api/auth.py 第 45-52 行"),
-    sense(Zh, "大部分, 一部分, 某些, 有些, 部份", Guard::None, "src/api/auth.py 第 45-52 行"),
+    sense(Zh, "大部分, 一部分, 某些, 有些, 部份", WordGuard::None, "src/api/auth.py 第 45-52 行"),
     sense(
         Zh,
         "酌情, 视情况, 視情況, 适当, 適當, 适时, 適時, 必要时, 必要時, 按需",
-        Guard::None,
+        WordGuard::None,
         "5 分钟后再检查",
     ),
     sense(
         Zh,
         "大概, 大约, 大約, 大致, 基本上, 基本完成, 基本通过, 基本通過, 基本正常, 基本可用, 差不多, \
          几乎, 幾乎, 将近, 將近",
-        Guard::None,
+        WordGuard::None,
         "87%",
     ),
     sense(Zh, "左右, 上下", NumberBefore, "87%"),
@@ -191,25 +206,25 @@ pub(super) const SENSES: &[Sense] = &[
         Zh,
         "若干, 多个, 多個, 大多数, 大多數, 少数, 少數, 一些, 好几, 好幾, 许多, 許多, 很多, 不少, \
          大量, 少量, 数个, 數個",
-        Guard::None,
+        WordGuard::None,
         "4 个",
     ),
     sense(
         Zh,
         "一会儿, 一會兒, 暂时, 暫時, 稍后, 稍後, 不久, 片刻, 一段时间, 一段時間, 过一阵",
-        Guard::None,
+        WordGuard::None,
         "30 秒后",
     ),
     sense(
         Zh,
         "偏斜, 不均匀, 不均勻, 不均衡, 不平衡, 失衡, 偏重",
-        Guard::None,
+        WordGuard::None,
         "4 个任务（80%）集中在 worker-2",
     ),
     sense(
         Zh,
         "已知问题, 已知問題, 已知的问题, 已知的問題, 已知缺陷, 已知 bug, 已知bug",
-        Guard::None,
+        WordGuard::None,
         "已在 Issue #123 中报告",
     ),
 ];
@@ -217,7 +232,7 @@ pub(super) const SENSES: &[Sense] = &[
 /// Every banned word of all languages, for other tools and for measurements.
 #[must_use]
 pub fn banned_words() -> Vec<&'static str> {
-    SENSES.iter().flat_map(Sense::words).collect()
+    SENSES.iter().flat_map(VagueSense::words).collect()
 }
 
 /// Longer texts that contain a banned word but are exact, or are another word; separated by commas.
@@ -251,7 +266,7 @@ mod tests {
         ];
         for (word, instead) in seed {
             let is_it =
-                |sense: &Sense| sense.words().next() == Some(word) && sense.instead == instead;
+                |sense: &VagueSense| sense.words().next() == Some(word) && sense.instead == instead;
             assert!(SENSES.iter().any(is_it), "{word}");
         }
     }

@@ -27,7 +27,7 @@
 //!
 //! let idle = next(State::Starting, Event::Ready)?;
 //! assert_eq!(next(idle, Event::Work), Ok(State::Working));
-//! # Ok::<(), ensemble_team::proto::agent::Refused>(())
+//! # Ok::<(), ensemble_team::proto::agent::AgentRefusal>(())
 //! ```
 
 /// State of an agent.
@@ -71,7 +71,7 @@ pub enum Event {
 
 /// The state does not allow the event; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct AgentRefusal {
     /// The current state.
     pub state: State,
 }
@@ -81,7 +81,7 @@ pub struct Refused {
 ///
 /// # Errors
 /// The table has no such pair.
-pub const fn next(state: State, event: Event) -> Result<State, Refused> {
+pub const fn next(state: State, event: Event) -> Result<State, AgentRefusal> {
     match (state, event) {
         (State::Starting, Event::Ready) => Ok(State::Idle),
         (State::Idle | State::Waiting | State::Handoff, Event::Work) => Ok(State::Working),
@@ -116,7 +116,7 @@ pub const fn next(state: State, event: Event) -> Result<State, Refused> {
             | Event::Finish
             | Event::HandOff
             | Event::Exit,
-        ) => Err(Refused { state }),
+        ) => Err(AgentRefusal { state }),
     }
 }
 

@@ -103,7 +103,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Occurrence {
+struct AlarmOccurrence {
     state: State,
     /// Whether it was seen since the last scan ended.
     is_seen: bool,
@@ -112,7 +112,7 @@ struct Occurrence {
 /// The machine of one observer; see the module's table.
 #[derive(Clone, Debug)]
 pub struct AlarmWatch<K> {
-    occurrences: BTreeMap<K, Occurrence>,
+    occurrences: BTreeMap<K, AlarmOccurrence>,
     /// When the last unfinished scan was requested.
     asked: Option<Monotonic>,
     effects: VecDeque<Effect<K>>,
@@ -133,7 +133,7 @@ impl<K: Ord + Clone> AlarmWatch<K> {
 
     /// Conditions that were raised and are not over.
     pub fn raised(&self) -> impl Iterator<Item = &K> {
-        let is_raised = |occurrence: &Occurrence| match occurrence.state {
+        let is_raised = |occurrence: &AlarmOccurrence| match occurrence.state {
             State::Raised => true,
             State::Waiting { .. } => false,
         };
@@ -159,7 +159,7 @@ impl<K: Ord + Clone> AlarmWatch<K> {
     }
 
     fn put(&mut self, key: K, state: State) {
-        self.occurrences.insert(key, Occurrence { state, is_seen: true });
+        self.occurrences.insert(key, AlarmOccurrence { state, is_seen: true });
     }
 
     fn look_done(&mut self) {
@@ -181,7 +181,7 @@ impl<K: Ord + Clone> AlarmWatch<K> {
 
     /// When the first grace is over.
     fn due(&self) -> Option<Monotonic> {
-        let until = |occurrence: &Occurrence| match occurrence.state {
+        let until = |occurrence: &AlarmOccurrence| match occurrence.state {
             State::Waiting { until } => Some(until),
             State::Raised => None,
         };
@@ -199,7 +199,7 @@ impl<K: Ord + Clone> Machine for AlarmWatch<K> {
             // The next scan that does not see it forgets it.
             Event::Told { key } => {
                 let is_seen = self.occurrences.get(&key).is_some_and(|o| o.is_seen);
-                self.occurrences.insert(key, Occurrence { state: State::Raised, is_seen });
+                self.occurrences.insert(key, AlarmOccurrence { state: State::Raised, is_seen });
             }
             Event::LookDone => self.look_done(),
             // Try again, but not at once.

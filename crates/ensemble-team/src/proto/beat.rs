@@ -31,10 +31,10 @@
 //! use std::time::Duration;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::beat::{Beat, Effect, Event};
+//! use ensemble_team::proto::beat::{LeaseRenewal, Effect, Event};
 //!
 //! let lease = Duration::from_secs(300);
-//! let mut beat = Beat::new(lease);
+//! let mut beat = LeaseRenewal::new(lease);
 //! beat.handle(Monotonic::ZERO, Event::Granted);
 //! assert_eq!(beat.poll_effect(), Some(Effect::Beat { sequence: 1, duration: lease }));
 //! beat.handle(Monotonic::ZERO, Event::Beaten { sequence: 1 });
@@ -112,7 +112,7 @@ enum State {
 
 /// The machine of one holder; see the module's table.
 #[derive(Clone, Debug)]
-pub struct Beat {
+pub struct LeaseRenewal {
     usual: Duration,
     state: State,
     sequence: u64,
@@ -128,7 +128,7 @@ pub fn extended(description: &str) -> String {
     format!("Extended lease for long operation: {description}")
 }
 
-impl Beat {
+impl LeaseRenewal {
     /// A holder without leases; its leases will last `duration`.
     #[must_use]
     pub const fn new(duration: Duration) -> Self {
@@ -171,7 +171,7 @@ impl Beat {
     }
 }
 
-impl Machine for Beat {
+impl Machine for LeaseRenewal {
     type Event = Event;
     type Effect = Effect;
 
@@ -258,8 +258,8 @@ mod tests {
     use super::*;
     use ensemble_core::proto::testing::{at, drain, pairs, run};
 
-    fn held() -> Beat {
-        let mut beat = Beat::new(LEASE_DURATION);
+    fn held() -> LeaseRenewal {
+        let mut beat = LeaseRenewal::new(LEASE_DURATION);
         beat.handle(at(0), Event::Granted);
         drain(&mut beat);
         beat.handle(at(0), Event::Beaten { sequence: 1 });
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn every_pair_of_state_and_event() {
-        let (idle, mut doubtful, mut lost) = (Beat::new(LEASE_DURATION), held(), held());
+        let (idle, mut doubtful, mut lost) = (LeaseRenewal::new(LEASE_DURATION), held(), held());
         doubtful.handle_timeout(at(300));
         drain(&mut doubtful);
         lost.handle(at(1), Event::Fenced);
@@ -365,7 +365,7 @@ Released    idle       idle              idle                  lost
 
     #[test]
     fn short_lease_is_renewed_by_five_beats() {
-        let mut beat = Beat::new(Duration::from_secs(10));
+        let mut beat = LeaseRenewal::new(Duration::from_secs(10));
         beat.handle(at(0), Event::Granted);
         drain(&mut beat);
         beat.handle(at(0), Event::Beaten { sequence: 1 });

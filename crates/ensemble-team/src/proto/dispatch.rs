@@ -118,7 +118,7 @@ impl Plan {
 /// A hand-out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Hand {
+pub struct TaskHandout {
     /// The worker.
     pub worker: Name,
     /// The attempt, from 1.
@@ -140,9 +140,9 @@ pub enum TaskState {
         not_before_ms: u64,
     },
     /// Its worker is chosen; the message may not be stored yet.
-    Chosen(Hand),
+    Chosen(TaskHandout),
     /// The message is stored.
-    Given(Hand),
+    Given(TaskHandout),
     /// The task was done.
     Done {
         /// The worker that did it.
@@ -169,7 +169,7 @@ pub enum TaskState {
 impl TaskState {
     /// The hand-out that is under way.
     #[must_use]
-    pub const fn hand(&self) -> Option<&Hand> {
+    pub const fn hand(&self) -> Option<&TaskHandout> {
         match self {
             Self::Chosen(hand) | Self::Given(hand) => Some(hand),
             Self::Waiting { .. }
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// The hand-outs that are under way.
-    pub fn hands(&self) -> impl Iterator<Item = (&String, &Hand)> {
+    pub fn hands(&self) -> impl Iterator<Item = (&String, &TaskHandout)> {
         self.tasks.iter().filter_map(|(task, state)| Some((task, state.hand()?)))
     }
 }
@@ -247,7 +247,7 @@ pub enum Event {
 /// An event that does not fit the state of its task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {task} does not take this event now")]
-pub struct Refused {
+pub struct DispatchRefusal {
     /// The task.
     pub task: String,
 }
@@ -256,8 +256,13 @@ pub struct Refused {
 /// counted from zero: drivers with a clock use [`next_at`].
 ///
 /// # Errors
-/// [`Refused`]: late, doubled or unknown.
-pub fn next(plan: &Plan, state: &State, task: &str, event: Event) -> Result<State, Refused> {
+/// [`DispatchRefusal`]: late, doubled or unknown.
+pub fn next(
+    plan: &Plan,
+    state: &State,
+    task: &str,
+    event: Event,
+) -> Result<State, DispatchRefusal> {
     next_at(plan, state, task, event, 0)
 }
 
@@ -271,14 +276,14 @@ pub fn next_at(
     task: &str,
     event: Event,
     now_ms: u64,
-) -> Result<State, Refused> {
-    let refused = || Refused { task: task.to_owned() };
+) -> Result<State, DispatchRefusal> {
+    let refused = || DispatchRefusal { task: task.to_owned() };
     let (Some(task_plan), Some(before)) = (plan.task(task), state.tasks.get(task)) else {
         return Err(refused());
     };
     let after = match (before, event) {
         (TaskState::Waiting { attempt, .. }, Event::Chosen { worker, report_before }) => {
-            TaskState::Chosen(Hand { worker, attempt: *attempt, report_before })
+            TaskState::Chosen(TaskHandout { worker, attempt: *attempt, report_before })
         }
         (TaskState::Chosen(hand), Event::Stored) => TaskState::Given(hand.clone()),
         (
@@ -312,7 +317,7 @@ pub fn next_at(
     Ok(next)
 }
 
-fn failed(plan: &TaskPlan, hand: &Hand, reason: String, now_ms: u64) -> TaskState {
+fn failed(plan: &TaskPlan, hand: &TaskHandout, reason: String, now_ms: u64) -> TaskState {
     if hand.attempt < plan.attempts_max {
         let delay = u64::try_from(plan.delay.as_millis()).unwrap_or(u64::MAX);
         let not_before_ms = now_ms.saturating_add(delay);
@@ -416,7 +421,7 @@ mod tests {
             .map(|event| {
                 let after = |state| match next(&plan, state, "a", event.clone()) {
                     Ok(state) => word(&state.tasks["a"]),
-                    Err(Refused { .. }) => "-",
+                    Err(DispatchRefusal { .. }) => "-",
                 };
                 states.iter().map(after).collect()
             })

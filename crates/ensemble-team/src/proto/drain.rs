@@ -19,11 +19,11 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_team::proto::drain::{Drain, Effect, Event};
+//! use ensemble_team::proto::drain::{TeamDrain, Effect, Event};
 //!
 //! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
 //! let team = [(lead.clone(), Name::new("conductor")?), (alice.clone(), Name::new("worker")?)];
-//! let (drain, effects) = Drain::new(team).next(Event::Begin);
+//! let (drain, effects) = TeamDrain::new(team).next(Event::Begin);
 //! assert_eq!(effects, [Effect::Ask(alice.clone())]);
 //! let (_, effects) = drain.next(Event::Gone(alice));
 //! assert_eq!(effects, [Effect::Ask(lead)]);
@@ -80,7 +80,7 @@ enum State {
 
 /// The machine of a drain; see the module's table.
 #[derive(Clone, Debug)]
-pub struct Drain {
+pub struct TeamDrain {
     state: State,
     /// Agents that were not asked yet, by tier.
     later: BTreeMap<u8, BTreeSet<Name>>,
@@ -88,7 +88,7 @@ pub struct Drain {
     stayed: BTreeSet<Name>,
 }
 
-impl Drain {
+impl TeamDrain {
     /// A drain of these agents with their roles.
     #[must_use]
     pub fn new(team: impl IntoIterator<Item = (Name, Name)>) -> Self {
@@ -154,17 +154,17 @@ mod tests {
         all.map(name).into()
     }
 
-    fn team() -> Drain {
+    fn team() -> TeamDrain {
         let roles = [
             ("boss", "conductor"),
             ("router", "dispatch"),
             ("ann", "worker"),
             ("bob", "code-reviewer"),
         ];
-        Drain::new(roles.map(|(agent, role)| (name(agent), name(role))))
+        TeamDrain::new(roles.map(|(agent, role)| (name(agent), name(role))))
     }
 
-    fn asked(machine: &mut Drain, event: Event) -> Vec<Effect> {
+    fn asked(machine: &mut TeamDrain, event: Event) -> Vec<Effect> {
         let (next, effects) = machine.clone().next(event);
         *machine = next;
         effects
@@ -201,7 +201,7 @@ mod tests {
     fn every_pair_of_state_and_event() {
         let mut tier = team();
         asked(&mut tier, Event::Begin);
-        let mut over = Drain::new([]);
+        let mut over = TeamDrain::new([]);
         assert_eq!(asked(&mut over, Event::Begin).len(), 1, "an empty team is over at once");
         let events = || {
             [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("stranger"))].into_iter()

@@ -21,11 +21,11 @@
 //! of order*: refused, nothing changes.
 //!
 //! ```
-//! use ensemble_team::proto::goal::{Refused, SprintEvent, SprintState, next_sprint};
+//! use ensemble_team::proto::goal::{GoalRefusal, SprintEvent, SprintState, next_sprint};
 //!
 //! let waits = next_sprint(SprintState::InProgress, SprintEvent::Checkpoint);
 //! assert_eq!(waits, Ok(SprintState::Checkpoint));
-//! assert_eq!(next_sprint(SprintState::Completed, SprintEvent::Resume), Err(Refused));
+//! assert_eq!(next_sprint(SprintState::Completed, SprintEvent::Resume), Err(GoalRefusal));
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -84,20 +84,20 @@ pub enum SprintEvent {
 
 /// The state does not allow the event; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct GoalRefusal;
 
 /// The state of a goal after an event; see the module's table.
 ///
 /// # Errors
 /// The table has no such pair.
-pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, Refused> {
+pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, GoalRefusal> {
     match (state, event) {
         (GoalState::Planning, GoalEvent::Begin) => Ok(GoalState::InProgress),
         (GoalState::InProgress, GoalEvent::Complete) => Ok(GoalState::Completed),
         (GoalState::Planning | GoalState::InProgress, GoalEvent::Abort) => Ok(GoalState::Aborted),
         (GoalState::InProgress | GoalState::Completed | GoalState::Aborted, GoalEvent::Begin)
         | (GoalState::Planning | GoalState::Completed | GoalState::Aborted, GoalEvent::Complete)
-        | (GoalState::Completed | GoalState::Aborted, GoalEvent::Abort) => Err(Refused),
+        | (GoalState::Completed | GoalState::Aborted, GoalEvent::Abort) => Err(GoalRefusal),
     }
 }
 
@@ -105,7 +105,10 @@ pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, 
 ///
 /// # Errors
 /// The table has no such pair.
-pub const fn next_sprint(state: SprintState, event: SprintEvent) -> Result<SprintState, Refused> {
+pub const fn next_sprint(
+    state: SprintState,
+    event: SprintEvent,
+) -> Result<SprintState, GoalRefusal> {
     match (state, event) {
         (SprintState::InProgress, SprintEvent::Checkpoint) => Ok(SprintState::Checkpoint),
         (SprintState::InProgress, SprintEvent::Complete) => Ok(SprintState::Completed),
@@ -121,7 +124,7 @@ pub const fn next_sprint(state: SprintState, event: SprintEvent) -> Result<Sprin
             SprintState::InProgress | SprintState::Completed | SprintState::Aborted,
             SprintEvent::Resume,
         )
-        | (SprintState::Completed | SprintState::Aborted, SprintEvent::Abort) => Err(Refused),
+        | (SprintState::Completed | SprintState::Aborted, SprintEvent::Abort) => Err(GoalRefusal),
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
     use ensemble_core::proto::testing::pairs;
 
-    fn cell(next: Result<impl std::fmt::Debug, Refused>) -> String {
+    fn cell(next: Result<impl std::fmt::Debug, GoalRefusal>) -> String {
         next.map_or_else(|_| "!".to_owned(), |state| format!("{state:?}"))
     }
 

@@ -34,14 +34,14 @@ const _: () = assert!(DISPATCH_PATIENCE.as_secs() < CONDUCTOR_PATIENCE.as_secs()
 
 /// Time-outs of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct WaitLimits {
     /// How long to wait for a notification.
     pub patience: Duration,
     /// Interval of polling after that; `None` to give up.
     pub poll_interval: Option<Duration>,
 }
 
-impl Limits {
+impl WaitLimits {
     /// Seed 002: three minutes, then every 30 seconds.
     #[must_use]
     pub const fn dispatch() -> Self {
@@ -85,16 +85,16 @@ enum State {
 
 /// The machine of a waiting role; see the module's table.
 #[derive(Clone, Debug)]
-pub struct Patience {
-    limits: Limits,
+pub struct RolePatience {
+    limits: WaitLimits,
     state: State,
     effects: VecDeque<Effect>,
 }
 
-impl Patience {
+impl RolePatience {
     /// A role that is not waiting yet.
     #[must_use]
-    pub const fn new(limits: Limits) -> Self {
+    pub const fn new(limits: WaitLimits) -> Self {
         Self { limits, state: State::Idle, effects: VecDeque::new() }
     }
 
@@ -112,7 +112,7 @@ impl Patience {
     }
 }
 
-impl Machine for Patience {
+impl Machine for RolePatience {
     type Event = Event;
     type Effect = Effect;
 
@@ -174,13 +174,13 @@ mod tests {
         Monotonic::ZERO + Duration::from_secs(seconds)
     }
 
-    fn drain(machine: &mut Patience) -> Vec<Effect> {
+    fn drain(machine: &mut RolePatience) -> Vec<Effect> {
         std::iter::from_fn(|| machine.poll_effect()).collect()
     }
 
     #[test]
     fn dispatch_polls_every_30_seconds_after_3_minutes() {
-        let mut machine = Patience::new(Limits::dispatch());
+        let mut machine = RolePatience::new(WaitLimits::dispatch());
         machine.handle(at(0), Event::Started);
         machine.handle_timeout(at(179));
         assert_eq!(drain(&mut machine), []);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn conductor_gives_up_after_30_minutes() {
-        let mut machine = Patience::new(Limits::conductor());
+        let mut machine = RolePatience::new(WaitLimits::conductor());
         machine.handle(at(0), Event::Started);
         machine.handle_timeout(at(1800));
         assert_eq!(drain(&mut machine), [Effect::PatienceEnded]);
@@ -222,7 +222,8 @@ mod tests {
             for (event, expected) in
                 [Event::Started, Event::Told, Event::Finished].into_iter().zip(row)
             {
-                let mut machine = Patience { state, ..Patience::new(Limits::dispatch()) };
+                let mut machine =
+                    RolePatience { state, ..RolePatience::new(WaitLimits::dispatch()) };
                 machine.handle(at(0), event);
                 assert_eq!(machine.state, expected, "{state:?} {event:?}");
                 assert_eq!(drain(&mut machine), []);

@@ -9,33 +9,35 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Difference, DifferenceKind, Disk, DiskBoard, Place, difference, number, text};
+use super::{
+    DifferenceKind, DiskBoard, DiskState, RecordPlace, ReplayDifference, difference, number, text,
+};
 use ensemble_core::event_log::{Record, types};
 
 /// State of the board according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trail {
+pub(super) struct BoardTrail {
     revision: u64,
     sha256: String,
-    tasks: BTreeMap<String, (Task, Place)>,
+    tasks: BTreeMap<String, (LoggedTask, RecordPlace)>,
     /// Epoch of each agent's registration; `None` for unregistered agents.
-    agents: BTreeMap<String, (Option<u64>, Place)>,
-    last: Place,
+    agents: BTreeMap<String, (Option<u64>, RecordPlace)>,
+    last: RecordPlace,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Task {
+struct LoggedTask {
     status: String,
     /// Holder and lease epoch, where a record gave them with the status.
     held: Option<(String, u64)>,
 }
 
-impl Trail {
+impl BoardTrail {
     pub(super) fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    pub(super) fn take(&mut self, record: &Record) {
+    pub(super) fn apply_record(&mut self, record: &Record) {
         let Some(revision) = number(record, "revision") else { return };
         // A write may be recorded twice, the second time by the process that completed a killed
         // writer's work.
@@ -44,7 +46,7 @@ impl Trail {
         }
         self.revision = revision;
         self.sha256 = text(record, "sha256").unwrap_or_default().to_owned();
-        self.last = Place::of(record);
+        self.last = RecordPlace::of(record);
         let steps = record.data.get("steps").and_then(Value::as_array);
         let told = steps.map_or(0, Vec::len);
         let all = number(record, "count").and_then(|count| usize::try_from(count).ok());
@@ -69,13 +71,13 @@ impl Trail {
             }
             (Some(what), Some(task), Some(status), agent) if what.starts_with("task.") => {
                 let held = agent.zip(epoch).filter(|_| status == "CLAIMED");
-                self.tasks.insert(task, (Task { status, held }, self.last.clone()));
+                self.tasks.insert(task, (LoggedTask { status, held }, self.last.clone()));
             }
             _ => {}
         }
     }
 
-    pub(super) fn compare(&self, disk: &Disk, found: &mut Vec<Difference>) {
+    pub(super) fn compare(&self, disk: &DiskState, found: &mut Vec<ReplayDifference>) {
         use DifferenceKind::{Contradiction, Unrecorded};
         let Some(board) = &disk.board else {
             if !self.sha256.is_empty() {
@@ -110,7 +112,7 @@ impl Trail {
         }
     }
 
-    fn compare_tasks(&self, board: &DiskBoard, found: &mut Vec<Difference>) {
+    fn compare_tasks(&self, board: &DiskBoard, found: &mut Vec<ReplayDifference>) {
         for (id, (task, last)) in &self.tasks {
             let path = format!("{}: tasks.{id}", board.path);
             let log = match &task.held {
@@ -132,7 +134,7 @@ impl Trail {
         }
     }
 
-    fn compare_agents(&self, board: &DiskBoard, found: &mut Vec<Difference>) {
+    fn compare_agents(&self, board: &DiskBoard, found: &mut Vec<ReplayDifference>) {
         let words = |epoch: Option<u64>| {
             epoch.map_or_else(|| "not registered".to_owned(), |epoch| format!("epoch {epoch}"))
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Content of a project's directories. Parts that were not read are empty, so the log's entries for
 /// them count as missing; `None` excludes a part from the comparison.
 #[derive(Clone, Debug, Default)]
-pub struct Disk {
+pub struct DiskState {
     /// Mailboxes by name.
     pub mailboxes: BTreeMap<String, DiskMailbox>,
     /// Requests by id.

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::{Disk, DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskTask, MessagePlace};
-use crate::board::{self, Board, Status, Task};
+use super::{DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskState, DiskTask, MessagePlace};
+use crate::board::{self, Board, BoardTask, TaskStatus};
 use ensemble_core::Result;
 use ensemble_core::message::Digest;
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 use ensemble_core::spool::{Spool, State};
 
-impl Disk {
+impl DiskState {
     /// Adds all mailboxes of a queue. `root` is the project's directory; paths are relative to it.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Disk {
     }
 
     /// Adds requests, as [`Requests::list`](ensemble_core::requests::Requests::list) has them.
-    pub fn add_requests(&mut self, entries: &[Entry]) {
+    pub fn add_requests(&mut self, entries: &[RequestEntry]) {
         for entry in entries {
             let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
             let request = DiskRequest { state: entry.state().to_owned(), by };
@@ -45,8 +45,8 @@ impl Disk {
     pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {
         let text = board.read_text()?;
         let state = board::check(&text, board.path())?;
-        let task = |task: &Task| {
-            let epoch = task.lease_epoch.filter(|_| task.status == Status::Claimed);
+        let task = |task: &BoardTask| {
+            let epoch = task.lease_epoch.filter(|_| task.status == TaskStatus::Claimed);
             let holder = task.assigned_to.as_ref().map(ToString::to_string);
             DiskTask { status: task.status.as_str().to_owned(), holder, epoch }
         };

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Difference, DifferenceKind, Disk, DiskMailbox, DiskMessage, MessagePlace, Place, difference,
-    number,
+    DifferenceKind, DiskMailbox, DiskMessage, DiskState, MessagePlace, RecordPlace,
+    ReplayDifference, difference, number,
 };
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
@@ -17,18 +17,18 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// State of one message according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trail {
+pub(super) struct MessageTrail {
     is_stored: bool,
     is_dropped: bool,
     /// A copy could not be read and was moved aside, so nothing about the message is certain.
     is_damaged: bool,
-    deliveries: BTreeMap<u64, Delivery>,
+    deliveries: BTreeMap<u64, LoggedDelivery>,
     settled_at: Option<Timestamp>,
-    last: Place,
+    last: RecordPlace,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Delivery {
+struct LoggedDelivery {
     holder: Option<String>,
     is_settled: bool,
     released: u32,
@@ -40,15 +40,15 @@ struct Delivery {
 
 /// The expected state on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum ExpectedPlace {
     Nothing,
     At(MessagePlace),
     Dropped,
 }
 
-impl Trail {
-    pub(super) fn take(&mut self, record: &Record) {
-        self.last = Place::of(record);
+impl MessageTrail {
+    pub(super) fn apply_record(&mut self, record: &Record) {
+        self.last = RecordPlace::of(record);
         match record.kind.as_str() {
             types::MESSAGE_STORED => {
                 // An id may recur once its message was dropped or swept.
@@ -89,22 +89,24 @@ impl Trail {
         }
     }
 
-    fn told(&self) -> Told {
+    fn expected_place(&self) -> ExpectedPlace {
         if self.is_dropped {
-            return Told::Dropped;
+            return ExpectedPlace::Dropped;
         }
-        let queued = |epoch| Told::At(MessagePlace::Queued { epoch });
+        let queued = |epoch| ExpectedPlace::At(MessagePlace::Queued { epoch });
         let Some((&epoch, last)) = self.deliveries.last_key_value() else {
-            return if self.is_stored { queued(0) } else { Told::Nothing };
+            return if self.is_stored { queued(0) } else { ExpectedPlace::Nothing };
         };
         match last {
-            Delivery { is_settled: true, .. } => Told::At(MessagePlace::Settled),
-            Delivery { dead, redriven, .. } if dead > redriven => Told::At(MessagePlace::Dead),
-            Delivery { released, redriven, .. } if released + redriven > 0 => queued(epoch),
-            Delivery { holder: Some(holder), .. } => {
-                Told::At(MessagePlace::Held { holder: holder.clone(), epoch })
+            LoggedDelivery { is_settled: true, .. } => ExpectedPlace::At(MessagePlace::Settled),
+            LoggedDelivery { dead, redriven, .. } if dead > redriven => {
+                ExpectedPlace::At(MessagePlace::Dead)
             }
-            _ => Told::Nothing,
+            LoggedDelivery { released, redriven, .. } if released + redriven > 0 => queued(epoch),
+            LoggedDelivery { holder: Some(holder), .. } => {
+                ExpectedPlace::At(MessagePlace::Held { holder: holder.clone(), epoch })
+            }
+            _ => ExpectedPlace::Nothing,
         }
     }
 
@@ -115,14 +117,14 @@ impl Trail {
 
 /// Whether moves that PROTOCOL.md allows lead from the recorded state to the one on disk; `None` if
 /// they are equal.
-fn explained(told: &Told, epoch: u64, disk: &MessagePlace) -> Option<DifferenceKind> {
+fn explained(told: &ExpectedPlace, epoch: u64, disk: &MessagePlace) -> Option<DifferenceKind> {
     use DifferenceKind::{Contradiction, Unrecorded};
     let kind = match (told, disk) {
-        (Told::At(told), disk) if told == disk => return None,
+        (ExpectedPlace::At(told), disk) if told == disk => return None,
         // No consumer may receive a settled message again; it disappears when it is swept.
-        (Told::At(MessagePlace::Settled), _) => Contradiction,
+        (ExpectedPlace::At(MessagePlace::Settled), _) => Contradiction,
         // A script may publish a message, and may publish a dropped one again.
-        (Told::Nothing | Told::Dropped, _) => Unrecorded,
+        (ExpectedPlace::Nothing | ExpectedPlace::Dropped, _) => Unrecorded,
         (_, MessagePlace::Queued { epoch: now }) if *now >= epoch => Unrecorded,
         (_, MessagePlace::Held { epoch: now, .. }) if *now > epoch => Unrecorded,
         // Another holder in the same epoch, or an epoch that went back.
@@ -133,10 +135,10 @@ fn explained(told: &Told, epoch: u64, disk: &MessagePlace) -> Option<DifferenceK
 }
 
 pub(super) fn compare(
-    trails: &BTreeMap<(String, String), Trail>,
-    disk: &Disk,
+    trails: &BTreeMap<(String, String), MessageTrail>,
+    disk: &DiskState,
     now: Timestamp,
-    found: &mut Vec<Difference>,
+    found: &mut Vec<ReplayDifference>,
 ) {
     for ((mailbox, id), trail) in trails.iter().filter(|(_, trail)| !trail.is_damaged) {
         let box_on_disk = disk.mailboxes.get(mailbox);
@@ -147,7 +149,7 @@ pub(super) fn compare(
             Some([first, rest @ ..]) => {
                 let places: Vec<&str> = rest.iter().map(|file| file.path.as_str()).collect();
                 let disk = format!("also at {}", places.join(", "));
-                let log = words(&trail.told());
+                let log = words(&trail.expected_place());
                 let kind = DifferenceKind::Contradiction;
                 let path = first.path.clone();
                 found.push(difference(kind, "message", id, path, (log, disk), &trail.last));
@@ -162,14 +164,25 @@ pub(super) fn compare(
             for file in files.iter().filter(|_| !is_told) {
                 let (log, is) = ("nothing", file.place.words());
                 let (kind, path) = (DifferenceKind::Unrecorded, file.path.clone());
-                found.push(difference(kind, "message", id, path, (log, is), &Place::default()));
+                found.push(difference(
+                    kind,
+                    "message",
+                    id,
+                    path,
+                    (log, is),
+                    &RecordPlace::default(),
+                ));
             }
         }
     }
 }
 
-fn one((_, id): (&str, &str), trail: &Trail, file: &DiskMessage) -> Option<Difference> {
-    let told = trail.told();
+fn one(
+    (_, id): (&str, &str),
+    trail: &MessageTrail,
+    file: &DiskMessage,
+) -> Option<ReplayDifference> {
+    let told = trail.expected_place();
     let path = file.path.clone();
     if let Some(kind) = explained(&told, trail.epoch(), &file.place) {
         let sides = (words(&told), file.place.words());
@@ -203,14 +216,14 @@ fn one((_, id): (&str, &str), trail: &Trail, file: &DiskMessage) -> Option<Diffe
 /// The disk has no file of the message.
 fn gone(
     (mailbox, id): (&str, &str),
-    trail: &Trail,
+    trail: &MessageTrail,
     on_disk: Option<&DiskMailbox>,
     now: Timestamp,
-) -> Option<Difference> {
-    let told = trail.told();
+) -> Option<ReplayDifference> {
+    let told = trail.expected_place();
     let (kind, place) = match &told {
-        Told::Nothing | Told::Dropped => return None,
-        Told::At(MessagePlace::Settled) => {
+        ExpectedPlace::Nothing | ExpectedPlace::Dropped => return None,
+        ExpectedPlace::At(MessagePlace::Settled) => {
             let kept = on_disk.map_or(0, |mailbox| mailbox.done_days) * DAY_SECONDS;
             let age = trail.settled_at.map_or(u64::MAX, |at| now.since(at).as_secs());
             if age >= kept {
@@ -219,19 +232,21 @@ fn gone(
             (DifferenceKind::Contradiction, "done")
         }
         // Any process may drop a dead letter.
-        Told::At(MessagePlace::Dead) => (DifferenceKind::Unrecorded, "dead"),
-        Told::At(MessagePlace::Held { .. }) => (DifferenceKind::Contradiction, "cur"),
-        Told::At(MessagePlace::Queued { epoch: 0 }) => (DifferenceKind::Contradiction, "new"),
-        Told::At(MessagePlace::Queued { .. }) => (DifferenceKind::Contradiction, "front"),
+        ExpectedPlace::At(MessagePlace::Dead) => (DifferenceKind::Unrecorded, "dead"),
+        ExpectedPlace::At(MessagePlace::Held { .. }) => (DifferenceKind::Contradiction, "cur"),
+        ExpectedPlace::At(MessagePlace::Queued { epoch: 0 }) => {
+            (DifferenceKind::Contradiction, "new")
+        }
+        ExpectedPlace::At(MessagePlace::Queued { .. }) => (DifferenceKind::Contradiction, "front"),
     };
     let path = format!("queue/mailbox/{mailbox}/{place}");
     Some(difference(kind, "message", id, path, (words(&told), "not there"), &trail.last))
 }
 
-fn words(told: &Told) -> String {
+fn words(told: &ExpectedPlace) -> String {
     match told {
-        Told::Nothing => "nothing".to_owned(),
-        Told::Dropped => "dropped".to_owned(),
-        Told::At(place) => place.words(),
+        ExpectedPlace::Nothing => "nothing".to_owned(),
+        ExpectedPlace::Dropped => "dropped".to_owned(),
+        ExpectedPlace::At(place) => place.words(),
     }
 }

@@ -23,7 +23,7 @@
 //! message that waits again, a waiting message that is gone, two holders of one epoch.
 //!
 //! Records of several processes may be in another order than their events. The replay depends only
-//! on epochs, not on that order. Record numbers show whether the log is complete ([`Gap`]).
+//! on epochs, not on that order. Record numbers show whether the log is complete ([`LogGap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -42,9 +42,9 @@ mod tests;
 mod whole;
 
 pub use disk::{
-    Disk, DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskStep, DiskTask, MessagePlace,
+    DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskState, DiskStep, DiskTask, MessagePlace,
 };
-pub use whole::Gap;
+pub use whole::LogGap;
 
 use ensemble_core::Result;
 use ensemble_core::event_log::{Record, Segment, read_all, types};
@@ -65,7 +65,7 @@ pub enum DifferenceKind {
 /// A difference between the log and the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Difference {
+pub struct ReplayDifference {
     /// Whether an allowed explanation exists.
     pub kind: DifferenceKind,
     /// Kind of object: `mailbox`, `message`, `request`, `board`, `task`, `agent`, `step`.
@@ -84,13 +84,13 @@ pub struct Difference {
 
 /// Position and type of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct RecordPlace {
     session: String,
     seq: u64,
     kind: String,
 }
 
-impl Place {
+impl RecordPlace {
     fn of(record: &Record) -> Self {
         let kind = record.kind.to_string();
         Self { session: record.session_id.clone(), seq: record.seq, kind }
@@ -107,12 +107,12 @@ impl Place {
 /// The state according to the log.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
-    mailboxes: BTreeMap<String, (bool, Place)>,
-    messages: BTreeMap<(String, String), messages::Trail>,
-    requests: BTreeMap<String, requests::Trail>,
-    board: board::Trail,
-    steps: BTreeMap<(String, u64), steps::Trail>,
-    gaps: Vec<Gap>,
+    mailboxes: BTreeMap<String, (bool, RecordPlace)>,
+    messages: BTreeMap<(String, String), messages::MessageTrail>,
+    requests: BTreeMap<String, requests::RequestTrail>,
+    board: board::BoardTrail,
+    steps: BTreeMap<(String, u64), steps::StepTrail>,
+    gaps: Vec<LogGap>,
     records: u64,
 }
 
@@ -121,7 +121,7 @@ impl Replay {
     ///
     /// ```
     /// use ensemble_core::event_log::{EventLog, Recorder as _};
-    /// use ensemble_team::replay::{Disk, Replay};
+    /// use ensemble_team::replay::{DiskState, Replay};
     /// use ensemble_core::message::Timestamp;
     ///
     /// # let home = tempfile::tempdir()?;
@@ -130,7 +130,7 @@ impl Replay {
     /// log.record("message.stored", "lead", serde_json::json!({ "id": "m1", "mailbox": "w" }));
     /// let replay = Replay::read(logs)?;
     /// // Nothing is on disk of what the log tells: the message is gone.
-    /// let found = replay.compare(&Disk::default(), Timestamp::from_unix_millis(0));
+    /// let found = replay.compare(&DiskState::default(), Timestamp::from_unix_millis(0));
     /// assert_eq!(found[0].id, "m1");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -144,16 +144,16 @@ impl Replay {
             return Err(failure);
         }
         let is_there = |segment: &Segment| dir.join(segment.to_string()).exists();
-        replay.gaps.retain(|gap| !matches!(gap, Gap::End { next } if is_there(next)));
+        replay.gaps.retain(|gap| !matches!(gap, LogGap::End { next } if is_there(next)));
         Ok(replay)
     }
 
     /// As [`Replay::read`], from records already read, in the order of the log.
     pub fn from_records(records: impl IntoIterator<Item = Record>) -> Self {
-        let (mut replay, mut numbers) = (Self::default(), whole::Numbers::default());
+        let (mut replay, mut numbers) = (Self::default(), whole::RecordNumbers::default());
         for record in records {
-            numbers.take(&record);
-            replay.take(&record);
+            numbers.check_number(&record);
+            replay.apply_record(&record);
             replay.records += 1;
         }
         replay.gaps = numbers.gaps();
@@ -162,7 +162,7 @@ impl Replay {
 
     /// The gaps in the log; empty if it is complete.
     #[must_use]
-    pub fn gaps(&self) -> &[Gap] {
+    pub fn gaps(&self) -> &[LogGap] {
         &self.gaps
     }
 
@@ -183,21 +183,21 @@ impl Replay {
         ]
     }
 
-    fn take(&mut self, record: &Record) {
+    fn apply_record(&mut self, record: &Record) {
         let namespace = record.kind.as_str().split_once('.').map(|(namespace, _)| namespace);
         match namespace {
             Some("message") => self.message(record),
             Some("mailbox") => self.mailbox(record),
             Some("request") => {
                 if let Some(id) = text(record, "request_id") {
-                    self.requests.entry(id.to_owned()).or_default().take(record);
+                    self.requests.entry(id.to_owned()).or_default().apply_record(record);
                 }
             }
-            Some("board") => self.board.take(record),
+            Some("board") => self.board.apply_record(record),
             Some("step") => {
                 let index = record.data.get("step_index").and_then(Value::as_u64);
                 if let (Some(task), Some(index)) = (text(record, "task_id"), index) {
-                    self.steps.entry((task.to_owned(), index)).or_default().take(record);
+                    self.steps.entry((task.to_owned(), index)).or_default().apply_record(record);
                 }
             }
             _ => {}
@@ -209,17 +209,17 @@ impl Replay {
             return;
         };
         let key = (mailbox.to_owned(), id.to_owned());
-        self.messages.entry(key).or_default().take(record);
+        self.messages.entry(key).or_default().apply_record(record);
     }
 
     fn mailbox(&mut self, record: &Record) {
         let Some(name) = text(record, "mailbox") else { return };
         match record.kind.as_str() {
             types::MAILBOX_ADDED | types::MAILBOX_CONFIGURED => {
-                self.mailboxes.insert(name.to_owned(), (true, Place::of(record)));
+                self.mailboxes.insert(name.to_owned(), (true, RecordPlace::of(record)));
             }
             types::MAILBOX_REMOVED => {
-                self.mailboxes.insert(name.to_owned(), (false, Place::of(record)));
+                self.mailboxes.insert(name.to_owned(), (false, RecordPlace::of(record)));
                 self.messages.retain(|(mailbox, _), _| mailbox != name);
             }
             _ => {}
@@ -229,7 +229,7 @@ impl Replay {
     /// All differences between log and disk, contradictions first. `now` decides which settled
     /// messages may have been swept.
     #[must_use]
-    pub fn compare(&self, disk: &Disk, now: Timestamp) -> Vec<Difference> {
+    pub fn compare(&self, disk: &DiskState, now: Timestamp) -> Vec<ReplayDifference> {
         let mut found = Vec::new();
         self.compare_mailboxes(disk, &mut found);
         messages::compare(&self.messages, disk, now, &mut found);
@@ -243,7 +243,12 @@ impl Replay {
     /// As [`Replay::compare`], for a project at work: `earlier` was read before `disk`, this replay
     /// after it. Objects with new records in between are in transition, and skipped.
     #[must_use]
-    pub fn compare_moving(&self, earlier: &Self, disk: &Disk, now: Timestamp) -> Vec<Difference> {
+    pub fn compare_moving(
+        &self,
+        earlier: &Self,
+        disk: &DiskState,
+        now: Timestamp,
+    ) -> Vec<ReplayDifference> {
         let before: BTreeSet<_> = earlier
             .compare(disk, now)
             .into_iter()
@@ -257,7 +262,7 @@ impl Replay {
         found
     }
 
-    fn compare_mailboxes(&self, disk: &Disk, found: &mut Vec<Difference>) {
+    fn compare_mailboxes(&self, disk: &DiskState, found: &mut Vec<ReplayDifference>) {
         for (name, (is_there, place)) in &self.mailboxes {
             let on_disk = disk.mailboxes.contains_key(name);
             let (kind, log, is) = match (is_there, on_disk) {
@@ -277,10 +282,10 @@ fn difference(
     id: &str,
     path: String,
     (log, disk): (impl Into<String>, impl Into<String>),
-    place: &Place,
-) -> Difference {
+    place: &RecordPlace,
+) -> ReplayDifference {
     let (log, disk) = (log.into(), disk.into());
-    Difference { kind, about, id: id.to_owned(), path, log, disk, record: place.text() }
+    ReplayDifference { kind, about, id: id.to_owned(), path, log, disk, record: place.text() }
 }
 
 fn text<'r>(record: &'r Record, name: &str) -> Option<&'r str> {

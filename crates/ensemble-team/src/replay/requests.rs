@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::{Difference, DifferenceKind, Disk, Place, difference, text};
+use super::{DifferenceKind, DiskState, RecordPlace, ReplayDifference, difference, text};
 use ensemble_core::event_log::{Record, types};
 
 /// State of one request according to the log. A repeated record changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trail {
+pub(super) struct RequestTrail {
     is_opened: bool,
     outcome: Option<String>,
     by: Option<String>,
     /// An invalid decision was moved aside since, so the request is open again.
-    last: Place,
+    last: RecordPlace,
 }
 
-impl Trail {
-    pub(super) fn take(&mut self, record: &Record) {
+impl RequestTrail {
+    pub(super) fn apply_record(&mut self, record: &Record) {
         match record.kind.as_str() {
             types::REQUEST_OPENED => self.is_opened = true,
             types::REQUEST_DECIDED | types::REQUEST_EXPIRED | types::REQUEST_CANCELLED => {
@@ -25,7 +25,7 @@ impl Trail {
             }
             _ => return,
         }
-        self.last = Place::of(record);
+        self.last = RecordPlace::of(record);
     }
 
     fn words(&self) -> String {
@@ -41,9 +41,13 @@ fn words(outcome: &str, by: Option<&str>) -> String {
     by.map_or_else(|| outcome.to_owned(), |by| format!("{outcome} by {by}"))
 }
 
-pub(super) fn compare(trails: &BTreeMap<String, Trail>, disk: &Disk, found: &mut Vec<Difference>) {
+pub(super) fn compare(
+    trails: &BTreeMap<String, RequestTrail>,
+    disk: &DiskState,
+    found: &mut Vec<ReplayDifference>,
+) {
     use DifferenceKind::{Contradiction, Unrecorded};
-    let mut tell = |kind, id: &str, sides: (String, String), last: &Place| {
+    let mut tell = |kind, id: &str, sides: (String, String), last: &RecordPlace| {
         let path = format!("queue/requests/{id}");
         found.push(difference(kind, "request", id, path, sides, last));
     };
@@ -69,6 +73,6 @@ pub(super) fn compare(trails: &BTreeMap<String, Trail>, disk: &Disk, found: &mut
     }
     for (id, now) in disk.requests.iter().filter(|(id, _)| !trails.contains_key(*id)) {
         let is = words(&now.state, now.by.as_deref());
-        tell(Unrecorded, id, ("nothing".to_owned(), is), &Place::default());
+        tell(Unrecorded, id, ("nothing".to_owned(), is), &RecordPlace::default());
     }
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Difference, DifferenceKind, Disk, Place, difference, number};
+use super::{DifferenceKind, DiskState, RecordPlace, ReplayDifference, difference, number};
 use ensemble_core::event_log::{Record, types};
 
 /// State of one step according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trail {
+pub(super) struct StepTrail {
     epoch: u64,
     status: Option<&'static str>,
-    last: Place,
+    last: RecordPlace,
 }
 
-impl Trail {
-    pub(super) fn take(&mut self, record: &Record) {
+impl StepTrail {
+    pub(super) fn apply_record(&mut self, record: &Record) {
         let epoch = number(record, "epoch");
         let status = match record.kind.as_str() {
             types::STEP_TAKEN => "IN_PROGRESS",
@@ -39,14 +39,14 @@ impl Trail {
             return;
         }
         (self.epoch, self.status) = (epoch.unwrap_or(self.epoch), Some(status));
-        self.last = Place::of(record);
+        self.last = RecordPlace::of(record);
     }
 }
 
 pub(super) fn compare(
-    trails: &BTreeMap<(String, u64), Trail>,
-    disk: &Disk,
-    found: &mut Vec<Difference>,
+    trails: &BTreeMap<(String, u64), StepTrail>,
+    disk: &DiskState,
+    found: &mut Vec<ReplayDifference>,
 ) {
     let Some(steps) = &disk.steps else { return };
     for ((task, index), trail) in trails {

@@ -23,7 +23,7 @@ fn message(kind: &str, epoch: u64) -> (&str, &str, Value) {
     (kind, "w", json!({ "id": "m", "mailbox": "box", "epoch": epoch }))
 }
 
-fn on_disk(places: &[MessagePlace]) -> Disk {
+fn on_disk(places: &[MessagePlace]) -> DiskState {
     let files = places.iter().map(|place| DiskMessage {
         place: place.clone(),
         path: "queue/mailbox/box/m".to_owned(),
@@ -31,7 +31,7 @@ fn on_disk(places: &[MessagePlace]) -> Disk {
     });
     let mut mailbox = DiskMailbox { done_days: 7, ..DiskMailbox::default() };
     mailbox.messages.insert("m".to_owned(), files.collect());
-    let mut disk = Disk::default();
+    let mut disk = DiskState::default();
     disk.mailboxes.insert("box".to_owned(), mailbox);
     disk
 }
@@ -126,17 +126,17 @@ fn an_incomplete_log_reports_its_gaps() {
     let (s, next) = ("s".to_owned(), "session-20260115-093001.ndjson");
     assert_eq!(gaps(vec![start(), record("s", 2, "a.b", json!({}))]), []);
     let cut = gaps(vec![start(), record("s", 5, "a.b", json!({}))]);
-    assert_eq!(cut, [Gap::Numbers { session: s.clone(), from: 2, to: 4 }]);
+    assert_eq!(cut, [LogGap::Numbers { session: s.clone(), from: 2, to: 4 }]);
     let headless = gaps(vec![record("s", 3, "a.b", json!({}))]);
-    assert_eq!(headless, [Gap::Numbers { session: s.clone(), from: 1, to: 2 }]);
+    assert_eq!(headless, [LogGap::Numbers { session: s.clone(), from: 1, to: 2 }]);
     let twice = gaps(vec![start(), start()]);
-    assert_eq!(twice, [Gap::Again { session: s.clone(), seq: 1 }]);
+    assert_eq!(twice, [LogGap::Again { session: s.clone(), seq: 1 }]);
     let rotated = gaps(vec![record("s", 1, "session_start", json!({ "after": "x" }))]);
-    assert_eq!(rotated, [Gap::Begin { session: s.clone(), after: "x".to_owned() }]);
+    assert_eq!(rotated, [LogGap::Begin { session: s.clone(), after: "x".to_owned() }]);
     let open = gaps(vec![start(), record("s", 2, "log.continued", json!({ "next": next }))]);
-    assert_eq!(open, [Gap::End { next: Segment::parse(next).unwrap() }]);
+    assert_eq!(open, [LogGap::End { next: Segment::parse(next).unwrap() }]);
     let anew = gaps(vec![start(), record("s", 2, "log.recreated", json!({}))]);
-    assert_eq!(anew, [Gap::Recreated { session: s }]);
+    assert_eq!(anew, [LogGap::Recreated { session: s }]);
 }
 
 fn board(revision: u64, steps: Value) -> (&'static str, &'static str, Value) {
@@ -153,7 +153,7 @@ fn tasks_and_registrations_are_compared_with_the_board() {
         holder: Some("c".to_owned()),
         epoch: Some(2),
     };
-    let mut disk = Disk { board: Some(DiskBoard::default()), ..Disk::default() };
+    let mut disk = DiskState { board: Some(DiskBoard::default()), ..DiskState::default() };
     let now = disk.board.as_mut().unwrap();
     (now.revision, now.sha256) = (2, "aa".to_owned());
     now.tasks.insert("t".to_owned(), task("CLAIMED"));
@@ -206,7 +206,7 @@ fn steps_and_requests_are_compared_with_the_disk() {
     ];
     let replay = log(&records);
     let verdicts = |status: &str, epoch: u64, state: &str, by: Option<&str>| {
-        let mut disk = Disk::default();
+        let mut disk = DiskState::default();
         let now = DiskStep { status: status.to_owned(), epoch };
         disk.steps = Some(BTreeMap::from([(("t".to_owned(), 0), now)]));
         let now = DiskRequest { state: state.to_owned(), by: by.map(str::to_owned) };

@@ -14,7 +14,7 @@ const GAPS_MAX: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "gap", rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Gap {
+pub enum LogGap {
     /// Numbers of a session without a record: lines were removed or altered, or a segment is gone.
     Numbers {
         /// The session.
@@ -50,7 +50,7 @@ pub enum Gap {
     },
 }
 
-impl std::fmt::Display for Gap {
+impl std::fmt::Display for LogGap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Numbers { session, from, to } if from == to => {
@@ -73,14 +73,14 @@ impl std::fmt::Display for Gap {
 
 /// Tracks the numbers of all sessions.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct RecordNumbers {
     last: BTreeMap<String, u64>,
-    gaps: Vec<Gap>,
+    gaps: Vec<LogGap>,
     next: Option<Segment>,
 }
 
-impl Numbers {
-    pub(super) fn take(&mut self, record: &Record) {
+impl RecordNumbers {
+    pub(super) fn check_number(&mut self, record: &Record) {
         if record.unordered {
             return;
         }
@@ -88,9 +88,9 @@ impl Numbers {
         let is_first = self.last.is_empty();
         let last = self.last.entry(session.clone()).or_default();
         let gap = match record.seq {
-            seq if seq <= *last => Some(Gap::Again { session: session.clone(), seq }),
+            seq if seq <= *last => Some(LogGap::Again { session: session.clone(), seq }),
             seq if seq > *last + 1 => {
-                Some(Gap::Numbers { session: session.clone(), from: *last + 1, to: seq - 1 })
+                Some(LogGap::Numbers { session: session.clone(), from: *last + 1, to: seq - 1 })
             }
             _ => None,
         };
@@ -100,9 +100,9 @@ impl Numbers {
         match record.kind.as_str() {
             types::SESSION_START if is_first => {
                 self.gaps
-                    .extend(after.map(|after| Gap::Begin { session, after: after.to_owned() }));
+                    .extend(after.map(|after| LogGap::Begin { session, after: after.to_owned() }));
             }
-            types::LOG_RECREATED => self.gaps.push(Gap::Recreated { session }),
+            types::LOG_RECREATED => self.gaps.push(LogGap::Recreated { session }),
             _ => {}
         }
         let next = record.data.get("next").and_then(Value::as_str).and_then(Segment::parse);
@@ -112,8 +112,8 @@ impl Numbers {
 
     /// The gaps. A next file named by the last record is a gap unless the file exists, which only a
     /// caller with the directory can check.
-    pub(super) fn gaps(self) -> Vec<Gap> {
-        let end = self.next.map(|next| Gap::End { next });
+    pub(super) fn gaps(self) -> Vec<LogGap> {
+        let end = self.next.map(|next| LogGap::End { next });
         self.gaps.into_iter().chain(end).collect()
     }
 }

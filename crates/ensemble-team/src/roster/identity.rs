@@ -27,13 +27,13 @@
 //!
 //! ```
 //! use ensemble_core::message::{Digest, Name, Timestamp};
-//! use ensemble_team::roster::{Asking, Member, Outsiders, identify};
+//! use ensemble_team::roster::{CallerEvidence, Member, OutsiderPolicy, identify};
 //!
 //! let mut worker = Member::new(
 //!     Name::new("worker-1")?, Name::new("worker")?, "claude", Timestamp::from_unix_millis(0));
 //! worker.pass_sha256 = Some(Digest::of(b"secret"));
-//! let asking = Asking::new().with_pass("secret");
-//! let identity = identify(&[worker], &asking, None, Outsiders::Refuse)?;
+//! let asking = CallerEvidence::new().with_pass("secret");
+//! let identity = identify(&[worker], &asking, None, OutsiderPolicy::Refuse)?;
 //! assert_eq!(identity.name.map(|name| name.to_string()), Some("worker-1".to_owned()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -49,13 +49,13 @@ use ensemble_tmux::tmux::Binding;
 
 /// What a question brings with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asking {
+pub struct CallerEvidence {
     pass: Option<Digest>,
     line: Vec<(u32, u64)>,
     pane: Option<(PathBuf, String)>,
 }
 
-impl Asking {
+impl CallerEvidence {
     /// Nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -96,7 +96,7 @@ impl Asking {
 /// How a member was recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum IdentityProof {
     /// By the pass it was given.
     Pass,
     /// By the pane it runs in.
@@ -110,18 +110,18 @@ pub enum Proof {
 /// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Identity {
+pub struct CallerIdentity {
     /// The name to act under; `None` for an outsider that said none.
     pub name: Option<Name>,
     /// The evidence for the identity.
-    pub proof: Proof,
+    pub proof: IdentityProof,
 }
 
-impl Identity {
+impl CallerIdentity {
     /// Whether this is a member of the team, beyond what it says itself.
     #[must_use]
     pub fn is_member(&self) -> bool {
-        self.proof != Proof::Claimed
+        self.proof != IdentityProof::Claimed
     }
 
     /// What a message of this process says of its sender: a process outside of all agents that gives no name, or the
@@ -129,9 +129,9 @@ impl Identity {
     #[must_use]
     pub fn sender_proof(&self) -> Option<SenderProof> {
         match self.proof {
-            Proof::Pass => Some(SenderProof::Pass),
-            Proof::ProcessTree | Proof::HiddenPane => Some(SenderProof::Pane),
-            Proof::Claimed => match self.name.as_ref().is_none_or(Name::is_operator) {
+            IdentityProof::Pass => Some(SenderProof::Pass),
+            IdentityProof::ProcessTree | IdentityProof::HiddenPane => Some(SenderProof::Pane),
+            IdentityProof::Claimed => match self.name.as_ref().is_none_or(Name::is_operator) {
                 true => Some(SenderProof::Person),
                 false => None,
             },
@@ -143,7 +143,7 @@ impl Identity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Outsiders {
+pub enum OutsiderPolicy {
     /// No.
     #[default]
     Refuse,
@@ -153,7 +153,7 @@ pub enum Outsiders {
 
 /// Why a name is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum NameRefusal {
     /// The process belongs to another agent.
     #[error("this is {actual}, known by {}, and not `{claimed}`: leave out `--as`", proof.words())]
     Mismatch {
@@ -162,7 +162,7 @@ pub enum Refusal {
         /// The actual name of the process.
         actual: Name,
         /// The evidence for the actual name.
-        proof: Proof,
+        proof: IdentityProof,
     },
     /// The process belongs to no agent of the team.
     #[error(
@@ -198,7 +198,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl NameRefusal {
     /// The stable word for it.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -224,7 +224,7 @@ impl Refusal {
     }
 }
 
-impl Proof {
+impl IdentityProof {
     const fn words(self) -> &'static str {
         match self {
             Self::Pass => "the pass it was given",
@@ -239,42 +239,42 @@ impl Proof {
 /// name to protect, and a claim is accepted.
 ///
 /// # Errors
-/// [`Refusal`] says why the name is not accepted, and who it is.
+/// [`NameRefusal`] says why the name is not accepted, and who it is.
 pub fn identify(
     members: &[Member],
-    asking: &Asking,
+    asking: &CallerEvidence,
     claimed: Option<&Name>,
-    outsiders: Outsiders,
-) -> Result<Identity, Refusal> {
+    outsiders: OutsiderPolicy,
+) -> Result<CallerIdentity, NameRefusal> {
     if members.is_empty() {
-        return Ok(Identity { name: claimed.cloned(), proof: Proof::Claimed });
+        return Ok(CallerIdentity { name: claimed.cloned(), proof: IdentityProof::Claimed });
     }
     let tree = by_tree(members, &asking.line);
     let by_pass = |pass: Digest| {
         let bearer = members.iter().find(|member| member.pass_sha256 == Some(pass));
-        bearer.ok_or_else(|| Refusal::UnknownPass { tree: tree.map(|m| m.name.clone()) })
+        bearer.ok_or_else(|| NameRefusal::UnknownPass { tree: tree.map(|m| m.name.clone()) })
     };
     let pass = asking.pass.map(by_pass).transpose()?;
     if let Some(ended) = pass.filter(|member| !member.is_present()) {
-        return Err(Refusal::Ended { name: ended.name.clone() });
+        return Err(NameRefusal::Ended { name: ended.name.clone() });
     }
     let (actual, proof) = match (pass, tree) {
         (Some(pass), Some(tree)) if pass.name != tree.name => {
             let (pass, tree) = (pass.name.clone(), tree.name.clone());
-            return Err(Refusal::Contradiction { pass, tree });
+            return Err(NameRefusal::Contradiction { pass, tree });
         }
-        (Some(pass), _) => (pass, Proof::Pass),
-        (None, Some(tree)) => (tree, Proof::ProcessTree),
+        (Some(pass), _) => (pass, IdentityProof::Pass),
+        (None, Some(tree)) => (tree, IdentityProof::ProcessTree),
         (None, None) => match asking.pane.as_ref().and_then(|pane| by_pane(members, pane)) {
-            Some(member) => (member, Proof::HiddenPane),
+            Some(member) => (member, IdentityProof::HiddenPane),
             None => return outside(members, claimed, outsiders),
         },
     };
     match claimed.filter(|claimed| **claimed != actual.name) {
-        None => Ok(Identity { name: Some(actual.name.clone()), proof }),
+        None => Ok(CallerIdentity { name: Some(actual.name.clone()), proof }),
         Some(claimed) => {
             let (claimed, actual) = (claimed.clone(), actual.name.clone());
-            Err(Refusal::Mismatch { claimed, actual, proof })
+            Err(NameRefusal::Mismatch { claimed, actual, proof })
         }
     }
 }
@@ -282,8 +282,8 @@ pub fn identify(
 fn outside(
     members: &[Member],
     claimed: Option<&Name>,
-    outsiders: Outsiders,
-) -> Result<Identity, Refusal> {
+    outsiders: OutsiderPolicy,
+) -> Result<CallerIdentity, NameRefusal> {
     // A supervisor that was killed protects its agent's name no longer: a person has to clean up.
     let is_there = |member: &Member| {
         member.is_present()
@@ -292,9 +292,11 @@ fn outside(
     let is_taken =
         |name: &&Name| members.iter().any(|member| member.name == **name && is_there(member));
     match (claimed.filter(is_taken), outsiders) {
-        (Some(taken), Outsiders::Refuse) => Err(Refusal::Outsider { claimed: taken.clone() }),
-        (Some(_), Outsiders::Allow) | (None, _) => {
-            Ok(Identity { name: claimed.cloned(), proof: Proof::Claimed })
+        (Some(taken), OutsiderPolicy::Refuse) => {
+            Err(NameRefusal::Outsider { claimed: taken.clone() })
+        }
+        (Some(_), OutsiderPolicy::Allow) | (None, _) => {
+            Ok(CallerIdentity { name: claimed.cloned(), proof: IdentityProof::Claimed })
         }
     }
 }

@@ -58,7 +58,7 @@ pub struct Member {
     pub since: Timestamp,
     /// How it ended; only in [`MemberState::Shutdown`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
+    pub ended: Option<MemberEnd>,
     /// Directory in which the file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) place: Option<RecordedPlace>,
@@ -90,11 +90,11 @@ pub enum MemberState {
 /// The end of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Ended {
+pub struct MemberEnd {
     /// Time of the end.
     pub at: Timestamp,
     /// In which way.
-    pub how: How,
+    pub how: EndCause,
     /// The requester of the shutdown, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
@@ -115,7 +115,7 @@ pub struct Ended {
 /// In which way an agent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum EndCause {
     /// The agent agreed to its shutdown.
     Approved,
     /// It was ended without its word.
@@ -156,9 +156,9 @@ impl Member {
         (self.binding, self.supervisor, self.pass_sha256) = (None, None, None);
         if was_present {
             let reason = format!("its project is a copy, and it runs for {}", original.display());
-            let ended = Ended::new(self.since, How::Gone);
+            let ended = MemberEnd::new(self.since, EndCause::Gone);
             let returns = self.command.is_some();
-            self.ended = Some(Ended { reason: Some(reason), returns, ..ended });
+            self.ended = Some(MemberEnd { reason: Some(reason), returns, ..ended });
             self.state = MemberState::Shutdown;
         }
         self
@@ -181,13 +181,13 @@ impl Member {
 
     /// How it came to the team.
     #[must_use]
-    pub fn came(&self) -> Came {
+    pub fn came(&self) -> MemberOrigin {
         match (&self.command, &self.binding, &self.supervisor) {
-            (Some(_), _, _) => Came::Started,
-            (None, Some(binding), _) if binding.is_terminal() => Came::Wrapped,
-            (None, Some(_), _) => Came::Joined,
-            (None, None, Some(_)) => Came::Supervised,
-            (None, None, None) => Came::Recorded,
+            (Some(_), _, _) => MemberOrigin::Started,
+            (None, Some(binding), _) if binding.is_terminal() => MemberOrigin::Wrapped,
+            (None, Some(_), _) => MemberOrigin::Joined,
+            (None, None, Some(_)) => MemberOrigin::Supervised,
+            (None, None, None) => MemberOrigin::Recorded,
         }
     }
 
@@ -224,7 +224,7 @@ impl Member {
 /// How an agent came to the team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum MemberOrigin {
     /// By `up` or `spawn`, which started its command.
     Started,
     /// By `join`: its pane was there before.
@@ -256,15 +256,15 @@ impl SupervisorProcess {
     }
 }
 
-impl Ended {
+impl MemberEnd {
     /// How it ended and when, without the rest.
     #[must_use]
-    pub const fn new(at: Timestamp, how: How) -> Self {
+    pub const fn new(at: Timestamp, how: EndCause) -> Self {
         Self { at, how, by: None, request_id: None, reason: None, exit_code: None, returns: false }
     }
 }
 
-impl How {
+impl EndCause {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {

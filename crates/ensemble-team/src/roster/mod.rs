@@ -44,17 +44,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Modes};
+use ensemble_core::durable::{Dir, FileModes};
 use ensemble_core::message::{Name, ReservedName, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 
 pub use error::RosterError;
-pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
-pub use member::{Came, Ended, How, Member, MemberState, ROSTER_VERSION, SupervisorProcess};
+pub use identity::{
+    CallerEvidence, CallerIdentity, IdentityProof, NameRefusal, OutsiderPolicy, identify,
+};
+pub use member::{
+    EndCause, Member, MemberEnd, MemberOrigin, MemberState, ROSTER_VERSION, SupervisorProcess,
+};
 pub use place::RecordedPlace;
-pub use presence::{Evidence, PaneObservation, Presence, State, presence};
-pub use reported::Reported;
-pub use supervised::{Enrolment, Farewell};
+pub use presence::{PaneObservation, Presence, PresenceEvidence, State, presence};
+pub use reported::ReportedActivity;
+pub use supervised::{Enrolment, SupervisorFarewell};
 
 /// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";
@@ -195,7 +199,7 @@ impl Roster {
     }
 
     fn make(&self) -> Result<Dir> {
-        Dir::open(&self.state)?.ensure_child(ROSTER_DIRECTORY, Modes::default())
+        Dir::open(&self.state)?.ensure_child(ROSTER_DIRECTORY, FileModes::default())
     }
 }
 

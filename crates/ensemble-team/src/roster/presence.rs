@@ -30,8 +30,8 @@
 //! should see that.
 //!
 //! ```
-//! use ensemble_team::roster::{Evidence, MemberState, PaneObservation, State, presence};
-//! let mut evidence = Evidence::new(MemberState::Up, PaneObservation::NoPane);
+//! use ensemble_team::roster::{PresenceEvidence, MemberState, PaneObservation, State, presence};
+//! let mut evidence = PresenceEvidence::new(MemberState::Up, PaneObservation::NoPane);
 //! assert_eq!(presence(&evidence).state, State::Idle);
 //! evidence.holds.push("task-7".to_owned());
 //! assert_eq!(presence(&evidence).state, State::Working);
@@ -39,8 +39,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::reported::{Reported, Shown, by_hooks};
-use super::{How, MemberState};
+use super::reported::{ReportedActivity, ShownActivity, by_hooks};
+use super::{EndCause, MemberState};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::Deferral;
 use ensemble_tmux::provider::{Judgement, UnsentLine};
@@ -97,17 +97,17 @@ pub enum PaneObservation {
 /// All that is known of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Evidence {
+pub struct PresenceEvidence {
     /// What is meant to be.
     pub recorded: MemberState,
     /// How it ended, if it has.
-    pub ended: Option<How>,
+    pub ended: Option<EndCause>,
     /// Observation of the agent's pane.
     pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
     /// What its own hooks have reported.
-    pub reported: Option<Reported>,
+    pub reported: Option<ReportedActivity>,
     /// Whose decision it waits for, in a few words.
     pub waits_for: Option<String>,
     /// The tasks (or messages) it holds.
@@ -132,7 +132,7 @@ impl Presence {
     }
 }
 
-impl Evidence {
+impl PresenceEvidence {
     /// Evidence of an agent that holds nothing and waits for no other agent.
     #[must_use]
     pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
@@ -215,11 +215,11 @@ impl State {
 
 /// What an agent is doing. See the table of this module.
 #[must_use]
-pub fn presence(evidence: &Evidence) -> Presence {
-    let Evidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
+pub fn presence(evidence: &PresenceEvidence) -> Presence {
+    let PresenceEvidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
     let found = |state, why: String| Presence { state, why };
     if *recorded == MemberState::Shutdown {
-        return found(State::Shutdown, ended.map_or("recorded", How::word).to_owned());
+        return found(State::Shutdown, ended.map_or("recorded", EndCause::word).to_owned());
     }
     if let Some(why) = sight.absence(*is_script) {
         return found(State::Gone, why);
@@ -233,9 +233,9 @@ pub fn presence(evidence: &Evidence) -> Presence {
         true => sight.diagnosis().and_then(by_screen).filter(|(state, _)| is_persons(*state)),
     };
     let known = match (&by_screen, shown) {
-        (Some((state, _)), _) => Shown::State(*state),
-        (None, Some(diagnosis)) if is_at_rest(diagnosis) => Shown::Rest,
-        (None, _) => Shown::Nothing,
+        (Some((state, _)), _) => ShownActivity::State(*state),
+        (None, Some(diagnosis)) if is_at_rest(diagnosis) => ShownActivity::Rest,
+        (None, _) => ShownActivity::Nothing,
     };
     if let Some(presence) = by_hooks(evidence, known) {
         return presence;
@@ -365,7 +365,7 @@ mod tests {
         "Do you want to proceed?\n❯ 1. Yes\n  2. No\n\nEsc to cancel · Tab to amend";
 
     fn state_of(sight: &PaneObservation, waits: bool, holds: bool, is_script: bool) -> State {
-        let mut evidence = Evidence::new(MemberState::Up, sight.clone());
+        let mut evidence = PresenceEvidence::new(MemberState::Up, sight.clone());
         evidence.is_script = is_script;
         evidence.waits_for = waits.then(|| "a decision".to_owned());
         evidence.holds = if holds { vec!["task-1".to_owned()] } else { Vec::new() };
@@ -411,12 +411,12 @@ mod tests {
     #[test]
     fn evidence_that_is_named_as_the_state_is_not_said_twice() {
         for (screen, expected) in [(READY, "ready"), (PERMISSION, "permission")] {
-            let evidence = Evidence::new(MemberState::Up, claude(screen));
+            let evidence = PresenceEvidence::new(MemberState::Up, claude(screen));
             assert_eq!(presence(&evidence).why, expected);
         }
         let review = "  Hooks need review\n\n› 1. Review hooks\n  2. Trust all and continue";
         let sight = in_pane("codex", "codex", review, |_| {});
-        let why = presence(&Evidence::new(MemberState::Up, sight)).why;
+        let why = presence(&PresenceEvidence::new(MemberState::Up, sight)).why;
         assert_eq!(why, "dialog (hooks need review)");
     }
 
@@ -451,21 +451,21 @@ mod tests {
     #[test]
     fn shutdown_is_what_the_roster_says() {
         for sight in [PaneObservation::NoPane, PaneObservation::Unseen, claude(BUSY)] {
-            let mut evidence = Evidence::new(MemberState::Shutdown, sight.clone());
-            evidence.ended = Some(How::Forced);
+            let mut evidence = PresenceEvidence::new(MemberState::Shutdown, sight.clone());
+            evidence.ended = Some(EndCause::Forced);
             evidence.holds.push("task".to_owned());
             let found = presence(&evidence);
             assert_eq!((found.state, found.why.as_str()), (State::Shutdown, "forced"));
             // On its way out it is what it is.
-            let leaving = Evidence::new(MemberState::Leaving, sight.clone());
-            let up = Evidence::new(MemberState::Up, sight);
+            let leaving = PresenceEvidence::new(MemberState::Leaving, sight.clone());
+            let up = PresenceEvidence::new(MemberState::Up, sight);
             assert_eq!(presence(&leaving), presence(&up));
         }
     }
 
     #[test]
     fn the_evidence_is_named() {
-        let mut evidence = Evidence::new(MemberState::Up, claude(LIMIT));
+        let mut evidence = PresenceEvidence::new(MemberState::Up, claude(LIMIT));
         assert!(presence(&evidence).why.contains("resets 3pm"), "{:?}", presence(&evidence));
         evidence.sight = PaneObservation::NoPane;
         evidence.holds = vec!["task-1".to_owned(), "task-2".to_owned()];

@@ -17,20 +17,20 @@
 //! ended        anything else                     as without hooks
 //! ```
 
-use super::presence::{Evidence, PaneObservation, Presence, State};
+use super::presence::{PaneObservation, Presence, PresenceEvidence, State};
 use crate::session::Activity;
 
 /// The word of an agent's hooks, while the agent's process lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Reported {
+pub struct ReportedActivity {
     /// State of the agent's turn.
     pub activity: Activity,
     /// What it is blocked by, or why its turn has failed.
     pub detail: Option<String>,
 }
 
-impl Reported {
+impl ReportedActivity {
     /// A state without a detail.
     #[must_use]
     pub const fn new(activity: Activity, detail: Option<String>) -> Self {
@@ -47,7 +47,7 @@ impl Reported {
 
 /// What the pane shows, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ShownActivity {
     /// A state that the profile knows.
     State(State),
     /// A prompt.
@@ -57,25 +57,29 @@ pub(super) enum Shown {
 }
 
 /// The state by the word of the hooks; `None` if the pane decides.
-pub(super) fn by_hooks(evidence: &Evidence, shown: Shown) -> Option<Presence> {
+pub(super) fn by_hooks(evidence: &PresenceEvidence, shown: ShownActivity) -> Option<Presence> {
     let reported = evidence.reported.as_ref()?;
     let found = |state, why: &str| Some(Presence { state, why: reported.why(why) });
     match (reported.activity, shown) {
         // An agent without a terminal has no dialog: it waits for the decision on a request.
         (Activity::Blocked, _) if evidence.is_script && evidence.waits_for.is_some() => None,
-        (Activity::Blocked, Shown::Nothing | Shown::State(State::Blocked)) => {
+        (Activity::Blocked, ShownActivity::Nothing | ShownActivity::State(State::Blocked)) => {
             found(State::Blocked, "waits for a person")
         }
-        (Activity::Limited, Shown::Nothing | Shown::Rest) => found(State::Limited, "limited"),
-        (Activity::Working, Shown::Nothing) => found(State::Working, "a turn runs"),
-        (Activity::Idle | Activity::Failed, Shown::Nothing) if evidence.waits_for.is_none() => {
+        (Activity::Limited, ShownActivity::Nothing | ShownActivity::Rest) => {
+            found(State::Limited, "limited")
+        }
+        (Activity::Working, ShownActivity::Nothing) => found(State::Working, "a turn runs"),
+        (Activity::Idle | Activity::Failed, ShownActivity::Nothing)
+            if evidence.waits_for.is_none() =>
+        {
             let held = match evidence.holds.as_slice() {
                 [] => String::new(),
                 held => format!("; holds {}", held.join(", ")),
             };
             found(State::Idle, &format!("no turn runs{held}"))
         }
-        (Activity::Ended, Shown::Nothing) if evidence.sight == PaneObservation::NoPane => {
+        (Activity::Ended, ShownActivity::Nothing) if evidence.sight == PaneObservation::NoPane => {
             found(State::Gone, "its session has ended")
         }
         (
@@ -85,7 +89,7 @@ pub(super) fn by_hooks(evidence: &Evidence, shown: Shown) -> Option<Presence> {
             | Activity::Idle
             | Activity::Failed
             | Activity::Ended,
-            Shown::State(_) | Shown::Rest | Shown::Nothing,
+            ShownActivity::State(_) | ShownActivity::Rest | ShownActivity::Nothing,
         ) => None,
     }
 }
@@ -97,9 +101,9 @@ mod tests {
 
     #[test]
     fn hooks_decide_where_the_pane_cannot_know_better() {
-        let (rest, nothing) = (Shown::Rest, Shown::Nothing);
-        let busy = Shown::State(State::Working);
-        let dialog = Shown::State(State::Blocked);
+        let (rest, nothing) = (ShownActivity::Rest, ShownActivity::Nothing);
+        let busy = ShownActivity::State(State::Working);
+        let dialog = ShownActivity::State(State::Blocked);
         for (activity, shown, state) in [
             (Activity::Blocked, nothing, Some(State::Blocked)),
             (Activity::Blocked, dialog, Some(State::Blocked)),
@@ -119,15 +123,15 @@ mod tests {
             (Activity::Ended, nothing, Some(State::Gone)),
             (Activity::Ended, rest, None),
         ] {
-            let mut evidence = Evidence::new(MemberState::Up, PaneObservation::NoPane);
-            evidence.reported = Some(Reported::new(activity, Some("Bash".to_owned())));
+            let mut evidence = PresenceEvidence::new(MemberState::Up, PaneObservation::NoPane);
+            evidence.reported = Some(ReportedActivity::new(activity, Some("Bash".to_owned())));
             let found = by_hooks(&evidence, shown);
             assert_eq!(found.as_ref().map(|it| it.state), state, "{activity:?} {shown:?}");
             assert!(found.is_none_or(|it| it.why.contains("hooks: Bash")));
         }
         // A pane that could not be observed is no proof of an end.
-        let mut evidence = Evidence::new(MemberState::Up, PaneObservation::Unseen);
-        evidence.reported = Some(Reported::new(Activity::Ended, None));
+        let mut evidence = PresenceEvidence::new(MemberState::Up, PaneObservation::Unseen);
+        evidence.reported = Some(ReportedActivity::new(Activity::Ended, None));
         assert_eq!(by_hooks(&evidence, nothing), None);
     }
 }

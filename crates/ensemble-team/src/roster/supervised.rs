@@ -10,7 +10,7 @@
 //! A killed supervisor leaves its row as it was; the row's process is gone then, and so is the agent. A
 //! supervisor that has agreed to a shutdown leaves the row *leaving*: the departure completes it.
 
-use super::{Ended, How, Member, MemberState, Roster, SupervisorProcess};
+use super::{EndCause, Member, MemberEnd, MemberState, Roster, SupervisorProcess};
 use ensemble_core::Result;
 use ensemble_core::message::{Digest, Name, Timestamp};
 
@@ -34,7 +34,7 @@ pub struct Enrolment {
 
 /// How a supervisor leaves the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum SupervisorFarewell {
     /// It has agreed to a shutdown, which another process completes.
     Agreed,
     /// It has ended for another reason.
@@ -84,7 +84,7 @@ impl Roster {
         &self,
         name: &Name,
         supervisor: SupervisorProcess,
-        farewell: Farewell,
+        farewell: SupervisorFarewell,
         at: Timestamp,
     ) -> Result<()> {
         self.change(name, |current| {
@@ -93,14 +93,15 @@ impl Roster {
             };
             let is_alone = member.is_supervised_alone();
             match (member.state, farewell) {
-                (MemberState::Up, Farewell::Agreed) => {
+                (MemberState::Up, SupervisorFarewell::Agreed) => {
                     (member.state, member.since) = (MemberState::Leaving, at);
                 }
-                (MemberState::Up, Farewell::Ended) if is_alone => {
+                (MemberState::Up, SupervisorFarewell::Ended) if is_alone => {
                     (member.state, member.since) = (MemberState::Shutdown, at);
-                    (member.pass_sha256, member.ended) = (None, Some(Ended::new(at, How::Exited)));
+                    (member.pass_sha256, member.ended) =
+                        (None, Some(MemberEnd::new(at, EndCause::Exited)));
                 }
-                (MemberState::Up, Farewell::Ended)
+                (MemberState::Up, SupervisorFarewell::Ended)
                 | (MemberState::Leaving | MemberState::Shutdown, _) => {}
             }
             // A departure ends what this process has left: it must know the process.
@@ -139,10 +140,10 @@ mod tests {
         assert_eq!((row.state, row.generation), (MemberState::Up, 1));
         assert!(row.is_supervised_alone() && row.supervisor.unwrap().lives());
         let supervisor = row.supervisor.unwrap();
-        roster.dismiss(&row.name, supervisor, Farewell::Ended, at(2)).unwrap();
+        roster.dismiss(&row.name, supervisor, SupervisorFarewell::Ended, at(2)).unwrap();
         let row = roster.get(&row.name).unwrap().unwrap();
         assert_eq!(row.state, MemberState::Shutdown);
-        assert_eq!(row.ended.map(|ended| ended.how), Some(How::Exited));
+        assert_eq!(row.ended.map(|ended| ended.how), Some(EndCause::Exited));
         assert_eq!(roster.enrol(&enrolment()).unwrap().unwrap().generation, 2);
     }
 
@@ -150,7 +151,9 @@ mod tests {
     fn an_agreed_shutdown_is_left_to_the_departure() {
         let (_home, roster) = bed();
         let row = roster.enrol(&enrolment()).unwrap().unwrap();
-        roster.dismiss(&row.name, row.supervisor.unwrap(), Farewell::Agreed, at(2)).unwrap();
+        roster
+            .dismiss(&row.name, row.supervisor.unwrap(), SupervisorFarewell::Agreed, at(2))
+            .unwrap();
         let row = roster.get(&row.name).unwrap().unwrap();
         assert_eq!((row.state, row.supervisor.is_some()), (MemberState::Leaving, true));
     }
@@ -165,7 +168,7 @@ mod tests {
         let row = roster.enrol(&enrolment()).unwrap().unwrap();
         assert_eq!((row.generation, row.pass_sha256), (4, started.pass_sha256));
         let supervisor = row.supervisor.unwrap();
-        roster.dismiss(&row.name, supervisor, Farewell::Ended, at(2)).unwrap();
+        roster.dismiss(&row.name, supervisor, SupervisorFarewell::Ended, at(2)).unwrap();
         assert_eq!(roster.get(&row.name).unwrap(), Some(started));
     }
 
@@ -174,7 +177,7 @@ mod tests {
         let (_home, roster) = bed();
         let row = roster.enrol(&enrolment()).unwrap().unwrap();
         let other = SupervisorProcess { pid: 1, started: Some(1) };
-        roster.dismiss(&row.name, other, Farewell::Ended, at(2)).unwrap();
+        roster.dismiss(&row.name, other, SupervisorFarewell::Ended, at(2)).unwrap();
         assert_eq!(roster.get(&row.name).unwrap(), Some(row));
     }
 }

@@ -44,7 +44,7 @@ fn a_member_comes_back_as_it_was_written() {
         started: Some(9),
     });
     full.state = MemberState::Shutdown;
-    let mut ended = Ended::new(Timestamp::from_unix_millis(2_000), How::Forced);
+    let mut ended = MemberEnd::new(Timestamp::from_unix_millis(2_000), EndCause::Forced);
     ended.by = Some(name("conductor"));
     ended.request_id = Some(name("12345678"));
     ended.reason = Some("no: answer".to_owned());

@@ -12,8 +12,8 @@
 //! *Owner.* The hooks of one agent write its file, one after another, under the file's lock. All others read it
 //! without a lock: it is replaced as a whole. *A crash* leaves the file as it was before or after a change. A hook
 //! that is killed between receiving a message and writing its answer leaves an entry in `carrying`. The next hook of
-//! the agent, or the watcher, finds that its process has ended and gives the message back ([`Session::abandoned`]).
-//! *Silence.* A state is as old as its event. It counts while the agent's process lives ([`Session::lives`]).
+//! the agent, or the watcher, finds that its process has ended and gives the message back ([`AgentSession::abandoned`]).
+//! *Silence.* A state is as old as its event. It counts while the agent's process lives ([`AgentSession::lives`]).
 //! No hook reports an interrupted turn, so `working` alone is no proof: see [`crate::roster::presence`].
 //!
 //! An agent without hooks has `<name>.introduced` instead: the generation that its first `recv` has introduced.
@@ -42,11 +42,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Durability, FileLock, Modes, write_document};
+use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
-pub use record::{Activity, Carried, SESSION_VERSION, Session, Way};
+pub use record::{Activity, AgentSession, CarriedMessage, DeliveryWay, SESSION_VERSION};
 
 /// The directory below the state directory.
 pub const SESSIONS_DIRECTORY: &str = "sessions";
@@ -74,9 +74,9 @@ pub struct Sessions {
 #[derive(Debug)]
 pub struct LockedSession {
     document: LockedDocument,
-    before: Session,
+    before: AgentSession,
     /// The record; written by [`LockedSession::write`].
-    pub session: Session,
+    pub session: AgentSession,
 }
 
 impl Sessions {
@@ -102,7 +102,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`Error::Malformed`] if the file is no session, or the disk failed.
-    pub fn get(&self, agent: &Name) -> Result<Option<Session>> {
+    pub fn get(&self, agent: &Name) -> Result<Option<AgentSession>> {
         let dir = match Dir::open(&self.dir) {
             Ok(dir) => dir,
             Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
@@ -110,14 +110,14 @@ impl Sessions {
         };
         let file = format!("{agent}{FILE_END}");
         let Some(content) = dir.read(&file, SESSION_BYTES_MAX)? else { return Ok(None) };
-        Session::parse(&content, &self.dir.join(file)).map(Some)
+        AgentSession::parse(&content, &self.dir.join(file)).map(Some)
     }
 
     /// The last sessions of all agents, by name. A damaged file is left out.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn all(&self) -> Result<Vec<Session>> {
+    pub fn all(&self) -> Result<Vec<AgentSession>> {
         let files = match std::fs::read_dir(&self.dir) {
             Ok(files) => files,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -145,9 +145,9 @@ impl Sessions {
             .with_durability(Durability::Process);
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read().unwrap_or_default();
-        let parsed = content.and_then(|content| Session::parse(&content, &path).ok());
+        let parsed = content.and_then(|content| AgentSession::parse(&content, &path).ok());
         let session = parsed.filter(|session| session.agent == *agent);
-        let session = session.unwrap_or_else(|| Session::new(agent.clone()));
+        let session = session.unwrap_or_else(|| AgentSession::new(agent.clone()));
         Ok(LockedSession { document, before: session.clone(), session })
     }
 
@@ -155,7 +155,7 @@ impl Sessions {
     ///
     /// # Errors
     /// As for [`Sessions::lock`] and [`LockedSession::write`].
-    pub fn change(&self, agent: &Name, change: impl FnOnce(&mut Session)) -> Result<()> {
+    pub fn change(&self, agent: &Name, change: impl FnOnce(&mut AgentSession)) -> Result<()> {
         let mut locked = self.lock(agent)?;
         change(&mut locked.session);
         locked.write()
@@ -184,7 +184,7 @@ impl Sessions {
         FileLock::acquire(&dir.path().join(format!("{agent}{WAITER_END}")), patience)
     }
 
-    /// Whether a turn of the agent may have begun that its screen does not show yet ([`Session::is_turn_beginning`]).
+    /// Whether a turn of the agent may have begun that its screen does not show yet ([`AgentSession::is_turn_beginning`]).
     #[must_use]
     pub fn is_turn_beginning(&self, agent: &Name) -> bool {
         self.get(agent).ok().flatten().is_some_and(|session| session.is_turn_beginning())
@@ -200,7 +200,7 @@ impl Sessions {
     }
 
     fn make(&self) -> Result<Dir> {
-        Dir::open(&self.state)?.ensure_child(SESSIONS_DIRECTORY, Modes::default())
+        Dir::open(&self.state)?.ensure_child(SESSIONS_DIRECTORY, FileModes::default())
     }
 }
 

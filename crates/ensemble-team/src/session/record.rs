@@ -27,7 +27,7 @@ const TEXT_CHARS_MAX: usize = 200;
 /// A session of an agent, as its hooks have reported it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Session {
+pub struct AgentSession {
     /// The format.
     pub version: u32,
     /// The agent.
@@ -78,7 +78,7 @@ pub struct Session {
     pub unshown: Vec<String>,
     /// Messages that a hook is handing over at this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub carrying: Vec<Carried>,
+    pub carrying: Vec<CarriedMessage>,
     /// The program's own records of this agent's sessions, the oldest first: transcripts, rollouts, chats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<PathBuf>,
@@ -87,7 +87,7 @@ pub struct Session {
     pub handed_over_ms: Option<u64>,
     /// How many messages came by each way.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ways: BTreeMap<Way, u64>,
+    pub ways: BTreeMap<DeliveryWay, u64>,
 }
 
 /// What an agent does, as its hooks say.
@@ -112,7 +112,7 @@ pub enum Activity {
 /// By which hook a message came to its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum DeliveryWay {
     /// With the prompt of a person.
     Prompt,
     /// After a tool, in the middle of a turn.
@@ -123,7 +123,7 @@ pub enum Way {
     Waiter,
 }
 
-impl Way {
+impl DeliveryWay {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -139,7 +139,7 @@ impl Way {
 /// A message on its way through a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Carried {
+pub struct CarriedMessage {
     /// Mailbox of the message.
     pub mailbox: Name,
     /// Id of the message.
@@ -153,7 +153,7 @@ pub struct Carried {
     pub started: Option<u64>,
 }
 
-impl Carried {
+impl CarriedMessage {
     /// A message that this process is about to receive as delivery `epoch`.
     #[must_use]
     pub fn by_this_process(mailbox: Name, id: MessageId, epoch: u64) -> Self {
@@ -168,7 +168,7 @@ impl Carried {
     }
 }
 
-impl Session {
+impl AgentSession {
     /// A session of which nothing is known.
     #[must_use]
     pub fn new(agent: Name) -> Self {
@@ -235,7 +235,7 @@ impl Session {
     }
 
     /// The messages that hooks have received and never handed over.
-    pub fn abandoned(&self) -> impl Iterator<Item = &Carried> {
+    pub fn abandoned(&self) -> impl Iterator<Item = &CarriedMessage> {
         self.carrying.iter().filter(|carried| carried.is_abandoned())
     }
 

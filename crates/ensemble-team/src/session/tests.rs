@@ -53,17 +53,17 @@ fn a_waiter_lives_as_long_as_it_holds_its_lock() {
 fn what_an_ended_process_carried_is_abandoned() {
     let ids = || (agent(), MessageId::generate(), 1);
     let (mailbox, id, epoch) = ids();
-    let mine = Carried::by_this_process(mailbox, id, epoch);
+    let mine = CarriedMessage::by_this_process(mailbox, id, epoch);
     assert!(!mine.is_abandoned());
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let pid = ended.id();
     ended.wait().unwrap();
-    let its = Carried { pid, ..mine.clone() };
+    let its = CarriedMessage { pid, ..mine.clone() };
     // The same pid with another start is another process.
     let parent = std::os::unix::process::parent_id();
-    let reused = Carried { pid: parent, started: Some(1), ..mine.clone() };
+    let reused = CarriedMessage { pid: parent, started: Some(1), ..mine.clone() };
     assert!(its.is_abandoned() && reused.is_abandoned());
-    let mut session = Session::new(agent());
+    let mut session = AgentSession::new(agent());
     session.carrying = vec![mine, its.clone(), reused.clone()];
     assert_eq!(session.abandoned().collect::<Vec<_>>(), [&its, &reused]);
 }

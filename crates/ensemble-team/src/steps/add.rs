@@ -1,10 +1,10 @@
 //! Storing a plan: all steps of a subtask at once.
 
 use super::StepError;
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use serde_json::json;
 
-use super::plan::{Pauses, Plan, PlannedStep, Policy};
+use super::plan::{PauseScope, PlannedStep, Policy, StepPlan};
 use super::rows::list;
 use super::{Access, FilePath, StepStore};
 use ensemble_core::event_log::types;
@@ -17,7 +17,7 @@ pub(super) const WHOLE_TASK: i64 = -1;
 
 /// Result of adding a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub enum AddOutcome {
     /// The plan was stored.
     Stored,
     /// The same plan was stored before; nothing changed.
@@ -30,7 +30,7 @@ impl StepStore {
     /// # Errors
     /// [`StepError::Refused`] if another plan of this task is stored; [`Error::Malformed`] if the
     /// plan is invalid; [`StepError::Database`].
-    pub fn add(&self, plan: &Plan) -> Result<Added> {
+    pub fn add(&self, plan: &StepPlan) -> Result<AddOutcome> {
         let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
         plan.check().map_err(wrong)?;
         let now = self.stamp();
@@ -43,14 +43,14 @@ impl StepStore {
             )?;
             match stored {
                 Some(digest) if digest == plan.digest().to_string() => {
-                    return Ok(Added::AlreadyStored);
+                    return Ok(AddOutcome::AlreadyStored);
                 }
                 Some(_) => return Err(taken(&plan.task_id).into()),
                 None => insert_queue(tx, plan, &now)?,
             }
             for (number, step) in plan.steps.iter().enumerate() {
                 let index = u32::try_from(number + 1).unwrap_or(u32::MAX);
-                let place = Place {
+                let place = StepPlace {
                     task_id: &plan.task_id,
                     index,
                     position: i64::from(index) * POSITION_STEP,
@@ -59,9 +59,9 @@ impl StepStore {
                 };
                 insert_step(tx, &place, step, &now)?;
             }
-            Ok(Added::Stored)
+            Ok(AddOutcome::Stored)
         })?;
-        if added == Added::Stored {
+        if added == AddOutcome::Stored {
             let actor = plan.orchestrator.as_ref().map_or("ensemble", |name| name.as_str());
             let data = json!({ "task_id": plan.task_id, "steps": plan.steps.len() });
             self.options.recorder.record(types::STEP_ADDED, actor, data);
@@ -74,7 +74,7 @@ fn taken(task_id: &str) -> StepError {
     StepError::OtherPlan { task_id: task_id.to_owned() }
 }
 
-fn insert_queue(tx: &Tx<'_>, plan: &Plan, now: &str) -> DbResult<()> {
+fn insert_queue(tx: &DbTransaction<'_>, plan: &StepPlan, now: &str) -> DbResult<()> {
     tx.execute(
         "INSERT INTO task_queues (task_id, number, title, orchestrator, parallel, pauses, policy, \
            attempts_max, lease_seconds, constraints, template, plan_sha256, created_at) \
@@ -86,8 +86,8 @@ fn insert_queue(tx: &Tx<'_>, plan: &Plan, now: &str) -> DbResult<()> {
             plan.orchestrator.as_ref().map(|name| name.as_str()),
             plan.parallel,
             match plan.blocked_pauses {
-                Pauses::Queue => "queue",
-                Pauses::Step => "step",
+                PauseScope::Queue => "queue",
+                PauseScope::Step => "step",
             },
             match plan.policy {
                 Policy::None => "none",
@@ -106,7 +106,7 @@ fn insert_queue(tx: &Tx<'_>, plan: &Plan, now: &str) -> DbResult<()> {
 }
 
 /// Place of a step in its queue.
-pub(super) struct Place<'a> {
+pub(super) struct StepPlace<'a> {
     pub(super) task_id: &'a str,
     pub(super) index: u32,
     pub(super) position: i64,
@@ -116,8 +116,8 @@ pub(super) struct Place<'a> {
 }
 
 pub(super) fn insert_step(
-    tx: &Tx<'_>,
-    place: &Place<'_>,
+    tx: &DbTransaction<'_>,
+    place: &StepPlace<'_>,
     step: &PlannedStep,
     now: &str,
 ) -> DbResult<()> {
@@ -149,7 +149,7 @@ pub(super) fn insert_step(
 }
 
 fn insert_resources<'a>(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     task_id: &str,
     index: i64,
     resources: impl Iterator<Item = (&'a FilePath, Access)>,

@@ -1,30 +1,30 @@
 //! One event of one step: the machine decides, and the row is updated.
 
 use super::StepError;
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use std::collections::VecDeque;
 
 use super::rows::{StepKey, list};
-use super::working::{self, Charter, Work};
-use super::{StepStore, Trouble, files};
-use crate::proto::step::{Effect, Event, Fix, Resolution, State, Step};
+use super::working::{self, QueueRules, WorkingStep};
+use super::{DbFailure, StepStore, files};
+use crate::proto::step::{Effect, Event, FixState, State, StepMachine, StepResolution};
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine as _;
 
 /// A step that an event has changed.
-pub(super) struct Changed {
+pub(super) struct ChangedStep {
     /// Rules of the step's queue.
-    pub(super) queue: Charter,
+    pub(super) queue: QueueRules,
     /// The step before the event.
-    pub(super) before: Work,
+    pub(super) before: WorkingStep,
     /// The step after the event.
-    pub(super) step: Step,
+    pub(super) step: StepMachine,
     /// Effects that remain to be carried out.
     pub(super) effects: VecDeque<Effect>,
 }
 
 /// A worker's text about its step, for people.
-pub(super) struct Words<'a> {
+pub(super) struct ReportWords<'a> {
     pub(super) summary: Option<&'a str>,
     pub(super) artifacts: &'a [String],
 }
@@ -32,24 +32,24 @@ pub(super) struct Words<'a> {
 impl StepStore {
     /// Applies an event to a step and stores the result.
     pub(super) fn apply(
-        tx: &Tx<'_>,
+        tx: &DbTransaction<'_>,
         key: &StepKey,
         event: Event,
-        words: Option<&Words<'_>>,
+        words: Option<&ReportWords<'_>>,
         now: &str,
-    ) -> Result<Changed, Trouble> {
+    ) -> Result<ChangedStep, DbFailure> {
         let (queue, before, _) = working::find(tx, key)?;
         Self::apply_to(tx, queue, before, event, words, now)
     }
 
     pub(super) fn apply_to(
-        tx: &Tx<'_>,
-        queue: Charter,
-        before: Work,
+        tx: &DbTransaction<'_>,
+        queue: QueueRules,
+        before: WorkingStep,
         event: Event,
-        words: Option<&Words<'_>>,
+        words: Option<&ReportWords<'_>>,
         now: &str,
-    ) -> Result<Changed, Trouble> {
+    ) -> Result<ChangedStep, DbFailure> {
         let mut step = before.machine(queue.attempts_max);
         let state_before = step.state().clone();
         step.handle(Monotonic::ZERO, event);
@@ -73,11 +73,11 @@ impl StepStore {
         if *step.state() != state_before {
             save(tx, &before.key, &step, words, now)?;
         }
-        Ok(Changed { queue, before, step, effects })
+        Ok(ChangedStep { queue, before, step, effects })
     }
 }
 
-fn beat(tx: &Tx<'_>, key: &StepKey) -> DbResult<()> {
+fn beat(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<()> {
     tx.execute(
         "UPDATE task_steps SET beat = beat + 1 WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],
@@ -87,10 +87,10 @@ fn beat(tx: &Tx<'_>, key: &StepKey) -> DbResult<()> {
 /// Stores the machine's state and nothing else. The last error and the blockers stay until they are
 /// replaced, for the next prompt and for people.
 fn save(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     key: &StepKey,
-    step: &Step,
-    words: Option<&Words<'_>>,
+    step: &StepMachine,
+    words: Option<&ReportWords<'_>>,
     now: &str,
 ) -> DbResult<()> {
     let (mut resolution, mut fix_due, mut waits, mut holder) = (None, false, false, None);
@@ -103,9 +103,9 @@ fn save(
         }
         State::Completed(how) => {
             resolution = Some(match how {
-                Resolution::Success => "success",
-                Resolution::Skipped => "skipped",
-                Resolution::Split => "split",
+                StepResolution::Success => "success",
+                StepResolution::Skipped => "skipped",
+                StepResolution::Split => "split",
             });
             "COMPLETED"
         }
@@ -114,8 +114,8 @@ fn save(
             "BLOCKED"
         }
         State::Failed { error: why, fix } => {
-            fix_due = *fix != Fix::Exhausted;
-            waits = *fix == Fix::Ordered;
+            fix_due = *fix != FixState::Exhausted;
+            waits = *fix == FixState::Ordered;
             error = Some(why.as_str());
             "FAILED"
         }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::contract;
-use crate::proto::step::{Refusal, Report};
+use crate::proto::step::{StepRefusal, StepReport};
 use ensemble_core::message::{Digest, Name};
 
 /// The tool's name.
@@ -44,7 +44,7 @@ const TYPOS_MAX: usize = 2;
 /// Outcome of a step, as the worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum CompletionStatus {
     /// The step is done.
     Success,
     /// The step failed.
@@ -64,7 +64,7 @@ pub struct Completion {
     /// The reporting agent.
     pub agent: Name,
     /// Outcome of the step.
-    pub status: Status,
+    pub status: CompletionStatus,
     /// Files that were created or modified.
     pub artifacts: Vec<String>,
     /// Summary of the work.
@@ -79,9 +79,9 @@ pub struct Completion {
 
 /// All mistakes of a report at once, so that a worker can correct them in one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistakes(Vec<String>);
+pub struct ReportMistakes(Vec<String>);
 
-impl Mistakes {
+impl ReportMistakes {
     /// One sentence for each mistake, beginning with the field.
     #[must_use]
     pub fn sentences(&self) -> &[String] {
@@ -89,18 +89,18 @@ impl Mistakes {
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ReportMistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nothing was submitted: {}", self.0.join("; "))
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ReportMistakes {}
 
 impl Completion {
     /// A report without texts.
     #[must_use]
-    pub fn new(key: StepKey, agent: Name, status: Status) -> Self {
+    pub fn new(key: StepKey, agent: Name, status: CompletionStatus) -> Self {
         let StepKey { task_id, step_index } = key;
         let (artifacts, blockers) = (Vec::new(), Vec::new());
         let (summary, context_for_next_step) = (None, None);
@@ -121,12 +121,14 @@ impl Completion {
     ///
     /// # Errors
     /// All mistakes at once, each with its field and the expected value.
-    pub fn from_json(value: &Value) -> Result<Self, Mistakes> {
+    pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
         let Some(object) = value.as_object() else {
             let what = kind(value);
-            return Err(Mistakes(vec![format!("the arguments are {what}: pass one JSON object")]));
+            return Err(ReportMistakes(vec![format!(
+                "the arguments are {what}: pass one JSON object"
+            )]));
         };
-        let mut fields = Fields { object, mistakes: unknown(object) };
+        let mut fields = ArgumentFields { object, mistakes: unknown(object) };
         let task_id = fields.required("task_id", ID_BYTES_MAX);
         let step_index = fields.index();
         let agent = fields.required("agent", ID_BYTES_MAX).and_then(|agent| fields.name(agent));
@@ -136,11 +138,11 @@ impl Completion {
         let context_for_next_step = fields.text("context_for_next_step", CONTEXT_BYTES_MAX);
         let blockers = fields.list("blockers", BLOCKERS_MAX);
         match status {
-            Some(Status::Blocked) if blockers.is_empty() => {
-                fields.mistakes.push(format!("blockers: {}", Refusal::NoReasons));
+            Some(CompletionStatus::Blocked) if blockers.is_empty() => {
+                fields.mistakes.push(format!("blockers: {}", StepRefusal::NoReasons));
             }
-            Some(Status::Failure) if summary.is_none() && blockers.is_empty() => {
-                fields.mistakes.push(format!("summary: {}", Refusal::NoError));
+            Some(CompletionStatus::Failure) if summary.is_none() && blockers.is_empty() => {
+                fields.mistakes.push(format!("summary: {}", StepRefusal::NoError));
             }
             Some(_) | None => {}
         }
@@ -159,7 +161,7 @@ impl Completion {
                     blockers,
                 })
             }
-            _ => Err(Mistakes(fields.mistakes)),
+            _ => Err(ReportMistakes(fields.mistakes)),
         }
     }
 
@@ -175,11 +177,11 @@ impl Completion {
     }
 
     /// The report as the machine takes it.
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> StepReport {
         match self.status {
-            Status::Success => Report::Success,
-            Status::Failure => Report::Failure { error: self.error() },
-            Status::Blocked => Report::Blocked { reasons: self.blockers.clone() },
+            CompletionStatus::Success => StepReport::Success,
+            CompletionStatus::Failure => StepReport::Failure { error: self.error() },
+            CompletionStatus::Blocked => StepReport::Blocked { reasons: self.blockers.clone() },
         }
     }
 
@@ -192,12 +194,12 @@ impl Completion {
 }
 
 /// Members of the arguments, and the mistakes found in them.
-struct Fields<'a> {
+struct ArgumentFields<'a> {
     object: &'a Map<String, Value>,
     mistakes: Vec<String>,
 }
 
-impl Fields<'_> {
+impl ArgumentFields<'_> {
     fn get(&self, field: &str) -> Option<&Value> {
         self.object.get(field).filter(|value| !value.is_null())
     }
@@ -257,12 +259,12 @@ impl Fields<'_> {
         index
     }
 
-    fn status(&mut self) -> Option<Status> {
+    fn status(&mut self) -> Option<CompletionStatus> {
         match self.get("status") {
             Some(Value::String(word)) => match contract::Status::read(word) {
-                Some(contract::Status::Success) => return Some(Status::Success),
-                Some(contract::Status::Failed) => return Some(Status::Failure),
-                Some(contract::Status::Blocked) => return Some(Status::Blocked),
+                Some(contract::Status::Success) => return Some(CompletionStatus::Success),
+                Some(contract::Status::Failed) => return Some(CompletionStatus::Failure),
+                Some(contract::Status::Blocked) => return Some(CompletionStatus::Blocked),
                 None => self.mistakes.push(format!(
                     "status: `{}` is unknown: pass success, failure or blocked",
                     word.chars().take(64).collect::<String>()

@@ -6,7 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_core::{AreaError, Error};
 
 use super::StepKey;
-use crate::proto::step::Refusal;
+use crate::proto::step::StepRefusal;
 
 /// An error of a step queue. Callers find it by [`Error::area`](ensemble_core::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum StepError {
         /// The step.
         key: StepKey,
         /// The reason.
-        refusal: Refusal,
+        refusal: StepRefusal,
     },
     /// A worker reported a step in another worker's name; nothing was changed.
     #[error(

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use super::rows::StepKey;
 
 /// Longest path, in bytes.
@@ -102,7 +102,7 @@ impl From<FilePath> for String {
 }
 
 /// Files that a step changes.
-pub(super) fn of_step(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<String>> {
+pub(super) fn of_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<String>> {
     tx.all(
         "SELECT path FROM task_resources
          WHERE task_id = ?1 AND step_index = ?2 AND access = 'write' ORDER BY number",
@@ -113,7 +113,10 @@ pub(super) fn of_step(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<String>> {
 
 /// A lock that conflicts with one of these files, as file and holder. A lock on a directory above
 /// or a file below conflicts, too.
-pub(super) fn conflict(tx: &Tx<'_>, names: &[String]) -> DbResult<Option<(String, String)>> {
+pub(super) fn conflict(
+    tx: &DbTransaction<'_>,
+    names: &[String],
+) -> DbResult<Option<(String, String)>> {
     if names.is_empty() {
         return Ok(None);
     }
@@ -134,7 +137,7 @@ pub(super) fn conflict(tx: &Tx<'_>, names: &[String]) -> DbResult<Option<(String
 
 /// Locks files for the holder of a step.
 pub(super) fn lock(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     names: &[String],
     key: &StepKey,
     epoch: u64,
@@ -147,7 +150,7 @@ pub(super) fn lock(
 }
 
 /// Unlocks all files of a step.
-pub(super) fn free(tx: &Tx<'_>, key: &StepKey) -> DbResult<()> {
+pub(super) fn free(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<()> {
     tx.execute(
         "DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],

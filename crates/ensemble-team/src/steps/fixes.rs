@@ -21,14 +21,14 @@
 
 use std::path::Path;
 
-use super::add::{POSITION_STEP, Place, insert_step};
-use super::db::{DbResult, Tx, values};
+use super::add::{POSITION_STEP, StepPlace, insert_step};
+use super::db::{DbResult, DbTransaction, values};
 use super::orders::end_run;
 use super::plan::{LIST_MAX, PlannedStep};
 use super::rows::{self, StepKey};
-use super::working::{self, Charter, Work};
-use super::{FilePath, StepStore, Trouble, files};
-use crate::proto::step::{Event, Phase};
+use super::working::{self, QueueRules, WorkingStep};
+use super::{DbFailure, FilePath, StepStore, files};
+use crate::proto::step::{Event, TddPhase};
 use ensemble_core::message::{Name, fenced};
 
 /// Most places of an error that a fix step names.
@@ -54,7 +54,7 @@ pub(super) struct FixStep {
 }
 
 /// What is known of a failure when its fix step is inserted.
-pub(super) struct Failure<'a> {
+pub(super) struct StepFailure<'a> {
     pub(super) error: &'a str,
     pub(super) attempt: u32,
     pub(super) attempts_max: u32,
@@ -86,11 +86,11 @@ fn file_of(root: &Path, word: &str) -> Option<FilePath> {
 
 /// Inserts a fix step after the failed step. The failed step's machine already waits for it.
 pub(super) fn order(
-    tx: &Tx<'_>,
-    failed: &Work,
-    failure: &Failure<'_>,
+    tx: &DbTransaction<'_>,
+    failed: &WorkingStep,
+    failure: &StepFailure<'_>,
     now: &str,
-) -> Result<Option<FixStep>, Trouble> {
+) -> Result<Option<FixStep>, DbFailure> {
     let Some(agent) = failed.fix_by.clone() else { return Ok(None) };
     let key = &failed.key;
     let explicit = fix_files(tx, key)?;
@@ -104,11 +104,11 @@ pub(super) fn order(
     step.context = shown_files(tx, key)?;
     step.context.retain(|path| !step.files.contains(path));
     // Never later than the phase of the failed step: it would wait for that step.
-    step.phase = failed.phase.map(|phase| phase.min(Phase::Green));
+    step.phase = failed.phase.map(|phase| phase.min(TddPhase::Green));
     step.cycle.clone_from(&failed.cycle);
     let index = next_index(tx, &key.task_id)?;
     let position = position_after(tx, key)?;
-    let place = Place {
+    let place = StepPlace {
         task_id: &key.task_id,
         index,
         position,
@@ -119,13 +119,13 @@ pub(super) fn order(
     Ok(Some(FixStep { index, agent }))
 }
 
-fn goal(failed: &Work) -> String {
+fn goal(failed: &WorkingStep) -> String {
     format!("Fix what made step {} fail: {}", failed.key.step_index, failed.goal.trim())
 }
 
-fn instructions(failed: &Work, failure: &Failure<'_>) -> Vec<String> {
+fn instructions(failed: &WorkingStep, failure: &StepFailure<'_>) -> Vec<String> {
     let (index, agent) = (failed.key.step_index, &failed.agent);
-    let Failure { error, attempt, attempts_max, places } = failure;
+    let StepFailure { error, attempt, attempts_max, places } = failure;
     let mut all = vec![format!(
         "{agent} reported that step {index} failed (attempt {attempt} of {attempts_max}), with this \
          error:\n{}",
@@ -142,7 +142,7 @@ fn instructions(failed: &Work, failure: &Failure<'_>) -> Vec<String> {
     all
 }
 
-fn fix_files(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
+fn fix_files(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
     tx.only(
         "SELECT fix_files FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],
@@ -151,8 +151,8 @@ fn fix_files(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
 }
 
 fn derived_files(
-    tx: &Tx<'_>,
-    failed: &Work,
+    tx: &DbTransaction<'_>,
+    failed: &WorkingStep,
     agent: &Name,
     places: &[ErrorPlace],
 ) -> DbResult<Vec<FilePath>> {
@@ -177,7 +177,7 @@ fn derived_files(
 }
 
 /// All files of the failed step, which its fixer has to see.
-fn shown_files(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
+fn shown_files(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
     let found = tx.all(
         "SELECT path FROM task_resources WHERE task_id = ?1 AND step_index = ?2 ORDER BY number",
         values![key.task_id, key.step_index],
@@ -192,12 +192,12 @@ fn paths(found: Vec<String>) -> Vec<FilePath> {
 }
 
 /// Number of the next step that is inserted into a task.
-pub(super) fn next_index(tx: &Tx<'_>, task_id: &str) -> DbResult<u32> {
+pub(super) fn next_index(tx: &DbTransaction<'_>, task_id: &str) -> DbResult<u32> {
     tx.value("SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1", values![task_id])
 }
 
 /// A free position after a step and after its earlier fix steps, before all other later steps.
-fn position_after(tx: &Tx<'_>, key: &StepKey) -> DbResult<i64> {
+fn position_after(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<i64> {
     let last: i64 = tx.value(
         "SELECT max(f.position) FROM task_steps f JOIN task_steps s USING (task_id) \
              WHERE s.task_id = ?1 AND s.step_index = ?2 AND f.position >= s.position \
@@ -219,7 +219,7 @@ fn position_after(tx: &Tx<'_>, key: &StepKey) -> DbResult<i64> {
 }
 
 /// A step is done: if it was the last fix step of another one, that one can be taken again.
-pub(super) fn done(tx: &Tx<'_>, fix: &Work, now: &str) -> Result<(), Trouble> {
+pub(super) fn done(tx: &DbTransaction<'_>, fix: &WorkingStep, now: &str) -> Result<(), DbFailure> {
     let Some(failed) = fix.fixes else { return Ok(()) };
     let key = StepKey::new(fix.key.task_id.clone(), failed);
     if unfinished(tx, &key)?.is_empty() {
@@ -229,7 +229,7 @@ pub(super) fn done(tx: &Tx<'_>, fix: &Work, now: &str) -> Result<(), Trouble> {
 }
 
 /// Numbers of the fix steps of a step that are not done.
-fn unfinished(tx: &Tx<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
+fn unfinished(tx: &DbTransaction<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
     tx.all(
         "SELECT step_index FROM task_steps WHERE task_id = ?1 AND fixes = ?2 \
            AND status <> 'COMPLETED' ORDER BY position",
@@ -239,7 +239,11 @@ fn unfinished(tx: &Tx<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
 }
 
 /// Skips the fix steps of a step that an order has changed. Returns what was skipped.
-pub(super) fn withdraw(tx: &Tx<'_>, failed: &StepKey, now: &str) -> Result<Vec<StepKey>, Trouble> {
+pub(super) fn withdraw(
+    tx: &DbTransaction<'_>,
+    failed: &StepKey,
+    now: &str,
+) -> Result<Vec<StepKey>, DbFailure> {
     let mut skipped = Vec::new();
     for index in unfinished(tx, failed)? {
         let key = StepKey::new(failed.task_id.clone(), index);
@@ -263,7 +267,7 @@ pub(super) fn withdraw(tx: &Tx<'_>, failed: &StepKey, now: &str) -> Result<Vec<S
 }
 
 /// Inserts the fix steps of the failures that version 1 has left.
-pub(super) fn migrate(tx: &Tx<'_>, root: &Path) -> Result<(), Trouble> {
+pub(super) fn migrate(tx: &DbTransaction<'_>, root: &Path) -> Result<(), DbFailure> {
     let keys: Vec<StepKey> = tx.all(
         "SELECT task_id, step_index FROM task_steps \
              WHERE status = 'FAILED' AND fix_due = 1 AND fix_by IS NOT NULL",
@@ -272,11 +276,11 @@ pub(super) fn migrate(tx: &Tx<'_>, root: &Path) -> Result<(), Trouble> {
     )?;
     for key in keys {
         let (queue, failed, _) = working::find(tx, &key)?;
-        let Charter { attempts_max, .. } = queue;
+        let QueueRules { attempts_max, .. } = queue;
         let error = failed.last_error.clone().unwrap_or_default();
         let places = places(root, &error);
         let attempt = failed.attempt;
-        let failure = Failure { error: &error, attempt, attempts_max, places: &places };
+        let failure = StepFailure { error: &error, attempt, attempts_max, places: &places };
         let now = failed_at(tx, &key)?;
         order(tx, &failed, &failure, &now)?;
         tx.execute(
@@ -287,7 +291,7 @@ pub(super) fn migrate(tx: &Tx<'_>, root: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn failed_at(tx: &Tx<'_>, key: &StepKey) -> DbResult<String> {
+fn failed_at(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<String> {
     tx.value(
         "SELECT updated_at FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],

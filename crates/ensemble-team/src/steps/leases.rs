@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::rows::{self, StepKey};
-use super::{StepStore, Trouble, working};
+use super::{DbFailure, StepStore, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, LeaseKey, LeaseWatch, Record, Snapshot};
+use ensemble_core::proto::lease::{
+    Effect, Event, LeaseKey, LeaseRecord, LeaseSnapshot, LeaseWatch,
+};
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
@@ -22,13 +24,13 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Identity of a lease for the observer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Key {
+struct StepLeaseKey {
     step: StepKey,
     epoch: u64,
 }
 
 /// A worker holds one step at a time.
-impl LeaseKey for Key {
+impl LeaseKey for StepLeaseKey {
     type Holder = Self;
 
     fn holder(&self) -> &Self {
@@ -39,7 +41,7 @@ impl LeaseKey for Key {
 /// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Observed {
+pub struct ObservedSteps {
     /// Number of steps that workers hold.
     pub held: usize,
     /// Steps whose lease has ended: they wait again, or have stopped.
@@ -61,11 +63,11 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::Database`](super::StepError::Database).
-    pub fn observe(&self) -> Result<Observed> {
+    pub fn observe(&self) -> Result<ObservedSteps> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let (leases, snapshot) = self.leases(&boot_id)?;
         if leases.is_empty() && snapshot.is_none() {
-            return Ok(Observed::default());
+            return Ok(ObservedSteps::default());
         }
         // Read the clock after the leases: a step that is taken while this observer is suspended
         // must not look older than it is. Later changes are detected before a step is returned.
@@ -75,7 +77,7 @@ impl StepStore {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
             None => LeaseWatch::new(now),
         };
-        let mut observed = Observed { held: leases.len(), ..Observed::default() };
+        let mut observed = ObservedSteps { held: leases.len(), ..ObservedSteps::default() };
         for (key, sequence, duration) in leases {
             watch.handle(now, Event::Seen { key, sequence, duration });
         }
@@ -88,7 +90,7 @@ impl StepStore {
                         observed.returned.push(key.step);
                     }
                 }
-                Effect::Record(Record::MassExpiry { late, of }) => {
+                Effect::Record(LeaseRecord::MassExpiry { late, of }) => {
                     let data = json!({ "late": late, "of": of });
                     self.options.recorder.record(types::LEASE_MASS_EXPIRY, ACTOR, data);
                 }
@@ -120,7 +122,7 @@ impl StepStore {
                 values![agent.as_str()],
                 |row| {
                     let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                    Ok((Key { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
+                    Ok((StepLeaseKey { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
                 },
             )
         })?;
@@ -152,7 +154,7 @@ impl StepStore {
         })
     }
 
-    fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {
+    fn remember(&self, boot_id: &str, snapshot: &LeaseSnapshot<StepLeaseKey>) -> Result<()> {
         let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
         self.write("remember leases in", |tx| {
             tx.store_observation(boot_id, &snapshot)?;
@@ -161,7 +163,10 @@ impl StepStore {
     }
 
     #[expect(clippy::type_complexity, reason = "three columns and the stored snapshot")]
-    fn leases(&self, boot_id: &str) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
+    fn leases(
+        &self,
+        boot_id: &str,
+    ) -> Result<(Vec<(StepLeaseKey, u64, Duration)>, Option<LeaseSnapshot<StepLeaseKey>>)> {
         self.read(|tx| {
             let leases = tx.all(
                 "SELECT s.task_id, s.step_index, s.epoch, s.beat, q.lease_seconds \
@@ -169,7 +174,7 @@ impl StepStore {
                 &[],
                 |row| {
                     let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                    let key = Key { step, epoch: rows::number(row, 2)? };
+                    let key = StepLeaseKey { step, epoch: rows::number(row, 2)? };
                     let duration = Duration::from_secs(rows::number(row, 4)?);
                     Ok((key, rows::number(row, 3)?, duration))
                 },
@@ -186,12 +191,12 @@ impl StepStore {
     }
 
     /// Returns a step to its queue if it is still the observed one.
-    fn expire(&self, key: &Key, sequence: u64) -> Result<bool> {
+    fn expire(&self, key: &StepLeaseKey, sequence: u64) -> Result<bool> {
         let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
             tx.lock_queue(&key.step.task_id)?;
             let (queue, step, _) = match working::find(tx, &key.step) {
-                Err(Trouble::Told(error)) if is_unknown(&error) => return Ok(None),
+                Err(DbFailure::Told(error)) if is_unknown(&error) => return Ok(None),
                 found => found?,
             };
             if step.holder.is_none() || step.epoch != key.epoch || step.beat != sequence {
@@ -211,7 +216,7 @@ impl StepStore {
 }
 
 /// The content of an observation without the elapsed time. Readers add the elapsed time again.
-fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool, bool) {
+fn essence(snapshot: &LeaseSnapshot<StepLeaseKey>) -> (Vec<(StepLeaseKey, u64)>, bool, bool) {
     let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
     (leases, snapshot.hold_ms > 0, snapshot.is_paused)
 }
@@ -220,7 +225,7 @@ fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool, bool) {
 mod tests {
     use std::path::Path;
 
-    use super::super::{Ask, Next, Plan, StepOptions};
+    use super::super::{ClaimOutcome, ClaimRequest, StepOptions, StepPlan};
     use super::*;
 
     #[test]
@@ -232,12 +237,12 @@ mod tests {
             "{task_id: t-1, lease_seconds: 900, steps: [{agent: Devon, goal: g}]}",
             "{task_id: t-2, steps: [{agent: Tara, goal: g}]}",
         ] {
-            store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+            store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
         }
         let name = |name: &str| Name::new(name).unwrap();
-        let take = |agent: &str| match store.take(&Ask::of(name(agent))).unwrap() {
-            Next::Handed(handed) => (handed.key, handed.epoch),
-            Next::Nothing(nothing) => panic!("{nothing:?}"),
+        let take = |agent: &str| match store.claim_step(&ClaimRequest::of(name(agent))).unwrap() {
+            ClaimOutcome::Handed(handed) => (handed.key, handed.epoch),
+            ClaimOutcome::Nothing(nothing) => panic!("{nothing:?}"),
         };
         let (first, other) = (take("Devon"), take("Tara"));
         let leases = store.leases_of(&name("Devon")).unwrap();

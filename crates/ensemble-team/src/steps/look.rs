@@ -4,15 +4,15 @@ use super::StepError;
 use super::db::values;
 use serde::Serialize;
 
-use super::rows::{self, QueueView, RunView, STEP_COLUMNS, StepKey, StepView};
-use super::{Pauses, StepStore};
+use super::rows::{self, RunView, STEP_COLUMNS, StepKey, StepQueueView, StepView};
+use super::{PauseScope, StepStore};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
 /// A step that waits for an intervention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Standing {
+pub struct StuckStep {
     /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
@@ -34,7 +34,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::Database`].
-    pub fn standing(&self) -> Result<Vec<Standing>> {
+    pub fn standing(&self) -> Result<Vec<StuckStep>> {
         self.read(|tx| {
             tx.all(
                 "SELECT s.task_id, s.step_index, s.status, s.blockers, \
@@ -49,12 +49,12 @@ impl StepStore {
                         true => rows::json::<Vec<String>>(row, 3)?.join("; "),
                         false => row.get(4)?,
                     };
-                    Ok(Standing {
+                    Ok(StuckStep {
                         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
                         status,
                         reason,
                         since: row.get(5)?,
-                        stops_queue: rows::pauses(row, 6)? == Pauses::Queue,
+                        stops_queue: rows::pauses(row, 6)? == PauseScope::Queue,
                         remedy: if is_blocked { "unblock" } else { "retry" },
                     })
                 },
@@ -66,7 +66,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::Database`].
-    pub fn queues(&self) -> Result<Vec<QueueView>> {
+    pub fn queues(&self) -> Result<Vec<StepQueueView>> {
         self.read(|tx| {
             let tasks: Vec<String> =
                 tx.all("SELECT task_id FROM task_queues ORDER BY number", &[], |row| row.get(0))?;
@@ -79,7 +79,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::NoStep`] if there is no such queue; [`StepError::Database`].
-    pub fn queue(&self, task_id: &str) -> Result<QueueView> {
+    pub fn queue(&self, task_id: &str) -> Result<StepQueueView> {
         let none = || StepError::NoTask { task_id: task_id.to_owned() };
         Ok(self.read(|tx| rows::find_queue(tx, task_id, true))?.ok_or_else(none)?)
     }

@@ -27,20 +27,20 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_team::steps::{Ask, Completion, Next, Plan, StepOptions, StepStore};
+//! use ensemble_team::steps::{ClaimRequest, Completion, ClaimOutcome, StepPlan, StepOptions, StepStore};
 //! use serde_json::json;
 //!
 //! # let home = tempfile::tempdir()?;
 //! let store = StepStore::open(&home.path().join("steps.db"), StepOptions::new(home.path()))?;
-//! store.add(&Plan::parse("task_id: 0-4-1\nsteps: [{agent: Tara, goal: Write a failing test}]", "plan.yaml".as_ref())?)?;
+//! store.add(&StepPlan::parse("task_id: 0-4-1\nsteps: [{agent: Tara, goal: Write a failing test}]", "plan.yaml".as_ref())?)?;
 //!
 //! let tara = Name::new("Tara")?;
-//! let Next::Handed(step) = store.take(&Ask::of(tara.clone()))? else { panic!("nothing to do") };
+//! let ClaimOutcome::Handed(step) = store.claim_step(&ClaimRequest::of(tara.clone()))? else { panic!("nothing to do") };
 //! assert!(store.prompt(&step)?.text.starts_with("ROLE: Tara\nGOAL: Write a failing test"));
 //!
 //! let result = json!({ "task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "success" });
 //! store.submit(&Completion::from_json(&result)?, &tara, Some(step.epoch))?;
-//! assert!(matches!(store.take(&Ask::of(tara))?, Next::Nothing(_)));
+//! assert!(matches!(store.claim_step(&ClaimRequest::of(tara))?, ClaimOutcome::Nothing(_)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -49,7 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::admission::Doorkeeper;
-use db::{Db, DbError, DbResult, Tx};
+use db::{DbConnection, DbError, DbResult, DbTransaction};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
@@ -78,27 +78,27 @@ mod take;
 mod tests;
 mod working;
 
-pub use add::Added;
+pub use add::AddOutcome;
 pub use completion::{
-    ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
-    SUMMARY_BYTES_MAX, Status, completion_schema,
+    ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, CompletionStatus,
+    ReportMistakes, SUMMARY_BYTES_MAX, completion_schema,
 };
 #[cfg(feature = "postgres")]
 pub use db::postgres::PostgresOptions;
 pub use db::sqlite::SCHEMA_VERSION;
 pub use error::StepError;
 pub use files::{FilePath, PATH_BYTES_MAX};
-pub use leases::Observed;
-pub use look::Standing;
+pub use leases::ObservedSteps;
+pub use look::StuckStep;
 pub use notices::Notice;
-pub use orders::Part;
+pub use orders::SplitPart;
 pub use plan::{
-    Access, LEASE_SECONDS_DEFAULT, PLAN_BYTES_MAX, Pauses, Plan, PlannedStep, Policy, Resource,
-    STEPS_MAX,
+    Access, LEASE_SECONDS_DEFAULT, LinkedFile, PLAN_BYTES_MAX, PauseScope, PlannedStep, Policy,
+    STEPS_MAX, StepPlan,
 };
-pub use rows::{QueueView, RunView, StepKey, StepView};
-pub use submit::Submitted;
-pub use take::{Ask, Handed, Next, Nothing};
+pub use rows::{RunView, StepKey, StepQueueView, StepView};
+pub use submit::SubmittedStep;
+pub use take::{ClaimOutcome, ClaimRequest, ClaimedStep, NoStep};
 
 /// File name of the database below the state directory.
 pub const STEPS_FILE: &str = "steps.db";
@@ -186,7 +186,7 @@ ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
 ///
 /// Calls block on the database, and at most [`StepOptions::patience`] for other writers.
 pub struct StepStore {
-    db: Mutex<Db>,
+    db: Mutex<DbConnection>,
     /// Path of the database, or the address of its server.
     path: PathBuf,
     options: StepOptions,
@@ -206,7 +206,7 @@ impl StepStore {
     /// [`Error::Malformed`] if the file is not a database, is a
     /// link, or has a newer version; [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
-        let db = Db::Sqlite(Box::new(db::sqlite::Sqlite::open(path, &options)?));
+        let db = DbConnection::Sqlite(Box::new(db::sqlite::SqliteDatabase::open(path, &options)?));
         Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })
     }
 
@@ -216,8 +216,8 @@ impl StepStore {
     #[must_use]
     pub fn on_server(server: PostgresOptions, options: StepOptions) -> Self {
         let path = PathBuf::from(server.place());
-        let db = db::postgres::Postgres::new(server, options.on_statement);
-        Self { db: Mutex::new(Db::Postgres(Box::new(db))), path, options }
+        let db = db::postgres::PostgresDatabase::new(server, options.on_statement);
+        Self { db: Mutex::new(DbConnection::Postgres(Box::new(db))), path, options }
     }
 
     /// Waits on a server until another connection has changed something, or so long. Returns whether something
@@ -252,12 +252,12 @@ impl StepStore {
         self.lock().data_version().map_err(|error| error.into_error("read", &self.path))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Db> {
+    fn lock(&self) -> MutexGuard<'_, DbConnection> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads in one consistent view.
-    fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> Result<T> {
+    fn read<T>(&self, read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>) -> Result<T> {
         self.lock().read(read).map_err(|error| error.into_error("read", &self.path))
     }
 
@@ -265,11 +265,11 @@ impl StepStore {
     fn write<T>(
         &self,
         operation: &'static str,
-        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
+        write: impl FnOnce(&DbTransaction<'_>) -> Result<T, DbFailure>,
     ) -> Result<T> {
         self.lock().write(self.options.patience, write).map_err(|trouble| match trouble {
-            Trouble::Sql(error) => error.into_error(operation, &self.path),
-            Trouble::Told(error) => error,
+            DbFailure::Sql(error) => error.into_error(operation, &self.path),
+            DbFailure::Told(error) => error,
         })
     }
 
@@ -281,24 +281,24 @@ impl StepStore {
 
 /// Why a transaction ends without a change.
 #[derive(Debug)]
-enum Trouble {
+enum DbFailure {
     Sql(DbError),
     Told(Error),
 }
 
-impl From<DbError> for Trouble {
+impl From<DbError> for DbFailure {
     fn from(error: DbError) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for DbFailure {
     fn from(error: Error) -> Self {
         Self::Told(error)
     }
 }
 
-impl From<StepError> for Trouble {
+impl From<StepError> for DbFailure {
     fn from(error: StepError) -> Self {
         Self::Told(error.into())
     }

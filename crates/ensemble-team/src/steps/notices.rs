@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::StepStore;
-use super::db::{DbResult, Tx, values};
-use super::working::{Charter, Work};
+use super::db::{DbResult, DbTransaction, values};
+use super::working::{QueueRules, WorkingStep};
 use ensemble_core::Result;
-use ensemble_core::env::{Published, Transport};
+use ensemble_core::env::{PublishOutcome, Transport};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 
 /// Sender of notices.
@@ -45,7 +45,12 @@ pub struct Notice {
 }
 
 impl Notice {
-    pub(super) fn about_step(kind: &str, step: &Work, attempt: u32, reasons: &[String]) -> Self {
+    pub(super) fn about_step(
+        kind: &str,
+        step: &WorkingStep,
+        attempt: u32,
+        reasons: &[String],
+    ) -> Self {
         let (task, index) = (&step.key.task_id, step.key.step_index);
         let on = match kind {
             "step.blocked" => "unblock",
@@ -82,8 +87,8 @@ impl Notice {
 /// Stores a notice for the queue's orchestrator. A stuck step of a queue without one is told to
 /// `instead`; if there is none either, it only stands in [`StepStore::standing`].
 pub(super) fn owe(
-    tx: &Tx<'_>,
-    (queue, instead): (&Charter, Option<&Name>),
+    tx: &DbTransaction<'_>,
+    (queue, instead): (&QueueRules, Option<&Name>),
     notice: Notice,
     epoch: u64,
     now: &str,
@@ -120,7 +125,7 @@ impl StepStore {
         loop {
             let owed = self.owed_notices()?;
             for (number, envelope) in &owed {
-                posted += usize::from(transport.publish(envelope)? == Published::Stored);
+                posted += usize::from(transport.publish(envelope)? == PublishOutcome::Stored);
                 self.write("mark a notice in", |tx| {
                     tx.execute(
                         "UPDATE step_notices SET posted = 1 WHERE number = ?1",

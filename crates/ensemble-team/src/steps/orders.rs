@@ -1,17 +1,17 @@
 //! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
 
 use super::StepError;
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use serde_json::json;
 
-use super::add::{Place, insert_step};
-use super::change::Changed;
+use super::add::{StepPlace, insert_step};
+use super::change::ChangedStep;
 use super::notices::{self, Notice};
 use super::plan::PlannedStep;
 use super::rows::StepKey;
 use super::submit::finished;
-use super::working::{Charter, Work};
-use super::{StepStore, Trouble, fixes};
+use super::working::{QueueRules, WorkingStep};
+use super::{DbFailure, StepStore, fixes};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
@@ -21,7 +21,7 @@ use ensemble_core::message::Name;
 const NOTE_BYTES_MAX: usize = 4096;
 
 /// A part of a split step. Its agent, files and phase are those of the step unless it sets them.
-pub type Part = PlannedStep;
+pub type SplitPart = PlannedStep;
 
 impl StepStore {
     /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
@@ -54,7 +54,7 @@ impl StepStore {
     ///
     /// # Errors
     /// As for [`StepStore::retry`]; fewer than two parts are rejected.
-    pub fn split(&self, key: &StepKey, by: &Name, parts: &[Part]) -> Result<Vec<u32>> {
+    pub fn split(&self, key: &StepKey, by: &Name, parts: &[SplitPart]) -> Result<Vec<u32>> {
         if parts.len() < 2 {
             return Err(StepError::TooFewParts { key: key.clone(), parts: parts.len() }.into());
         }
@@ -127,11 +127,11 @@ impl StepStore {
     /// Ends a lease: the step returns to the queue, or stops.
     pub(super) fn lease_ended(
         &self,
-        tx: &Tx<'_>,
-        queue: Charter,
-        step: Work,
+        tx: &DbTransaction<'_>,
+        queue: QueueRules,
+        step: WorkingStep,
         now: &str,
-    ) -> Result<Changed, Trouble> {
+    ) -> Result<ChangedStep, DbFailure> {
         let epoch = step.epoch;
         let changed = Self::apply_to(tx, queue, step, Event::LeaseEnded { epoch }, None, now)?;
         end_run(tx, &changed.before.key, epoch, "lease_ended", now)?;
@@ -149,7 +149,7 @@ impl StepStore {
 
 /// Ends a run that its worker did not end.
 pub(super) fn end_run(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     key: &StepKey,
     epoch: u64,
     outcome: &str,
@@ -163,11 +163,11 @@ pub(super) fn end_run(
 }
 
 fn insert_parts(
-    tx: &Tx<'_>,
-    changed: &Changed,
-    parts: &[Part],
+    tx: &DbTransaction<'_>,
+    changed: &ChangedStep,
+    parts: &[SplitPart],
     now: &str,
-) -> Result<Vec<u32>, Trouble> {
+) -> Result<Vec<u32>, DbFailure> {
     let parent = &changed.before;
     let task_id = &parent.key.task_id;
     let (last, first): (u32, i64) = tx.only(
@@ -187,7 +187,7 @@ fn insert_parts(
         }
         part.fix_by = part.fix_by.or_else(|| parent.fix_by.clone());
         let below = i64::try_from(parts.len() - numbers.len()).unwrap_or(i64::MAX);
-        let place = Place {
+        let place = StepPlace {
             task_id,
             index,
             position: first - below,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::FilePath;
-use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, Phase, check_cycles};
+use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, TddPhase, check_cycles};
 use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Error, Result};
 
@@ -28,8 +28,8 @@ const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 /// All steps of a subtask (seed 003: "Orion generates all steps for a subtask upfront").
 ///
 /// ```
-/// use ensemble_team::steps::Plan;
-/// let plan = Plan::parse("
+/// use ensemble_team::steps::StepPlan;
+/// let plan = StepPlan::parse("
 /// task_id: 0-4-1
 /// policy: tdd
 /// orchestrator: orion
@@ -46,7 +46,7 @@ const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct StepPlan {
     /// The subtask, like `0-4-1`.
     pub task_id: String,
     /// Title of the subtask.
@@ -60,7 +60,7 @@ pub struct Plan {
     pub parallel: u32,
     /// Scope of a stuck step's pause: the `queue` (default) or only that `step`.
     #[serde(default)]
-    pub blocked_pauses: Pauses,
+    pub blocked_pauses: PauseScope,
     /// The enforced order: `none` (default) or `tdd`.
     #[serde(default)]
     pub policy: Policy,
@@ -79,7 +79,7 @@ pub struct Plan {
     pub template: Option<String>,
     /// Files of the whole subtask, shown with each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub resources: Vec<Resource>,
+    pub resources: Vec<LinkedFile>,
     /// The steps in order, numbered from 1.
     pub steps: Vec<PlannedStep>,
 }
@@ -88,7 +88,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Resource {
+pub struct LinkedFile {
     /// Path, relative to the project's directory.
     pub path: FilePath,
     /// How the file is used.
@@ -112,7 +112,7 @@ pub enum Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Pauses {
+pub enum PauseScope {
     /// The whole queue, until a person or the orchestrator intervenes.
     #[default]
     Queue,
@@ -168,7 +168,7 @@ pub struct PlannedStep {
     pub plan: bool,
     /// Phase of the step, under the policy `tdd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+    pub phase: Option<TddPhase>,
     /// Cycle of the step, under the policy `tdd`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cycle: String,
@@ -219,7 +219,7 @@ impl PlannedStep {
     }
 }
 
-impl Plan {
+impl StepPlan {
     /// A plan with default settings.
     #[must_use]
     pub fn new(task_id: impl Into<String>, steps: Vec<PlannedStep>) -> Self {
@@ -228,7 +228,7 @@ impl Plan {
             title: String::new(),
             orchestrator: None,
             parallel: one(),
-            blocked_pauses: Pauses::default(),
+            blocked_pauses: PauseScope::default(),
             policy: Policy::default(),
             attempts_max: attempts(),
             lease_seconds: lease(),
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        Plan::parse(text, Path::new("plan.yaml")).unwrap_err().to_string()
+        StepPlan::parse(text, Path::new("plan.yaml")).unwrap_err().to_string()
     }
 
     #[test]

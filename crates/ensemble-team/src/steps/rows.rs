@@ -5,9 +5,9 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::db::{DbError, DbResult, Row, Tx, values};
-use super::plan::{Pauses, Policy};
-use crate::proto::step::Phase;
+use super::db::{DbError, DbResult, DbRow, DbTransaction, values};
+use super::plan::{PauseScope, Policy};
+use crate::proto::step::TddPhase;
 use ensemble_core::message::Name;
 
 /// Key of a step: its task and its number in it.
@@ -78,7 +78,7 @@ pub struct StepView {
     pub constraints: Vec<String>,
     /// Phase of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+    pub phase: Option<TddPhase>,
     /// Cycle of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cycle: String,
@@ -114,7 +114,7 @@ pub struct StepView {
 /// A queue as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct QueueView {
+pub struct StepQueueView {
     /// The subtask.
     pub task_id: String,
     /// Title of the subtask.
@@ -124,7 +124,7 @@ pub struct QueueView {
     /// How many steps workers may hold at once.
     pub parallel: u32,
     /// Scope of a stuck step's pause.
-    pub pauses: Pauses,
+    pub pauses: PauseScope,
     /// The enforced order.
     pub policy: Policy,
     /// Most attempts of a step.
@@ -146,7 +146,7 @@ pub struct QueueView {
     pub done: u64,
 }
 
-impl QueueView {
+impl StepQueueView {
     /// Whether a step is left to take, is held, or waits for an intervention.
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -154,11 +154,11 @@ impl QueueView {
     }
 }
 
-impl QueueView {
+impl StepQueueView {
     /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
-        matches!(self.pauses, Pauses::Queue) && self.stuck > 0
+        matches!(self.pauses, PauseScope::Queue) && self.stuck > 0
     }
 
     /// Whether all steps are done.
@@ -199,7 +199,7 @@ pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, 
     fix_files, needs_plan";
 
 /// Reads a row with [`STEP_COLUMNS`].
-pub(super) fn step(row: &Row<'_>) -> DbResult<StepView> {
+pub(super) fn step(row: &DbRow<'_>) -> DbResult<StepView> {
     Ok(StepView {
         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
         status: row.get(2)?,
@@ -231,7 +231,7 @@ pub(super) fn step(row: &Row<'_>) -> DbResult<StepView> {
 }
 
 /// Finds a step by its key.
-pub(super) fn find_step(tx: &Tx<'_>, key: &StepKey) -> DbResult<Option<StepView>> {
+pub(super) fn find_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
     tx.first(&select, values![key.task_id, key.step_index], step)
@@ -241,7 +241,11 @@ const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, pol
     lease_seconds, constraints, template";
 
 /// Finds a queue by its task. Steps are counted only on request: there may be many.
-pub(super) fn find_queue(tx: &Tx<'_>, task_id: &str, counted: bool) -> DbResult<Option<QueueView>> {
+pub(super) fn find_queue(
+    tx: &DbTransaction<'_>,
+    task_id: &str,
+    counted: bool,
+) -> DbResult<Option<StepQueueView>> {
     let select = format!("SELECT {QUEUE_COLUMNS} FROM task_queues WHERE task_id = ?1");
     let found = tx.first(&select, values![task_id], queue)?;
     let Some(mut queue) = found else { return Ok(None) };
@@ -263,8 +267,8 @@ pub(super) fn find_queue(tx: &Tx<'_>, task_id: &str, counted: bool) -> DbResult<
     Ok(Some(queue))
 }
 
-fn queue(row: &Row<'_>) -> DbResult<QueueView> {
-    Ok(QueueView {
+fn queue(row: &DbRow<'_>) -> DbResult<StepQueueView> {
+    Ok(StepQueueView {
         task_id: row.get(0)?,
         title: row.get(1)?,
         orchestrator: optional_name(row, 2)?,
@@ -282,34 +286,34 @@ fn queue(row: &Row<'_>) -> DbResult<QueueView> {
     })
 }
 
-pub(super) fn pauses(row: &Row<'_>, column: usize) -> DbResult<Pauses> {
-    Ok(if row.text(column)? == "step" { Pauses::Step } else { Pauses::Queue })
+pub(super) fn pauses(row: &DbRow<'_>, column: usize) -> DbResult<PauseScope> {
+    Ok(if row.text(column)? == "step" { PauseScope::Step } else { PauseScope::Queue })
 }
 
-pub(super) fn policy(row: &Row<'_>, column: usize) -> DbResult<Policy> {
+pub(super) fn policy(row: &DbRow<'_>, column: usize) -> DbResult<Policy> {
     Ok(if row.text(column)? == "tdd" { Policy::Tdd } else { Policy::None })
 }
 
-pub(super) fn phase(row: &Row<'_>, column: usize) -> DbResult<Option<Phase>> {
+pub(super) fn phase(row: &DbRow<'_>, column: usize) -> DbResult<Option<TddPhase>> {
     let rank: Option<u8> = row.get(column)?;
-    Ok(rank.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()))
+    Ok(rank.and_then(|rank| TddPhase::ALL.get(usize::from(rank)).copied()))
 }
 
 /// Reads a counter, which is never negative.
-pub(super) fn number(row: &Row<'_>, column: usize) -> DbResult<u64> {
+pub(super) fn number(row: &DbRow<'_>, column: usize) -> DbResult<u64> {
     row.get::<i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
-pub(super) fn name(row: &Row<'_>, column: usize) -> DbResult<Name> {
+pub(super) fn name(row: &DbRow<'_>, column: usize) -> DbResult<Name> {
     Name::new(row.get::<String>(column)?).map_err(|error| DbError::damaged(column, error))
 }
 
-pub(super) fn optional_name(row: &Row<'_>, column: usize) -> DbResult<Option<Name>> {
+pub(super) fn optional_name(row: &DbRow<'_>, column: usize) -> DbResult<Option<Name>> {
     let text: Option<String> = row.get(column)?;
     text.map(Name::new).transpose().map_err(|error| DbError::damaged(column, error))
 }
 
-pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> DbResult<T> {
+pub(super) fn json<T: DeserializeOwned>(row: &DbRow<'_>, column: usize) -> DbResult<T> {
     serde_json::from_str(row.text(column)?).map_err(|error| DbError::damaged(column, error))
 }
 

@@ -1,20 +1,20 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
 use super::StepError;
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use super::error::is_refusal;
 use serde::Serialize;
 use serde_json::json;
 
-use super::change::Words;
+use super::change::ReportWords;
 use super::completion::Completion;
-use super::fixes::{ErrorPlace, Failure};
+use super::fixes::{ErrorPlace, StepFailure};
 use super::notices::{self, Notice};
 use super::rows::{StepKey, list};
-use super::working::{self, Charter};
-use super::{Status, StepStore, Trouble, fixes};
-use crate::admission::Act;
-use crate::proto::step::{Effect, Event, Report};
+use super::working::{self, QueueRules};
+use super::{CompletionStatus, DbFailure, StepStore, fixes};
+use crate::admission::TaskAct;
+use crate::proto::step::{Effect, Event, StepReport};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -22,7 +22,7 @@ use ensemble_core::message::Name;
 /// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Submitted {
+pub struct SubmittedStep {
     /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
@@ -51,7 +51,7 @@ pub struct Submitted {
 }
 
 /// A report with what is computed before the transaction.
-struct Checked<'a> {
+struct CheckedReport<'a> {
     completion: &'a Completion,
     digest: &'a str,
     /// Files that its error names.
@@ -59,7 +59,7 @@ struct Checked<'a> {
 }
 
 /// Fields of a run's row.
-struct Run {
+struct StepRunRow {
     report: Option<String>,
     prompt_message: Option<String>,
 }
@@ -77,29 +77,29 @@ impl StepStore {
         completion: &Completion,
         by: &Name,
         epoch: Option<u64>,
-    ) -> Result<Submitted> {
+    ) -> Result<SubmittedStep> {
         let key = completion.key();
         if completion.agent != *by {
             let (by, agent) = (by.clone(), completion.agent.clone());
             return Err(StepError::OtherAgent { key, by, agent }.into());
         }
-        if let (Some(door), Status::Success) = (&self.options.door, completion.status) {
-            door.check(Act::HandIn, &key.task_id, by)?;
-            door.check(Act::HandIn, &key.plan_name(), by)?;
+        if let (Some(door), CompletionStatus::Success) = (&self.options.door, completion.status) {
+            door.check(TaskAct::HandIn, &key.task_id, by)?;
+            door.check(TaskAct::HandIn, &key.plan_name(), by)?;
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());
         let places = match completion.report() {
-            Report::Failure { error } => fixes::places(&self.options.root, &error),
-            Report::Success | Report::Blocked { .. } => Vec::new(),
+            StepReport::Failure { error } => fixes::places(&self.options.root, &error),
+            StepReport::Success | StepReport::Blocked { .. } => Vec::new(),
         };
-        let report = Checked { completion, digest: &digest, places: &places };
+        let report = CheckedReport { completion, digest: &digest, places: &places };
         let submitted = self.write("submit a step to", |tx| {
             tx.lock_queue(&key.task_id)?;
             match self.submit_in(tx, &report, epoch, &now) {
                 // The transaction was rolled back. The report may be a repetition.
-                Err(Trouble::Told(refused)) if is_refusal(&refused) => {
-                    already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
+                Err(DbFailure::Told(refused)) if is_refusal(&refused) => {
+                    already_submitted(tx, completion, by, epoch)?.ok_or(DbFailure::Told(refused))
                 }
                 submitted => submitted,
             }
@@ -123,23 +123,23 @@ impl StepStore {
 
     fn submit_in(
         &self,
-        tx: &Tx<'_>,
-        report: &Checked<'_>,
+        tx: &DbTransaction<'_>,
+        report: &CheckedReport<'_>,
         epoch: Option<u64>,
         now: &str,
-    ) -> Result<Submitted, Trouble> {
-        let Checked { completion, digest, places } = *report;
+    ) -> Result<SubmittedStep, DbFailure> {
+        let CheckedReport { completion, digest, places } = *report;
         let key = completion.key();
         let by = completion.agent.clone();
         let event = Event::Reported { by, epoch, report: completion.report() };
         let summary = completion.summary.as_deref();
-        let words = Words { summary, artifacts: &completion.artifacts };
+        let words = ReportWords { summary, artifacts: &completion.artifacts };
         let (queue, before, prompt_message) = working::find(tx, &key)?;
         let changed = Self::apply_to(tx, queue, before, event, Some(&words), now)?;
         let epoch = changed.step.epoch();
         write_run(tx, completion, digest, epoch, now)?;
         write_context(tx, completion, epoch)?;
-        let mut submitted = Submitted {
+        let mut submitted = SubmittedStep {
             key,
             epoch,
             status: word(completion.status),
@@ -160,7 +160,7 @@ impl StepStore {
                     submitted.next_attempt = Some(next_attempt);
                     let (attempt, attempts_max) =
                         (changed.step.attempt(), changed.queue.attempts_max);
-                    let failure = Failure { error: &error, attempt, attempts_max, places };
+                    let failure = StepFailure { error: &error, attempt, attempts_max, places };
                     let fix = fixes::order(tx, &changed.before, &failure, now)?;
                     (submitted.fix_step, submitted.fix_by) =
                         fix.map(|fix| (fix.index, fix.agent)).unzip();
@@ -168,8 +168,8 @@ impl StepStore {
                 Effect::Stop { reasons } => {
                     submitted.paused = true;
                     let kind = match completion.status {
-                        Status::Blocked => "step.blocked",
-                        Status::Success | Status::Failure => "step.failed",
+                        CompletionStatus::Blocked => "step.blocked",
+                        CompletionStatus::Success | CompletionStatus::Failure => "step.failed",
                     };
                     let notice =
                         Notice::about_step(kind, &changed.before, changed.step.attempt(), &reasons);
@@ -190,7 +190,7 @@ impl StepStore {
         Ok(submitted)
     }
 
-    fn record_submitted(&self, submitted: &Submitted, by: &Name) {
+    fn record_submitted(&self, submitted: &SubmittedStep, by: &Name) {
         let kind = match submitted.status {
             "COMPLETED" => types::STEP_COMPLETED,
             "BLOCKED" => types::STEP_BLOCKED,
@@ -216,26 +216,26 @@ impl StepStore {
     }
 }
 
-const fn word(status: Status) -> &'static str {
+const fn word(status: CompletionStatus) -> &'static str {
     match status {
-        Status::Success => "COMPLETED",
-        Status::Failure => "FAILED",
-        Status::Blocked => "BLOCKED",
+        CompletionStatus::Success => "COMPLETED",
+        CompletionStatus::Failure => "FAILED",
+        CompletionStatus::Blocked => "BLOCKED",
     }
 }
 
 /// The answer to a repeated report: its worker was killed before it got the first answer.
 fn already_submitted(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     completion: &Completion,
     by: &Name,
     epoch: Option<u64>,
-) -> Result<Option<Submitted>, Trouble> {
-    let found: Option<(i64, Run)> = tx.first(
+) -> Result<Option<SubmittedStep>, DbFailure> {
+    let found: Option<(i64, StepRunRow)> = tx.first(
         "SELECT epoch, report_sha256, prompt_message FROM step_runs \
              WHERE task_id = ?1 AND step_index = ?2 AND agent = ?3 ORDER BY epoch DESC LIMIT 1",
         values![completion.task_id, completion.step_index, by.as_str()],
-        |row| Ok((row.get(0)?, Run { report: row.get(1)?, prompt_message: row.get(2)? })),
+        |row| Ok((row.get(0)?, StepRunRow { report: row.get(1)?, prompt_message: row.get(2)? })),
     )?;
     let Some((found_epoch, run)) = found else { return Ok(None) };
     let found_epoch = u64::try_from(found_epoch).unwrap_or(0);
@@ -243,7 +243,7 @@ fn already_submitted(
     if !same || epoch.is_some_and(|epoch| epoch != found_epoch) {
         return Ok(None);
     }
-    Ok(Some(Submitted {
+    Ok(Some(SubmittedStep {
         key: completion.key(),
         epoch: found_epoch,
         status: word(completion.status),
@@ -258,16 +258,16 @@ fn already_submitted(
 }
 
 fn write_run(
-    tx: &Tx<'_>,
+    tx: &DbTransaction<'_>,
     completion: &Completion,
     digest: &str,
     epoch: u64,
     now: &str,
 ) -> DbResult<()> {
     let outcome = match completion.status {
-        Status::Success => "success",
-        Status::Failure => "failure",
-        Status::Blocked => "blocked",
+        CompletionStatus::Success => "success",
+        CompletionStatus::Failure => "failure",
+        CompletionStatus::Blocked => "blocked",
     };
     tx.execute(
         "UPDATE step_runs SET ended_at = ?4, outcome = ?5, summary = ?6, artifacts = ?7, \
@@ -289,7 +289,7 @@ fn write_run(
 }
 
 /// Stores the worker's context for the next prompt.
-fn write_context(tx: &Tx<'_>, completion: &Completion, epoch: u64) -> DbResult<()> {
+fn write_context(tx: &DbTransaction<'_>, completion: &Completion, epoch: u64) -> DbResult<()> {
     if completion.context_for_next_step.is_none() {
         return Ok(());
     }
@@ -300,7 +300,12 @@ fn write_context(tx: &Tx<'_>, completion: &Completion, epoch: u64) -> DbResult<(
 }
 
 /// Whether no step is left; the orchestrator is notified.
-pub(super) fn finished(tx: &Tx<'_>, queue: &Charter, epoch: u64, now: &str) -> DbResult<bool> {
+pub(super) fn finished(
+    tx: &DbTransaction<'_>,
+    queue: &QueueRules,
+    epoch: u64,
+    now: &str,
+) -> DbResult<bool> {
     let left: bool = tx.value(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
                AND life IN ('open', 'held', 'stuck', 'waits'))",

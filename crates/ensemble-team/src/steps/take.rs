@@ -2,7 +2,7 @@
 //! files.
 
 use super::StepError;
-use super::db::{DbResult, Tx, values};
+use super::db::{DbResult, DbTransaction, values};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::rows::{self, StepKey};
 use super::working::{
-    self, CHARTER, CHARTER_COLUMNS, Charter, PROMPT_MESSAGE, WORK, WORK_COLUMNS, Work,
+    self, CHARTER, CHARTER_COLUMNS, PROMPT_MESSAGE, QueueRules, WORK, WORK_COLUMNS, WorkingStep,
 };
-use super::{FilePath, Pauses, Policy, StepStore, Trouble, files};
-use crate::admission::{Act, is_refusal};
+use super::{DbFailure, FilePath, PauseScope, Policy, StepStore, files};
+use crate::admission::{TaskAct, is_refusal};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::requests::Gated;
+use ensemble_core::requests::GatedTask;
 use ensemble_core::{Error, Result};
 
 /// How many open steps of a parallel queue are read at a time.
@@ -26,14 +26,14 @@ const PAGE: i64 = 16;
 /// A request for a step: for an agent, a task, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Ask {
+pub struct ClaimRequest {
     /// The worker, which gets only its own steps; `None` takes the next step for any agent.
     pub agent: Option<Name>,
     /// The task; `None` for any, in the order in which they were added.
     pub task_id: Option<String>,
 }
 
-impl Ask {
+impl ClaimRequest {
     /// Asks for a worker's next step, of any task.
     #[must_use]
     pub const fn of(agent: Name) -> Self {
@@ -57,7 +57,7 @@ impl Ask {
 /// A step that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Handed {
+pub struct ClaimedStep {
     /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
@@ -90,11 +90,11 @@ pub struct Handed {
 /// Result of a request for a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Next {
+pub enum ClaimOutcome {
     /// The step that was handed out.
-    Handed(Box<Handed>),
+    Handed(Box<ClaimedStep>),
     /// No step is available at the moment.
-    Nothing(Nothing),
+    Nothing(NoStep),
 }
 
 /// Why no step is available. With several tasks it is the reason of the first task whose next step
@@ -102,7 +102,7 @@ pub enum Next {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "nothing", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Nothing {
+pub enum NoStep {
     /// All steps are done.
     Done,
     /// A person or the orchestrator must intervene first.
@@ -146,7 +146,7 @@ pub enum Nothing {
     },
 }
 
-impl std::fmt::Display for Nothing {
+impl std::fmt::Display for NoStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Done => write!(f, "all steps are done"),
@@ -172,11 +172,11 @@ impl std::fmt::Display for Nothing {
 }
 
 /// Result of one transaction that takes.
-enum Taken {
+enum ClaimAttempt {
     /// It has seen all queues, or has taken a step.
-    Decided(Next),
+    Decided(ClaimOutcome),
     /// Another transaction changes this queue. The others have nothing, for this reason.
-    Busy { task_id: String, why: Nothing },
+    Busy { task_id: String, why: NoStep },
 }
 
 impl StepStore {
@@ -184,7 +184,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::Database`].
-    pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(Handed, Option<String>)>> {
+    pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(ClaimedStep, Option<String>)>> {
         let select = format!(
             "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} \
              FROM task_steps s JOIN task_queues q USING (task_id) \
@@ -209,7 +209,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`StepError::NoStep`] if there is no such task; [`StepError::Database`].
-    pub fn take(&self, ask: &Ask) -> Result<Next> {
+    pub fn claim_step(&self, ask: &ClaimRequest) -> Result<ClaimOutcome> {
         let now = self.stamp();
         let patience = Instant::now() + self.options.patience;
         let mut first = None;
@@ -217,13 +217,15 @@ impl StepStore {
             match self
                 .write("take a step from", |tx| self.take_in(tx, ask, first.as_deref(), &now))?
             {
-                Taken::Decided(next) => break next,
-                Taken::Busy { why, .. } if Instant::now() >= patience => break Next::Nothing(why),
+                ClaimAttempt::Decided(next) => break next,
+                ClaimAttempt::Busy { why, .. } if Instant::now() >= patience => {
+                    break ClaimOutcome::Nothing(why);
+                }
                 // Nothing else can be taken: wait for the transaction that changes this queue.
-                Taken::Busy { task_id, .. } => first = Some(task_id),
+                ClaimAttempt::Busy { task_id, .. } => first = Some(task_id),
             }
         };
-        if let Next::Handed(step) = &next
+        if let ClaimOutcome::Handed(step) = &next
             && !step.again
             && self.options.recorder.is_recording()
         {
@@ -239,18 +241,18 @@ impl StepStore {
     /// `first` is a queue to wait for before any other is locked.
     fn take_in(
         &self,
-        tx: &Tx<'_>,
-        ask: &Ask,
+        tx: &DbTransaction<'_>,
+        ask: &ClaimRequest,
         first: Option<&str>,
         now: &str,
-    ) -> Result<Taken, Trouble> {
+    ) -> Result<ClaimAttempt, DbFailure> {
         if let Some(agent) = &ask.agent {
             tx.lock_agent(agent.as_str())?;
             if let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())? {
                 let run = (step.attempt, step.epoch);
                 let handed = queue.handed(step, agent.clone(), run);
-                let handed = Box::new(Handed { again: true, ..handed });
-                return Ok(Taken::Decided(Next::Handed(handed)));
+                let handed = Box::new(ClaimedStep { again: true, ..handed });
+                return Ok(ClaimAttempt::Decided(ClaimOutcome::Handed(handed)));
             }
         }
         let first = ask.task_id.as_deref().or(first);
@@ -266,44 +268,48 @@ impl StepStore {
                 continue;
             }
             match self.take_of(tx, &task, ask.agent.as_ref(), now)? {
-                Next::Nothing(Nothing::Done) => {}
+                ClaimOutcome::Nothing(NoStep::Done) => {}
                 // Prefer any other reason to "assigned to another agent".
-                Next::Nothing(nothing) if !matches!(why, None | Some(Nothing::Others { .. })) => {
+                ClaimOutcome::Nothing(nothing)
+                    if !matches!(why, None | Some(NoStep::Others { .. })) =>
+                {
                     drop(nothing);
                 }
-                Next::Nothing(nothing @ Nothing::Others { .. }) => why = why.or(Some(nothing)),
-                Next::Nothing(nothing) => why = Some(nothing),
-                handed @ Next::Handed(_) => return Ok(Taken::Decided(handed)),
+                ClaimOutcome::Nothing(nothing @ NoStep::Others { .. }) => {
+                    why = why.or(Some(nothing))
+                }
+                ClaimOutcome::Nothing(nothing) => why = Some(nothing),
+                handed @ ClaimOutcome::Handed(_) => return Ok(ClaimAttempt::Decided(handed)),
             }
         }
-        let why = why.unwrap_or(Nothing::Done);
+        let why = why.unwrap_or(NoStep::Done);
         Ok(match busy {
-            Some(task_id) => Taken::Busy { task_id, why },
-            None => Taken::Decided(Next::Nothing(why)),
+            Some(task_id) => ClaimAttempt::Busy { task_id, why },
+            None => ClaimAttempt::Decided(ClaimOutcome::Nothing(why)),
         })
     }
 
     fn take_of(
         &self,
-        tx: &Tx<'_>,
+        tx: &DbTransaction<'_>,
         task_id: &str,
         agent: Option<&Name>,
         now: &str,
-    ) -> Result<Next, Trouble> {
-        let Stand { queue, held, stuck } = stand(tx, task_id)?;
-        let paused = |step_index| Nothing::Paused { task_id: task_id.to_owned(), step_index };
-        if let (Some(step_index), Pauses::Queue) = (stuck, queue.pauses) {
-            return Ok(Next::Nothing(paused(step_index)));
+    ) -> Result<ClaimOutcome, DbFailure> {
+        let QueueSituation { queue, held, stuck } = stand(tx, task_id)?;
+        let paused = |step_index| NoStep::Paused { task_id: task_id.to_owned(), step_index };
+        if let (Some(step_index), PauseScope::Queue) = (stuck, queue.pauses) {
+            return Ok(ClaimOutcome::Nothing(paused(step_index)));
         }
         let others =
-            |agent: &Name| Nothing::Others { task_id: task_id.to_owned(), agent: agent.clone() };
+            |agent: &Name| NoStep::Others { task_id: task_id.to_owned(), agent: agent.clone() };
         if held.len() >= queue.parallel as usize {
-            return Ok(Next::Nothing(held.first().map_or(Nothing::Done, others)));
+            return Ok(ClaimOutcome::Nothing(held.first().map_or(NoStep::Done, others)));
         }
         // In a sequential queue no step overtakes another.
-        let is_sequential = queue.parallel == 1 && queue.pauses == Pauses::Queue;
+        let is_sequential = queue.parallel == 1 && queue.pauses == PauseScope::Queue;
         let page = if is_sequential { 1 } else { PAGE };
-        let (mut why, mut after) = (Nothing::Done, i64::MIN);
+        let (mut why, mut after) = (NoStep::Done, i64::MIN);
         loop {
             let steps = open_steps(tx, task_id, after, page)?;
             let is_last = is_sequential || steps.len() < page as usize;
@@ -311,35 +317,35 @@ impl StepStore {
                 after = position;
                 match self.obstacle(tx, &queue, &step, agent)? {
                     Ok(names) => return self.hand(tx, queue, step, &names, now),
-                    Err(obstacle) => why = if why == Nothing::Done { obstacle } else { why },
+                    Err(obstacle) => why = if why == NoStep::Done { obstacle } else { why },
                 }
             }
             if is_last {
                 break;
             }
         }
-        Ok(Next::Nothing(match (why, held.first(), stuck) {
-            (Nothing::Done, Some(agent), _) => others(agent),
-            (Nothing::Done, None, Some(step_index)) => paused(step_index),
+        Ok(ClaimOutcome::Nothing(match (why, held.first(), stuck) {
+            (NoStep::Done, Some(agent), _) => others(agent),
+            (NoStep::Done, None, Some(step_index)) => paused(step_index),
             (why, _, _) => why,
         }))
     }
 
     /// Why the agent of a step may not begin it now. A step with a plan is demanded one, under a name of its own.
-    fn refused(&self, queue: &Charter, step: &Work) -> Result<Option<Nothing>> {
+    fn refused(&self, queue: &QueueRules, step: &WorkingStep) -> Result<Option<NoStep>> {
         let Some(door) = &self.options.door else { return Ok(None) };
-        let mut checked = door.check(Act::TakeUp, &step.key.task_id, &step.agent);
+        let mut checked = door.check(TaskAct::TakeUp, &step.key.task_id, &step.agent);
         if checked.is_ok() && step.needs_plan {
             let plan = step.key.plan_name();
             let by = queue.orchestrator.as_ref().or(self.options.orchestrator.as_ref());
             door.demand_plan(&plan, by.unwrap_or(&step.agent))?;
-            checked = door.check(Act::TakeUp, &plan, &step.agent);
+            checked = door.check(TaskAct::TakeUp, &plan, &step.agent);
         }
         match checked {
             Ok(()) => Ok(None),
-            Err(error) if is_refusal(&error) => Ok(Some(Nothing::Refused {
+            Err(error) if is_refusal(&error) => Ok(Some(NoStep::Refused {
                 task_id: step.key.task_id.clone(),
-                needs_plan: error.area::<Gated>().is_some_and(|gated| gated.0.needs_plan()),
+                needs_plan: error.area::<GatedTask>().is_some_and(|gated| gated.0.needs_plan()),
                 why: error.to_string(),
             })),
             Err(error) => Err(error),
@@ -349,18 +355,18 @@ impl StepStore {
     /// The names of the files to lock, or the obstacle of this step.
     fn obstacle(
         &self,
-        tx: &Tx<'_>,
-        queue: &Charter,
-        step: &Work,
+        tx: &DbTransaction<'_>,
+        queue: &QueueRules,
+        step: &WorkingStep,
         agent: Option<&Name>,
-    ) -> Result<Result<Vec<String>, Nothing>, Trouble> {
+    ) -> Result<Result<Vec<String>, NoStep>, DbFailure> {
         let task_id = || step.key.task_id.clone();
         if agent.is_some_and(|agent| *agent != step.agent) {
-            return Ok(Err(Nothing::Others { task_id: task_id(), agent: step.agent.clone() }));
+            return Ok(Err(NoStep::Others { task_id: task_id(), agent: step.agent.clone() }));
         }
         if queue.policy == Policy::Tdd && waits_for_phase(tx, step)? {
             let step_index = step.key.step_index;
-            return Ok(Err(Nothing::Order { task_id: task_id(), step_index }));
+            return Ok(Err(NoStep::Order { task_id: task_id(), step_index }));
         }
         if let Some(refused) = self.refused(queue, step)? {
             return Ok(Err(refused));
@@ -378,24 +384,24 @@ impl StepStore {
         names.sort_unstable();
         names.dedup();
         match files::conflict(tx, &names)? {
-            Some((path, holder)) => Ok(Err(Nothing::FileHeld { task_id: task_id(), path, holder })),
+            Some((path, holder)) => Ok(Err(NoStep::FileHeld { task_id: task_id(), path, holder })),
             None => Ok(Ok(names)),
         }
     }
 
     fn hand(
         &self,
-        tx: &Tx<'_>,
-        queue: Charter,
-        step: Work,
+        tx: &DbTransaction<'_>,
+        queue: QueueRules,
+        step: WorkingStep,
         names: &[String],
         now: &str,
-    ) -> Result<Next, Trouble> {
+    ) -> Result<ClaimOutcome, DbFailure> {
         let agent = step.agent.clone();
         let mut changed =
             Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None, now)?;
         let Some(Effect::Hand { attempt, epoch, .. }) = changed.effects.pop_front() else {
-            return Ok(Next::Nothing(Nothing::Done));
+            return Ok(ClaimOutcome::Nothing(NoStep::Done));
         };
         let key = &changed.before.key;
         if !names.is_empty() {
@@ -407,11 +413,15 @@ impl StepStore {
             values![key.task_id, key.step_index, epoch, attempt, agent.as_str(), now],
         )?;
         let handed = changed.queue.handed(changed.before, agent, (attempt, epoch));
-        Ok(Next::Handed(Box::new(handed)))
+        Ok(ClaimOutcome::Handed(Box::new(handed)))
     }
 }
 
-fn held_by(tx: &Tx<'_>, agent: &Name, task_id: Option<&str>) -> DbResult<Option<(Charter, Work)>> {
+fn held_by(
+    tx: &DbTransaction<'_>,
+    agent: &Name,
+    task_id: Option<&str>,
+) -> DbResult<Option<(QueueRules, WorkingStep)>> {
     let select = format!(
         "SELECT {WORK}, {CHARTER} FROM task_steps s JOIN task_queues q USING (task_id) \
          WHERE s.holder = ?1 AND (?2 IS NULL OR s.task_id = ?2) LIMIT 1"
@@ -421,21 +431,21 @@ fn held_by(tx: &Tx<'_>, agent: &Name, task_id: Option<&str>) -> DbResult<Option<
     })
 }
 
-fn open_tasks(tx: &Tx<'_>) -> DbResult<Vec<String>> {
+fn open_tasks(tx: &DbTransaction<'_>) -> DbResult<Vec<String>> {
     tx.all("SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
            WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number", &[], |row| row.get(0))
 }
 
 /// Rules of a queue, and what is under way in it.
-struct Stand {
-    queue: Charter,
+struct QueueSituation {
+    queue: QueueRules,
     /// Agents that hold a step, in the order of the queue.
     held: Vec<Name>,
     /// The first step that needs an intervention.
     stuck: Option<u32>,
 }
 
-fn stand(tx: &Tx<'_>, task_id: &str) -> Result<Stand, Trouble> {
+fn stand(tx: &DbTransaction<'_>, task_id: &str) -> Result<QueueSituation, DbFailure> {
     let select = format!(
         "SELECT {CHARTER}, s.step_index, s.holder FROM task_queues q LEFT JOIN task_steps s \
            ON s.task_id = q.task_id AND s.life IN ('held', 'stuck') \
@@ -454,11 +464,16 @@ fn stand(tx: &Tx<'_>, task_id: &str) -> Result<Stand, Trouble> {
         }
     }
     let none = || StepError::NoTask { task_id: task_id.to_owned() };
-    Ok(Stand { queue: queue.ok_or_else(none)?, held, stuck })
+    Ok(QueueSituation { queue: queue.ok_or_else(none)?, held, stuck })
 }
 
 /// The next open steps of a queue, each with its position.
-fn open_steps(tx: &Tx<'_>, task_id: &str, after: i64, limit: i64) -> DbResult<Vec<(Work, i64)>> {
+fn open_steps(
+    tx: &DbTransaction<'_>,
+    task_id: &str,
+    after: i64,
+    limit: i64,
+) -> DbResult<Vec<(WorkingStep, i64)>> {
     let select = format!(
         "SELECT {WORK}, s.position FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
          AND s.position > ?2 ORDER BY s.position LIMIT ?3"
@@ -468,7 +483,7 @@ fn open_steps(tx: &Tx<'_>, task_id: &str, after: i64, limit: i64) -> DbResult<Ve
     })
 }
 
-fn waits_for_phase(tx: &Tx<'_>, step: &Work) -> DbResult<bool> {
+fn waits_for_phase(tx: &DbTransaction<'_>, step: &WorkingStep) -> DbResult<bool> {
     let Some(phase) = step.phase else { return Ok(false) };
     tx.value(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND cycle = ?2 AND phase < ?3 \

@@ -50,31 +50,31 @@ impl Bed {
         let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
         let store = open(home.path(), &clock);
         for plan in plans {
-            store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+            store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
         }
         Self { home, clock, store }
     }
 
-    fn take(&self, agent: &str) -> Option<Handed> {
-        match self.store.take(&Ask::of(name(agent))).unwrap() {
-            Next::Handed(handed) => Some(*handed),
-            Next::Nothing(_) => None,
+    fn take(&self, agent: &str) -> Option<ClaimedStep> {
+        match self.store.claim_step(&ClaimRequest::of(name(agent))).unwrap() {
+            ClaimOutcome::Handed(handed) => Some(*handed),
+            ClaimOutcome::Nothing(_) => None,
         }
     }
 
-    fn why(&self, agent: &str) -> Nothing {
-        match self.store.take(&Ask::of(name(agent))).unwrap() {
-            Next::Handed(handed) => panic!("handed {handed:?}"),
-            Next::Nothing(nothing) => nothing,
+    fn why(&self, agent: &str) -> NoStep {
+        match self.store.claim_step(&ClaimRequest::of(name(agent))).unwrap() {
+            ClaimOutcome::Handed(handed) => panic!("handed {handed:?}"),
+            ClaimOutcome::Nothing(nothing) => nothing,
         }
     }
 
-    fn submit(&self, handed: &Handed, status: &str) -> Result<Submitted> {
+    fn submit(&self, handed: &ClaimedStep, status: &str) -> Result<SubmittedStep> {
         let report = report(handed, status);
         self.store.submit(&report, &handed.agent, Some(handed.epoch))
     }
 
-    fn status(&self, handed: &Handed) -> String {
+    fn status(&self, handed: &ClaimedStep) -> String {
         self.store.step(&handed.key).unwrap().status
     }
 }
@@ -83,7 +83,7 @@ fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
     open_with(home, StepOptions::new(home).with_clock(Arc::<SimClock>::clone(clock)))
 }
 
-fn report(handed: &Handed, status: &str) -> Completion {
+fn report(handed: &ClaimedStep, status: &str) -> Completion {
     Completion::from_json(&json!({
         "task_id": handed.key.task_id, "step_index": f64::from(handed.key.step_index),
         "agent": handed.agent, "status": status, "summary": format!("epoch {}", handed.epoch),
@@ -103,10 +103,10 @@ steps:
 
 fn a_queue_runs_through_success_failure_and_a_block() {
     let bed = Bed::new(&[THREE]);
-    assert_eq!(bed.why("Devon"), Nothing::Others { task_id: "0-4-1".into(), agent: name("Tara") });
+    assert_eq!(bed.why("Devon"), NoStep::Others { task_id: "0-4-1".into(), agent: name("Tara") });
     let one = bed.take("Tara").unwrap();
     assert_eq!(bed.take("Tara").map(|again| (again.epoch, again.again)), Some((1, true)));
-    assert!(matches!(bed.why("Devon"), Nothing::Others { .. }));
+    assert!(matches!(bed.why("Devon"), NoStep::Others { .. }));
     assert_eq!(bed.submit(&one, "success").unwrap().status, "COMPLETED");
 
     let two = bed.take("Devon").unwrap();
@@ -119,12 +119,12 @@ fn a_queue_runs_through_success_failure_and_a_block() {
 
     let three = bed.take("Tara").unwrap();
     assert!(bed.submit(&three, "blocked").unwrap().paused);
-    assert!(matches!(bed.why("Tara"), Nothing::Paused { step_index: 3, .. }));
+    assert!(matches!(bed.why("Tara"), NoStep::Paused { step_index: 3, .. }));
     bed.store.unblock(&three.key, &name("orion"), "it is there now").unwrap();
     let three = bed.take("Tara").unwrap();
     assert!(bed.store.prompt(&three).unwrap().text.contains("it is there now (was: no file)"));
     assert!(bed.submit(&three, "success").unwrap().queue_done);
-    assert_eq!(bed.why("Tara"), Nothing::Done);
+    assert_eq!(bed.why("Tara"), NoStep::Done);
 }
 
 fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
@@ -149,7 +149,7 @@ fn failed_step_stops_the_queue_until_it_is_retried() {
         assert_eq!(step.attempt, attempt);
         bed.submit(&step, "failure").unwrap();
     }
-    assert!(matches!(bed.why("A"), Nothing::Paused { .. }));
+    assert!(matches!(bed.why("A"), NoStep::Paused { .. }));
     bed.store.retry(&StepKey::new("t", 1), &name("orion"), "").unwrap();
     let step = bed.take("A").unwrap();
     assert_eq!((step.attempt, step.epoch), (1, 3));
@@ -173,7 +173,7 @@ fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
     bed.submit(&one, "blocked").unwrap();
-    let part = |goal| Part::new(name("Tara"), goal);
+    let part = |goal| SplitPart::new(name("Tara"), goal);
     assert!(bed.store.split(&one.key, &name("orion"), &[part("only one")]).is_err());
     let parts = bed.store.split(&one.key, &name("orion"), &[part("a"), part("b")]).unwrap();
     assert_eq!(parts, [4, 5]);
@@ -197,7 +197,7 @@ fn two_agents_never_hold_the_same_file() {
     for (one, other) in [("src/a.rs", "./src//a.rs"), ("src", "src/a.rs"), ("src/a.rs", "src")] {
         let bed = Bed::new(&[&plan("t1", "A", one), &plan("t2", "B", other)]);
         let first = bed.take("A").unwrap();
-        assert!(matches!(bed.why("B"), Nothing::FileHeld { .. }), "{one} {other}");
+        assert!(matches!(bed.why("B"), NoStep::FileHeld { .. }), "{one} {other}");
         bed.submit(&first, "success").unwrap();
         assert!(bed.take("B").is_some());
     }
@@ -216,7 +216,7 @@ steps:
   - {agent: T2, goal: red b, phase: red, cycle: b}
 "]);
     let red = bed.take("T").unwrap();
-    assert!(matches!(bed.why("D"), Nothing::Order { step_index: 2, .. }));
+    assert!(matches!(bed.why("D"), NoStep::Order { step_index: 2, .. }));
     assert!(bed.take("T2").is_some(), "another cycle does not wait");
     bed.submit(&red, "success").unwrap();
     let green = bed.take("D").unwrap();
@@ -289,8 +289,8 @@ fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
     let (home, clock) = (bed.home.path().to_owned(), Arc::clone(&bed.clock));
     let meanwhile = move || {
         clock.advance(Duration::from_secs(30));
-        let taken = open(&home, &clock).take(&Ask::of(name("B"))).unwrap();
-        assert!(matches!(taken, Next::Handed(_)));
+        let taken = open(&home, &clock).claim_step(&ClaimRequest::of(name("B"))).unwrap();
+        assert!(matches!(taken, ClaimOutcome::Handed(_)));
     };
     let slow = Slow {
         clock: Arc::clone(&bed.clock),
@@ -312,7 +312,7 @@ fn orchestrator_is_notified_once() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
     let spool =
-        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::Options::default())
+        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::SpoolOptions::default())
             .unwrap();
     let step = bed.take("Tara").unwrap();
     bed.submit(&step, "blocked").unwrap();
@@ -335,9 +335,9 @@ fn orchestrator_is_notified_once() {
 
 fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
     let bed = Bed::new(&[THREE]);
-    let same = Plan::parse(THREE, Path::new("p")).unwrap();
-    assert_eq!(bed.store.add(&same).unwrap(), Added::AlreadyStored);
-    let other = Plan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
+    let same = StepPlan::parse(THREE, Path::new("p")).unwrap();
+    assert_eq!(bed.store.add(&same).unwrap(), AddOutcome::AlreadyStored);
+    let other = StepPlan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
     let refused = bed.store.add(&other).unwrap_err();
     assert_eq!(refused.area(), Some(&StepError::OtherPlan { task_id: other.task_id }));
     assert_eq!(bed.store.steps("0-4-1").unwrap().len(), 3);
@@ -374,7 +374,7 @@ fn statements_are_prepared_once_and_use_indexes() {
         bed.submit(&step, "success").unwrap();
     }
     let db = bed.store.lock();
-    let Db::Sqlite(db) = &*db else { unreachable!("a file") };
+    let DbConnection::Sqlite(db) = &*db else { unreachable!("a file") };
     let db = db.connection();
     let find = db.prepare_cached(&working::find_statement()).unwrap();
     let times = find.get_status(rusqlite::StatementStatus::RePrepare);
@@ -388,7 +388,7 @@ fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() 
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
     let spool =
-        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::Options::default())
+        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::SpoolOptions::default())
             .unwrap();
     spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
@@ -396,7 +396,7 @@ fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() 
     let other = tempfile::tempdir().unwrap();
     bed.clock.advance(Duration::from_secs(1));
     let store = open(other.path(), &bed.clock);
-    store.add(&Plan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
+    store.add(&StepPlan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
     let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
     assert_eq!(
@@ -440,7 +440,7 @@ fn no_step_is_lost_or_done_twice_in_any_order_of_calls() {
 }
 
 fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
-    let mut known: BTreeMap<(String, u64), Handed> = BTreeMap::new();
+    let mut known: BTreeMap<(String, u64), ClaimedStep> = BTreeMap::new();
     for _ in 0..60 {
         let agent = format!("w{}", random.below(3));
         let any = known.values().nth(usize::try_from(random.below(known.len() as u64)).unwrap());
@@ -460,7 +460,7 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
                 let _ = bed.store.unblock(&handed.key, &name("o"), "");
             }
             (_, Some(handed)) => {
-                let part = |goal| Part::new(name(&agent), goal);
+                let part = |goal| SplitPart::new(name(&agent), goal);
                 let _ = bed.store.split(&handed.key, &name("o"), &[part("a"), part("b")]);
             }
         }

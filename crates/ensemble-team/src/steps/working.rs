@@ -2,22 +2,22 @@
 //! because taking and reporting happen many times a second.
 
 use super::StepError;
-use super::db::{DbResult, Row, Tx, values};
+use super::db::{DbResult, DbRow, DbTransaction, values};
 
-use super::Trouble;
-use super::plan::{Pauses, Policy};
+use super::DbFailure;
+use super::plan::{PauseScope, Policy};
 use super::rows::{self, StepKey};
-use super::take::Handed;
-use crate::proto::step::{Fix, Phase, Resolution, State, Step};
+use super::take::ClaimedStep;
+use crate::proto::step::{FixState, State, StepMachine, StepResolution, TddPhase};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 
 /// The rules of a queue.
-pub(super) struct Charter {
+pub(super) struct QueueRules {
     pub(super) task_id: String,
     pub(super) orchestrator: Option<Name>,
     pub(super) parallel: u32,
-    pub(super) pauses: Pauses,
+    pub(super) pauses: PauseScope,
     pub(super) policy: Policy,
     pub(super) attempts_max: u32,
     pub(super) lease_seconds: u64,
@@ -26,7 +26,7 @@ pub(super) struct Charter {
 }
 
 /// A step that an event is applied to.
-pub(super) struct Work {
+pub(super) struct WorkingStep {
     pub(super) key: StepKey,
     pub(super) status: String,
     resolution: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Work {
     pub(super) agent: Name,
     pub(super) fix_by: Option<Name>,
     pub(super) goal: String,
-    pub(super) phase: Option<Phase>,
+    pub(super) phase: Option<TddPhase>,
     pub(super) cycle: String,
     /// The failed step that this one fixes.
     pub(super) fixes: Option<u32>,
@@ -53,11 +53,16 @@ pub(super) struct Work {
     pub(super) has_files: bool,
 }
 
-impl Charter {
+impl QueueRules {
     /// A step of this queue that a worker holds.
-    pub(super) fn handed(&self, step: Work, agent: Name, (attempt, epoch): (u32, u64)) -> Handed {
-        let Work { key, goal, fixes, needs_plan, .. } = step;
-        Handed {
+    pub(super) fn handed(
+        &self,
+        step: WorkingStep,
+        agent: Name,
+        (attempt, epoch): (u32, u64),
+    ) -> ClaimedStep {
+        let WorkingStep { key, goal, fixes, needs_plan, .. } = step;
+        ClaimedStep {
             key,
             agent,
             attempt,
@@ -97,8 +102,8 @@ const LAST_HOLDER: &str = "(SELECT agent FROM step_runs e WHERE e.task_id = s.ta
     AND e.step_index = s.step_index AND e.epoch = s.epoch AND e.outcome = 'lease_ended')";
 
 /// Reads a row whose [`CHARTER`] starts at this column.
-pub(super) fn charter(row: &Row<'_>, first: usize) -> DbResult<Charter> {
-    Ok(Charter {
+pub(super) fn charter(row: &DbRow<'_>, first: usize) -> DbResult<QueueRules> {
+    Ok(QueueRules {
         task_id: row.get(first)?,
         orchestrator: rows::optional_name(row, first + 1)?,
         parallel: row.get(first + 2)?,
@@ -111,11 +116,11 @@ pub(super) fn charter(row: &Row<'_>, first: usize) -> DbResult<Charter> {
 }
 
 /// Reads a row that begins with [`WORK`].
-pub(super) fn work(row: &Row<'_>) -> DbResult<Work> {
+pub(super) fn work(row: &DbRow<'_>) -> DbResult<WorkingStep> {
     let status: String = row.get(2)?;
     // In other states the blockers are kept only for people.
     let blockers = if status == "BLOCKED" { rows::json(row, 15)? } else { Vec::new() };
-    Ok(Work {
+    Ok(WorkingStep {
         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
         status,
         resolution: row.get(3)?,
@@ -149,11 +154,14 @@ pub(super) fn find_statement() -> String {
 }
 
 /// Finds a step with its queue's rules and the message that carried its prompt.
-pub(super) fn find(tx: &Tx<'_>, key: &StepKey) -> Result<(Charter, Work, Option<String>), Trouble> {
+pub(super) fn find(
+    tx: &DbTransaction<'_>,
+    key: &StepKey,
+) -> Result<(QueueRules, WorkingStep, Option<String>), DbFailure> {
     let found = tx.first(&find_statement(), values![key.task_id, key.step_index], |row| {
         let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
         let last_holder = rows::optional_name(row, WORK_COLUMNS + CHARTER_COLUMNS + 1)?;
-        let work = Work { last_holder, ..work(row)? };
+        let work = WorkingStep { last_holder, ..work(row)? };
         Ok((charter(row, WORK_COLUMNS)?, work, message))
     })?;
     let Some(found) = found else {
@@ -167,33 +175,33 @@ pub(super) fn find(tx: &Tx<'_>, key: &StepKey) -> Result<(Charter, Work, Option<
     Ok(found)
 }
 
-impl Work {
+impl WorkingStep {
     /// The failure that this step fixes: a step and its epoch.
     pub(super) fn failure(&self) -> Option<(u32, u64)> {
         self.fixes.map(|index| (index, self.fixes_epoch))
     }
 
     /// The machine of the stored step.
-    pub(super) fn machine(&self, attempts_max: u32) -> Step {
+    pub(super) fn machine(&self, attempts_max: u32) -> StepMachine {
         let error = || self.last_error.clone().unwrap_or_default();
         let state = match (self.status.as_str(), &self.holder) {
             ("IN_PROGRESS", Some(holder)) => State::InProgress { holder: holder.clone() },
             ("COMPLETED", _) => State::Completed(match self.resolution.as_deref() {
-                Some("skipped") => Resolution::Skipped,
-                Some("split") => Resolution::Split,
-                _ => Resolution::Success,
+                Some("skipped") => StepResolution::Skipped,
+                Some("split") => StepResolution::Split,
+                _ => StepResolution::Success,
             }),
             ("BLOCKED", _) => State::Blocked { reasons: self.blockers.clone() },
             ("FAILED", _) if self.waits_for_fix => {
-                State::Failed { error: error(), fix: Fix::Ordered }
+                State::Failed { error: error(), fix: FixState::Ordered }
             }
-            ("FAILED", _) if self.fix_due => State::Failed { error: error(), fix: Fix::Due },
-            ("FAILED", _) => State::Failed { error: error(), fix: Fix::Exhausted },
+            ("FAILED", _) if self.fix_due => State::Failed { error: error(), fix: FixState::Due },
+            ("FAILED", _) => State::Failed { error: error(), fix: FixState::Exhausted },
             // The table allows no other status.
             _ => State::Pending,
         };
         // The deadline does not matter here: the supervisor that reminds has its own machine.
-        Step::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
+        StepMachine::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
             .with_fixer(self.fix_by.is_some())
             .with_last_holder(self.last_holder.clone())
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// A task in the hands of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Held {
+pub struct HeldTask {
     /// The agent.
     pub agent: String,
     /// The task.
@@ -31,7 +31,7 @@ pub struct Held {
 /// The tasks in the hands of all agents, over time.
 #[derive(Clone, Debug, Default)]
 pub struct HeldTasks {
-    held: Vec<Held>,
+    held: Vec<HeldTask>,
     /// What each agent has held: indices into `held`.
     by_agent: HashMap<String, Vec<usize>>,
     /// How often what an agent held has changed.
@@ -64,13 +64,13 @@ impl HeldTasks {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut found = Self::default();
         for record in records {
-            found.take(record);
+            found.apply_record(record);
         }
         found
     }
 
     /// Notes what a record says.
-    pub fn take(&mut self, record: &Record) {
+    pub fn apply_record(&mut self, record: &Record) {
         let text = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
         let number =
             |field: &str| record.data.get(field).and_then(Value::as_u64).unwrap_or_default();
@@ -126,7 +126,7 @@ impl HeldTasks {
     }
 
     fn begin(&mut self, place: String, agent: &str, task: &str, from: Timestamp) {
-        let held = Held { agent: agent.to_owned(), task: task.to_owned(), from, until: None };
+        let held = HeldTask { agent: agent.to_owned(), task: task.to_owned(), from, until: None };
         self.by_agent.entry(agent.to_owned()).or_default().push(self.held.len());
         *self.changes.entry(agent.to_owned()).or_default() += 1;
         self.open.insert(place, self.held.len());
@@ -142,7 +142,7 @@ impl HeldTasks {
 
     /// All that was held, in the order in which it was taken up.
     #[must_use]
-    pub fn all(&self) -> &[Held] {
+    pub fn all(&self) -> &[HeldTask] {
         &self.held
     }
 
@@ -155,7 +155,8 @@ impl HeldTasks {
     #[must_use]
     pub fn task_at(&self, agent: &str, at: Timestamp) -> Option<&str> {
         let mut held = self.by_agent.get(agent)?.iter().rev().map(|index| &self.held[*index]);
-        let is_held = |held: &&Held| held.from <= at && held.until.is_none_or(|until| at < until);
+        let is_held =
+            |held: &&HeldTask| held.from <= at && held.until.is_none_or(|until| at < until);
         held.find(is_held).map(|held| held.task.as_str())
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Entry, Tokens, What};
+use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
 /// The model's name in lines that the program has written itself.
@@ -17,10 +17,10 @@ const NO_MODEL: &str = "<synthetic>";
 
 /// The requests that were read, and where they stand among the entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(HashMap<(String, String), usize>);
+pub(super) struct ClaudeRequests(HashMap<(String, String), usize>);
 
 #[derive(Deserialize)]
-struct Line {
+struct ClaudeLine {
     #[serde(default)]
     r#type: String,
     timestamp: Option<Timestamp>,
@@ -30,16 +30,16 @@ struct Line {
     cost_usd: Option<f64>,
     #[serde(default, rename = "isMeta")]
     is_meta: bool,
-    message: Option<Message>,
+    message: Option<ClaudeMessage>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct ClaudeMessage {
     #[serde(default)]
     id: String,
     #[serde(default)]
     model: String,
-    usage: Option<Usage>,
+    usage: Option<ClaudeUsage>,
     #[serde(default)]
     content: Value,
 }
@@ -47,7 +47,7 @@ struct Message {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Usage {
+struct ClaudeUsage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,
     cache_read_input_tokens: u64,
@@ -61,8 +61,8 @@ struct CacheCreation {
     ephemeral_1h_input_tokens: u64,
 }
 
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
+impl From<ClaudeUsage> for Tokens {
+    fn from(usage: ClaudeUsage) -> Self {
         let hour = usage.cache_creation.map_or(0, |written| written.ephemeral_1h_input_tokens);
         let hour = hour.min(usage.cache_creation_input_tokens);
         Self {
@@ -76,8 +76,8 @@ impl From<Usage> for Tokens {
 }
 
 /// Adds what a line says.
-pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
-    let Ok(Line {
+pub(super) fn read(line: &[u8], seen: &mut ClaudeRequests, entries: &mut Vec<UsageEntry>) {
+    let Ok(ClaudeLine {
         r#type,
         timestamp: Some(at),
         request,
@@ -89,14 +89,14 @@ pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
         return;
     };
     let what = match (r#type.as_str(), message.usage) {
-        ("user", _) if !is_meta && !holds_result(&message.content) => What::Turn,
+        ("user", _) if !is_meta && !holds_result(&message.content) => UsageEvent::Turn,
         ("assistant", Some(usage)) if message.model != NO_MODEL => {
-            What::Request { model: message.model, tokens: usage.into(), cost_usd }
+            UsageEvent::Request { model: message.model, tokens: usage.into(), cost_usd }
         }
-        _ => What::Progress,
+        _ => UsageEvent::Progress,
     };
-    let entry = Entry { at, what };
-    if let (What::Request { .. }, Some(request)) = (&entry.what, request) {
+    let entry = UsageEntry { at, what };
+    if let (UsageEvent::Request { .. }, Some(request)) = (&entry.what, request) {
         match seen.0.get(&(message.id.clone(), request.clone())) {
             Some(known) => return replace(&mut entries[*known], entry),
             None => seen.0.insert((message.id, request), entries.len()),
@@ -106,10 +106,10 @@ pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
 }
 
 /// The later line of a request counts, unless it says less.
-fn replace(known: &mut Entry, later: Entry) {
-    let total = |entry: &Entry| match &entry.what {
-        What::Request { tokens, .. } => tokens.total(),
-        What::Turn | What::Progress => 0,
+fn replace(known: &mut UsageEntry, later: UsageEntry) {
+    let total = |entry: &UsageEntry| match &entry.what {
+        UsageEvent::Request { tokens, .. } => tokens.total(),
+        UsageEvent::Turn | UsageEvent::Progress => 0,
     };
     if total(&later) >= total(known) {
         *known = later;

@@ -6,19 +6,19 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Entry, Tokens, What};
+use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
 /// What the lines so far have said of the session.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Session {
+pub(super) struct CodexSession {
     model: String,
-    total: Sum,
+    total: CodexSum,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct Sum {
+struct CodexSum {
     input_tokens: u64,
     cached_input_tokens: u64,
     cache_write_input_tokens: u64,
@@ -26,7 +26,7 @@ struct Sum {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct CodexLine {
     timestamp: Option<Timestamp>,
     #[serde(default)]
     r#type: String,
@@ -34,7 +34,7 @@ struct Line {
     payload: Value,
 }
 
-impl Sum {
+impl CodexSum {
     /// What was used since an earlier sum; `None` if this one begins anew.
     fn minus(self, earlier: Self) -> Option<Self> {
         Some(Self {
@@ -62,8 +62,9 @@ impl Sum {
 }
 
 /// Adds what a line says.
-pub(super) fn read(line: &[u8], session: &mut Session, entries: &mut Vec<Entry>) {
-    let Ok(Line { timestamp: Some(at), r#type, mut payload }) = serde_json::from_slice(line) else {
+pub(super) fn read(line: &[u8], session: &mut CodexSession, entries: &mut Vec<UsageEntry>) {
+    let Ok(CodexLine { timestamp: Some(at), r#type, mut payload }) = serde_json::from_slice(line)
+    else {
         return;
     };
     if r#type == "turn_context" {
@@ -73,24 +74,26 @@ pub(super) fn read(line: &[u8], session: &mut Session, entries: &mut Vec<Entry>)
         return;
     }
     let what = match (r#type.as_str(), payload["type"].as_str()) {
-        ("event_msg", Some("task_started")) => What::Turn,
+        ("event_msg", Some("task_started")) => UsageEvent::Turn,
         ("event_msg", Some("token_count")) => match used(&mut payload, session) {
-            Some(tokens) => What::Request { model: session.model.clone(), tokens, cost_usd: None },
+            Some(tokens) => {
+                UsageEvent::Request { model: session.model.clone(), tokens, cost_usd: None }
+            }
             None => return,
         },
-        ("event_msg" | "response_item", _) => What::Progress,
+        ("event_msg" | "response_item", _) => UsageEvent::Progress,
         _ => return,
     };
-    entries.push(Entry { at, what });
+    entries.push(UsageEntry { at, what });
 }
 
-fn used(payload: &mut Value, session: &mut Session) -> Option<Tokens> {
+fn used(payload: &mut Value, session: &mut CodexSession) -> Option<Tokens> {
     let mut sum = |name: &str| serde_json::from_value(payload["info"][name].take()).ok();
-    let total: Sum = sum("total_token_usage")?;
+    let total: CodexSum = sum("total_token_usage")?;
     let grown = match total.minus(session.total) {
         Some(grown) => grown,
         None => sum("last_token_usage")?,
     };
     session.total = total;
-    (grown != Sum::default()).then(|| grown.tokens())
+    (grown != CodexSum::default()).then(|| grown.tokens())
 }

@@ -7,27 +7,27 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{Entry, Tokens, What};
+use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
 /// The messages that were read, and where they stand among the entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(HashMap<String, usize>);
+pub(super) struct GeminiMessages(HashMap<String, usize>);
 
 #[derive(Deserialize)]
-struct Line {
+struct GeminiLine {
     id: Option<String>,
     timestamp: Option<Timestamp>,
     #[serde(default)]
     r#type: String,
     #[serde(default)]
     model: String,
-    tokens: Option<Count>,
+    tokens: Option<GeminiTokens>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Count {
+struct GeminiTokens {
     input: u64,
     output: u64,
     cached: u64,
@@ -35,8 +35,8 @@ struct Count {
     tool: u64,
 }
 
-impl From<Count> for Tokens {
-    fn from(count: Count) -> Self {
+impl From<GeminiTokens> for Tokens {
+    fn from(count: GeminiTokens) -> Self {
         Self {
             input: count.input.saturating_sub(count.cached) + count.tool,
             cache_read: count.cached,
@@ -47,18 +47,18 @@ impl From<Count> for Tokens {
 }
 
 /// Adds what a line says.
-pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
-    let Ok(Line { id: Some(id), timestamp: Some(at), r#type, model, tokens }) =
+pub(super) fn read(line: &[u8], seen: &mut GeminiMessages, entries: &mut Vec<UsageEntry>) {
+    let Ok(GeminiLine { id: Some(id), timestamp: Some(at), r#type, model, tokens }) =
         serde_json::from_slice(line)
     else {
         return;
     };
     let what = match (r#type.as_str(), tokens) {
-        ("user", _) => What::Turn,
-        (_, Some(count)) => What::Request { model, tokens: count.into(), cost_usd: None },
-        _ => What::Progress,
+        ("user", _) => UsageEvent::Turn,
+        (_, Some(count)) => UsageEvent::Request { model, tokens: count.into(), cost_usd: None },
+        _ => UsageEvent::Progress,
     };
-    let entry = Entry { at, what };
+    let entry = UsageEntry { at, what };
     match seen.0.get(&id) {
         Some(known) => entries[*known] = entry,
         None => {

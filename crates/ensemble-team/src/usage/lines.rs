@@ -50,7 +50,7 @@ impl ReadingLimit {
 
 /// How far a file was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct FilePosition {
     inode: u64,
     offset: u64,
     /// In a line that is too long to be read.
@@ -59,14 +59,14 @@ pub(super) struct Position {
 
 /// Why the new lines of a file cannot be read.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum UnreadReason {
     /// It is another file than before, or shorter: what was read of it does not hold.
     Replaced,
     /// The disk failed, it is not a regular file, or it is too large.
     Failed,
 }
 
-impl From<std::io::Error> for Unread {
+impl From<std::io::Error> for UnreadReason {
     fn from(_: std::io::Error) -> Self {
         Self::Failed
     }
@@ -75,19 +75,19 @@ impl From<std::io::Error> for Unread {
 /// Passes on the complete lines after `position`, and moves it, until the end or `limit` is reached.
 pub(super) fn read_new(
     path: &Path,
-    position: &mut Position,
+    position: &mut FilePosition,
     limit: &mut ReadingLimit,
     mut line: impl FnMut(&[u8]),
-) -> Result<(), Unread> {
-    let Ok(Some((mut file, stat))) = open_file(path) else { return Err(Unread::Failed) };
+) -> Result<(), UnreadReason> {
+    let Ok(Some((mut file, stat))) = open_file(path) else { return Err(UnreadReason::Failed) };
     if position.offset == 0 {
         position.inode = stat.id.inode;
     }
     if stat.id.inode != position.inode || stat.bytes < position.offset {
-        return Err(Unread::Replaced);
+        return Err(UnreadReason::Replaced);
     }
     if stat.bytes > FILE_BYTES_MAX {
-        return Err(Unread::Failed);
+        return Err(UnreadReason::Failed);
     }
     if stat.bytes == position.offset || !limit.spend(0) {
         return Ok(());
@@ -120,7 +120,7 @@ pub(super) fn read_new(
 /// Skips the rest of a line, at most about `bytes_max` of it.
 fn skip_line(
     reader: &mut BufReader<File>,
-    position: &mut Position,
+    position: &mut FilePosition,
     bytes_max: u64,
 ) -> std::io::Result<()> {
     let end = position.offset.saturating_add(bytes_max);
@@ -144,7 +144,7 @@ mod tests {
     use std::io::Write as _;
 
     /// The lines that each round passes on.
-    fn rounds(path: &Path, bytes: u64, position: &mut Position) -> Vec<Vec<String>> {
+    fn rounds(path: &Path, bytes: u64, position: &mut FilePosition) -> Vec<Vec<String>> {
         let mut rounds = Vec::new();
         loop {
             let (mut limit, mut lines) = (ReadingLimit::of(bytes), Vec::new());
@@ -162,7 +162,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a.jsonl");
         std::fs::write(&path, "one\ntwo\nthree\nfo").unwrap();
-        let mut position = Position::default();
+        let mut position = FilePosition::default();
         let read = rounds(&path, 5, &mut position);
         assert_eq!(read, [vec!["one", "two"], vec!["three"], vec![]]);
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"ur\n").unwrap();
@@ -177,7 +177,7 @@ mod tests {
         file.write_all(b"one\n").unwrap();
         file.seek(SeekFrom::Start(2 * LINE_BYTES_MAX)).unwrap();
         file.write_all(b"\ntwo\n").unwrap();
-        let read = rounds(&path, LINE_BYTES_MAX / 4, &mut Position::default());
+        let read = rounds(&path, LINE_BYTES_MAX / 4, &mut FilePosition::default());
         assert!(read.len() >= 4, "{} rounds", read.len());
         assert_eq!(read.concat(), ["one", "two"]);
     }
@@ -188,7 +188,7 @@ mod tests {
         let path = home.path().join("a.jsonl");
         File::create(&path).unwrap().set_len(4 << 40).unwrap();
         let read =
-            read_new(&path, &mut Position::default(), &mut ReadingLimit::none(), |_| panic!());
-        assert!(matches!(read, Err(Unread::Failed)));
+            read_new(&path, &mut FilePosition::default(), &mut ReadingLimit::none(), |_| panic!());
+        assert!(matches!(read, Err(UnreadReason::Failed)));
     }
 }

@@ -7,11 +7,11 @@
 //! | Gemini CLI | the chat | a message of type `user` | a message with `tokens` |
 //! | OpenCode | what our plugin has said by its hooks | a prompt | an answer of the model, under its `id` |
 //!
-//! *Which record is whose*: the hooks of a session say it ([`crate::session::Session::records`]). For Codex without
+//! *Which record is whose*: the hooks of a session say it ([`crate::session::AgentSession::records`]). For Codex without
 //! hooks its own rollouts say it, where they can be of one agent only ([`Rollouts`]). Of other programs without hooks
 //! nothing is known.
 //!
-//! *Which task a request was for*: the one that the agent held at that time, by the event log ([`Held`]). Of several,
+//! *Which task a request was for*: the one that the agent held at that time, by the event log ([`HeldTask`]). Of several,
 //! the one taken up last counts. A request outside of all tasks counts for the agent alone.
 //!
 //! Nothing here writes. A record that is missing or damaged counts as far as it can be read. The formats may change
@@ -37,11 +37,11 @@ use std::time::Duration;
 use ensemble_core::message::Timestamp;
 use serde::Serialize;
 
-pub use attribution::{Held, HeldTasks};
+pub use attribution::{HeldTask, HeldTasks};
 pub use lines::ReadingLimit;
 pub use prices::{Price, PriceError, Prices};
-pub use reader::{Program, Records};
-pub use rollouts::{Claim, Rollouts, Unclear};
+pub use reader::{RecordedProgram, UsageRecords};
+pub use rollouts::{RolloutClaim, Rollouts, UnclearRollout};
 pub use team::{AgentUsage, TeamRecords, by_task};
 
 /// Numbers of tokens. The kinds are apart: no token is counted in two of them.
@@ -81,17 +81,17 @@ impl AddAssign for Tokens {
 /// One entry of a record.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct UsageEntry {
     /// The program's own time stamp.
     pub at: Timestamp,
     /// The event.
-    pub what: What,
+    pub what: UsageEvent,
 }
 
 /// What an entry of a record says.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum What {
+pub enum UsageEvent {
     /// A turn began.
     Turn,
     /// The model answered a request.
@@ -110,7 +110,7 @@ pub enum What {
 /// Time, requests, tokens and cost of some work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Spent {
+pub struct UsageTotals {
     /// Turns that began.
     pub turns: u64,
     /// Requests to a model.
@@ -127,21 +127,21 @@ pub struct Spent {
     pub models: BTreeMap<String, Tokens>,
 }
 
-impl Spent {
+impl UsageTotals {
     /// Adds entries of one record, in their order.
-    pub fn add<'a>(&mut self, entries: impl IntoIterator<Item = &'a Entry>, prices: &Prices) {
+    pub fn add<'a>(&mut self, entries: impl IntoIterator<Item = &'a UsageEntry>, prices: &Prices) {
         let mut turn: Option<(Timestamp, Timestamp)> = None;
         let mut time = Duration::ZERO;
-        for Entry { at, what } in entries {
+        for UsageEntry { at, what } in entries {
             match what {
-                What::Turn => {
+                UsageEvent::Turn => {
                     self.turns += 1;
                     time += turn
                         .replace((*at, *at))
                         .map_or(Duration::ZERO, |(from, to)| to.since(from));
                 }
-                What::Progress => {}
-                What::Request { model, tokens, cost_usd } => {
+                UsageEvent::Progress => {}
+                UsageEvent::Request { model, tokens, cost_usd } => {
                     self.add_request(model, *tokens, *cost_usd, prices);
                 }
             }

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{Entry, Tokens, What};
+use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
 /// The messages that were read, and where they stand among the entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(HashMap<String, usize>);
+pub(super) struct OpencodeMessages(HashMap<String, usize>);
 
 #[derive(Deserialize)]
-struct Line {
+struct OpencodeLine {
     at: Timestamp,
     #[serde(default)]
     turn: bool,
@@ -35,10 +35,10 @@ struct Line {
 }
 
 /// Adds what a line says.
-pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
-    let Ok(line) = serde_json::from_slice::<Line>(line) else { return };
+pub(super) fn read(line: &[u8], seen: &mut OpencodeMessages, entries: &mut Vec<UsageEntry>) {
+    let Ok(line) = serde_json::from_slice::<OpencodeLine>(line) else { return };
     if line.turn {
-        entries.push(Entry { at: line.at, what: What::Turn });
+        entries.push(UsageEntry { at: line.at, what: UsageEvent::Turn });
         return;
     }
     let Some(id) = line.id else { return };
@@ -51,7 +51,10 @@ pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
     };
     // It says 0 for a model whose price it does not know.
     let cost_usd = line.cost.filter(|cost| *cost > 0.0);
-    let entry = Entry { at: line.at, what: What::Request { model: line.model, tokens, cost_usd } };
+    let entry = UsageEntry {
+        at: line.at,
+        what: UsageEvent::Request { model: line.model, tokens, cost_usd },
+    };
     match seen.0.get(&id) {
         Some(known) => entries[*known] = entry,
         None => {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::lines::{Position, ReadingLimit, Unread, read_new};
-use super::{Entry, claude, codex, gemini, opencode};
+use super::lines::{FilePosition, ReadingLimit, UnreadReason, read_new};
+use super::{UsageEntry, claude, codex, gemini, opencode};
 
 /// Most transcripts of subagents that are read beside one transcript.
 const SUBAGENTS_MAX: usize = 1_000;
@@ -12,7 +12,7 @@ const SUBAGENTS_MAX: usize = 1_000;
 /// A program whose records can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Program {
+pub enum RecordedProgram {
     /// Claude Code.
     Claude,
     /// Codex.
@@ -23,7 +23,7 @@ pub enum Program {
     Opencode,
 }
 
-impl Program {
+impl RecordedProgram {
     /// The program that a profile is for.
     #[must_use]
     pub fn of_provider(provider: &str) -> Option<Self> {
@@ -37,36 +37,36 @@ impl Program {
     }
 }
 
-/// The records of one agent. Each call of [`Records::update`] reads what was written since the last one.
+/// The records of one agent. Each call of [`UsageRecords::update`] reads what was written since the last one.
 #[derive(Debug)]
-pub struct Records {
-    program: Program,
-    known: Known,
+pub struct UsageRecords {
+    program: RecordedProgram,
+    known: ReadRecords,
     /// How often a file was replaced.
     replaced: u64,
 }
 
 /// State of reading.
 #[derive(Debug, Default)]
-struct Known {
-    files: BTreeMap<PathBuf, Position>,
-    entries: Vec<Entry>,
-    claude: claude::Seen,
-    codex: BTreeMap<PathBuf, codex::Session>,
-    gemini: gemini::Seen,
-    opencode: opencode::Seen,
+struct ReadRecords {
+    files: BTreeMap<PathBuf, FilePosition>,
+    entries: Vec<UsageEntry>,
+    claude: claude::ClaudeRequests,
+    codex: BTreeMap<PathBuf, codex::CodexSession>,
+    gemini: gemini::GeminiMessages,
+    opencode: opencode::OpencodeMessages,
 }
 
-impl Records {
+impl UsageRecords {
     /// Those of an agent that runs `program`. Nothing is read yet.
     #[must_use]
-    pub fn new(program: Program) -> Self {
-        Self { program, known: Known::default(), replaced: 0 }
+    pub fn new(program: RecordedProgram) -> Self {
+        Self { program, known: ReadRecords::default(), replaced: 0 }
     }
 
     /// The program.
     #[must_use]
-    pub const fn program(&self) -> Program {
+    pub const fn program(&self) -> RecordedProgram {
         self.program
     }
 
@@ -83,16 +83,17 @@ impl Records {
 
     fn read(&mut self, files: &[PathBuf], limit: &mut ReadingLimit) {
         let mut all = files.to_vec();
-        if self.program == Program::Claude {
+        if self.program == RecordedProgram::Claude {
             all.extend(files.iter().flat_map(|file| subagents(file)));
         }
         let program = self.program;
-        let is_replaced = |known: &mut Known, limit: &mut ReadingLimit| {
-            all.iter().any(|file| matches!(known.read(program, file, limit), Err(Unread::Replaced)))
+        let is_replaced = |known: &mut ReadRecords, limit: &mut ReadingLimit| {
+            all.iter()
+                .any(|file| matches!(known.read(program, file, limit), Err(UnreadReason::Replaced)))
         };
         if is_replaced(&mut self.known, limit) {
             // Some of what is known came from a file that is gone.
-            self.known = Known::default();
+            self.known = ReadRecords::default();
             self.replaced += 1;
             let _ = is_replaced(&mut self.known, limit);
         }
@@ -100,7 +101,7 @@ impl Records {
 
     /// All entries, in the order of their time.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[UsageEntry] {
         &self.known.entries
     }
 
@@ -110,27 +111,27 @@ impl Records {
     }
 }
 
-impl Known {
+impl ReadRecords {
     fn read(
         &mut self,
-        program: Program,
+        program: RecordedProgram,
         path: &Path,
         limit: &mut ReadingLimit,
-    ) -> Result<(), Unread> {
+    ) -> Result<(), UnreadReason> {
         let position = self.files.entry(path.to_owned()).or_default();
         let entries = &mut self.entries;
         match program {
-            Program::Claude => read_new(path, position, limit, |line| {
+            RecordedProgram::Claude => read_new(path, position, limit, |line| {
                 claude::read(line, &mut self.claude, entries)
             }),
-            Program::Codex => {
+            RecordedProgram::Codex => {
                 let session = self.codex.entry(path.to_owned()).or_default();
                 read_new(path, position, limit, |line| codex::read(line, session, entries))
             }
-            Program::Gemini => read_new(path, position, limit, |line| {
+            RecordedProgram::Gemini => read_new(path, position, limit, |line| {
                 gemini::read(line, &mut self.gemini, entries)
             }),
-            Program::Opencode => read_new(path, position, limit, |line| {
+            RecordedProgram::Opencode => read_new(path, position, limit, |line| {
                 opencode::read(line, &mut self.opencode, entries)
             }),
         }

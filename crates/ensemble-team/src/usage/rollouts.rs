@@ -20,7 +20,7 @@ use ensemble_core::message::{Name, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::lines::{Position, ReadingLimit, read_new};
+use super::lines::{FilePosition, ReadingLimit, read_new};
 
 /// The directory of rollouts in the home of Codex: `YYYY/MM/DD/rollout-*.jsonl`, by local days.
 const SESSIONS: &str = "sessions";
@@ -33,7 +33,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An agent that runs Codex without hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct RolloutClaim {
     /// Name of the agent.
     pub agent: Name,
     /// Mailbox of the agent.
@@ -47,7 +47,7 @@ pub struct Claim {
 /// A rollout that may belong to several agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Unclear {
+pub struct UnclearRollout {
     /// The rollout.
     pub path: PathBuf,
     /// The agents that it may belong to.
@@ -64,13 +64,13 @@ pub struct Rollouts {
 /// What is known of a rollout.
 #[derive(Debug, Default)]
 struct Rollout {
-    position: Position,
+    position: FilePosition,
     began: Option<(PathBuf, Timestamp)>,
     /// Mailboxes whose hints were typed into it, and when.
     hints: Vec<(Name, Timestamp)>,
 }
 
-impl Claim {
+impl RolloutClaim {
     fn was_up(&self, at: Timestamp) -> bool {
         self.lives.iter().any(|(from, until)| *from <= at && until.is_none_or(|until| at <= until))
     }
@@ -91,10 +91,10 @@ impl Rollouts {
     /// The rollouts of each agent, and those that are unclear. `named` are those that a hook has named.
     pub fn of(
         &mut self,
-        claims: &[Claim],
+        claims: &[RolloutClaim],
         named: &BTreeSet<PathBuf>,
         limit: &mut ReadingLimit,
-    ) -> (BTreeMap<Name, Vec<PathBuf>>, Vec<Unclear>) {
+    ) -> (BTreeMap<Name, Vec<PathBuf>>, Vec<UnclearRollout>) {
         let (mut found, mut unclear) = (BTreeMap::<Name, Vec<PathBuf>>::new(), Vec::new());
         let first = claims.iter().flat_map(|claim| &claim.lives).map(|(from, _)| *from).min();
         let Some(first) = first else { return (found, unclear) };
@@ -109,7 +109,7 @@ impl Rollouts {
                 [owner] => found.entry(owner.agent.clone()).or_default().push(path),
                 several => {
                     let agents = several.iter().map(|claim| claim.agent.clone()).collect();
-                    unclear.push(Unclear { path, agents });
+                    unclear.push(UnclearRollout { path, agents });
                 }
             }
         }
@@ -119,7 +119,7 @@ impl Rollouts {
 
 impl Rollout {
     /// Reads what is new. A rollout of another directory is read no further than to its first line.
-    fn read(&mut self, path: &Path, claims: &[Claim], limit: &mut ReadingLimit) {
+    fn read(&mut self, path: &Path, claims: &[RolloutClaim], limit: &mut ReadingLimit) {
         if let Some((directory, _)) = &self.began
             && !claims.iter().any(|claim| claim.is_in(directory))
         {
@@ -127,19 +127,19 @@ impl Rollout {
         }
         let Self { position, began, hints } = self;
         // What cannot be read now is read at the next look. One that was replaced is read anew.
-        if read_new(path, position, limit, |line| note(line, began, hints)).is_err() {
+        if read_new(path, position, limit, |line| read_hints(line, began, hints)).is_err() {
             *self = Self::default();
         }
     }
 
     /// The agents that it may belong to.
-    fn owners<'c>(&self, claims: &'c [Claim]) -> Vec<&'c Claim> {
+    fn owners<'c>(&self, claims: &'c [RolloutClaim]) -> Vec<&'c RolloutClaim> {
         let Some((directory, began)) = &self.began else { return Vec::new() };
         let here = || claims.iter().filter(|claim| claim.is_in(directory));
-        let is_hinted = |claim: &&Claim| {
+        let is_hinted = |claim: &&RolloutClaim| {
             self.hints.iter().any(|(mailbox, at)| claim.mailbox == *mailbox && claim.was_up(*at))
         };
-        let hinted: Vec<&Claim> = here().filter(is_hinted).collect();
+        let hinted: Vec<&RolloutClaim> = here().filter(is_hinted).collect();
         match hinted.is_empty() {
             false => hinted,
             true => here().filter(|claim| claim.was_up(*began)).collect(),
@@ -148,7 +148,11 @@ impl Rollout {
 }
 
 /// Notes what a line says of its rollout.
-fn note(line: &[u8], began: &mut Option<(PathBuf, Timestamp)>, hints: &mut Vec<(Name, Timestamp)>) {
+fn read_hints(
+    line: &[u8],
+    began: &mut Option<(PathBuf, Timestamp)>,
+    hints: &mut Vec<(Name, Timestamp)>,
+) {
     let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
     let (payload, at) =
         (&line["payload"], line["timestamp"].as_str().and_then(|at| at.parse().ok()));
@@ -211,10 +215,10 @@ mod tests {
         format!("2026-11-25T10:{minute:02}:00.000Z").parse().unwrap()
     }
 
-    fn claim(agent: &str, directory: &Path, from: u32, until: Option<u32>) -> Claim {
+    fn claim(agent: &str, directory: &Path, from: u32, until: Option<u32>) -> RolloutClaim {
         let agent = Name::new(agent).unwrap();
         let lives = vec![(at(from), until.map(at))];
-        Claim { mailbox: agent.clone(), agent, directory: directory.to_owned(), lives }
+        RolloutClaim { mailbox: agent.clone(), agent, directory: directory.to_owned(), lives }
     }
 
     /// A rollout that began then in that directory, and the lines that a person or the watcher typed.

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use ensemble_core::message::Name;
 use serde::Serialize;
 
-use super::{Entry, HeldTasks, Prices, Program, ReadingLimit, Records, Spent};
-use crate::session::Session;
+use super::{
+    HeldTasks, Prices, ReadingLimit, RecordedProgram, UsageEntry, UsageRecords, UsageTotals,
+};
+use crate::session::AgentSession;
 
 /// Usage of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -14,29 +16,29 @@ use crate::session::Session;
 pub struct AgentUsage {
     /// All of it.
     #[serde(flatten)]
-    pub spent: Spent,
+    pub spent: UsageTotals,
     /// By the task that the agent held at the time. The rest belongs to no task.
-    pub tasks: BTreeMap<String, Spent>,
+    pub tasks: BTreeMap<String, UsageTotals>,
 }
 
 /// The records of all agents, read as they grow.
 #[derive(Debug, Default)]
 pub struct TeamRecords {
-    agents: BTreeMap<Name, Agent>,
+    agents: BTreeMap<Name, AgentRecords>,
 }
 
 /// The records of one agent, and the sums of them.
 #[derive(Debug)]
-struct Agent {
-    records: Records,
+struct AgentRecords {
+    records: UsageRecords,
     usage: AgentUsage,
     /// What the sums were made of.
     summed: Option<((u64, usize), u64)>,
 }
 
-impl Agent {
-    fn new(program: Program) -> Self {
-        Self { records: Records::new(program), usage: AgentUsage::default(), summed: None }
+impl AgentRecords {
+    fn new(program: RecordedProgram) -> Self {
+        Self { records: UsageRecords::new(program), usage: AgentUsage::default(), summed: None }
     }
 }
 
@@ -44,15 +46,15 @@ impl TeamRecords {
     /// Reads what these sessions have written since the last call, as far as `limit` allows.
     pub fn update<'a>(
         &mut self,
-        sessions: impl IntoIterator<Item = &'a Session>,
+        sessions: impl IntoIterator<Item = &'a AgentSession>,
         limit: &mut ReadingLimit,
     ) {
         for session in sessions {
-            let Some(program) = Program::of_provider(&session.provider) else { continue };
+            let Some(program) = RecordedProgram::of_provider(&session.provider) else { continue };
             let known = self.agents.entry(session.agent.clone());
-            let agent = known.or_insert_with(|| Agent::new(program));
+            let agent = known.or_insert_with(|| AgentRecords::new(program));
             if agent.records.program() != program {
-                *agent = Agent::new(program);
+                *agent = AgentRecords::new(program);
             }
             agent.records.update(&session.records, limit);
         }
@@ -73,10 +75,10 @@ impl TeamRecords {
 }
 
 /// What an agent took. Entries for the same task that follow one another are one stretch of work.
-fn usage(agent: &Name, entries: &[Entry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
+fn usage(agent: &Name, entries: &[UsageEntry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
     let mut usage = AgentUsage::default();
     usage.spent.add(entries, prices);
-    let task_at = |entry: &Entry| held.task_at(agent.as_str(), entry.at);
+    let task_at = |entry: &UsageEntry| held.task_at(agent.as_str(), entry.at);
     for stretch in entries.chunk_by(|a, b| task_at(a) == task_at(b)) {
         if let Some(task) = task_at(&stretch[0]) {
             let spent = usage.tasks.entry(task.to_owned()).or_default();
@@ -88,8 +90,8 @@ fn usage(agent: &Name, entries: &[Entry], held: &HeldTasks, prices: &Prices) -> 
 
 /// What each task took, by all agents together.
 #[must_use]
-pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, Spent> {
-    let mut tasks: BTreeMap<String, Spent> = BTreeMap::new();
+pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, UsageTotals> {
+    let mut tasks: BTreeMap<String, UsageTotals> = BTreeMap::new();
     for (task, spent) in agents.values().flat_map(|agent| &agent.tasks) {
         tasks.entry(task.clone()).or_default().merge(spent);
     }

@@ -6,7 +6,7 @@ use ensemble_core::message::{Name, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::session::Session;
+use crate::session::AgentSession;
 
 fn at(second: u32) -> String {
     format!("2026-11-25T10:00:{second:02}.000Z")
@@ -24,17 +24,17 @@ fn put(path: &Path, lines: &[Value]) {
     }
 }
 
-fn read(program: Program, files: &[PathBuf]) -> Vec<Entry> {
-    let mut records = Records::new(program);
+fn read(program: RecordedProgram, files: &[PathBuf]) -> Vec<UsageEntry> {
+    let mut records = UsageRecords::new(program);
     records.update(files, &mut ReadingLimit::none());
     records.entries().to_vec()
 }
 
-fn spent(program: Program, lines: &[Value]) -> Spent {
+fn spent(program: RecordedProgram, lines: &[Value]) -> UsageTotals {
     let home = tempfile::tempdir().expect("a directory");
     let file = home.path().join("record.jsonl");
     put(&file, lines);
-    let mut spent = Spent::default();
+    let mut spent = UsageTotals::default();
     spent.add(&read(program, &[file]), &Prices::built_in());
     spent
 }
@@ -70,7 +70,7 @@ fn the_lines_of_one_answer_of_claude_count_once() {
         claude_turn(30),
         claude_answer(33, "m3", 100),
     ];
-    let spent = spent(Program::Claude, &lines);
+    let spent = spent(RecordedProgram::Claude, &lines);
     assert_eq!((spent.turns, spent.requests, spent.seconds), (2, 3, 5 + 3));
     let expected = Tokens {
         input: 3_000,
@@ -93,8 +93,8 @@ fn subagents_count_for_their_agent_and_a_resumed_session_counts_once() {
     put(&second, &[claude_answer(2, "m1", 10), claude_answer(3, "m2", 10)]);
     std::fs::create_dir_all(home.path().join("b/subagents")).expect("a directory");
     put(&home.path().join("b/subagents/agent-1.jsonl"), &[claude_answer(4, "m3", 10)]);
-    let entries = read(Program::Claude, &[first, second]);
-    let requests = entries.iter().filter(|entry| matches!(entry.what, What::Request { .. }));
+    let entries = read(RecordedProgram::Claude, &[first, second]);
+    let requests = entries.iter().filter(|entry| matches!(entry.what, UsageEvent::Request { .. }));
     assert_eq!(requests.count(), 3);
 }
 
@@ -123,7 +123,7 @@ fn codex_counts_what_its_sum_grows_by() {
         // After a compaction the sum begins anew.
         codex_count(6, [700, 0, 10], [700, 0, 10]),
     ];
-    let spent = spent(Program::Codex, &lines);
+    let spent = spent(RecordedProgram::Codex, &lines);
     assert_eq!((spent.turns, spent.requests, spent.seconds), (1, 3, 5));
     assert_eq!(
         (spent.tokens.input, spent.tokens.cache_read, spent.tokens.output),
@@ -136,7 +136,7 @@ fn codex_counts_what_its_sum_grows_by() {
 fn opencode_says_a_message_by_its_id_and_its_own_cost() {
     let answer = |second: u32, output: u64, cost: f64| json!({"at": at(second), "id": "m1", "model": "x", "input": 10, "output": output, "reasoning": 2, "cache_read": 5, "cache_write": 1, "cost": cost});
     let spent = spent(
-        Program::Opencode,
+        RecordedProgram::Opencode,
         &[
             json!({"at": at(1), "turn": true}),
             answer(2, 1, 0.25),
@@ -166,7 +166,7 @@ fn gemini_writes_a_message_again_when_it_knows_more() {
         ),
         json!({"$set": {"lastUpdated": at(3)}}),
     ];
-    let spent = spent(Program::Gemini, &lines);
+    let spent = spent(RecordedProgram::Gemini, &lines);
     assert_eq!((spent.turns, spent.requests), (1, 1));
     assert_eq!((spent.tokens.input, spent.tokens.cache_read, spent.tokens.output), (405, 100, 50));
     assert_eq!(spent.tokens.total(), 555);
@@ -177,7 +177,7 @@ fn a_growing_file_is_read_on_and_a_replaced_one_anew() {
     let home = tempfile::tempdir().expect("a directory");
     let file = home.path().join("a.jsonl");
     let files = std::slice::from_ref(&file);
-    let mut records = Records::new(Program::Claude);
+    let mut records = UsageRecords::new(RecordedProgram::Claude);
     records.update(files, &mut ReadingLimit::none());
     assert_eq!(records.entries().len(), 0, "it is not there yet");
     put(&file, &[claude_turn(1)]);
@@ -215,7 +215,7 @@ fn what_is_no_record_counts_as_nothing() {
         0,
     )
     .expect("a pipe");
-    for program in [Program::Claude, Program::Codex, Program::Gemini] {
+    for program in [RecordedProgram::Claude, RecordedProgram::Codex, RecordedProgram::Gemini] {
         assert_eq!(read(program, &[file.clone(), link.clone(), pipe.clone()]), []);
     }
 }
@@ -273,7 +273,7 @@ fn a_request_counts_for_the_task_that_its_agent_held() {
     let answers =
         [5, 12, 22, 35, 50].map(|second| claude_answer(second, &format!("m{second}"), 10));
     put(&file, &answers);
-    let mut session = Session::new(Name::new("w1").expect("a name"));
+    let mut session = AgentSession::new(Name::new("w1").expect("a name"));
     session.provider = "claude".to_owned();
     session.add_record(&file);
     session.add_record(&file);
@@ -320,6 +320,6 @@ fn prices_fit_names_and_their_versions_alone() {
 fn a_model_without_a_price_is_counted_apart() {
     let mut answer = claude_answer(1, "m1", 10);
     answer["message"]["model"] = "model-x".into();
-    let spent = spent(Program::Claude, &[answer]);
+    let spent = spent(RecordedProgram::Claude, &[answer]);
     assert_eq!((spent.cost_usd, spent.unpriced_tokens), (0.0, spent.tokens.total()));
 }

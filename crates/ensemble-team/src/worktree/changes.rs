@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::git::{CEILING_VARIABLE, Git};
+use super::git::{CEILING_VARIABLE, GitRepository};
 use ensemble_core::durable::Durability;
 
 /// Time limit of each command; a larger repository has no answer.
@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// git does not answer in time.
 #[must_use]
 pub fn changed_files(directory: &Path) -> Option<Vec<String>> {
-    let git = Git { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };
+    let git =
+        GitRepository { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };
     // The directory may be inside a repository.
     let call = || git.at(directory).with(CEILING_VARIABLE, "");
     let prefix = call().run(&["rev-parse", "--show-prefix"]).ok()?;
@@ -37,7 +38,8 @@ mod tests {
     fn changed_files_are_named_and_a_directory_outside_of_a_repository_has_none() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(changed_files(home.path()), None);
-        let git = Git { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };
+        let git =
+            GitRepository { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };
         let run = |arguments: &[&str]| git.at(home.path()).run(arguments).unwrap();
         let user = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         run(&["init", "--quiet"]);

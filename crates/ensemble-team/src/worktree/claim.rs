@@ -25,10 +25,10 @@ use super::list::shown_path;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
-use crate::admission::Act;
+use crate::admission::TaskAct;
 use crate::board::BoardError;
-use crate::board::{Granted, Status};
-use crate::proto::task::Holder;
+use crate::board::{GrantedClaim, TaskStatus};
+use crate::proto::task::TaskHolder;
 use ensemble_core::durable::jittered;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -42,9 +42,9 @@ pub(super) const BACKOFF: Duration = Duration::from_secs(5);
 /// A claimed task with its worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Claimed {
+pub struct ClaimedTask {
     /// Holder, epoch and duration of the lease.
-    pub granted: Granted,
+    pub granted: GrantedClaim,
     /// Absolute path of the worktree.
     pub path: PathBuf,
     /// The branch that is checked out there.
@@ -64,7 +64,7 @@ pub struct Claimed {
 #[non_exhaustive]
 pub struct ReviewClaimed {
     /// Reviewer, epoch and duration of the lease.
-    pub granted: Granted,
+    pub granted: GrantedClaim,
     /// Absolute path of the worktree.
     pub path: PathBuf,
     /// The commit to review, which is the worktree's HEAD.
@@ -74,12 +74,12 @@ pub struct ReviewClaimed {
 }
 
 /// Error of a claim, and whether another try may help.
-struct Failed {
+struct ClaimFailure {
     error: Error,
     may_help: bool,
 }
 
-impl From<Error> for Failed {
+impl From<Error> for ClaimFailure {
     fn from(error: Error) -> Self {
         Self { may_help: error.is_transient(), error }
     }
@@ -94,17 +94,17 @@ impl Worktrees {
     /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
     /// other processes interfered each time; [`GitError`](super::GitError). A failed claim is recorded and changes
     /// nothing. Only work that an earlier holder left may have been saved.
-    pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
+    pub fn claim_task(&self, task: &Name, agent: &TaskHolder) -> Result<ClaimedTask> {
         self.claim_within(CLAIM_TRIES_MAX, task, agent)
     }
 
     /// As [`Worktrees::claim_task`], but tries once. For callers that wait in their own way and can
     /// be told to end.
-    pub(crate) fn claim_task_now(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
+    pub(crate) fn claim_task_now(&self, task: &Name, agent: &TaskHolder) -> Result<ClaimedTask> {
         self.claim_within(1, task, agent)
     }
 
-    fn claim_within(&self, tries_max: u32, task: &Name, agent: &Holder) -> Result<Claimed> {
+    fn claim_within(&self, tries_max: u32, task: &Name, agent: &TaskHolder) -> Result<ClaimedTask> {
         let mut claimed =
             self.try_often(tries_max, task, agent, || self.claim_once(task, agent))?;
         if let Some(base) = &claimed.base_commit {
@@ -118,12 +118,16 @@ impl Worktrees {
     /// # Errors
     /// As for [`Worktrees::claim_task`]; also [`GitError`](super::GitError) and [`BoardError::NotAllowed`] if the
     /// worktree is not at the submitted commit.
-    pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
+    pub fn claim_review(&self, task: &Name, reviewer: &TaskHolder) -> Result<ReviewClaimed> {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
     }
 
     /// As [`Worktrees::claim_review`], but tries once.
-    pub(crate) fn claim_review_now(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
+    pub(crate) fn claim_review_now(
+        &self,
+        task: &Name,
+        reviewer: &TaskHolder,
+    ) -> Result<ReviewClaimed> {
         self.try_often(1, task, reviewer, || self.review_once(task, reviewer))
     }
 
@@ -131,13 +135,13 @@ impl Worktrees {
         &self,
         tries_max: u32,
         task: &Name,
-        agent: &Holder,
-        once: impl Fn() -> Result<T, Failed>,
+        agent: &TaskHolder,
+        once: impl Fn() -> Result<T, ClaimFailure>,
     ) -> Result<T> {
-        self.check(Act::TakeUp, task, &agent.by)?;
+        self.check(TaskAct::TakeUp, task, &agent.by)?;
         let mut tries = 1;
         loop {
-            let Failed { error, may_help } = match once() {
+            let ClaimFailure { error, may_help } = match once() {
                 Ok(claimed) => return Ok(claimed),
                 Err(failed) => failed,
             };
@@ -154,9 +158,9 @@ impl Worktrees {
         }
     }
 
-    fn claim_once(&self, id: &Name, agent: &Holder) -> Result<Claimed, Failed> {
+    fn claim_once(&self, id: &Name, agent: &TaskHolder) -> Result<ClaimedTask, ClaimFailure> {
         check_name(id)?;
-        let seen = self.look(Some(id))?;
+        let seen = self.fetch_remote_state(Some(id))?;
         let lock = self.lock()?;
         let locked = self.board.lock()?;
         let plan = locked.plan_claim(id, agent)?;
@@ -171,7 +175,7 @@ impl Worktrees {
         }
         let prepared = self.prepare(&lock, &plan, &task, seen.as_ref())?;
         let path = shown_path(&self.project.join(&plan.worktree));
-        let commit = || -> Result<Granted> {
+        let commit = || -> Result<GrantedClaim> {
             let mut locked = self.board.lock()?;
             if let Some(Salvage { reference, commit }) = &prepared.salvage {
                 locked.note_retired(id, Some((reference, commit)))?;
@@ -181,7 +185,7 @@ impl Worktrees {
             Ok(granted)
         };
         match commit() {
-            Ok(granted) => Ok(Claimed {
+            Ok(granted) => Ok(ClaimedTask {
                 granted,
                 path,
                 branch: plan.branch,
@@ -193,21 +197,21 @@ impl Worktrees {
             Err(error) => {
                 // The board may have been written although its directory could not be synced.
                 let now = self.board.read().ok().and_then(|state| state.task(id).cloned());
-                let is_claimed = now.is_none_or(|now| now.status == Status::Claimed);
+                let is_claimed = now.is_none_or(|now| now.status == TaskStatus::Claimed);
                 if prepared.base.is_some() && !is_claimed {
                     self.retire(&lock, id, epoch(&task), &path)?;
                 }
                 // The claim was allowed a moment ago, so another process has changed the board
                 // since.
                 let may_help = error.is_transient() || is_not_allowed(&error);
-                Err(Failed { error, may_help })
+                Err(ClaimFailure { error, may_help })
             }
         }
     }
 
-    fn review_once(&self, id: &Name, reviewer: &Holder) -> Result<ReviewClaimed, Failed> {
-        let seen = self.look(Some(id))?;
-        let ask = || -> Result<(Granted, crate::board::LockedBoard<'_>)> {
+    fn review_once(&self, id: &Name, reviewer: &TaskHolder) -> Result<ReviewClaimed, ClaimFailure> {
+        let seen = self.fetch_remote_state(Some(id))?;
+        let ask = || -> Result<(GrantedClaim, crate::board::LockedBoard<'_>)> {
             let mut locked = self.board.lock()?;
             let granted = locked.claim_review(id, reviewer)?;
             Ok((granted, locked))
@@ -235,7 +239,7 @@ impl Worktrees {
         let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());
         if submitted.as_ref() != Some(&commit) {
             let error = WorktreeFault::SubmittedAgain.to(Operation::Review(id.clone()));
-            return Err(Failed { error, may_help: true });
+            return Err(ClaimFailure { error, may_help: true });
         }
         locked.commit()?;
         Ok(ReviewClaimed { granted, path, commit, author: task.assigned_to })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::message::Name;
 use ensemble_core::{AreaError, Error};
 
-use crate::board::{BoardError, Status};
+use crate::board::{BoardError, TaskStatus};
 
 /// Most characters of a reason that is shown on the board.
 const REASON_CHARS_MAX: usize = 500;
@@ -175,7 +175,7 @@ pub enum WorktreeFault {
     #[error("its status is {}", status.as_str())]
     OtherStatus {
         /// The status of the task.
-        status: Status,
+        status: TaskStatus,
     },
     /// The repository lacks the submitted commit.
     #[error("there is no commit `{commit}` in the repository")]

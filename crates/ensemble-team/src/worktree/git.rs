@@ -61,7 +61,7 @@ pub(crate) const CEILING_VARIABLE: &str = "GIT_CEILING_DIRECTORIES";
 
 /// A repository, and the settings for running git in it.
 #[derive(Clone, Debug)]
-pub(super) struct Git {
+pub(super) struct GitRepository {
     /// Time limit of a command.
     pub(super) limit: Duration,
     /// Durability of git's writes.
@@ -72,8 +72,8 @@ pub(super) struct Git {
 
 /// One command.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
-    git: &'a Git,
+pub(super) struct GitCall<'a> {
+    git: &'a GitRepository,
     at: &'a Path,
     lock: Option<&'a FileLock>,
     limit: Duration,
@@ -82,16 +82,16 @@ pub(super) struct Call<'a> {
 }
 
 /// A program's output and exit status.
-struct Answer {
+struct GitAnswer {
     status: ExitStatus,
     output: Vec<u8>,
     complaint: Vec<u8>,
 }
 
-impl Git {
+impl GitRepository {
     /// A command that runs in this directory.
-    pub(super) const fn at<'a>(&'a self, at: &'a Path) -> Call<'a> {
-        Call {
+    pub(super) const fn at<'a>(&'a self, at: &'a Path) -> GitCall<'a> {
+        GitCall {
             git: self,
             at,
             lock: None,
@@ -102,7 +102,7 @@ impl Git {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> GitCall<'a> {
     /// Marks a command that changes the repository. The lock is held until git has ended, even if
     /// this process is killed.
     pub(super) const fn under(mut self, lock: &'a FileLock) -> Self {
@@ -165,7 +165,7 @@ impl<'a> Call<'a> {
         Ok((answer.status.code(), words))
     }
 
-    fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer> {
+    fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitAnswer> {
         let mut command = without_git(Command::new("git"));
         if let Some(parent) = self.at.parent() {
             command.env(CEILING_VARIABLE, parent);
@@ -204,13 +204,13 @@ impl<'a> Call<'a> {
         })?;
         // Drop the command, which holds another handle of the lock.
         drop(command);
-        let mut running = Running(child);
+        let mut running = GitProcess(child);
         let limit = self.limit;
         running.answer(limit).map_err(|interrupted| {
             let (command, path) = (shown(arguments), self.at.to_owned());
             let error = match interrupted {
-                Interrupted::Overdue => GitError::Overdue { command, path, limit },
-                Interrupted::Failed(detail) => GitError::Failed { command, path, detail },
+                GitInterruption::Overdue => GitError::Overdue { command, path, limit },
+                GitInterruption::Failed(detail) => GitError::Failed { command, path, detail },
             };
             error.into()
         })
@@ -232,7 +232,7 @@ fn shown<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     short.collect::<Vec<_>>().join(" ")
 }
 
-fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> GitError {
+fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &GitAnswer) -> GitError {
     let said = [&answer.complaint, &answer.output].into_iter().find(|said| !said.is_empty());
     let mut detail = last_bytes(said.map_or(&[], Vec::as_slice), DETAIL_BYTES_MAX);
     if detail.is_empty() {
@@ -254,24 +254,24 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
 
 /// Why a program gave no answer.
 #[derive(Debug)]
-pub(super) enum Interrupted {
+pub(super) enum GitInterruption {
     /// It ran too long and is stopped.
     Overdue,
     /// Its output or its end could not be read.
     Failed(String),
 }
 
-impl From<std::io::Error> for Interrupted {
+impl From<std::io::Error> for GitInterruption {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
 /// A running program with all its children, which are killed when this is dropped.
-pub(super) struct Running(pub(super) Child);
+pub(super) struct GitProcess(pub(super) Child);
 
-impl Running {
-    fn answer(&mut self, limit: Duration) -> Result<Answer, Interrupted> {
+impl GitProcess {
+    fn answer(&mut self, limit: Duration) -> Result<GitAnswer, GitInterruption> {
         let deadline = Instant::now() + limit;
         let (mut output, mut complaint) = (Vec::new(), Vec::new());
         let (mut stdout, mut stderr) = (self.0.stdout.take(), self.0.stderr.take());
@@ -284,7 +284,9 @@ impl Running {
             let is_quiet = !read_some(&mut stdout, &mut output, wait)?
                 & !read_some(&mut stderr, &mut complaint, Duration::ZERO)?;
             match (ended, status) {
-                (Some(status), _) if is_quiet => return Ok(Answer { status, output, complaint }),
+                (Some(status), _) if is_quiet => {
+                    return Ok(GitAnswer { status, output, complaint });
+                }
                 (None, status) => ended = status,
                 (Some(_), _) => {}
             }
@@ -292,19 +294,19 @@ impl Running {
                 ended = Some(self.wait_until(deadline)?);
             }
             if Instant::now() >= deadline {
-                return Err(Interrupted::Overdue);
+                return Err(GitInterruption::Overdue);
             }
         }
     }
 
     /// Waits for the program's end.
-    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, Interrupted> {
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, GitInterruption> {
         let mut pause = Duration::from_micros(200);
         loop {
             match self.0.try_wait()? {
                 Some(status) => return Ok(status),
                 None if Instant::now() >= deadline => {
-                    return Err(Interrupted::Overdue);
+                    return Err(GitInterruption::Overdue);
                 }
                 None => std::thread::sleep(pause),
             }
@@ -313,7 +315,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for GitProcess {
     fn drop(&mut self) {
         // The child was reaped, so another process may have its pid by now.
         if matches!(self.0.try_wait(), Ok(Some(_))) {
@@ -333,14 +335,14 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
     pipe: &mut Option<P>,
     bytes: &mut Vec<u8>,
     wait: Duration,
-) -> Result<bool, Interrupted> {
+) -> Result<bool, GitInterruption> {
     let Some(open) = pipe else { return Ok(false) };
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
     let mut fds = [PollFd::from_borrowed_fd(open.as_fd(), PollFlags::IN)];
     match poll(&mut fds, Some(&timeout)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
         Ok(_) => {}
-        Err(error) => return Err(Interrupted::Failed(error.to_string())),
+        Err(error) => return Err(GitInterruption::Failed(error.to_string())),
     }
     let mut buffer = [0; 64 * 1024];
     match open.read(&mut buffer) {
@@ -349,7 +351,7 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
             Ok(false)
         }
         Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => {
-            Err(Interrupted::Failed("its output is too long".to_owned()))
+            Err(GitInterruption::Failed("its output is too long".to_owned()))
         }
         Ok(n) => {
             bytes.extend_from_slice(&buffer[..n]);
@@ -360,7 +362,7 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
 }
 
 /// The directory that all worktrees of a repository share.
-pub(super) fn common_directory(git: &Git, project: &Path) -> Result<PathBuf> {
+pub(super) fn common_directory(git: &GitRepository, project: &Path) -> Result<PathBuf> {
     // A project may be a directory inside a repository.
     let call = git.at(project).with(CEILING_VARIABLE, "");
     let found = call.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"]);

@@ -1,9 +1,9 @@
 //! The integration branch: where it is, and whether it still has all that was merged into it.
 
 use super::git::CEILING_VARIABLE;
-use super::remote::Seen;
+use super::remote::RemoteBranches;
 use super::{Operation, WorktreeFault, Worktrees};
-use crate::board::{State, Status};
+use crate::board::{State, TaskStatus};
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -11,7 +11,11 @@ use ensemble_core::{Error, Result};
 impl Worktrees {
     /// The head of the integration branch, which with a remote is that of the remote. A missing branch is created at
     /// HEAD, unless work was merged into it before.
-    pub(super) fn integration_head(&self, lock: &FileLock, seen: Option<&Seen>) -> Result<String> {
+    pub(super) fn integration_head(
+        &self,
+        lock: &FileLock,
+        seen: Option<&RemoteBranches>,
+    ) -> Result<String> {
         let branch = self.integration_branch()?;
         let head = match seen {
             Some(seen) => seen.integration.clone(),
@@ -56,7 +60,7 @@ impl Worktrees {
         (branch, exists): (&str, bool),
         at: &str,
     ) -> Result<Option<WorktreeFault>> {
-        let merged = state.tasks.iter().filter(|task| task.status == Status::Merged);
+        let merged = state.tasks.iter().filter(|task| task.status == TaskStatus::Merged);
         let merges = merged.filter_map(|task| Some((&task.id, task.merge_commit.as_deref()?)));
         // By hand, something else may have been written there.
         let merges: Vec<(&Name, &str)> = merges.filter(|(_, commit)| is_commit(commit)).collect();

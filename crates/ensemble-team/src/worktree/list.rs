@@ -7,7 +7,7 @@ use ensemble_core::Result;
 
 /// Git's description of a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct WorktreeEntry {
     /// Path of the worktree; the directory may be missing.
     pub(super) path: PathBuf,
     /// The commit of its HEAD, if there is one.
@@ -20,13 +20,13 @@ pub(super) struct Entry {
 
 impl Worktrees {
     /// All worktrees, the main one first.
-    pub(super) fn entries(&self) -> Result<Vec<Entry>> {
+    pub(super) fn entries(&self) -> Result<Vec<WorktreeEntry>> {
         let bytes = self.repository().bytes(&["worktree", "list", "--porcelain", "-z"])?;
         Ok(parse(&bytes))
     }
 
     /// The worktree at a path.
-    pub(super) fn entry_at(&self, path: &Path) -> Result<Option<Entry>> {
+    pub(super) fn entry_at(&self, path: &Path) -> Result<Option<WorktreeEntry>> {
         Ok(self.entries()?.into_iter().find(|entry| entry.path == path))
     }
 }
@@ -38,9 +38,9 @@ pub(super) fn shown_path(path: &Path) -> PathBuf {
 }
 
 /// Lines and entries end with a null character, entries with an empty line.
-fn parse(bytes: &[u8]) -> Vec<Entry> {
+fn parse(bytes: &[u8]) -> Vec<WorktreeEntry> {
     use std::os::unix::ffi::OsStrExt as _;
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<WorktreeEntry> = Vec::new();
     for line in bytes.split(|byte| *byte == 0) {
         let (word, rest) = match line.iter().position(|byte| *byte == b' ') {
             Some(at) => (&line[..at], &line[at + 1..]),
@@ -48,7 +48,7 @@ fn parse(bytes: &[u8]) -> Vec<Entry> {
         };
         if word == b"worktree" {
             let path = PathBuf::from(std::ffi::OsStr::from_bytes(rest));
-            entries.push(Entry { path, ..Entry::default() });
+            entries.push(WorktreeEntry { path, ..WorktreeEntry::default() });
             continue;
         }
         let Some(entry) = entries.last_mut() else { continue };

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::list::Entry;
+use super::list::WorktreeEntry;
 use super::prepare::epoch;
-use super::retire::Retired;
+use super::retire::RetiredWorktree;
 use super::{GitError, Worktrees};
-use crate::board::Task;
+use crate::board::BoardTask;
 use ensemble_core::durable::{FileLock, read_file};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
@@ -30,7 +30,7 @@ const HOOK_LIMIT: Duration = Duration::from_secs(60);
 
 impl Worktrees {
     /// The worktree at a path, if git works in it.
-    pub(super) fn sound_entry(&self, path: &Path) -> Result<Option<Entry>> {
+    pub(super) fn sound_entry(&self, path: &Path) -> Result<Option<WorktreeEntry>> {
         match self.entry_at(path)? {
             Some(entry) if !entry.is_half_made && self.is_sound(path)? => Ok(Some(entry)),
             _ => Ok(None),
@@ -58,7 +58,7 @@ impl Worktrees {
     pub(super) fn make_again(
         &self,
         lock: &FileLock,
-        task: &Task,
+        task: &BoardTask,
         path: &Path,
         pushed: Option<&str>,
     ) -> Result<bool> {
@@ -69,12 +69,17 @@ impl Worktrees {
             return Ok(false);
         }
         let kept = self.set_aside(&task.id, epoch(task), path)?;
-        self.tell_retired(&task.id, epoch(task), path, &Retired { kept, ..Retired::default() });
+        self.tell_retired(
+            &task.id,
+            epoch(task),
+            path,
+            &RetiredWorktree { kept, ..RetiredWorktree::default() },
+        );
         self.rebuild(lock, task, path, pushed)
     }
 
     /// Links a worktree and the repository again. `None` if git cannot do it.
-    pub(super) fn relink(&self, lock: &FileLock, path: &Path) -> Result<Option<Entry>> {
+    pub(super) fn relink(&self, lock: &FileLock, path: &Path) -> Result<Option<WorktreeEntry>> {
         let is_empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         if !path.is_dir() || is_empty() || self.is_foreign(path) {
             return Ok(None);

@@ -26,13 +26,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::git::{CEILING_VARIABLE, Running, last_bytes, without_git};
-use super::remote::{Move, Seen};
-use super::retire::Retired;
+use super::git::{CEILING_VARIABLE, GitProcess, last_bytes, without_git};
+use super::remote::{BranchMove, RemoteBranches};
+use super::retire::RetiredWorktree;
 use super::salvage::IDENTITY;
 use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, is_not_allowed};
-use crate::board::{BoardError, State, Status, Task};
-use ensemble_core::durable::{Dir, FileLock, Modes, open_file};
+use crate::board::{BoardError, BoardTask, State, TaskStatus};
+use ensemble_core::durable::{Dir, FileLock, FileModes, open_file};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -54,7 +54,7 @@ const TRAILER: &str = "Ensemble-Commit";
 
 /// Tests that must pass before the integration branch moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tests {
+pub struct MergeTests {
     /// A line for `sh -c`, run in the merged worktree.
     pub command: String,
     /// Time limit of the tests.
@@ -64,13 +64,13 @@ pub struct Tests {
 /// Result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Merged {
+pub enum MergeOutcome {
     /// The task is MERGED.
     Done {
         /// The commit that brought the task into the integration branch.
         commit: String,
         /// Result of removing the task's worktree.
-        retired: Retired,
+        retired: RetiredWorktree,
     },
     /// The task is INTEGRATION_FAILED, and the integration branch has not moved.
     Failed {
@@ -90,7 +90,7 @@ pub struct CheckedOut {
 }
 
 /// Result of a merge in its own worktree.
-enum Tried {
+enum MergeAttempt {
     Conflict(String),
     Merged(String),
 }
@@ -101,17 +101,17 @@ impl Worktrees {
     /// # Errors
     /// [`BoardError::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
     /// [`Error::Locked`] if another merge runs; [`GitError`]. The task stays APPROVED then, with
-    /// the reason as `merge_error`. A conflict and failing tests are not errors: see [`Merged::Failed`].
-    pub fn merge(&self, id: &Name) -> Result<Merged> {
+    /// the reason as `merge_error`. A conflict and failing tests are not errors: see [`MergeOutcome::Failed`].
+    pub fn merge(&self, id: &Name) -> Result<MergeOutcome> {
         self.merge_within(self.options.patience, id)
     }
 
     /// As [`Worktrees::merge`], but does not wait while another merge runs.
-    pub(crate) fn merge_now(&self, id: &Name) -> Result<Merged> {
+    pub(crate) fn merge_now(&self, id: &Name) -> Result<MergeOutcome> {
         self.merge_within(Duration::ZERO, id)
     }
 
-    fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
+    fn merge_within(&self, patience: Duration, id: &Name) -> Result<MergeOutcome> {
         let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
         let tried = match self.options.remote {
             Some(_) => self.board.merge_alone(patience, || self.try_merge(&merging, id)),
@@ -129,7 +129,7 @@ impl Worktrees {
     /// Shows on the board why an approved task is not merged: it would wait in silence otherwise.
     fn note_refused(&self, id: &Name, error: &Error) -> Result<()> {
         let is_it =
-            |state: &State| state.task(id).is_some_and(|task| task.status == Status::Approved);
+            |state: &State| state.task(id).is_some_and(|task| task.status == TaskStatus::Approved);
         if !is_it(&self.board.read()?) {
             return Ok(());
         }
@@ -147,8 +147,8 @@ impl Worktrees {
         Ok(())
     }
 
-    fn try_merge(&self, merging: &FileLock, id: &Name) -> Result<Merged> {
-        let seen = self.look(Some(id))?;
+    fn try_merge(&self, merging: &FileLock, id: &Name) -> Result<MergeOutcome> {
+        let seen = self.fetch_remote_state(Some(id))?;
         if let Some(task) = self.board.read()?.task(id) {
             self.must_be_reachable(task, Operation::Merge(id.clone()), seen.as_ref())?;
         }
@@ -161,14 +161,14 @@ impl Worktrees {
         let mut locked = self.board.lock()?;
         locked.integration_failed(id, &failed)?;
         locked.commit()?;
-        Ok(Merged::Failed { reason: failed })
+        Ok(MergeOutcome::Failed { reason: failed })
     }
 
-    fn approved(&self, id: &Name) -> Result<(Task, String)> {
+    fn approved(&self, id: &Name) -> Result<(BoardTask, String)> {
         let state = self.board.read()?;
         let task = state.task(id).cloned().ok_or_else(|| self.not_there(id))?;
         let operation = Operation::Merge(id.clone());
-        if task.status != Status::Approved {
+        if task.status != TaskStatus::Approved {
             return Err(WorktreeFault::OtherStatus { status: task.status }.to(operation));
         }
         let named = task.review_commit.clone().unwrap_or_default();
@@ -182,9 +182,9 @@ impl Worktrees {
     fn integrate(
         &self,
         merging: &FileLock,
-        task: &Task,
+        task: &BoardTask,
         commit: &str,
-        mut seen: Option<Seen>,
+        mut seen: Option<RemoteBranches>,
     ) -> Result<Result<String, String>> {
         for _ in 0..MERGE_TRIES_MAX {
             let lock = self.lock()?;
@@ -195,10 +195,10 @@ impl Worktrees {
             self.must_be_free(task)?;
             // Release the lock before the scratch worktree is dropped, which takes it again.
             drop(lock);
-            let scratch = Scratch::new(self, merging, task, &old)?;
+            let scratch = ScratchWorktree::new(self, merging, task, &old)?;
             let new = match scratch.merge(task, commit)? {
-                Tried::Conflict(reason) => return Ok(Err(reason)),
-                Tried::Merged(new) => new,
+                MergeAttempt::Conflict(reason) => return Ok(Err(reason)),
+                MergeAttempt::Merged(new) => new,
             };
             if let Some(reason) = self.run_tests(task, &scratch.path)? {
                 return Ok(Err(reason));
@@ -211,13 +211,13 @@ impl Worktrees {
                 return Ok(Ok(new));
             }
             // Another process moved the branch first: the tested tree is not what the merge would give.
-            seen = self.look(Some(&task.id))?;
+            seen = self.fetch_remote_state(Some(&task.id))?;
         }
         Err(WorktreeFault::KeepsMoving.to(Operation::Merge(task.id.clone())))
     }
 
     /// Moves the branch of this repository. Returns `false` if it was not at `old` any more.
-    fn move_branch(&self, task: &Task, old: &str, new: &str) -> Result<bool> {
+    fn move_branch(&self, task: &BoardTask, old: &str, new: &str) -> Result<bool> {
         let lock = self.lock()?;
         self.must_be_free(task)?;
         let reference = format!("refs/heads/{}", self.integration_branch()?);
@@ -231,29 +231,29 @@ impl Worktrees {
     }
 
     /// Records a merge that is in the integration branch, and removes the worktree.
-    pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<Merged> {
+    pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<MergeOutcome> {
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         let path = self.path_of(&task);
         locked.merged(id, merge)?;
         locked.commit()?;
         // The task is merged even if its worktree cannot be removed; `recover` finds the rest.
-        let gone = self.lock().and_then(|lock| self.put_off(&lock, &task, &path, Move::Away));
-        let retired = gone.unwrap_or_else(|error| Retired {
+        let gone = self.lock().and_then(|lock| self.put_off(&lock, &task, &path, BranchMove::Away));
+        let retired = gone.unwrap_or_else(|error| RetiredWorktree {
             kept: Some((path, error.to_string())),
-            ..Retired::default()
+            ..RetiredWorktree::default()
         });
         if let Some(salvage) = &retired.salvage {
             let mut locked = self.board.lock()?;
             locked.note_retired(id, Some((&salvage.reference, &salvage.commit)))?;
             locked.commit()?;
         }
-        Ok(Merged::Done { commit: merge.to_owned(), retired })
+        Ok(MergeOutcome::Done { commit: merge.to_owned(), retired })
     }
 
     /// A checked-out branch must not move. The checkout would look as if it undid the merge, and
     /// the next commit there would undo it.
-    fn must_be_free(&self, task: &Task) -> Result<()> {
+    fn must_be_free(&self, task: &BoardTask) -> Result<()> {
         let Some(CheckedOut { branch, path }) = self.checked_out()? else { return Ok(()) };
         let fault = WorktreeFault::IntegrationCheckedOut { branch, path };
         Err(fault.to(Operation::Merge(task.id.clone())))
@@ -322,10 +322,10 @@ impl Worktrees {
     }
 
     /// Runs the tests in a merged worktree. Returns why they failed.
-    fn run_tests(&self, task: &Task, at: &Path) -> Result<Option<String>> {
-        let Some(Tests { command, limit }) = &self.options.tests else { return Ok(None) };
+    fn run_tests(&self, task: &BoardTask, at: &Path) -> Result<Option<String>> {
+        let Some(MergeTests { command, limit }) = &self.options.tests else { return Ok(None) };
         let board = self.board.path().parent().unwrap_or_else(|| Path::new("."));
-        let outputs = Dir::open(board)?.ensure_child(OUTPUTS, Modes::default())?;
+        let outputs = Dir::open(board)?.ensure_child(OUTPUTS, FileModes::default())?;
         let path = outputs.path().join(format!("{}.log", task.id));
         let output = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
         let share = |error| Error::io("share", &path, error);
@@ -335,7 +335,7 @@ impl Worktrees {
         shell.env("ENSEMBLE_TASK_ID", task.id.as_str()).process_group(0).stdin(Stdio::null());
         shell.stdout(output.try_clone().map_err(share)?).stderr(output);
         let child = shell.spawn().map_err(|error| Error::io("run tests in", at, error))?;
-        let ended = Running(child).wait_until(Instant::now() + *limit);
+        let ended = GitProcess(child).wait_until(Instant::now() + *limit);
         self.board.waited();
         let why = match ended {
             Ok(status) if status.success() => return Ok(None),
@@ -368,15 +368,20 @@ fn is_elsewhere(error: &Error) -> bool {
 }
 
 /// The worktree of a merge, which is removed when this is dropped.
-struct Scratch<'a> {
+struct ScratchWorktree<'a> {
     worktrees: &'a Worktrees,
     /// Held by git while it merges: its hooks may take long, and must not keep others from claiming.
     merging: &'a FileLock,
     path: PathBuf,
 }
 
-impl<'a> Scratch<'a> {
-    fn new(worktrees: &'a Worktrees, merging: &'a FileLock, task: &Task, at: &str) -> Result<Self> {
+impl<'a> ScratchWorktree<'a> {
+    fn new(
+        worktrees: &'a Worktrees,
+        merging: &'a FileLock,
+        task: &BoardTask,
+        at: &str,
+    ) -> Result<Self> {
         let name = format!("{SCRATCH}{}-{}", task.id, std::process::id());
         let path = worktrees.ensure_directory()?.join(name);
         let words = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
@@ -389,7 +394,7 @@ impl<'a> Scratch<'a> {
         Ok(Self { worktrees, merging, path })
     }
 
-    fn merge(&self, task: &Task, commit: &str) -> Result<Tried> {
+    fn merge(&self, task: &BoardTask, commit: &str) -> Result<MergeAttempt> {
         let git = &self.worktrees.git;
         let what = task.description.as_deref().unwrap_or_default();
         let what = what.lines().next().unwrap_or_default();
@@ -413,7 +418,7 @@ impl<'a> Scratch<'a> {
         ];
         let (code, words) = call.attempt(&arguments)?;
         match code {
-            Some(0) => git.at(&self.path).run(&["rev-parse", "HEAD"]).map(Tried::Merged),
+            Some(0) => git.at(&self.path).run(&["rev-parse", "HEAD"]).map(MergeAttempt::Merged),
             // A conflict, or the user's hook rejected the merge.
             Some(1) => {
                 let unmerged = ["diff", "--name-only", "--diff-filter=U", "-z"];
@@ -427,7 +432,7 @@ impl<'a> Scratch<'a> {
                     }
                     None => head,
                 };
-                Ok(Tried::Conflict(match files.is_empty() {
+                Ok(MergeAttempt::Conflict(match files.is_empty() {
                     true => format!("git refused the merge into {head}: {words}"),
                     false => format!("the merge into {head} has conflicts in {files}"),
                 }))
@@ -440,7 +445,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-impl Drop for Scratch<'_> {
+impl Drop for ScratchWorktree<'_> {
     fn drop(&mut self) {
         // The next merge finds what remains.
         if let Ok(lock) = self.worktrees.lock() {

@@ -21,7 +21,7 @@
 //! until git has ended, so no process sees a half-made worktree. `ensemble-merge.lock` is held for
 //! a whole merge. The board is locked inside both, briefly, and no program runs meanwhile.
 //!
-//! *A remote.* Hosts that share a blackboard may share branches through a git remote ([`Options::remote`]). Then the
+//! *A remote.* Hosts that share a blackboard may share branches through a git remote ([`WorktreeOptions::remote`]). Then the
 //! remote's integration branch is the one that counts, and a task's branch and saved work are pushed (`remote`).
 //!
 //! *A crash* at any point leaves a state that [`Worktrees::recover`] completes or undoes.
@@ -36,9 +36,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::admission::{Act, Doorkeeper};
-use crate::board::{Board, Task};
-use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
+use crate::admission::{Doorkeeper, TaskAct};
+use crate::board::{Board, BoardTask};
+use ensemble_core::durable::{Dir, Durability, FileLock, FileModes};
 use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -61,21 +61,21 @@ mod submit;
 mod verify;
 
 pub use changes::changed_files;
-pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
+pub use claim::{CLAIM_TRIES_MAX, ClaimedTask, ReviewClaimed};
 pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed, short_reason};
-pub use merge::{CheckedOut, Merged, Tests};
-pub use recover::Finding;
+pub use merge::{CheckedOut, MergeOutcome, MergeTests};
+pub use recover::WorktreeFinding;
 pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
-pub use retire::Retired;
+pub use retire::RetiredWorktree;
 pub use salvage::{SALVAGE, Salvage};
 pub use silence::Silence;
-pub use submit::Verdict;
-pub use verify::{Duty, Unfit, Verified};
+pub use submit::ReviewDecision;
+pub use verify::{AgentDuty, UnfitReason, VerifiedAgent};
 
 pub(crate) use git::CEILING_VARIABLE;
-use git::Git;
+use git::GitRepository;
 use list::shown_path;
-use remote::Seen;
+use remote::RemoteBranches;
 
 /// The branch for approved work, if neither the board nor a configuration names one. It is created
 /// at HEAD when the first worktree is needed.
@@ -90,7 +90,7 @@ const LOCK: &str = "ensemble.lock";
 /// Options for worktrees.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Options {
+pub struct WorktreeOptions {
     /// The actor's name in the event log.
     pub actor: String,
     /// The branch for approved work. Otherwise the board's `config.integration_branch`, else
@@ -103,7 +103,7 @@ pub struct Options {
     /// The state directory, where it is noted that the remote gives no answer ([`Silence`]).
     pub state_dir: Option<PathBuf>,
     /// Tests that must pass before the integration branch moves.
-    pub tests: Option<Tests>,
+    pub tests: Option<MergeTests>,
     /// Time limit of a git command.
     pub git_limit: Duration,
     /// How long to wait for other processes that change refs or worktrees.
@@ -120,7 +120,7 @@ pub struct Options {
     pub door: Option<Arc<dyn Doorkeeper>>,
 }
 
-impl Options {
+impl WorktreeOptions {
     /// Default options: no tests, no recorder.
     #[must_use]
     pub fn new(actor: impl Into<String>) -> Self {
@@ -171,17 +171,17 @@ impl Options {
 
     /// Sets the tests that must pass before the integration branch moves.
     #[must_use]
-    pub fn with_tests(mut self, tests: Tests) -> Self {
+    pub fn with_tests(mut self, tests: MergeTests) -> Self {
         self.tests = Some(tests);
         self
     }
 }
 
-ensemble_core::shared_setters!(Options: durability, recorder);
+ensemble_core::shared_setters!(WorktreeOptions: durability, recorder);
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for WorktreeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("actor", &self.actor).finish_non_exhaustive()
+        f.debug_struct("WorktreeOptions").field("actor", &self.actor).finish_non_exhaustive()
     }
 }
 
@@ -191,11 +191,11 @@ impl std::fmt::Debug for Options {
 /// use ensemble_team::board::{Board, BoardOptions, NewAgent};
 /// use ensemble_core::message::Name;
 /// use ensemble_team::proto::agent;
-/// use ensemble_team::worktree::{Options, Verdict, Worktrees};
+/// use ensemble_team::worktree::{WorktreeOptions, ReviewDecision, Worktrees};
 ///
 /// # fn main() -> ensemble_core::Result<()> {
 /// let board = Board::find(".".as_ref(), BoardOptions::new("supervisor"))?;
-/// let worktrees = Worktrees::open(&board, Options::new("supervisor"))?;
+/// let worktrees = Worktrees::open(&board, WorktreeOptions::new("supervisor"))?;
 /// let (task, coder) = (Name::new("task-1")?, Name::new("coder-1")?);
 ///
 /// let mut locked = board.lock()?;
@@ -215,8 +215,8 @@ pub struct Worktrees {
     project: PathBuf,
     /// The repository's own directory, which all its worktrees share.
     common: PathBuf,
-    git: Git,
-    options: Options,
+    git: GitRepository,
+    options: WorktreeOptions,
 }
 
 impl Worktrees {
@@ -224,10 +224,10 @@ impl Worktrees {
     ///
     /// # Errors
     /// [`GitError`] if there is no repository; [`Error::MissingProgram`].
-    pub fn open(board: &Board, options: Options) -> Result<Self> {
+    pub fn open(board: &Board, options: WorktreeOptions) -> Result<Self> {
         let project = std::fs::canonicalize(board.project())
             .map_err(|error| Error::io("find project", board.project(), error))?;
-        let git = Git {
+        let git = GitRepository {
             limit: options.git_limit,
             durability: options.durability,
             variables: options.variables.clone(),
@@ -237,7 +237,7 @@ impl Worktrees {
     }
 
     /// Refuses what the agent may not do with this task now.
-    fn check(&self, act: Act, task: &Name, agent: &Name) -> Result<()> {
+    fn check(&self, act: TaskAct, task: &Name, agent: &Name) -> Result<()> {
         self.options.door.as_ref().map_or(Ok(()), |door| door.check(act, task.as_str(), agent))
     }
 
@@ -248,7 +248,7 @@ impl Worktrees {
 
     /// Path of a task's worktree, whether it exists or not.
     #[must_use]
-    pub fn path_of(&self, task: &Task) -> PathBuf {
+    pub fn path_of(&self, task: &BoardTask) -> PathBuf {
         match &task.worktree {
             Some(path) => shown_path(&self.project.join(path)),
             None => self.directory().join(task.id.as_str()),
@@ -258,9 +258,9 @@ impl Worktrees {
     /// Refuses an operation on a submitted commit that only another host has.
     fn must_be_reachable(
         &self,
-        task: &Task,
+        task: &BoardTask,
         operation: Operation,
-        seen: Option<&Seen>,
+        seen: Option<&RemoteBranches>,
     ) -> Result<()> {
         let submitted = task.review_commit.as_ref().filter(|_| seen.is_some());
         match submitted.map(|commit| self.commit_at(commit)).transpose()?.flatten() {
@@ -270,7 +270,7 @@ impl Worktrees {
     }
 
     /// Refuses an operation on a worktree that another host has.
-    fn must_be_here(&self, task: &Task, operation: Operation) -> Result<()> {
+    fn must_be_here(&self, task: &BoardTask, operation: Operation) -> Result<()> {
         match self.board.other_host(task) {
             None => Ok(()),
             Some(host) => Err(WorktreeFault::OtherHost { host: host.to_owned() }.to(operation)),
@@ -323,13 +323,20 @@ impl Worktrees {
             let text = b"# Worktrees of tasks, made and removed by Ensemble.\n*\n";
             let tmp = ".gitignore.tmp";
             dir.remove(tmp)?;
-            dir.replace_by(".gitignore", text, &dir, tmp, Modes::default(), Durability::Process)?;
+            dir.replace_by(
+                ".gitignore",
+                text,
+                &dir,
+                tmp,
+                FileModes::default(),
+                Durability::Process,
+            )?;
         }
         Ok(path)
     }
 
     /// A command about the repository as a whole. Whether git trusts the repository was asked when it was opened.
-    fn repository(&self) -> git::Call<'_> {
+    fn repository(&self) -> git::GitCall<'_> {
         self.git.at(&self.common).with("GIT_DIR", &self.common)
     }
 
@@ -355,7 +362,7 @@ impl Worktrees {
     }
 
     /// Records the result of removing a worktree.
-    fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &Retired) {
+    fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &RetiredWorktree) {
         if let Some(Salvage { reference, commit, .. }) = &retired.salvage {
             let data = json!({
                 "task": task, "epoch": epoch, "ref": reference, "commit": commit,

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use super::list::{Entry, shown_path};
-use super::remote::{Move, Seen};
+use super::list::{WorktreeEntry, shown_path};
+use super::remote::{BranchMove, RemoteBranches};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees};
-use crate::board::{ClaimPlan, Task};
-use crate::proto::task::Holder;
+use crate::board::{BoardTask, ClaimPlan};
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 
 /// A worktree that is ready for work.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedWorktree {
     /// Commit at which a fresh worktree began.
     pub(super) base: Option<String>,
     /// Work that was saved from an earlier worktree.
@@ -27,25 +27,25 @@ impl Worktrees {
         &self,
         lock: &FileLock,
         plan: &ClaimPlan,
-        task: &Task,
-        seen: Option<&Seen>,
-    ) -> Result<Prepared> {
+        task: &BoardTask,
+        seen: Option<&RemoteBranches>,
+    ) -> Result<PreparedWorktree> {
         self.ensure_directory()?;
         let path = shown_path(&self.project.join(&plan.worktree));
         let kept = match plan.keeps_worktree {
-            true => self.keep(lock, &plan.agent, task, &path, seen)?,
+            true => self.keep_worktree(lock, &plan.agent, task, &path, seen)?,
             false => None,
         };
         if let Some(salvage) = kept {
             if let Some(seen) = seen {
-                self.publish(lock, task, seen, Move::Stay)?;
+                self.publish(lock, task, seen, BranchMove::Stay)?;
             }
-            return Ok(Prepared { base: None, salvage });
+            return Ok(PreparedWorktree { base: None, salvage });
         }
         let base = self.integration_head(lock, seen)?;
         let mut salvage = self.retire(lock, &task.id, epoch(task), &path)?.salvage;
         if let Some(seen) = seen {
-            let left_there = self.publish(lock, task, seen, Move::To(&base))?;
+            let left_there = self.publish(lock, task, seen, BranchMove::To(&base))?;
             salvage = salvage.or(left_there);
         }
         if let Err(error) = self.add(lock, &path, &plan.branch, Some(&base)) {
@@ -53,18 +53,18 @@ impl Worktrees {
             let _ = self.retire(lock, &task.id, epoch(task), &path);
             return Err(error);
         }
-        Ok(Prepared { base: Some(base), salvage })
+        Ok(PreparedWorktree { base: Some(base), salvage })
     }
 
     /// Returns the existing worktree, rebuilt if its directory is missing. `None` if nothing is
     /// left of it.
-    fn keep(
+    fn keep_worktree(
         &self,
         lock: &FileLock,
-        agent: &Holder,
-        task: &Task,
+        agent: &TaskHolder,
+        task: &BoardTask,
         path: &Path,
-        seen: Option<&Seen>,
+        seen: Option<&RemoteBranches>,
     ) -> Result<Option<Option<Salvage>>> {
         let submitted = task.review_commit.as_deref().filter(|_| seen.is_some());
         let left = match submitted {
@@ -87,7 +87,7 @@ impl Worktrees {
     pub(super) fn catch_up(
         &self,
         lock: &FileLock,
-        task: &Task,
+        task: &BoardTask,
         path: &Path,
         wanted: &str,
     ) -> Result<Option<Salvage>> {
@@ -118,7 +118,12 @@ impl Worktrees {
 
     /// Saves the uncommitted work of an earlier holder in a worktree that a claim continues. The
     /// work also stays in the worktree.
-    fn copy_dirt(&self, lock: &FileLock, task: &Task, entry: &Entry) -> Result<Option<Salvage>> {
+    fn copy_dirt(
+        &self,
+        lock: &FileLock,
+        task: &BoardTask,
+        entry: &WorktreeEntry,
+    ) -> Result<Option<Salvage>> {
         let snapshot = self.snapshot(lock, &task.id, epoch(task), entry)?;
         if snapshot.is_clean {
             return Ok(None);
@@ -131,7 +136,7 @@ impl Worktrees {
     pub(super) fn rebuild(
         &self,
         lock: &FileLock,
-        task: &Task,
+        task: &BoardTask,
         path: &Path,
         pushed: Option<&str>,
     ) -> Result<bool> {
@@ -168,7 +173,7 @@ impl Worktrees {
 }
 
 /// Epoch of the task's last claim.
-pub(super) fn epoch(task: &Task) -> u64 {
+pub(super) fn epoch(task: &BoardTask) -> u64 {
     task.lease_epoch.unwrap_or_default()
 }
 

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
-use super::list::Entry;
+use super::list::WorktreeEntry;
 use super::merge::{MERGE_LOCK, SCRATCH};
 use super::prepare::epoch;
-use super::remote::Move;
+use super::remote::BranchMove;
 use super::salvage::Salvage;
 use super::{Worktrees, is_not_allowed};
-use crate::board::{State, Status, Task};
+use crate::board::{BoardTask, State, TaskStatus};
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -31,7 +31,7 @@ use ensemble_core::{Error, Result};
 /// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct WorktreeFinding {
     /// The task, if it is known.
     pub task: Option<Name>,
     /// A path or a ref.
@@ -44,9 +44,9 @@ pub struct Finding {
     pub is_note: bool,
 }
 
-impl Finding {
+impl WorktreeFinding {
     /// A worktree whose repair failed. It must not end the repair of the others.
-    fn failed(task: &Task, path: &Path, error: &Error) -> Self {
+    fn failed(task: &BoardTask, path: &Path, error: &Error) -> Self {
         let (task, path) = (Some(task.id.clone()), path.display().to_string());
         let problem = format!("it cannot be repaired: {error}");
         Self { task, path, problem, repaired: false, is_note: false }
@@ -60,7 +60,7 @@ impl Worktrees {
     ///
     /// # Errors
     /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`](super::GitError).
-    pub fn recover(&self, repair: bool) -> Result<Vec<Finding>> {
+    pub fn recover(&self, repair: bool) -> Result<Vec<WorktreeFinding>> {
         let mut found = Vec::new();
         match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {
             Ok(merging) => self.recover_merges(&merging, repair, &mut found)?,
@@ -89,7 +89,7 @@ impl Worktrees {
                     away.get_or_insert(error);
                 }
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) => found.push(Finding::failed(task, &path, &error)),
+                Err(error) => found.push(WorktreeFinding::failed(task, &path, &error)),
             }
         }
         self.look_at_integration(&state, &mut found)?;
@@ -103,7 +103,7 @@ impl Worktrees {
     }
 
     /// Finds merged work that the integration branch does not have any more. To restore it is a person's decision.
-    fn look_at_integration(&self, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+    fn look_at_integration(&self, state: &State, found: &mut Vec<WorktreeFinding>) -> Result<()> {
         let (branch, reference) = (self.integration_branch()?, self.integration_ref()?);
         let head = self.commit_at(&reference)?;
         let at = head.clone().or_else(|| self.checked_out_commit(&branch).ok());
@@ -112,7 +112,7 @@ impl Worktrees {
             return Ok(());
         };
         let (path, problem) = (reference, fault.to_string());
-        found.push(Finding { task: None, path, problem, repaired: false, is_note: false });
+        found.push(WorktreeFinding { task: None, path, problem, repaired: false, is_note: false });
         Ok(())
     }
 
@@ -120,11 +120,11 @@ impl Worktrees {
         &self,
         merging: &FileLock,
         repair: bool,
-        found: &mut Vec<Finding>,
+        found: &mut Vec<WorktreeFinding>,
     ) -> Result<()> {
         let mut note = |task: Option<Name>, path: String, problem: &str| {
             let problem = problem.to_owned();
-            found.push(Finding { task, path, problem, repaired: repair, is_note: false });
+            found.push(WorktreeFinding { task, path, problem, repaired: repair, is_note: false });
         };
         if repair {
             for path in self.sweep_scratches(merging)? {
@@ -138,7 +138,7 @@ impl Worktrees {
         let state = self.board.read()?;
         let integration = self.integration_ref()?;
         let Some(head) = self.commit_at(&integration)? else { return Ok(()) };
-        for task in state.tasks.iter().filter(|task| task.status == Status::Approved) {
+        for task in state.tasks.iter().filter(|task| task.status == TaskStatus::Approved) {
             let commit = match &task.review_commit {
                 Some(commit) => self.commit_at(commit)?,
                 None => None,
@@ -163,10 +163,10 @@ impl Worktrees {
     fn recover_task(
         &self,
         lock: &FileLock,
-        task: &Task,
-        (entry, has_branch): (Option<&Entry>, bool),
+        task: &BoardTask,
+        (entry, has_branch): (Option<&WorktreeEntry>, bool),
         repair: bool,
-        found: &mut Vec<Finding>,
+        found: &mut Vec<WorktreeFinding>,
     ) -> Result<()> {
         let path = self.path_of(task);
         let is_known = entry.is_some_and(|entry| !entry.is_half_made);
@@ -176,7 +176,7 @@ impl Worktrees {
         let (problem, repaired) = match task.status.needs_worktree() {
             // Another host works on it. This host's copy of a task that is not claimed may be needed again.
             true if there.is_some() => {
-                if task.status != Status::Claimed || (entry.is_none() && !has_branch) {
+                if task.status != TaskStatus::Claimed || (entry.is_none() && !has_branch) {
                     return Ok(());
                 }
                 let repaired = repair && self.take_away(lock, task, &path)?;
@@ -210,13 +210,13 @@ impl Worktrees {
             }
         };
         let (task, path) = (Some(task.id.clone()), path.display().to_string());
-        found.push(Finding { task, path, problem, repaired, is_note });
+        found.push(WorktreeFinding { task, path, problem, repaired, is_note });
         Ok(())
     }
 
     /// Whether a worktree has neither changed files nor commits of its own.
-    fn is_empty(&self, entry: Option<&Entry>, task: &Task) -> Result<bool> {
-        let Some(Entry { path, head: Some(head), is_half_made: false, .. }) = entry else {
+    fn is_empty(&self, entry: Option<&WorktreeEntry>, task: &BoardTask) -> Result<bool> {
+        let Some(WorktreeEntry { path, head: Some(head), is_half_made: false, .. }) = entry else {
             return Ok(false);
         };
         let is_at_base = task.base_commit.as_ref() == Some(head);
@@ -232,11 +232,11 @@ impl Worktrees {
     }
 
     /// Makes a missing or damaged worktree again.
-    fn put_back(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
+    fn put_back(&self, lock: &FileLock, task: &BoardTask, path: &Path) -> Result<bool> {
         if self.make_again(lock, task, path, None)? {
             return Ok(true);
         }
-        if task.status != Status::Claimed || path.symlink_metadata().is_ok() {
+        if task.status != TaskStatus::Claimed || path.symlink_metadata().is_ok() {
             // The next claim makes a fresh worktree; a review or merge reports the missing one. Another project's
             // worktree is left alone.
             return Ok(false);
@@ -248,7 +248,7 @@ impl Worktrees {
     }
 
     /// Whether the remote had a branch of this task when it was fetched last.
-    fn is_on_remote(&self, task: &Task) -> Result<bool> {
+    fn is_on_remote(&self, task: &BoardTask) -> Result<bool> {
         Ok(match self.copy_of(&task.id) {
             Some(copy) => self.commit_at(&copy)?.is_some(),
             None => false,
@@ -256,8 +256,8 @@ impl Worktrees {
     }
 
     /// Removes a worktree that should not exist. If no host works on the task, its branch on the remote goes, too.
-    fn take_away(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
-        let to = if task.status.needs_worktree() { Move::Stay } else { Move::Away };
+    fn take_away(&self, lock: &FileLock, task: &BoardTask, path: &Path) -> Result<bool> {
+        let to = if task.status.needs_worktree() { BranchMove::Stay } else { BranchMove::Away };
         let retired = match self.put_off(lock, task, path, to) {
             Ok(retired) => retired,
             // The branch is checked out elsewhere.
@@ -278,7 +278,7 @@ impl Worktrees {
     }
 
     /// Finds other entries in the directory of worktrees.
-    fn look_around(&self, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+    fn look_around(&self, state: &State, found: &mut Vec<WorktreeFinding>) -> Result<()> {
         let entries = self.entries()?;
         let expected: Vec<PathBuf> = state.tasks.iter().map(|task| self.path_of(task)).collect();
         for path in self.inside() {
@@ -295,7 +295,13 @@ impl Worktrees {
                 "it is not a worktree, and its owner is unknown"
             };
             let (path, problem) = (path.display().to_string(), problem.to_owned());
-            found.push(Finding { task: None, path, problem, repaired: false, is_note: true });
+            found.push(WorktreeFinding {
+                task: None,
+                path,
+                problem,
+                repaired: false,
+                is_note: true,
+            });
         }
         Ok(())
     }

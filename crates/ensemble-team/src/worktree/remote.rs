@@ -22,11 +22,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::git::{CEILING_VARIABLE, Call};
+use super::git::{CEILING_VARIABLE, GitCall};
 use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
 use super::{GitError, Operation, WorktreeFault, Worktrees, silence};
-use crate::board::Task;
+use crate::board::BoardTask;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -42,7 +42,7 @@ const DIGITS: usize = 12;
 
 /// What the remote has of a task, and its integration branch. All of it has been fetched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct RemoteBranches {
     /// Tip of the integration branch.
     pub(super) integration: Option<String>,
     /// Tip of the task's branch.
@@ -53,7 +53,7 @@ pub(super) struct Seen {
 
 /// What becomes of a task's branch on the remote.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Move<'c> {
+pub(super) enum BranchMove<'c> {
     /// The branch stays where it is.
     Stay,
     /// The branch is at this commit.
@@ -102,7 +102,7 @@ pub fn is_remote(name: &str) -> bool {
 impl Worktrees {
     /// Whether only another host can go on with a task, since its worktree is there. With a remote, every host can.
     #[must_use]
-    pub fn is_kept_elsewhere(&self, task: &Task) -> bool {
+    pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         self.options.remote.is_none() && self.board.is_kept_elsewhere(task)
     }
 
@@ -114,7 +114,7 @@ impl Worktrees {
     pub fn remote_state(&self) -> Result<Option<RemoteState>> {
         let Some(remote) = &self.options.remote else { return Ok(None) };
         let branch = self.shared_branch()?;
-        let tip = self.look(None)?.and_then(|seen| seen.integration);
+        let tip = self.fetch_remote_state(None)?.and_then(|seen| seen.integration);
         let own = self.commit_at(&format!("refs/heads/{branch}"))?;
         let unpushed = match (&own, &tip) {
             (Some(own), Some(tip)) => {
@@ -152,7 +152,7 @@ impl Worktrees {
 
     /// Fetches the integration branch, and what the remote has of a task; `None` without a remote. Call it before the
     /// board is asked: a push upon what was seen then cannot replace the work of a later holder.
-    pub(super) fn look(&self, task: Option<&Name>) -> Result<Option<Seen>> {
+    pub(super) fn fetch_remote_state(&self, task: Option<&Name>) -> Result<Option<RemoteBranches>> {
         let Some(remote) = &self.options.remote else { return Ok(None) };
         if !is_remote(remote) {
             return Err(self.no_remote());
@@ -198,7 +198,7 @@ impl Worktrees {
         let mut found = refs(&self.here(&copy, task, None)?);
         let saved = there.into_iter().filter(|(name, _)| is_saved(name)).collect();
         let branch = self.copy_for(task).and_then(|copy| found.remove(&copy));
-        Ok(Some(Seen { integration: found.remove(&copy), branch, saved }))
+        Ok(Some(RemoteBranches { integration: found.remove(&copy), branch, saved }))
     }
 
     fn copy_for(&self, task: Option<&Name>) -> Option<String> {
@@ -215,7 +215,7 @@ impl Worktrees {
 
     /// The tip of the remote's integration branch. A missing branch is made there, at this repository's branch of that
     /// name, or at HEAD.
-    pub(super) fn shared_head(&self, lock: &FileLock, seen: &Seen) -> Result<String> {
+    pub(super) fn shared_head(&self, lock: &FileLock, seen: &RemoteBranches) -> Result<String> {
         if let Some(head) = &seen.integration {
             return Ok(head.clone());
         }
@@ -228,7 +228,7 @@ impl Worktrees {
             true => Ok(head),
             // Another host was quicker.
             false => self
-                .look(None)?
+                .fetch_remote_state(None)?
                 .and_then(|seen| seen.integration)
                 .ok_or_else(|| WorktreeFault::RemoteMoved { branch }.to(Operation::Share)),
         }
@@ -247,7 +247,7 @@ impl Worktrees {
             let _ = self.repository().run(&["update-ref", "-m", note, &copy, new]);
             return Ok(true);
         };
-        let now = self.look(None)?.and_then(|seen| seen.integration);
+        let now = self.fetch_remote_state(None)?.and_then(|seen| seen.integration);
         if now.as_deref() == old { Err(refused) } else { Ok(false) }
     }
 
@@ -256,12 +256,12 @@ impl Worktrees {
     pub(super) fn publish(
         &self,
         lock: &FileLock,
-        task: &Task,
-        seen: &Seen,
-        to: Move<'_>,
+        task: &BoardTask,
+        seen: &RemoteBranches,
+        to: BranchMove<'_>,
     ) -> Result<Option<Salvage>> {
         let mut kept = None;
-        if let (Some(old), Move::To(_) | Move::Away) = (&seen.branch, to)
+        if let (Some(old), BranchMove::To(_) | BranchMove::Away) = (&seen.branch, to)
             && !self.is_safe(old, to, seen)?
         {
             kept = Some(self.keep_commit(lock, &task.id, epoch(task), old)?);
@@ -269,9 +269,9 @@ impl Worktrees {
         let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
         let (mut leases, mut specs) = (Vec::new(), self.unpublished(&task.id, seen)?);
         let new = match to {
-            Move::Stay => seen.branch.as_deref(),
-            Move::To(new) => Some(new),
-            Move::Away => None,
+            BranchMove::Stay => seen.branch.as_deref(),
+            BranchMove::To(new) => Some(new),
+            BranchMove::Away => None,
         };
         if new != seen.branch.as_deref() {
             let old = seen.branch.as_deref().unwrap_or_default();
@@ -282,7 +282,7 @@ impl Worktrees {
             return Ok(kept);
         }
         let Err(refused) = self.push(lock, &leases, &specs)? else { return Ok(kept) };
-        match self.look(Some(&task.id))? {
+        match self.fetch_remote_state(Some(&task.id))? {
             Some(now) if now != *seen => {
                 let branch = Self::branch_of(&task.id);
                 Err(WorktreeFault::RemoteMoved { branch }.to(Operation::Share))
@@ -292,10 +292,10 @@ impl Worktrees {
     }
 
     /// Whether a branch of the remote contains a commit after the task's branch has moved.
-    fn is_safe(&self, commit: &str, to: Move<'_>, seen: &Seen) -> Result<bool> {
+    fn is_safe(&self, commit: &str, to: BranchMove<'_>, seen: &RemoteBranches) -> Result<bool> {
         let new = match to {
-            Move::To(new) => Some(new),
-            Move::Stay | Move::Away => None,
+            BranchMove::To(new) => Some(new),
+            BranchMove::Stay | BranchMove::Away => None,
         };
         for other in new.into_iter().chain(seen.integration.as_deref()) {
             if self.is_ancestor(commit, other)? {
@@ -306,7 +306,7 @@ impl Worktrees {
     }
 
     /// What git has to push of the saved work of a task.
-    fn unpublished(&self, task: &Name, seen: &Seen) -> Result<Vec<String>> {
+    fn unpublished(&self, task: &Name, seen: &RemoteBranches) -> Result<Vec<String>> {
         let below = format!("{SALVAGE}/{task}/");
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", &below];
         let mine = refs(&self.repository().run(&words)?);
@@ -368,7 +368,7 @@ impl Worktrees {
     }
 
     /// A git command that asks the remote. It asks no person for a password or a key, and ends in time.
-    fn call_remote<'a>(&'a self, lock: &'a FileLock) -> Result<Call<'a>> {
+    fn call_remote<'a>(&'a self, lock: &'a FileLock) -> Result<GitCall<'a>> {
         // A relative address of a remote counts from the checkout.
         let at = || self.git.at(&self.project).with(CEILING_VARIABLE, "");
         let ssh = at().ask(&["config", "--get", "core.sshCommand"])?;
@@ -392,7 +392,7 @@ impl Worktrees {
             return self.no_remote();
         }
         if let Some(state_dir) = &self.options.state_dir {
-            silence::note(state_dir, remote, &detail);
+            silence::record_silence(state_dir, remote, &detail);
         }
         let server = format!("the git remote `{remote}`");
         Error::Server { operation, server, detail, unreachable: true }

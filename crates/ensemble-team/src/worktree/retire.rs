@@ -12,12 +12,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::list::Entry;
+use super::list::WorktreeEntry;
 use super::prepare::epoch;
-use super::remote::Move;
-use super::salvage::{Salvage, Snapshot};
+use super::remote::BranchMove;
+use super::salvage::{Salvage, WorktreeSnapshot};
 use super::{GitError, Operation, WorktreeFault, Worktrees};
-use crate::board::Task;
+use crate::board::BoardTask;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -33,7 +33,7 @@ const UNSAVED: &str = "test -z \"$(git status --porcelain --untracked-files=all;
 /// Result of removing a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Retired {
+pub struct RetiredWorktree {
     /// Saved work, if the integration branch lacks some of it.
     pub salvage: Option<Salvage>,
     /// New path and reason, if the worktree could not be removed without loss.
@@ -52,19 +52,21 @@ impl Worktrees {
         task: &Name,
         epoch: u64,
         path: &Path,
-    ) -> Result<Retired> {
+    ) -> Result<RetiredWorktree> {
         let entries = self.entries()?;
         let branch = format!("refs/heads/{}", Self::branch_of(task));
         let tip = self.commit_at(&branch)?;
         let is_elsewhere =
-            |entry: &&Entry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
+            |entry: &&WorktreeEntry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
         if let Some(other) = entries.iter().find(is_elsewhere) {
             let operation = Operation::RemoveBranch(Self::branch_of(task));
             return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
         }
         let known = entries.into_iter().find(|entry| entry.path == path);
-        let mut retired =
-            Retired { was_there: tip.is_some() || known.is_some(), ..Retired::default() };
+        let mut retired = RetiredWorktree {
+            was_there: tip.is_some() || known.is_some(),
+            ..RetiredWorktree::default()
+        };
         // A half-made worktree was never reported to an agent.
         let is_half_made = known.is_some_and(|entry| entry.is_half_made);
         let entry = match self.sound_entry(path)? {
@@ -103,11 +105,11 @@ impl Worktrees {
     pub(super) fn put_off(
         &self,
         lock: &FileLock,
-        task: &Task,
+        task: &BoardTask,
         path: &Path,
-        to: Move<'_>,
-    ) -> Result<Retired> {
-        let seen = self.look(Some(&task.id))?;
+        to: BranchMove<'_>,
+    ) -> Result<RetiredWorktree> {
+        let seen = self.fetch_remote_state(Some(&task.id))?;
         let mut retired = self.retire(lock, &task.id, epoch(task), path)?;
         if let Some(seen) = &seen {
             let left_there = self.publish(lock, task, seen, to)?;
@@ -134,12 +136,12 @@ impl Worktrees {
         lock: &FileLock,
         task: &Name,
         epoch: u64,
-        entry: &Entry,
+        entry: &WorktreeEntry,
         tip: Option<&str>,
-        retired: &mut Retired,
+        retired: &mut RetiredWorktree,
     ) -> Result<()> {
         let mut trouble = "a process keeps writing into it".to_owned();
-        let mut looked: Option<Snapshot> = None;
+        let mut looked: Option<WorktreeSnapshot> = None;
         for _ in 0..LOOKS_MAX {
             let snapshot = match self.snapshot(lock, task, epoch, entry).map_err(Error::into_area) {
                 Ok(snapshot) => snapshot,
@@ -212,7 +214,7 @@ impl Worktrees {
         epoch: u64,
         found: Option<&str>,
         tip: Option<&str>,
-        retired: &mut Retired,
+        retired: &mut RetiredWorktree,
     ) -> Result<()> {
         let integration = self.commit_at(&self.integration_ref()?)?;
         let mut tips: Vec<String> = Vec::new();
@@ -244,7 +246,7 @@ impl Worktrees {
         lock: &FileLock,
         task: &Name,
         epoch: u64,
-        entry: &Entry,
+        entry: &WorktreeEntry,
     ) -> Result<PathBuf> {
         if let (Some(_), Some(head)) = (&entry.branch, &entry.head) {
             let call = self.git.at(&entry.path).under(lock);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::list::Entry;
+use super::list::WorktreeEntry;
 use super::remote::digits;
 use super::{GitError, Worktrees};
 use ensemble_core::durable::FileLock;
@@ -36,7 +36,7 @@ pub struct Salvage {
 
 /// The content of a worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Snapshot {
+pub(super) struct WorktreeSnapshot {
     /// Everything that is not ignored: HEAD, or a commit on top of it.
     pub(super) commit: String,
     /// Whether HEAD contains everything.
@@ -46,7 +46,7 @@ pub(super) struct Snapshot {
 }
 
 /// Result of `git status`.
-pub(super) struct Dirt {
+pub(super) struct GitStatus {
     /// Changed and untracked paths.
     pub(super) changed: Vec<String>,
     ignored: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) struct Dirt {
 
 impl Worktrees {
     /// Uncommitted files of a worktree.
-    pub(super) fn dirt(&self, path: &Path) -> Result<Dirt> {
+    pub(super) fn dirt(&self, path: &Path) -> Result<GitStatus> {
         let call = self.git.at(path);
         let bytes = call.bytes(&[
             "status",
@@ -69,7 +69,7 @@ impl Worktrees {
             let name = String::from_utf8_lossy(&line[3..]).into_owned();
             if line.starts_with(b"!!") { ignored.push(name) } else { changed.push(name) }
         }
-        Ok(Dirt { changed, ignored })
+        Ok(GitStatus { changed, ignored })
     }
 
     /// Changed and untracked paths of a worktree; none if git does not work there.
@@ -90,15 +90,15 @@ impl Worktrees {
         lock: &FileLock,
         task: &Name,
         epoch: u64,
-        entry: &Entry,
-    ) -> Result<Snapshot> {
+        entry: &WorktreeEntry,
+    ) -> Result<WorktreeSnapshot> {
         let path = &entry.path;
         let nothing = || GitError::NoCommit { path: path.clone() };
         let head = entry.head.clone().ok_or_else(nothing)?;
-        let Dirt { changed, mut ignored } = self.dirt(path)?;
+        let GitStatus { changed, mut ignored } = self.dirt(path)?;
         ignored.truncate(IGNORED_TOLD_MAX);
         if changed.is_empty() {
-            return Ok(Snapshot { commit: head, is_clean: true, ignored });
+            return Ok(WorktreeSnapshot { commit: head, is_clean: true, ignored });
         }
         let tree = self.tree_of_all(lock, path)?;
         let mut parents = vec![head.clone()];
@@ -112,7 +112,7 @@ impl Worktrees {
         }
         let text = format!("What was left uncommitted of task {task}, claim {epoch}");
         let commit = self.commit_tree(lock, &tree, &parents, &text)?;
-        Ok(Snapshot { commit, is_clean: false, ignored })
+        Ok(WorktreeSnapshot { commit, is_clean: false, ignored })
     }
 
     /// Writes everything that is not ignored as a tree, using a separate index.

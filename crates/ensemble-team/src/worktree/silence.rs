@@ -53,7 +53,7 @@ pub(super) fn end(state_dir: &Path) {
 }
 
 /// Notes that the remote has not answered. Without a note, the error that is returned says it all the same.
-pub(super) fn note(state_dir: &Path, remote: &str, detail: &str) {
+pub(super) fn record_silence(state_dir: &Path, remote: &str, detail: &str) {
     let now = Timestamp::now();
     let before = Silence::of(state_dir, now).ok().flatten();
     let since = before.filter(|before| before.remote == remote).map_or(now, |it| it.since);
@@ -71,9 +71,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let read = || Silence::of(home.path(), Timestamp::now()).unwrap();
         assert_eq!(read(), None);
-        note(home.path(), "origin", "no route");
+        record_silence(home.path(), "origin", "no route");
         let first = read().expect("it was asked in vain");
-        note(home.path(), "origin", "timed out");
+        record_silence(home.path(), "origin", "timed out");
         let second = read().expect("it was asked in vain again");
         assert_eq!((second.since, second.detail.as_str()), (first.since, "timed out"));
         let late = second.at.plus(RECENT);

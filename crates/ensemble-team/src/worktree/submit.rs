@@ -1,20 +1,20 @@
 //! Submissions of coders and verdicts of reviewers. Both are about one commit, in a worktree
 //! without other changes. With a remote, the commit is pushed before the board says that it was submitted.
 
-use super::list::Entry;
+use super::list::WorktreeEntry;
 use super::prepare::epoch;
-use super::remote::{Move, Seen};
+use super::remote::{BranchMove, RemoteBranches};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees};
-use crate::admission::Act;
-use crate::board::Task;
-use crate::proto::task::Holder;
+use crate::admission::TaskAct;
+use crate::board::BoardTask;
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
 /// A reviewer's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReviewDecision {
     /// The commit is approved.
     Approve,
     /// The commit is rejected for this reason.
@@ -28,7 +28,7 @@ impl Worktrees {
     /// # Errors
     /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the task now; [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the
     /// condition that is not met.
-    pub fn submit(&self, id: &Name, holder: &Holder) -> Result<String> {
+    pub fn submit(&self, id: &Name, holder: &TaskHolder) -> Result<String> {
         self.submit_checked(id, holder, false)
     }
 
@@ -36,13 +36,13 @@ impl Worktrees {
     ///
     /// # Errors
     /// As for [`Worktrees::submit`].
-    pub fn submit_unchanged(&self, id: &Name, holder: &Holder) -> Result<String> {
+    pub fn submit_unchanged(&self, id: &Name, holder: &TaskHolder) -> Result<String> {
         self.submit_checked(id, holder, true)
     }
 
-    fn submit_checked(&self, id: &Name, holder: &Holder, may_be_empty: bool) -> Result<String> {
-        self.check(Act::HandIn, id, &holder.by)?;
-        let seen = self.look(Some(id))?;
+    fn submit_checked(&self, id: &Name, holder: &TaskHolder, may_be_empty: bool) -> Result<String> {
+        self.check(TaskAct::HandIn, id, &holder.by)?;
+        let seen = self.fetch_remote_state(Some(id))?;
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         // Check the holder before the worktree. This change is not written.
@@ -63,7 +63,7 @@ impl Worktrees {
             return Err(WorktreeFault::NothingCommitted.to(operation()));
         }
         let replaced = match &seen {
-            Some(seen) => self.publish(&self.lock()?, &task, seen, Move::To(&head))?,
+            Some(seen) => self.publish(&self.lock()?, &task, seen, BranchMove::To(&head))?,
             None => None,
         };
         let mut locked = self.board.lock()?;
@@ -76,7 +76,7 @@ impl Worktrees {
     }
 
     /// Makes the worktree of a task that is worked on on another host, at what was pushed from there.
-    fn bring_pushed(&self, task: &Task, seen: Option<&Seen>) -> Result<()> {
+    fn bring_pushed(&self, task: &BoardTask, seen: Option<&RemoteBranches>) -> Result<()> {
         let pushed = seen.and_then(|seen| Some((seen, seen.branch.as_ref()?)));
         match pushed.filter(|(_, tip)| task.base_commit.as_ref() != Some(tip)) {
             Some((seen, tip)) if self.board.other_host(task).is_some() => {
@@ -87,13 +87,18 @@ impl Worktrees {
     }
 
     /// Makes the worktree of a task on this host, or brings it to what another host has pushed.
-    pub(super) fn bring_here(&self, task: &Task, seen: &Seen, wanted: &str) -> Result<()> {
+    pub(super) fn bring_here(
+        &self,
+        task: &BoardTask,
+        seen: &RemoteBranches,
+        wanted: &str,
+    ) -> Result<()> {
         let (lock, path) = (self.lock()?, self.path_of(task));
         let saved = self.catch_up(&lock, task, &path, wanted)?;
         if self.sound_entry(&path)?.is_none() {
             self.make_again(&lock, task, &path, Some(wanted))?;
         }
-        self.publish(&lock, task, seen, Move::Stay)?;
+        self.publish(&lock, task, seen, BranchMove::Stay)?;
         let Some(Salvage { reference, commit }) = saved else { return Ok(()) };
         let mut locked = self.board.lock()?;
         locked.note_retired(&task.id, Some((&reference, &commit)))?;
@@ -110,15 +115,15 @@ impl Worktrees {
     pub fn verdict(
         &self,
         id: &Name,
-        holder: &Holder,
+        holder: &TaskHolder,
         commit: Option<&str>,
-        verdict: &Verdict,
+        verdict: &ReviewDecision,
     ) -> Result<String> {
         let say = |commit: &str| -> Result<crate::board::LockedBoard<'_>> {
             let mut locked = self.board.lock()?;
             match verdict {
-                Verdict::Approve => locked.approve(id, holder, commit)?,
-                Verdict::Reject(reason) => locked.reject(id, holder, commit, reason)?,
+                ReviewDecision::Approve => locked.approve(id, holder, commit)?,
+                ReviewDecision::Reject(reason) => locked.reject(id, holder, commit, reason)?,
             }
             Ok(locked)
         };
@@ -131,7 +136,7 @@ impl Worktrees {
         // Check the holder before the worktree. This change is not written.
         drop(say(&named)?);
         if self.board.other_host(&task).is_some() {
-            let seen = self.look(Some(id))?;
+            let seen = self.fetch_remote_state(Some(id))?;
             self.must_be_reachable(&task, Operation::Judge(id.clone()), seen.as_ref())?;
             if let Some(seen) = &seen {
                 self.bring_here(&task, seen, &named)?;
@@ -144,12 +149,12 @@ impl Worktrees {
     }
 
     /// Adds the commit to a task that its coder has submitted by changing its status only: HEAD of the worktree.
-    pub(super) fn complete_submission(&self, task: Task) -> Result<Task> {
+    pub(super) fn complete_submission(&self, task: BoardTask) -> Result<BoardTask> {
         let (None, Some(by)) = (&task.review_commit, task.assigned_to.clone()) else {
             return Ok(task);
         };
         let (_, head) = self.worked_in(&task, Operation::Review(task.id.clone()))?;
-        let holder = Holder { by, epoch: task.lease_epoch.unwrap_or_default() };
+        let holder = TaskHolder { by, epoch: task.lease_epoch.unwrap_or_default() };
         let mut locked = self.board.lock()?;
         locked.complete_by_hand(&task.id, &holder, Some(&head))?;
         let state = locked.commit()?;
@@ -157,7 +162,7 @@ impl Worktrees {
     }
 
     /// The worktree of a task, and its HEAD.
-    fn worked_in(&self, task: &Task, operation: Operation) -> Result<(Entry, String)> {
+    fn worked_in(&self, task: &BoardTask, operation: Operation) -> Result<(WorktreeEntry, String)> {
         let path = self.path_of(task);
         let Some(entry) = self.sound_entry(&path)? else {
             return Err(WorktreeFault::of_missing(path).to(operation));
@@ -172,7 +177,7 @@ impl Worktrees {
     /// committing. The submitted commit is what is reviewed and merged. Later commits are kept under
     /// a salvage ref, which stands in the task's history. Changed files that stand in the way keep
     /// the review from being claimed.
-    pub(super) fn back_to_submitted(&self, task: &Task) -> Result<()> {
+    pub(super) fn back_to_submitted(&self, task: &BoardTask) -> Result<()> {
         let Some(submitted) = &task.review_commit else { return Ok(()) };
         let (entry, head) = self.worked_in(task, Operation::Review(task.id.clone()))?;
         let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
@@ -182,8 +187,8 @@ impl Worktrees {
         }
         let lock = self.lock()?;
         let kept = self.keep_commit(&lock, &task.id, epoch(task), &head)?;
-        if let Some(seen) = self.look(Some(&task.id))? {
-            self.publish(&lock, task, &seen, Move::Stay)?;
+        if let Some(seen) = self.fetch_remote_state(Some(&task.id))? {
+            self.publish(&lock, task, &seen, BranchMove::Stay)?;
         }
         self.git.at(&entry.path).under(&lock).run(&["reset", "--quiet", "--keep", submitted])?;
         let mut locked = self.board.lock()?;
@@ -192,7 +197,7 @@ impl Worktrees {
     }
 
     /// The submitted commit, which the worktree must be at.
-    pub(super) fn at_submitted(&self, task: &Task) -> Result<String> {
+    pub(super) fn at_submitted(&self, task: &BoardTask) -> Result<String> {
         let operation = || Operation::Review(task.id.clone());
         let (_, head) = self.worked_in(task, operation())?;
         match &task.review_commit {
@@ -204,7 +209,7 @@ impl Worktrees {
         }
     }
 
-    fn must_be_clean(&self, task: &Task, operation: Operation) -> Result<()> {
+    fn must_be_clean(&self, task: &BoardTask, operation: Operation) -> Result<()> {
         let changed = self.dirt(&self.path_of(task))?.changed;
         if changed.is_empty() {
             return Ok(());

@@ -4,15 +4,15 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::{WorktreeFault, Worktrees};
-use crate::board::{State, Status, Task, beaten_until};
-use crate::proto::task::Holder;
+use crate::board::{BoardTask, State, TaskStatus, beaten_until};
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
 
 /// An agent's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Duty {
+pub enum AgentDuty {
     /// Work on a task.
     Work {
         /// The task.
@@ -40,7 +40,7 @@ pub enum Duty {
 /// An agent that may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Verified {
+pub struct VerifiedAgent {
     /// The agent.
     pub agent: Name,
     /// Its role on the board.
@@ -50,12 +50,12 @@ pub struct Verified {
     /// End of its lease without another beat.
     pub lease_until: Timestamp,
     /// The task and claim that the worktree belongs to.
-    pub duty: Duty,
+    pub duty: AgentDuty,
 }
 
 /// Why an agent must not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum UnfitReason {
     /// The agent has no entry, or no task.
     NothingAssigned(String),
     /// The agent's claim is over, or another agent's.
@@ -64,7 +64,7 @@ pub enum Unfit {
     Broken(String),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnfitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingAssigned(text) | Self::Over(text) | Self::Broken(text) => {
@@ -80,45 +80,50 @@ impl Worktrees {
     /// given, if any.
     ///
     /// # Errors
-    /// The board cannot be read, or git fails. Any problem of the agent itself is an [`Unfit`].
+    /// The board cannot be read, or git fails. Any problem of the agent itself is an [`UnfitReason`].
     pub fn verify(
         &self,
         agent: &Name,
         epoch: Option<u64>,
         now: Timestamp,
-    ) -> Result<std::result::Result<Verified, Unfit>> {
+    ) -> Result<std::result::Result<VerifiedAgent, UnfitReason>> {
         let state = self.board.read()?;
         match self.entry_of(&state, agent, now) {
             Err(unfit) => Ok(Err(unfit)),
             Ok(verified) => {
                 let duty = self.duty_of(&state, agent, epoch)?;
-                Ok(duty.map(|duty| Verified { duty, ..verified }))
+                Ok(duty.map(|duty| VerifiedAgent { duty, ..verified }))
             }
         }
     }
 
     /// Checks the agent's own entry and that its lease ends in the future.
-    fn entry_of(&self, state: &State, agent: &Name, now: Timestamp) -> Result<Verified, Unfit> {
+    fn entry_of(
+        &self,
+        state: &State,
+        agent: &Name,
+        now: Timestamp,
+    ) -> Result<VerifiedAgent, UnfitReason> {
         let Some(entry) = state.agents.get(agent) else {
             let text = format!("`{agent}` is not registered on the blackboard");
-            return Err(Unfit::NothingAssigned(text));
+            return Err(UnfitReason::NothingAssigned(text));
         };
         let registration = entry.epoch.unwrap_or_default();
-        let holder = Holder { by: agent.clone(), epoch: registration };
+        let holder = TaskHolder { by: agent.clone(), epoch: registration };
         let board = self.board.path().parent();
         let beaten = board.and_then(|directory| beaten_until(directory, &holder));
         let Some(until) = entry.lease_expires.max(beaten) else {
-            return Err(Unfit::Over(format!("`{agent}` has no lease")));
+            return Err(UnfitReason::Over(format!("`{agent}` has no lease")));
         };
         if until <= now {
-            return Err(Unfit::Over(format!("the lease of `{agent}` expired at {until}")));
+            return Err(UnfitReason::Over(format!("the lease of `{agent}` expired at {until}")));
         }
-        Ok(Verified {
+        Ok(VerifiedAgent {
             agent: agent.clone(),
             role: entry.role.clone(),
             registration,
             lease_until: until,
-            duty: Duty::None,
+            duty: AgentDuty::None,
         })
     }
 
@@ -127,67 +132,71 @@ impl Worktrees {
         state: &State,
         agent: &Name,
         epoch: Option<u64>,
-    ) -> Result<std::result::Result<Duty, Unfit>> {
+    ) -> Result<std::result::Result<AgentDuty, UnfitReason>> {
         let role = state.agents.get(agent).and_then(|entry| entry.role.as_deref());
         let current = state.agents.get(agent).and_then(|entry| entry.current_task.as_ref());
         let Some(task) = current.and_then(|id| state.task(id)) else {
             return Ok(match (role, epoch) {
-                (_, Some(epoch)) => Err(Unfit::Over(format!("claim {epoch} has ended"))),
-                (Some("planner"), None) => Ok(Duty::None),
-                (_, None) => {
-                    Err(Unfit::NothingAssigned(format!("`{agent}` has no task on the blackboard")))
-                }
+                (_, Some(epoch)) => Err(UnfitReason::Over(format!("claim {epoch} has ended"))),
+                (Some("planner"), None) => Ok(AgentDuty::None),
+                (_, None) => Err(UnfitReason::NothingAssigned(format!(
+                    "`{agent}` has no task on the blackboard"
+                ))),
             });
         };
         let (holder, number) = match task.status {
-            Status::Claimed => (&task.assigned_to, task.lease_epoch),
-            Status::ReadyForReview => (&task.reviewing_by, task.review_epoch),
+            TaskStatus::Claimed => (&task.assigned_to, task.lease_epoch),
+            TaskStatus::ReadyForReview => (&task.reviewing_by, task.review_epoch),
             other => {
                 let text = format!("task `{}` is {}, no agent holds it", task.id, other.as_str());
-                return Ok(Err(Unfit::Over(text)));
+                return Ok(Err(UnfitReason::Over(text)));
             }
         };
-        if task.status == Status::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
+        if task.status == TaskStatus::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
             let text =
                 format!("`{agent}` has submitted task `{}`, which waits for its verdict", task.id);
-            return Ok(Err(Unfit::NothingAssigned(text)));
+            return Ok(Err(UnfitReason::NothingAssigned(text)));
         }
         if holder.as_ref() != Some(agent) {
             let by = holder.as_ref().map_or("no agent", Name::as_str);
-            return Ok(Err(Unfit::Over(format!("task `{}` is held by {by}", task.id))));
+            return Ok(Err(UnfitReason::Over(format!("task `{}` is held by {by}", task.id))));
         }
         let number = number.unwrap_or_default();
         if let Some(given) = epoch.filter(|given| *given != number) {
             let text =
                 format!("claim {given} of task `{}` has ended; {number} is current", task.id);
-            return Ok(Err(Unfit::Over(text)));
+            return Ok(Err(UnfitReason::Over(text)));
         }
         self.place_of(task, number)
     }
 
     /// Checks the worktree.
-    fn place_of(&self, task: &Task, epoch: u64) -> Result<std::result::Result<Duty, Unfit>> {
+    fn place_of(
+        &self,
+        task: &BoardTask,
+        epoch: u64,
+    ) -> Result<std::result::Result<AgentDuty, UnfitReason>> {
         if let Some(host) = self.board.other_host(task) {
             let text = format!("the worktree of task `{}` is on host {host}", task.id);
-            return Ok(Err(Unfit::NothingAssigned(text)));
+            return Ok(Err(UnfitReason::NothingAssigned(text)));
         }
         let path = self.path_of(task);
         let id = task.id.clone();
         let Some(entry) = self.sound_entry(&path)? else {
-            return Ok(Err(Unfit::Broken(WorktreeFault::of_missing(path).to_string())));
+            return Ok(Err(UnfitReason::Broken(WorktreeFault::of_missing(path).to_string())));
         };
-        if task.status == Status::Claimed {
-            return Ok(Ok(Duty::Work { task: id, epoch, path }));
+        if task.status == TaskStatus::Claimed {
+            return Ok(Ok(AgentDuty::Work { task: id, epoch, path }));
         }
         let (head, wanted) = (entry.head.unwrap_or_default(), task.review_commit.clone());
         match wanted {
             Some(commit) if commit == head => {
-                Ok(Ok(Duty::Review { task: id, epoch, path, commit }))
+                Ok(Ok(AgentDuty::Review { task: id, epoch, path, commit }))
             }
             wanted => {
                 let wanted = wanted.unwrap_or_default();
                 let text = format!("{wanted} is to be reviewed, but the worktree is at {head}");
-                Ok(Err(Unfit::Broken(text)))
+                Ok(Err(UnfitReason::Broken(text)))
             }
         }
     }

@@ -82,10 +82,10 @@ fn check(
                 prop_assert_eq!(*open, None, "two attempts at a time");
                 *open = Some((attempt, now));
             }
-            Effect::Record(Record::Unanswered { nudges, .. }) => {
+            Effect::Record(NudgeRecord::Unanswered { nudges, .. }) => {
                 prop_assert_eq!(nudges, NUDGES_MAX);
             }
-            Effect::Record(Record::Deferred { .. }) => {}
+            Effect::Record(NudgeRecord::Deferred { .. }) => {}
         }
     }
     *lines = (*lines).max(schedule.nudges);

@@ -49,12 +49,12 @@
 //! *One pace.* The [ladder](ensemble_core::proto::ack) of a task has its own times. While one runs
 //! for this mailbox ([`Event::Laddered`]), its prompts take the place of the repetitions here,
 //! under the same rules. There is one line at a time, deferred where the pane refuses it, and at
-//! least [`Prompt::pace`] after the last line.
+//! least [`WantedLine::pace`] after the last line.
 //!
 //! *A usage limit* that says when it ends is not tried in vain. After [`Event::Parked`] nothing is
 //! typed, and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
 //! looked at like any other. A limit without an end is only found to be over by a try. So a line is
-//! submitted while the limit still shows ([`Occasion::Probe`]), [`PROBE_MIN`] after it was met and then
+//! submitted while the limit still shows ([`NudgeOccasion::Probe`]), [`PROBE_MIN`] after it was met and then
 //! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
 //!
 //! *Half a nudge.* [`NudgeOutcome::TextOnly`](ensemble_core::pane::NudgeOutcome::TextOnly) leaves our line in the composer. Typing it again
@@ -75,13 +75,13 @@
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::pane::NudgeOutcome;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_tmux::nudge::{NudgeSchedule, Effect, Event, Occasion};
+//! use ensemble_tmux::nudge::{NudgeSchedule, Effect, Event, NudgeOccasion};
 //!
 //! let now = Monotonic::ZERO;
 //! let mut schedule = NudgeSchedule::new();
 //! schedule.handle(now, Event::Bound { binding: 1 });
 //! schedule.handle(now, Event::Mail { waiting: 1, taken: 0 });
-//! let occasion = Occasion::News;
+//! let occasion = NudgeOccasion::News;
 //! assert_eq!(schedule.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1, occasion }));
 //! schedule.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
 //! schedule.handle(now, Event::Mail { waiting: 10, taken: 0 });
@@ -109,10 +109,12 @@ mod vocabulary;
 mod withdraw;
 
 pub use pace::{
-    NUDGE_FOLLOW, NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE,
-    PROBE_MAX, PROBE_MIN, Probe, RETRY_BUSY_MAX, RETRY_MAX, RETRY_MIN, RETRY_PERSON_MAX,
+    LimitProbe, NUDGE_FOLLOW, NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX,
+    OUTCOME_PATIENCE, PROBE_MAX, PROBE_MIN, RETRY_BUSY_MAX, RETRY_MAX, RETRY_MIN, RETRY_PERSON_MAX,
 };
-pub use vocabulary::{Effect, Event, Occasion, Phase, Prompt, Record, Status};
+pub use vocabulary::{
+    Effect, Event, NudgeOccasion, NudgePhase, NudgeRecord, NudgeStatus, WantedLine,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -157,7 +159,7 @@ pub struct NudgeSchedule {
     /// When the limit ends that the agent has met.
     parked: Option<Monotonic>,
     /// The limit without an end that the agent has met.
-    probe: Option<Probe>,
+    probe: Option<LimitProbe>,
     /// The attempt under way has met it.
     is_limited: bool,
     last_try: Option<Monotonic>,
@@ -201,17 +203,17 @@ impl NudgeSchedule {
 
     /// The state of the machine, for people.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> NudgeStatus {
         let phase = match self.state {
-            State::Unbound => Phase::Unbound,
-            State::Quiet => Phase::Quiet,
-            State::Due { .. } => Phase::Due,
-            State::InFlight { .. } => Phase::InFlight,
-            State::Deferred { .. } => Phase::Deferred,
-            State::Told { .. } => Phase::Told,
-            State::Unanswered => Phase::Unanswered,
+            State::Unbound => NudgePhase::Unbound,
+            State::Quiet => NudgePhase::Quiet,
+            State::Due { .. } => NudgePhase::Due,
+            State::InFlight { .. } => NudgePhase::InFlight,
+            State::Deferred { .. } => NudgePhase::Deferred,
+            State::Told { .. } => NudgePhase::Told,
+            State::Unanswered => NudgePhase::Unanswered,
         };
-        Status {
+        NudgeStatus {
             phase,
             waiting: self.waiting,
             nudges: self.nudges,
@@ -220,7 +222,7 @@ impl NudgeSchedule {
         }
     }
 
-    fn look(&mut self, now: Monotonic, waiting: u64, taken: u64) -> State {
+    fn count_waiting(&mut self, now: Monotonic, waiting: u64, taken: u64) -> State {
         let told_of = std::mem::replace(&mut self.waiting, waiting);
         let alive = taken > 0 || waiting < told_of;
         if alive {
@@ -306,7 +308,7 @@ impl NudgeSchedule {
     fn limited(&mut self, now: Monotonic) -> State {
         if self.state != State::Unbound {
             self.is_limited = true;
-            self.probe.get_or_insert_with(|| Probe::first(now));
+            self.probe.get_or_insert_with(|| LimitProbe::first(now));
         }
         self.state
     }
@@ -346,11 +348,11 @@ impl NudgeSchedule {
         let in_flight = self.begin_attempt(now, backoff);
         let (attempt, waiting) = (self.attempt, self.waiting);
         let occasion = match self.probe {
-            Some(probe) if probe.is_due(now) => Occasion::Probe,
+            Some(probe) if probe.is_due(now) => NudgeOccasion::Probe,
             Some(_) | None if self.nudges > 0 && !is_prompted && !self.is_line_seen => {
-                Occasion::Again
+                NudgeOccasion::Again
             }
-            Some(_) | None => Occasion::News,
+            Some(_) | None => NudgeOccasion::News,
         };
         self.effects.push_back(match self.typed {
             Some(typed) => Effect::Submit { attempt, typed },
@@ -368,7 +370,7 @@ impl NudgeSchedule {
 
     fn give_up(&mut self) -> State {
         let (waiting, nudges) = (self.waiting, self.nudges);
-        self.effects.push_back(Effect::Record(Record::Unanswered { waiting, nudges }));
+        self.effects.push_back(Effect::Record(NudgeRecord::Unanswered { waiting, nudges }));
         State::Unanswered
     }
 }
@@ -388,7 +390,7 @@ impl Machine for NudgeSchedule {
                 | State::Told { .. }
                 | State::Unanswered,
                 Event::Mail { waiting, taken },
-            ) => self.look(now, waiting, taken),
+            ) => self.count_waiting(now, waiting, taken),
             (State::Unbound, Event::Bound { binding }) => self.bind(now, binding),
             (
                 State::Quiet

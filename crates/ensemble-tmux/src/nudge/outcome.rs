@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::pace::retry_max;
 use super::{
-    Effect, NUDGE_FOLLOW, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeSchedule, RETRY_MAX,
-    Record, State,
+    Effect, NUDGE_FOLLOW, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeRecord, NudgeSchedule,
+    RETRY_MAX, State,
 };
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
@@ -16,7 +16,7 @@ impl NudgeSchedule {
         State::Told { repeat_at: now + NUDGE_FOLLOW }
     }
 
-    pub(super) fn told(&self, now: Monotonic) -> State {
+    pub(super) fn state_after_nudge(&self, now: Monotonic) -> State {
         if let Some(probe) = self.probe {
             return State::Told { repeat_at: probe.at };
         }
@@ -37,7 +37,7 @@ impl NudgeSchedule {
                 self.nudges += u32::from(self.probe.is_none());
                 (self.typed, self.is_line_seen) = (None, false);
                 self.deferral = None;
-                if self.waiting > 0 { self.told(now) } else { State::Quiet }
+                if self.waiting > 0 { self.state_after_nudge(now) } else { State::Quiet }
             }
             NudgeOutcome::TextOnly { deferral } => {
                 self.last_try = Some(now);
@@ -60,7 +60,7 @@ impl NudgeSchedule {
         let (permanent, longest) = (deferral.is_permanent(), retry_max(&deferral));
         if self.waiting > 0 && self.deferral.as_ref() != Some(&deferral) {
             let waiting = self.waiting;
-            let record = Record::Deferred { deferral: deferral.clone(), waiting };
+            let record = NudgeRecord::Deferred { deferral: deferral.clone(), waiting };
             self.effects.push_back(Effect::Record(record));
             self.deferral = Some(deferral);
         }

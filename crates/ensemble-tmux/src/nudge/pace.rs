@@ -54,12 +54,12 @@ pub(super) const fn retry_max(deferral: &Deferral) -> Duration {
 
 /// A usage limit that does not say when it ends: only a try can tell whether it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct LimitProbe {
     pub(super) at: Monotonic,
     wait: Duration,
 }
 
-impl Probe {
+impl LimitProbe {
     /// Of a limit that is met now.
     #[must_use]
     pub fn first(now: Monotonic) -> Self {

@@ -1,6 +1,6 @@
 //! Lines that the ladder of a task asks for.
 
-use super::{NudgeSchedule, Prompt, RETRY_MIN, State};
+use super::{NudgeSchedule, RETRY_MIN, State, WantedLine};
 use ensemble_core::env::Monotonic;
 
 impl NudgeSchedule {
@@ -16,7 +16,7 @@ impl NudgeSchedule {
 
     /// The ladder wants a line: it comes at once, or when the pace allows it, or the last line stands
     /// for it.
-    pub(super) fn prompted(&mut self, now: Monotonic, state: State, prompt: Prompt) -> State {
+    pub(super) fn prompted(&mut self, now: Monotonic, state: State, prompt: WantedLine) -> State {
         match state {
             State::Unbound
             | State::Quiet
@@ -41,7 +41,7 @@ impl NudgeSchedule {
 mod tests {
     use std::time::Duration;
 
-    use super::super::{Effect, Event, Occasion, Phase};
+    use super::super::{Effect, Event, NudgeOccasion, NudgePhase};
     use super::*;
     use ensemble_core::pane::NudgeOutcome;
     use ensemble_core::proto::Machine as _;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     fn line(attempt: u64) -> Effect {
-        Effect::Nudge { attempt, waiting: 1, occasion: Occasion::News }
+        Effect::Nudge { attempt, waiting: 1, occasion: NudgeOccasion::News }
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
         schedule.handle_timeout(at(600));
         assert_eq!(drain(&mut schedule), []);
         for (number, seconds) in [(2, 660), (3, 720), (4, 780), (5, 840), (6, 900)] {
-            schedule.handle(at(seconds), Event::Prompt(Prompt::new(PHASE / 2, false)));
+            schedule.handle(at(seconds), Event::Prompt(WantedLine::new(PHASE / 2, false)));
             assert_eq!(drain(&mut schedule), [line(number)], "no count bounds a ladder");
             let outcome = NudgeOutcome::Sent;
             schedule.handle(at(seconds), Event::Outcome { attempt: number, outcome });
@@ -85,22 +85,22 @@ mod tests {
     #[test]
     fn a_line_that_was_just_typed_stands_for_a_prompt() {
         let mut schedule = told();
-        schedule.handle(at(29), Event::Prompt(Prompt::new(PHASE / 2, false)));
+        schedule.handle(at(29), Event::Prompt(WantedLine::new(PHASE / 2, false)));
         assert_eq!((drain(&mut schedule), schedule.poll_timeout()), (vec![], None));
-        schedule.handle(at(30), Event::Prompt(Prompt::new(PHASE / 2, false)));
+        schedule.handle(at(30), Event::Prompt(WantedLine::new(PHASE / 2, false)));
         assert_eq!(drain(&mut schedule), [line(2)]);
     }
 
     #[test]
     fn a_line_that_must_be_typed_keeps_its_distance() {
         let mut schedule = told();
-        schedule.handle(at_millis(400), Event::Prompt(Prompt::new(SECOND, true)));
+        schedule.handle(at_millis(400), Event::Prompt(WantedLine::new(SECOND, true)));
         assert_eq!(drain(&mut schedule), []);
         assert_eq!(schedule.poll_timeout(), Some(at(1)));
         schedule.handle_timeout(at(1));
         assert_eq!(drain(&mut schedule), [line(2)]);
-        schedule.handle(at(1), Event::Prompt(Prompt::new(SECOND, true)));
-        assert_eq!(schedule.status().phase, Phase::InFlight, "one line at a time");
+        schedule.handle(at(1), Event::Prompt(WantedLine::new(SECOND, true)));
+        assert_eq!(schedule.status().phase, NudgePhase::InFlight, "one line at a time");
         assert_eq!(drain(&mut schedule), []);
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn without_mail_there_is_nothing_to_prompt() {
         let mut schedule = told();
         schedule.handle(at(5), Event::Mail { waiting: 0, taken: 1 });
-        schedule.handle(at(90), Event::Prompt(Prompt::new(SECOND, true)));
+        schedule.handle(at(90), Event::Prompt(WantedLine::new(SECOND, true)));
         assert_eq!((drain(&mut schedule), schedule.poll_timeout()), (vec![], None));
     }
 }

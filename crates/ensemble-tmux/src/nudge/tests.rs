@@ -23,19 +23,19 @@ pub(super) fn answer(schedule: &mut NudgeSchedule, now: Monotonic, outcome: Nudg
 }
 
 pub(super) fn nudge(attempt: u64, waiting: u64) -> Effect {
-    Effect::Nudge { attempt, waiting, occasion: Occasion::News }
+    Effect::Nudge { attempt, waiting, occasion: NudgeOccasion::News }
 }
 
 fn again(attempt: u64, waiting: u64) -> Effect {
-    Effect::Nudge { attempt, waiting, occasion: Occasion::Again }
+    Effect::Nudge { attempt, waiting, occasion: NudgeOccasion::Again }
 }
 
 fn probe(attempt: u64, waiting: u64) -> Effect {
-    Effect::Nudge { attempt, waiting, occasion: Occasion::Probe }
+    Effect::Nudge { attempt, waiting, occasion: NudgeOccasion::Probe }
 }
 
 fn deferred(deferral: Deferral, waiting: u64) -> Effect {
-    Effect::Record(Record::Deferred { deferral, waiting })
+    Effect::Record(NudgeRecord::Deferred { deferral, waiting })
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_burst_is_one_line_at_once() {
         schedule.handle(at_millis(waiting), mail(waiting));
     }
     assert_eq!(drain(&mut schedule), []);
-    assert_eq!(schedule.status().phase, Phase::Told);
+    assert_eq!(schedule.status().phase, NudgePhase::Told);
     assert_eq!(schedule.poll_timeout(), Some(at_millis(60_006)));
 }
 
@@ -64,7 +64,7 @@ fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
         seen.extend(drain(&mut schedule).into_iter().map(|e| (due, e)));
         answer(&mut schedule, due, NudgeOutcome::Sent);
     }
-    let unanswered = Effect::Record(Record::Unanswered { waiting: 3, nudges: 4 });
+    let unanswered = Effect::Record(NudgeRecord::Unanswered { waiting: 3, nudges: 4 });
     assert_eq!(
         seen,
         [
@@ -129,7 +129,7 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
     let other = [2_000, 4_000, 8_000, 16_000, 30_000, 30_000];
     assert_eq!(gaps, [&turn[..], &person, &other].concat());
     let reasons = [Deferral::Busy, Deferral::Draft, Deferral::Moved];
-    assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
+    assert_eq!(records, reasons.map(|deferral| NudgeRecord::Deferred { deferral, waiting: 1 }));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_line_that_was_typed_is_submitted_not_typed_again() {
     schedule.handle_timeout(at(2));
     assert_eq!(drain(&mut schedule), [Effect::Submit { attempt: 3, typed: 1 }]);
     answer(&mut schedule, at(2), NudgeOutcome::Sent);
-    assert_eq!((schedule.status().phase, schedule.status().nudges), (Phase::Told, 1));
+    assert_eq!((schedule.status().phase, schedule.status().nudges), (NudgePhase::Told, 1));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn an_outcome_that_never_comes_is_a_refusal_and_may_still_come() {
     schedule.handle_timeout(at(15));
     assert_eq!(drain(&mut schedule), [deferred(Deferral::Timeout, 1)]);
     answer(&mut schedule, at_millis(15_100), NudgeOutcome::Sent);
-    assert_eq!((schedule.status().phase, schedule.status().nudges), (Phase::Told, 1));
+    assert_eq!((schedule.status().phase, schedule.status().nudges), (NudgePhase::Told, 1));
     answer(&mut schedule, at_millis(15_200), NudgeOutcome::Sent);
     assert_eq!(schedule.status().nudges, 1, "doubled");
 }
@@ -230,7 +230,7 @@ fn a_limit_whose_end_is_known_is_waited_for_and_then_looked_at() {
 fn attempts_at_a_limited_agent(
     until: Monotonic,
     submits: impl Fn(&Effect) -> bool,
-) -> Vec<(u64, Occasion)> {
+) -> Vec<(u64, NudgeOccasion)> {
     let limited = Deferral::NotReady { state: "rate_limited".to_owned() };
     let mut schedule = bound_with(1);
     let (mut now, mut sent) = (at(0), Vec::new());
@@ -256,19 +256,24 @@ fn attempts_at_a_limited_agent(
 #[test]
 fn a_limit_without_an_end_is_probed_after_1_2_4_8_and_then_every_15_minutes() {
     let probes =
-        |effect: &Effect| matches!(effect, Effect::Nudge { occasion: Occasion::Probe, .. });
+        |effect: &Effect| matches!(effect, Effect::Nudge { occasion: NudgeOccasion::Probe, .. });
     let minutes: Vec<_> = attempts_at_a_limited_agent(at(4_000), probes)
         .into_iter()
         .map(|(seconds, occasion)| (seconds / 60, occasion))
         .collect();
-    let expected = [1, 3, 7, 15, 30, 45, 60].map(|minute| (minute, Occasion::Probe));
+    let expected = [1, 3, 7, 15, 30, 45, 60].map(|minute| (minute, NudgeOccasion::Probe));
     assert_eq!(minutes, expected, "and never given up");
     // An agent that says it is idle beneath an old error is told at once, and then probed as well.
     let seconds = attempts_at_a_limited_agent(at(500), |_| true);
-    let first = (0, Occasion::News);
+    let first = (0, NudgeOccasion::News);
     assert_eq!(
         seconds,
-        [first, (60, Occasion::Probe), (180, Occasion::Probe), (420, Occasion::Probe)]
+        [
+            first,
+            (60, NudgeOccasion::Probe),
+            (180, NudgeOccasion::Probe),
+            (420, NudgeOccasion::Probe)
+        ]
     );
 }
 
@@ -397,7 +402,7 @@ fn every_pair_of_state_and_event() {
         ("parked", Some(Event::Parked { until: at(800) })),
         ("limited", Some(Event::Limited)),
         ("paced", Some(Event::Laddered(true))),
-        ("prompt", Some(Event::Prompt(Prompt::new(NUDGE_INTERVAL_MIN, true)))),
+        ("prompt", Some(Event::Prompt(WantedLine::new(NUDGE_INTERVAL_MIN, true)))),
         ("left", Some(Event::LineLeft)),
         ("time", None),
     ];

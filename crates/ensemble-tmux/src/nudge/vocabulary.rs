@@ -45,7 +45,7 @@ pub enum Event {
     /// Whether the ladder of a task sets the pace: while it does, nothing is repeated by itself.
     Laddered(bool),
     /// The ladder wants a line now.
-    Prompt(Prompt),
+    Prompt(WantedLine),
     /// The composer of an idle agent shows our unsent line and nothing else.
     LineLeft,
     /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog). A
@@ -56,14 +56,14 @@ pub enum Event {
 /// A line that a ladder wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Prompt {
+pub struct WantedLine {
     /// The least time since the last line.
     pub pace: Duration,
     /// Whether a line that would come too early is typed later. Otherwise the last one stands for it.
     pub must: bool,
 }
 
-impl Prompt {
+impl WantedLine {
     /// A line at least `pace` after the last one; `must` as for the field.
     #[must_use]
     pub const fn new(pace: Duration, must: bool) -> Self {
@@ -74,7 +74,7 @@ impl Prompt {
 /// What a nudge is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Occasion {
+pub enum NudgeOccasion {
     /// The agent has not been told of its mail yet.
     News,
     /// It was told, and has taken nothing. Left out where another process has just told it.
@@ -94,7 +94,7 @@ pub enum Effect {
         /// Number of messages that wait.
         waiting: u64,
         /// The occasion of the nudge.
-        occasion: Occasion,
+        occasion: NudgeOccasion,
     },
     /// Press Enter if exactly the line of an earlier attempt stands in the composer, and report
     /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there, with
@@ -113,14 +113,14 @@ pub enum Effect {
         attempt: u64,
     },
     /// Write it to the event log.
-    Record(Record),
+    Record(NudgeRecord),
 }
 
 /// What the event log is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Record {
+pub enum NudgeRecord {
     /// The agent could not be told. Once for every change of the reason.
     Deferred {
         /// What was in the way.
@@ -141,7 +141,7 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Phase {
+pub enum NudgePhase {
     /// There is no pane to nudge.
     Unbound,
     /// Nothing waits.
@@ -158,7 +158,7 @@ pub enum Phase {
     Unanswered,
 }
 
-impl Phase {
+impl NudgePhase {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -177,9 +177,9 @@ impl Phase {
 /// What `status` shows of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Status {
+pub struct NudgeStatus {
     /// Phase of the machine.
-    pub phase: Phase,
+    pub phase: NudgePhase,
     /// How many messages wait, at the last look.
     pub waiting: u64,
     /// How many lines were submitted since the agent last took a message.

@@ -58,7 +58,7 @@ impl NudgeSchedule {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{answer, bound_with, mail, nudge, refused};
-    use super::super::{Event, Phase};
+    use super::super::{Event, NudgePhase};
     use super::*;
     use ensemble_core::pane::{Deferral, NudgeOutcome};
     use ensemble_core::proto::Machine as _;
@@ -78,7 +78,7 @@ mod tests {
         schedule.handle_timeout(at(2));
         assert_eq!(drain(&mut schedule), [Effect::Withdraw { attempt: 3 }], "after the turn");
         answer(&mut schedule, at(2), refused(Deferral::LineGone));
-        assert_eq!((schedule.status().phase, schedule.poll_timeout()), (Phase::Quiet, None));
+        assert_eq!((schedule.status().phase, schedule.poll_timeout()), (NudgePhase::Quiet, None));
     }
 
     #[test]
@@ -88,7 +88,10 @@ mod tests {
             schedule.handle(at(5), Event::LineLeft);
             assert_eq!(drain(&mut schedule), [Effect::Withdraw { attempt: 1 }]);
             answer(&mut schedule, at(5), refused(over));
-            assert_eq!((schedule.status().phase, schedule.poll_timeout()), (Phase::Quiet, None));
+            assert_eq!(
+                (schedule.status().phase, schedule.poll_timeout()),
+                (NudgePhase::Quiet, None)
+            );
         }
     }
 

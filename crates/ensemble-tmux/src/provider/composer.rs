@@ -92,7 +92,7 @@ pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
 }
 
 /// A composer that was found on the screen.
-struct Found {
+struct FoundComposer {
     /// The lines in which the cursor is at the start as long as nothing is typed.
     rows: Range<usize>,
     /// The column in which typing starts.
@@ -100,7 +100,7 @@ struct Found {
     text: String,
 }
 
-fn find(composer: &Composer, state: &PaneState) -> Option<Found> {
+fn find(composer: &Composer, state: &PaneState) -> Option<FoundComposer> {
     match composer {
         Composer::Prompt { prompt, .. } => prompted(state, prompt),
         Composer::Boxed { side, bottom, foot, .. } => boxed(state, side, bottom, *foot),
@@ -109,7 +109,7 @@ fn find(composer: &Composer, state: &PaneState) -> Option<Found> {
 }
 
 /// The lowest line that begins with the prompt, with the lines it wraps into.
-fn prompted(state: &PaneState, prompt: &Regex) -> Option<Found> {
+fn prompted(state: &PaneState, prompt: &Regex) -> Option<FoundComposer> {
     let (row, at) = lowest(state, prompt)?;
     let first = &state.screen[row][at.end()..];
     let rest = state.screen[row + 1..]
@@ -118,7 +118,7 @@ fn prompted(state: &PaneState, prompt: &Regex) -> Option<Found> {
         .take_while(|line| !is_border(line))
         .map(String::as_str);
     let text: Vec<&str> = std::iter::once(first).chain(rest).map(inside).collect();
-    Some(Found {
+    Some(FoundComposer {
         rows: row..row + 1,
         start: width(at.as_str()).max(width(at.as_str().trim_end()) + 1),
         text: text.join(" ").trim().to_owned(),
@@ -127,7 +127,7 @@ fn prompted(state: &PaneState, prompt: &Regex) -> Option<Found> {
 
 /// The lines with a side that stand on the lowest edge, without the foot and without what is
 /// beside the box. There is none if the cursor is elsewhere: something else takes the keys.
-fn boxed(state: &PaneState, side: &Regex, bottom: &Regex, foot: usize) -> Option<Found> {
+fn boxed(state: &PaneState, side: &Regex, bottom: &Regex, foot: usize) -> Option<FoundComposer> {
     let (edge, at) = lowest(state, bottom)?;
     let cells = width(at.as_str());
     let lines: Vec<&str> = state.screen[..edge].iter().map(|line| clipped(line, cells)).collect();
@@ -141,7 +141,7 @@ fn boxed(state: &PaneState, side: &Regex, bottom: &Regex, foot: usize) -> Option
     let start = side.find(lines.get(rows.end)?).map_or(0, |at| width(at.as_str()));
     let text: Vec<&str> = lines[rows.clone()].iter().copied().filter(|l| !is_menu(l)).collect();
     let text = text.into_iter().map(inside).collect::<Vec<_>>().join(" ").trim().to_owned();
-    Some(Found { rows, start, text })
+    Some(FoundComposer { rows, start, text })
 }
 
 /// A line between two sides: a menu above the composer, as programs show for a slash.

@@ -10,23 +10,23 @@ mod unsent;
 use limited::on_screen;
 
 use super::composer::{self, Input, UnsentLine};
-use super::machine::{Heard, Report};
-use super::profile::{Profile, Region, Rule, is_shell, program_name};
-use super::reset::{Limit, Zones};
-use ensemble_core::agent::{AgentState, Diagnosis, Evidence, Source, excerpted};
+use super::machine::{AgentAnswer, AgentReport};
+use super::profile::{Profile, Region, StateRule, is_shell, program_name};
+use super::reset::{UsageLimit, Zones};
+use ensemble_core::agent::{AgentDiagnosis, AgentState, Evidence, Source, excerpted};
 use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
-/// What was found in a pane: the [`Diagnosis`], and what the next look needs of this one.
+/// What was found in a pane: the [`AgentDiagnosis`], and what the next look needs of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Judgement {
     /// What the agent is doing.
     #[serde(flatten)]
-    pub diagnosis: Diagnosis,
+    pub diagnosis: AgentDiagnosis,
     /// The limit that the screen speaks of, passed or not.
     #[serde(skip)]
-    limit: Option<Limit>,
+    limit: Option<UsageLimit>,
     /// What the pane would be without the limit, if that does not say when it ends.
     #[serde(skip)]
     unlimited: Option<Box<Self>>,
@@ -47,48 +47,48 @@ pub struct Judgement {
 }
 
 impl Deref for Judgement {
-    type Target = Diagnosis;
-    fn deref(&self) -> &Diagnosis {
+    type Target = AgentDiagnosis;
+    fn deref(&self) -> &AgentDiagnosis {
         &self.diagnosis
     }
 }
 
 impl DerefMut for Judgement {
-    fn deref_mut(&mut self) -> &mut Diagnosis {
+    fn deref_mut(&mut self) -> &mut AgentDiagnosis {
         &mut self.diagnosis
     }
 }
 
 /// What is known besides the look of a pane. The default knows nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context<'a> {
+pub struct DiagnosisContext<'a> {
     /// What came of asking the agent itself.
-    pub heard: Option<&'a Heard>,
+    pub heard: Option<&'a AgentAnswer>,
     /// The wall clock, and the zones in which agents speak of time; without it no limit passes.
     pub time: Option<(Timestamp, &'a Zones)>,
     /// The limit that was seen at the last look ([`Judgement::limit`]).
-    pub limit: Option<&'a Limit>,
+    pub limit: Option<&'a UsageLimit>,
 }
 
-impl Context<'_> {
-    fn report(&self) -> Option<&Report> {
-        self.heard.and_then(Heard::report)
+impl DiagnosisContext<'_> {
+    fn report(&self) -> Option<&AgentReport> {
+        self.heard.and_then(AgentAnswer::report)
     }
 
     /// The limit that a message speaks of.
-    fn read(&self, reset: Option<&str>) -> Option<Limit> {
+    fn read(&self, reset: Option<&str>) -> Option<UsageLimit> {
         let (now, zones) = self.time?;
-        Limit::read(reset?, now, zones, self.limit)
+        UsageLimit::read(reset?, now, zones, self.limit)
     }
 
-    fn has_passed(&self, limit: Option<&Limit>) -> bool {
+    fn has_passed(&self, limit: Option<&UsageLimit>) -> bool {
         self.time.zip(limit).is_some_and(|((now, _), limit)| limit.is_over(now))
     }
 }
 
 /// What the caller wants to do to a pane.
 #[derive(Clone, Copy, Debug)]
-pub enum Purpose<'a> {
+pub enum TypingPurpose<'a> {
     /// Type a nudge.
     Nudge,
     /// Type a nudge that finds out whether a usage limit without an end is over.
@@ -121,7 +121,7 @@ pub enum Purpose<'a> {
 /// ```
 #[must_use]
 pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
-    diagnose_with(profile, pane, &Context::default())
+    diagnose_with(profile, pane, &DiagnosisContext::default())
 }
 
 /// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
@@ -129,7 +129,11 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
 /// a draft on the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
-pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Judgement {
+pub fn diagnose_with(
+    profile: &Profile,
+    pane: &PaneState,
+    context: &DiagnosisContext<'_>,
+) -> Judgement {
     if let Some(deferral) = untouchable(pane) {
         return Judgement::by_pane(deferral);
     }
@@ -159,15 +163,16 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
 pub fn objection(
     profile: &Profile,
     pane: &PaneState,
-    context: &Context<'_>,
-    purpose: Purpose<'_>,
+    context: &DiagnosisContext<'_>,
+    purpose: TypingPurpose<'_>,
 ) -> Option<Deferral> {
     let diagnosis = || diagnose_with(profile, pane, context);
     match purpose {
-        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
-        Purpose::Nudge | Purpose::Probe | Purpose::Submit { .. } | Purpose::Press(_) => {
-            diagnosis().objection(profile, pane, purpose)
-        }
+        TypingPurpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
+        TypingPurpose::Nudge
+        | TypingPurpose::Probe
+        | TypingPurpose::Submit { .. }
+        | TypingPurpose::Press(_) => diagnosis().objection(profile, pane, purpose),
     }
 }
 
@@ -177,15 +182,15 @@ impl Judgement {
         &self,
         profile: &Profile,
         pane: &PaneState,
-        purpose: Purpose<'_>,
+        purpose: TypingPurpose<'_>,
     ) -> Option<Deferral> {
         match purpose {
-            Purpose::Nudge => self.deferral.clone().or_else(|| self.against_a_new_turn()),
-            Purpose::Probe => {
+            TypingPurpose::Nudge => self.deferral.clone().or_else(|| self.against_a_new_turn()),
+            TypingPurpose::Probe => {
                 let deferral = self.but_for_the_limit().deferral.clone();
                 deferral.or_else(|| self.against_a_new_turn())
             }
-            Purpose::Submit { text } => {
+            TypingPurpose::Submit { text } => {
                 let open = self.but_for_the_limit();
                 let in_the_way = match open.state {
                     AgentState::Draft => deferral_of(profile, open.beneath, "busy"),
@@ -195,7 +200,7 @@ impl Judgement {
                     .or_else(|| self.against_a_new_turn())
                     .or_else(|| not_standing(profile, pane, text))
             }
-            Purpose::Press(key) => {
+            TypingPurpose::Press(key) => {
                 let never = matches!(self.source, Source::Pane | Source::Process);
                 let forbidden = never || profile.forbids(self.state, key);
                 forbidden.then(|| {
@@ -204,7 +209,7 @@ impl Judgement {
                     })
                 })
             }
-            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
+            TypingPurpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
         }
     }
 
@@ -212,9 +217,9 @@ impl Judgement {
         self.is_turn_beginning.then_some(Deferral::Busy)
     }
 
-    /// The limit that the screen speaks of, passed or not; for [`Context::limit`] at the next look.
+    /// The limit that the screen speaks of, passed or not; for [`DiagnosisContext::limit`] at the next look.
     #[must_use]
-    pub const fn limit(&self) -> Option<&Limit> {
+    pub const fn limit(&self) -> Option<&UsageLimit> {
         self.limit.as_ref()
     }
 }
@@ -309,10 +314,10 @@ fn by_rules(
     profile: &Profile,
     pane: &PaneState,
     input: Input,
-    counts: &dyn Fn(&Rule, Option<&str>) -> bool,
+    counts: &dyn Fn(&StateRule, Option<&str>) -> bool,
 ) -> Judgement {
     let matched = profile.rules.iter().find_map(|rule| {
-        let (evidence, reset) = rule.look(pane)?;
+        let (evidence, reset) = rule.find_match(pane)?;
         counts(rule, reset.as_deref()).then_some((rule, evidence, reset))
     });
     let (state, name, evidence, resets_at) = match matched {
@@ -360,9 +365,9 @@ fn deferral_of(profile: &Profile, state: AgentState, name: &str) -> Option<Defer
     }
 }
 
-impl Rule {
+impl StateRule {
     /// What the rule sees, and the reset time if it captures one.
-    fn look(&self, pane: &PaneState) -> Option<(Evidence, Option<String>)> {
+    fn find_match(&self, pane: &PaneState) -> Option<(Evidence, Option<String>)> {
         let text = self.region.text(pane);
         let captures = self.pattern.captures(&text)?;
         let at = captures.get(0)?.start();
@@ -405,7 +410,7 @@ impl Judgement {
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];
-        let diagnosis = Diagnosis { source, evidence, deferral, ..Diagnosis::of(state) };
+        let diagnosis = AgentDiagnosis { source, evidence, deferral, ..AgentDiagnosis::of(state) };
         Self {
             diagnosis,
             limit: None,
@@ -420,10 +425,10 @@ impl Judgement {
 
     /// Adds the result of asking the agent itself, so that a reader of the diagnosis knows whether
     /// it was asked.
-    fn with_heard(mut self, heard: Option<&Heard>) -> Self {
+    fn with_heard(mut self, heard: Option<&AgentAnswer>) -> Self {
         match heard {
-            None | Some(Heard::Nothing) => {}
-            Some(Heard::Report { report, place }) => {
+            None | Some(AgentAnswer::Nothing) => {}
+            Some(AgentAnswer::Report { report, place }) => {
                 let what = report.state.word();
                 let text = format!("{} ({place})", report.detail);
                 let evidence = Evidence::new(Source::MachineReadable, what, &text);
@@ -431,7 +436,7 @@ impl Judgement {
                     if self.source == Source::MachineReadable { 0 } else { self.evidence.len() };
                 self.evidence.insert(at, evidence);
             }
-            Some(Heard::Silence { place, why }) => {
+            Some(AgentAnswer::Silence { place, why }) => {
                 let text = format!("{why} ({place})");
                 self.evidence.push(Evidence::new(Source::MachineReadable, "no answer", &text));
             }
@@ -460,9 +465,9 @@ impl Judgement {
     fn corrected_by(
         mut self,
         profile: &Profile,
-        report: &Report,
+        report: &AgentReport,
         input: Input,
-        context: &Context<'_>,
+        context: &DiagnosisContext<'_>,
     ) -> Self {
         let on_screen = self.state;
         if !matches!(on_screen, AgentState::Ready | AgentState::Busy | AgentState::Unknown) {
@@ -485,7 +490,7 @@ impl Judgement {
             other => other,
         };
         if let Some(unlimited) = &mut self.unlimited {
-            let Diagnosis { state, deferral, .. } = &self.diagnosis;
+            let AgentDiagnosis { state, deferral, .. } = &self.diagnosis;
             (unlimited.state, unlimited.deferral) = (*state, deferral.clone());
         }
         self

@@ -8,9 +8,9 @@ use regex_lite::Regex;
 use serde::Deserialize;
 
 use super::hooks::HookConfig;
-use super::profile::{Composer, MachineSource, Profile, Region, Rule};
+use super::profile::{Composer, MachineSource, Profile, Region, StateRule};
 use super::server::ServerConfig;
-use ensemble_core::agent::{AgentState, Escalation, Program};
+use ensemble_core::agent::{AgentState, EscalationPlan, ProgramSettings};
 use ensemble_core::message::yaml;
 use ensemble_core::pane::Key;
 use ensemble_core::{Error, Result};
@@ -33,7 +33,7 @@ const RESET_BYTES_MAX: usize = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ProfileFile {
     name: String,
     #[serde(default)]
     seen: Option<String>,
@@ -65,7 +65,7 @@ struct File {
     #[serde(default)]
     forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     #[serde(default)]
-    escalation: Escalation,
+    escalation: EscalationPlan,
     #[serde(default)]
     machine: Option<MachineSource>,
     #[serde(default)]
@@ -139,15 +139,15 @@ impl Profile {
     /// Malformed YAML, a field that is unknown or missing, a pattern that is no regular expression,
     /// a template that cannot always be shortened to fit. Each error has its field.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let file: File = yaml::parse(text, path)?;
+        let file: ProfileFile = yaml::parse(text, path)?;
         file.compile(path)
     }
 }
 
-impl File {
+impl ProfileFile {
     fn compile(self, path: &Path) -> Result<Profile> {
         let wrong = |field: &str, detail: &str| Err(Error::malformed(path, field, detail));
-        if !self.nudge.last().is_some_and(|template| Program::always_fits(template)) {
+        if !self.nudge.last().is_some_and(|template| ProgramSettings::always_fits(template)) {
             return wrong(
                 "nudge",
                 "the last template must fit into a nudge for every name: `ensemble: mail for {mailbox}`",
@@ -169,7 +169,7 @@ impl File {
             return wrong("reset", "a reset command is a slash and 1 to 31 letters or dashes");
         }
         self.server.check().map_err(|detail| Error::malformed(path, "server", detail))?;
-        let program = Program {
+        let program = ProgramSettings {
             name: self.name,
             open: self.open,
             nudges: self.nudge,
@@ -233,9 +233,9 @@ impl ComposerFile {
 }
 
 impl RuleFile {
-    fn compile(self, path: &Path, index: usize) -> Result<Rule> {
+    fn compile(self, path: &Path, index: usize) -> Result<StateRule> {
         let field = format!("states[{index}].pattern");
-        Ok(Rule {
+        Ok(StateRule {
             state: self.state,
             name: self.name.unwrap_or_else(|| self.state.word().to_owned()),
             region: match self.at {

@@ -2,7 +2,7 @@
 //! a command may be typed that starts it.
 
 use super::screens::pane;
-use super::{Context, Profiles, Purpose, diagnose, objection};
+use super::{DiagnosisContext, Profiles, TypingPurpose, diagnose, objection};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::{Deferral, ForegroundProcess, PaneState};
 
@@ -77,8 +77,8 @@ fn nothing_is_typed_where_a_supervisor_is_in_the_foreground() {
         pane.foreground[1].supervises = true;
         let judged = diagnose(&profile, &pane);
         assert_eq!(judged.deferral, Some(Deferral::Supervised));
-        for purpose in [Purpose::Nudge, Purpose::Probe, Purpose::Open] {
-            let why = objection(&profile, &pane, &Context::default(), purpose);
+        for purpose in [TypingPurpose::Nudge, TypingPurpose::Probe, TypingPurpose::Open] {
+            let why = objection(&profile, &pane, &DiagnosisContext::default(), purpose);
             assert_eq!(why, Some(Deferral::Supervised), "{purpose:?}");
         }
     }
@@ -88,7 +88,9 @@ fn nothing_is_typed_where_a_supervisor_is_in_the_foreground() {
 fn a_command_is_typed_only_at_the_prompt_of_a_shell_that_is_alone() {
     let profiles = Profiles::embedded().expect("profiles");
     let claude = profiles.get("claude").expect("claude");
-    let may = |pane: &PaneState| objection(&claude, pane, &Context::default(), Purpose::Open);
+    let may = |pane: &PaneState| {
+        objection(&claude, pane, &DiagnosisContext::default(), TypingPurpose::Open)
+    };
     for prompt in ["user@host:~$ ▮", "❯ ▮"] {
         assert_eq!(may(&with_foreground(prompt, &[&["bash"]])), None, "{prompt}");
         for others in [

@@ -34,13 +34,15 @@ mod turn_sign;
 mod widths;
 
 pub use composer::{UnsentLine, stands_alone};
-pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
+pub use diagnose::{
+    DiagnosisContext, Judgement, TypingPurpose, diagnose, diagnose_with, objection,
+};
 pub use hooks::{
     COMMAND, HookConfig, InstallPlaces, PROGRAM, everyday_verbs, file_text, filled, plugin,
 };
-pub use observer::Observer;
+pub use observer::AgentObserver;
 pub use profile::{MachineSource, PASTE_BEGINS, PASTE_ENDS, Profile};
 pub use profiles::Profiles;
-pub use reset::{Limit, Zones, reset_instant};
+pub use reset::{UsageLimit, Zones, reset_instant};
 pub use server::ServerConfig;
 pub use turn_sign::TurnSign;

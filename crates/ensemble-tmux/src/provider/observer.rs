@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
-use super::machine::{self, Heard, Places};
-use super::{Context, Judgement, Limit, Profile, TurnSign, Zones, diagnose_with};
+use super::machine::{self, AgentAnswer, SourcePlaces};
+use super::{DiagnosisContext, Judgement, Profile, TurnSign, UsageLimit, Zones, diagnose_with};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::pane::PaneState;
 
 /// Judges the looks at one agent. What one look shows helps to read the next: the message of a usage limit may not
 /// say the day.
 #[derive(Clone, Debug)]
-pub struct Observer {
+pub struct AgentObserver {
     profile: Arc<Profile>,
-    places: Places,
+    places: SourcePlaces,
     zones: Zones,
     turn_sign: TurnSign,
-    limit: Option<Limit>,
+    limit: Option<UsageLimit>,
     is_limited: bool,
 }
 
-impl Observer {
+impl AgentObserver {
     /// For an agent of this profile. It heeds no place and reads times in UTC.
     #[must_use]
     pub fn new(profile: Arc<Profile>) -> Self {
-        let (places, zones) = (Places::default(), Zones::utc());
+        let (places, zones) = (SourcePlaces::default(), Zones::utc());
         let turn_sign = TurnSign::default();
         Self { profile, places, zones, turn_sign, limit: None, is_limited: false }
     }
 
     /// Also heeds what the agent tells to programs, at these places.
     #[must_use]
-    pub fn with_places(mut self, places: Places) -> Self {
+    pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.places = places;
         self
     }
@@ -51,7 +51,7 @@ impl Observer {
 
     /// As a look at the agent would have left it.
     #[must_use]
-    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+    pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.limit = limit;
         self
     }
@@ -69,7 +69,7 @@ impl Observer {
 
     /// The limit that the last look has shown, passed or not.
     #[must_use]
-    pub const fn limit(&self) -> Option<&Limit> {
+    pub const fn limit(&self) -> Option<&UsageLimit> {
         self.limit.as_ref()
     }
 
@@ -80,13 +80,13 @@ impl Observer {
     }
 
     /// Asks the agent with this first process for what it tells to programs.
-    pub(crate) fn ask(&self, pid: u32) -> Heard {
+    pub(crate) fn ask(&self, pid: u32) -> AgentAnswer {
         machine::ask(&self.profile, pid, &self.places)
     }
 
     /// Judges a look; the limit that is shown is remembered.
-    pub(crate) fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
-        let context = Context {
+    pub(crate) fn judge(&mut self, state: &PaneState, heard: &AgentAnswer) -> Judgement {
+        let context = DiagnosisContext {
             heard: Some(heard),
             time: Some((SystemClock.wall(), &self.zones)),
             limit: self.limit.as_ref(),

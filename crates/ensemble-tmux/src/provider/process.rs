@@ -93,7 +93,7 @@ pub(crate) fn foreground(
     let (Some(session), Some(group)) = (number(SESSION), number(FOREGROUND)) else {
         return Vec::new();
     };
-    let terminal = Terminal { session, group };
+    let terminal = TerminalGroup { session, group };
     // Usually the leader lives, and its program is the one that is looked for.
     let seeds = [u32::try_from(group).unwrap_or(pid), pid];
     let found = terminal.search(seeds.to_vec(), true, &enough);
@@ -104,12 +104,12 @@ pub(crate) fn foreground(
 }
 
 /// A terminal and its foreground process group.
-struct Terminal {
+struct TerminalGroup {
     session: u64,
     group: u64,
 }
 
-impl Terminal {
+impl TerminalGroup {
     /// The members of the foreground group among `pids`, and with `descend` among what descends
     /// from them. What has left the session is not followed.
     fn search(
@@ -154,10 +154,11 @@ fn described(pid: u32, stat: &str, leads: bool) -> ForegroundProcess {
     let interprets = process.shell || names.iter().any(|name| is_interpreter(name));
     process.supervises = names.contains(&SUPERVISOR.0)
         && words.iter().skip(1).take_while(|word| *word != "--").any(|word| word == SUPERVISOR.1);
-    let told = if interprets { told_to_run(&words, process.shell) } else { Told::Nothing };
-    process.reads_commands = process.shell && told == Told::Nothing;
-    process.given_command = process.shell && told == Told::Program;
-    if let Told::Script(script) = told {
+    let told =
+        if interprets { told_to_run(&words, process.shell) } else { InterpreterTarget::Nothing };
+    process.reads_commands = process.shell && told == InterpreterTarget::Nothing;
+    process.given_command = process.shell && told == InterpreterTarget::Program;
+    if let InterpreterTarget::Script(script) = told {
         names.push(base_name(script));
     }
     for name in names {
@@ -181,28 +182,30 @@ fn is_interpreter(name: &str) -> bool {
 
 /// What the command line of an interpreter tells it to run.
 #[derive(Debug, PartialEq, Eq)]
-enum Told<'a> {
+enum InterpreterTarget<'a> {
     Script(&'a str),
     /// The program stands on the command line.
     Program,
     Nothing,
 }
 
-fn told_to_run(words: &[String], is_shell: bool) -> Told<'_> {
+fn told_to_run(words: &[String], is_shell: bool) -> InterpreterTarget<'_> {
     // `-lc` is `-l -c`.
     let has_c = |word: &str| is_shell && !word.starts_with("--") && word.contains('c');
     let mut rest = words.iter().skip(1).map(String::as_str);
     while let Some(word) = rest.next() {
         match word {
-            "-m" | "--" => return rest.next().map_or(Told::Nothing, Told::Script),
-            _ if OPTIONS_WITH_PROGRAM.contains(&word) => return Told::Program,
+            "-m" | "--" => {
+                return rest.next().map_or(InterpreterTarget::Nothing, InterpreterTarget::Script);
+            }
+            _ if OPTIONS_WITH_PROGRAM.contains(&word) => return InterpreterTarget::Program,
             _ if OPTIONS_WITH_WORD.contains(&word) => drop(rest.next()),
-            _ if word.starts_with('-') && has_c(word) => return Told::Program,
+            _ if word.starts_with('-') && has_c(word) => return InterpreterTarget::Program,
             _ if word.starts_with(['-', '+']) => {}
-            _ => return Told::Script(word),
+            _ => return InterpreterTarget::Script(word),
         }
     }
-    Told::Nothing
+    InterpreterTarget::Nothing
 }
 
 /// Whether a process has ended and waits for its parent to notice.
@@ -312,19 +315,19 @@ mod tests {
     #[test]
     fn an_interpreter_tells_what_it_runs() {
         for (line, is_shell, told) in [
-            ("node /usr/bin/gemini --yolo", false, Told::Script("/usr/bin/gemini")),
+            ("node /usr/bin/gemini --yolo", false, InterpreterTarget::Script("/usr/bin/gemini")),
             (
                 "node --no-warnings --require x /usr/bin/codex",
                 false,
-                Told::Script("/usr/bin/codex"),
+                InterpreterTarget::Script("/usr/bin/codex"),
             ),
-            ("python3 -m aider", false, Told::Script("aider")),
-            ("node -e claude", false, Told::Program),
-            ("sh -c claude", true, Told::Program),
-            ("bash -lc claude", true, Told::Program),
-            ("bash --rcfile x -i", true, Told::Nothing),
-            ("-bash", true, Told::Nothing),
-            ("sh -eu ./worker.sh claude", true, Told::Script("./worker.sh")),
+            ("python3 -m aider", false, InterpreterTarget::Script("aider")),
+            ("node -e claude", false, InterpreterTarget::Program),
+            ("sh -c claude", true, InterpreterTarget::Program),
+            ("bash -lc claude", true, InterpreterTarget::Program),
+            ("bash --rcfile x -i", true, InterpreterTarget::Nothing),
+            ("-bash", true, InterpreterTarget::Nothing),
+            ("sh -eu ./worker.sh claude", true, InterpreterTarget::Script("./worker.sh")),
         ] {
             assert_eq!(told_to_run(&words(line), is_shell), told, "{line}");
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hooks::HookConfig;
 use super::server::ServerConfig;
-use ensemble_core::agent::{AgentState, Program};
+use ensemble_core::agent::{AgentState, ProgramSettings};
 use ensemble_core::pane::{ForegroundProcess, Key, PaneState};
 
 /// The bytes before a bracketed paste.
@@ -20,13 +20,13 @@ pub const PASTE_ENDS: &str = "\x1b[201~";
 /// [`Profiles`](super::Profiles); docs/reference/providers.md describes the file.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    pub(super) program: Program,
+    pub(super) program: ProgramSettings,
     pub(super) seen: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) enter_delay: Duration,
     pub(super) paste_delay: Option<Duration>,
     pub(super) composer: Composer,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<StateRule>,
     pub(super) otherwise: AgentState,
     pub(super) types_when_busy: bool,
     pub(super) steers: bool,
@@ -69,7 +69,7 @@ pub(super) enum Composer {
 
 /// One way to recognize a state.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
+pub(super) struct StateRule {
     pub(super) state: AgentState,
     pub(super) name: String,
     pub(super) region: Region,
@@ -126,7 +126,7 @@ pub enum MachineSource {
 impl Profile {
     /// What the drivers need to know of it.
     #[must_use]
-    pub const fn program(&self) -> &Program {
+    pub const fn program(&self) -> &ProgramSettings {
         &self.program
     }
 
@@ -206,7 +206,7 @@ impl Profile {
     /// The states of all rules that match, whichever decides.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn matching(&self, pane: &PaneState) -> Vec<AgentState> {
-        let matches = |rule: &&Rule| rule.pattern.is_match(&rule.region.text(pane));
+        let matches = |rule: &&StateRule| rule.pattern.is_match(&rule.region.text(pane));
         self.rules.iter().filter(matches).map(|rule| rule.state).collect()
     }
 

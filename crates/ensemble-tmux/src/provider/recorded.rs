@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::widths::BLIND;
-use super::{Context, Profile, Profiles, Purpose, diagnose, objection};
+use super::{DiagnosisContext, Profile, Profiles, TypingPurpose, diagnose, objection};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::{Key, PaneState};
 
@@ -107,9 +107,11 @@ fn on_no_recorded_screen_is_a_harmful_key_pressed_or_a_line_submitted() {
         for width in WIDTHS {
             for Recording { name, pane } in recordings(&profile, width) {
                 let text = "ensemble: 3 messages for dispatch";
-                let enter = Purpose::Press(Key::Enter);
-                for purpose in [enter, Purpose::Press(Key::CtrlC), Purpose::Submit { text }] {
-                    let refused = objection(&profile, &pane, &Context::default(), purpose);
+                let enter = TypingPurpose::Press(Key::Enter);
+                for purpose in
+                    [enter, TypingPurpose::Press(Key::CtrlC), TypingPurpose::Submit { text }]
+                {
+                    let refused = objection(&profile, &pane, &DiagnosisContext::default(), purpose);
                     assert!(
                         refused.is_some(),
                         "{} at {width}, {name}: {purpose:?}",

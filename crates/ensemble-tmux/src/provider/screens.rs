@@ -1,8 +1,9 @@
 //! What the built-in profiles make of screens: each state that notes and recordings describe.
 
-use super::machine::{Heard, Report};
+use super::machine::{AgentAnswer, AgentReport};
 use super::{
-    Context, Judgement, Limit, Profiles, Purpose, Zones, diagnose, diagnose_with, objection,
+    DiagnosisContext, Judgement, Profiles, TypingPurpose, UsageLimit, Zones, diagnose,
+    diagnose_with, objection,
 };
 use ensemble_core::agent::{AgentState, Source};
 use ensemble_core::pane::{Deferral, Key, PaneState};
@@ -232,11 +233,15 @@ fn a_limit_says_when_it_ends() {
 }
 
 /// A look at a Claude Code at `now` that remembers what the last one has seen.
-fn look(screen: &str, now: &str, limit: Option<&Limit>) -> Judgement {
+fn look(screen: &str, now: &str, limit: Option<&UsageLimit>) -> Judgement {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
     let zones = Zones::utc();
     let time = Some((now.parse().expect("a time"), &zones));
-    diagnose_with(&claude, &pane("claude", screen), &Context { time, limit, ..Context::default() })
+    diagnose_with(
+        &claude,
+        &pane("claude", screen),
+        &DiagnosisContext { time, limit, ..DiagnosisContext::default() },
+    )
 }
 
 #[test]
@@ -278,9 +283,9 @@ fn a_stretch_of_time_counts_from_when_it_was_first_seen() {
     let codex = Profiles::embedded().expect("profiles").get("codex").expect("codex");
     let screen = "■ You've hit your usage limit. Upgrade to Pro or try again in 2 hours 5 minutes.\n\n› ▮Ask Codex to do anything\n\n  ← for agents · ? for shortcuts";
     let zones = Zones::utc();
-    let look = |now: &str, limit: Option<&Limit>| {
+    let look = |now: &str, limit: Option<&UsageLimit>| {
         let time = Some((now.parse().expect("a time"), &zones));
-        let context = Context { time, limit, ..Context::default() };
+        let context = DiagnosisContext { time, limit, ..DiagnosisContext::default() };
         diagnose_with(&codex, &pane("codex", screen), &context)
     };
     let first = look("2026-11-22T10:00:00Z", None);
@@ -303,12 +308,12 @@ fn the_evidence_is_the_line_that_was_seen() {
 #[test]
 fn an_agents_own_word_stands_above_its_screen() {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
-    let says = |state| Heard::Report {
-        report: Report::new(state, "as it says"),
+    let says = |state| AgentAnswer::Report {
+        report: AgentReport::new(state, "as it says"),
         place: "somewhere".to_owned(),
     };
-    let with = |screen: &str, heard: Heard| {
-        let context = Context { heard: Some(&heard), ..Context::default() };
+    let with = |screen: &str, heard: AgentAnswer| {
+        let context = DiagnosisContext { heard: Some(&heard), ..DiagnosisContext::default() };
         let diagnosis = diagnose_with(&claude, &pane("claude", screen), &context);
         let word = diagnosis.evidence.iter().filter(|e| e.source == Source::MachineReadable);
         assert_eq!(word.map(|e| e.text.as_str()).collect::<Vec<_>>(), ["as it says (somewhere)"]);
@@ -336,21 +341,24 @@ fn an_agents_own_word_stands_above_its_screen() {
     assert_eq!(state, AgentState::Ready);
     assert!(deferral.is_some(), "there is no composer to type into");
     let ready = says(AgentState::Ready);
-    let context = Context { heard: Some(&ready), ..Context::default() };
+    let context = DiagnosisContext { heard: Some(&ready), ..DiagnosisContext::default() };
     let crashed = diagnose_with(&claude, &pane("zsh", "$ ▮"), &context);
     assert_eq!(crashed.state, AgentState::Crashed);
 }
 
 #[test]
 fn generic_has_the_keys_of_the_seed() {
-    use ensemble_core::agent::Step::{CtrlC, Escape, Nudge, Reset};
+    use ensemble_core::agent::EscalationStep::{CtrlC, Escape, Nudge, Reset};
     let generic = Profiles::embedded().expect("profiles").get("generic").expect("generic");
     assert_eq!(generic.program().escalation.phase_2, [Escape, Escape, CtrlC, Nudge]);
     assert_eq!(generic.program().escalation.phase_3, [Reset, Nudge]);
     assert_eq!(generic.reset_command(), Some("/clear"));
     let agent = pane("aider", "anything at all▮");
     assert_eq!(diagnose(&generic, &agent).deferral, None);
-    assert_eq!(objection(&generic, &agent, &Context::default(), Purpose::Press(Key::CtrlC)), None);
+    assert_eq!(
+        objection(&generic, &agent, &DiagnosisContext::default(), TypingPurpose::Press(Key::CtrlC)),
+        None
+    );
 }
 
 #[test]
@@ -358,7 +366,12 @@ fn enter_follows_only_what_was_typed() {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
     let text = "ensemble: 3 messages for dispatch. Run: ensemble recv";
     let judge = |screen: &str| {
-        objection(&claude, &pane("claude", screen), &Context::default(), Purpose::Submit { text })
+        objection(
+            &claude,
+            &pane("claude", screen),
+            &DiagnosisContext::default(),
+            TypingPurpose::Submit { text },
+        )
     };
     let footer = "\n─────\n  ? for shortcuts";
     assert_eq!(judge(&format!("❯ {text}▮{footer}")), None);

@@ -1,7 +1,9 @@
 //! Every built-in profile keeps two rules. A key that kills is never pressed, and a usage limit is
 //! recognized at any width of the terminal.
 
-use super::{Context, Judgement, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
+use super::{
+    DiagnosisContext, Judgement, Profile, Profiles, TypingPurpose, Zones, diagnose_with, objection,
+};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::{Deferral, Key, PaneState};
 
@@ -138,7 +140,8 @@ fn a_limit_is_known_at_every_width() {
         let profile = profiles.get(message.profile).expect("a profile");
         for width in WIDTHS {
             let pane = pane(message, width);
-            let context = Context { time: Some((now, &zones)), ..Context::default() };
+            let context =
+                DiagnosisContext { time: Some((now, &zones)), ..DiagnosisContext::default() };
             let diagnosis = diagnose_with(&profile, &pane, &context);
             let at = format!("{} at {width}: {diagnosis:#?}", message.text);
             assert_eq!(diagnosis.state, AgentState::RateLimited, "{at}");
@@ -151,9 +154,9 @@ fn a_limit_is_known_at_every_width() {
             // One without an end may be probed, unless the agent tries again by itself.
             let against = |purpose| objection(&profile, &pane, &context, purpose);
             let limited = Some(Deferral::NotReady { state: "rate_limited".to_owned() });
-            assert_eq!(against(Purpose::Nudge), limited, "{at}");
+            assert_eq!(against(TypingPurpose::Nudge), limited, "{at}");
             let is_probed = reset.is_none() && message.profile != "opencode";
-            assert_eq!(against(Purpose::Probe).is_none(), is_probed, "{at}");
+            assert_eq!(against(TypingPurpose::Probe).is_none(), is_probed, "{at}");
         }
     }
 }
@@ -167,7 +170,7 @@ fn every_forbidden_key_is_refused_and_no_other() {
         for state in AgentState::ALL {
             let judgement = Judgement::seen_on_screen(&profile, state);
             for key in Key::ALL {
-                let purpose = Purpose::Press(key);
+                let purpose = TypingPurpose::Press(key);
                 let objection = judgement.objection(&profile, &PaneState::default(), purpose);
                 assert_eq!(
                     objection.is_some(),

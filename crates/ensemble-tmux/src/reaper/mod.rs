@@ -44,10 +44,10 @@ use crate::sys::{self, ProcessHandle};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 pub(crate) use table::variable;
-use table::{Table, read_row};
+use table::{ProcessTable, read_row};
 
 pub use error::ReaperError;
-pub use table::{Fate, fate, is_foreground_job};
+pub use table::{ProcessFate, fate, is_foreground_job};
 
 /// Signals that end processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,7 +130,7 @@ impl ProcessSet {
 /// A process that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct Found {
+pub struct FoundProcess {
     /// Process id.
     pub pid: u32,
     /// Start time, in clock ticks since boot.
@@ -156,8 +156,8 @@ impl Reaper {
     /// # Errors
     /// `/proc` cannot be read; or this process is one of them, so the search would exclude what it
     /// should find.
-    pub fn find(&self) -> Result<Vec<Found>> {
-        let table = Table::read().map_err(|e| Error::io("list", "/proc", e))?;
+    pub fn find(&self) -> Result<Vec<FoundProcess>> {
+        let table = ProcessTable::read().map_err(|e| Error::io("list", "/proc", e))?;
         let ours = table.line_of(std::process::id());
         let walls = self.walls(&table, &ours);
         let mut seeds = self.by_root(&table);
@@ -174,7 +174,7 @@ impl Reaper {
         let found = table.with_descendants(&seeds, &walls);
         let alive = |pid: u32| {
             let row = table.rows.get(&pid).filter(|row| !row.zombie)?;
-            Some(Found { pid, started: row.started })
+            Some(FoundProcess { pid, started: row.started })
         };
         Ok(found.into_iter().filter_map(alive).collect())
     }
@@ -185,7 +185,7 @@ impl Reaper {
     /// # Errors
     /// As for [`Reaper::find`].
     pub fn activity(&self) -> Result<std::collections::BTreeMap<u32, u64>> {
-        let used = |found: Found| Some((found.pid, read_row(found.pid)?.used));
+        let used = |found: FoundProcess| Some((found.pid, read_row(found.pid)?.used));
         Ok(self.find()?.into_iter().filter_map(used).collect())
     }
 
@@ -208,7 +208,7 @@ impl Reaper {
     }
 
     /// Processes that are never touched: this process, its ancestors, and other agents.
-    fn walls(&self, table: &Table, ours: &[u32]) -> BTreeSet<u32> {
+    fn walls(&self, table: &ProcessTable, ours: &[u32]) -> BTreeSet<u32> {
         let mut walls: BTreeSet<u32> = ours.iter().copied().collect();
         walls.insert(1);
         for (pid, started) in &self.processes.others {
@@ -220,7 +220,7 @@ impl Reaper {
         walls
     }
 
-    fn by_root(&self, table: &Table) -> BTreeSet<u32> {
+    fn by_root(&self, table: &ProcessTable) -> BTreeSet<u32> {
         let Some((root, started)) = self.processes.root else { return BTreeSet::new() };
         let row = table.rows.get(&root);
         // A pid is not reused while a session has it as its id. So if another process has the pid
@@ -234,20 +234,21 @@ impl Reaper {
             Some(row) if row.zombie || row.foreground == 0 => BTreeSet::new(),
             Some(row) if row.foreground == row.group => BTreeSet::new(),
             Some(row) => {
-                let in_front =
-                    |(pid, r): (&u32, &table::Row)| (r.group == row.foreground).then_some(*pid);
+                let in_front = |(pid, r): (&u32, &table::ProcessRow)| {
+                    (r.group == row.foreground).then_some(*pid)
+                };
                 table.rows.iter().filter_map(in_front).collect()
             }
             None if self.processes.spare_root => BTreeSet::new(),
             None => {
                 let in_session =
-                    |(pid, r): (&u32, &table::Row)| (r.session == root).then_some(*pid);
+                    |(pid, r): (&u32, &table::ProcessRow)| (r.session == root).then_some(*pid);
                 table.rows.iter().filter_map(in_session).chain([root]).collect()
             }
         }
     }
 
-    fn signal(&mut self, process: Found, signal: Signal) -> Result<()> {
+    fn signal(&mut self, process: FoundProcess, signal: Signal) -> Result<()> {
         let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };

@@ -6,7 +6,7 @@ use crate::sys;
 
 /// The needed fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ProcessRow {
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
@@ -22,11 +22,11 @@ pub(super) struct Row {
 
 /// Each process's pid and row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
-    pub(super) rows: BTreeMap<u32, Row>,
+pub(super) struct ProcessTable {
+    pub(super) rows: BTreeMap<u32, ProcessRow>,
 }
 
-impl Table {
+impl ProcessTable {
     /// Reads the table. Processes that end meanwhile are left out.
     pub(super) fn read() -> std::io::Result<Self> {
         let mut rows = BTreeMap::new();
@@ -72,7 +72,7 @@ impl Table {
 }
 
 /// Row of one process; `None` if it has ended.
-pub(super) fn read_row(pid: u32) -> Option<Row> {
+pub(super) fn read_row(pid: u32) -> Option<ProcessRow> {
     parse_row(&sys::stat(pid)?)
 }
 
@@ -89,11 +89,11 @@ pub fn is_foreground_job(pid: u32) -> bool {
 
 /// Parses a row. The second field, the name, is in parentheses and may contain spaces and
 /// parentheses.
-fn parse_row(stat: &str) -> Option<Row> {
+fn parse_row(stat: &str) -> Option<ProcessRow> {
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let number = |index: usize| fields.get(index).and_then(|field| field.parse::<i64>().ok());
     let pid = |index: usize| number(index).map(|n| u32::try_from(n).unwrap_or(0));
-    Some(Row {
+    Some(ProcessRow {
         zombie: matches!(*fields.first()?, "Z" | "X"),
         parent: pid(1)?,
         group: pid(2)?,
@@ -107,7 +107,7 @@ fn parse_row(stat: &str) -> Option<Row> {
 /// State of a process, as far as the system still knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum ProcessFate {
     /// The process runs.
     Lives,
     /// The process has ended, and its parent has not reaped it yet.
@@ -125,18 +125,18 @@ pub enum Fate {
 /// then, the system shows the exit status to the process's owner.
 ///
 /// ```
-/// use ensemble_tmux::reaper::{Fate, fate};
+/// use ensemble_tmux::reaper::{ProcessFate, fate};
 ///
-/// assert_eq!(fate(std::process::id()), Fate::Lives);
+/// assert_eq!(fate(std::process::id()), ProcessFate::Lives);
 /// ```
 #[must_use]
-pub fn fate(pid: u32) -> Fate {
+pub fn fate(pid: u32) -> ProcessFate {
     match sys::stat(pid) {
         Some(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
-            Fate::Unnoticed { exit_code: exit_code(&stat) }
+            ProcessFate::Unnoticed { exit_code: exit_code(&stat) }
         }
-        Some(_) => Fate::Lives,
-        None => Fate::Gone,
+        Some(_) => ProcessFate::Lives,
+        None => ProcessFate::Gone,
     }
 }
 
@@ -176,9 +176,9 @@ mod tests {
             (found, fate(child.id()))
         };
         let (found, noticed) = fate_of("exit 3");
-        assert_eq!(found, Fate::Unnoticed { exit_code: Some(3) });
-        assert_eq!(noticed, Fate::Gone);
-        assert_eq!(fate_of("kill -9 $$").0, Fate::Unnoticed { exit_code: None });
+        assert_eq!(found, ProcessFate::Unnoticed { exit_code: Some(3) });
+        assert_eq!(noticed, ProcessFate::Gone);
+        assert_eq!(fate_of("kill -9 $$").0, ProcessFate::Unnoticed { exit_code: None });
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn descendants_stop_at_walls() {
-        let row = |parent| Row {
+        let row = |parent| ProcessRow {
             parent,
             group: 0,
             session: 0,
@@ -203,7 +203,7 @@ mod tests {
             zombie: false,
         };
         let rows = [(1, 0), (10, 1), (11, 10), (12, 11), (13, 10), (14, 13)];
-        let table = Table { rows: rows.map(|(pid, parent)| (pid, row(parent))).into() };
+        let table = ProcessTable { rows: rows.map(|(pid, parent)| (pid, row(parent))).into() };
         let found = table.with_descendants(&[10].into(), &[13].into());
         assert_eq!(found, [10, 11, 12].into());
         assert_eq!(table.line_of(12), [12, 11, 10, 1]);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn table_contains_this_process_and_its_ancestors() {
-        let table = Table::read().expect("a table");
+        let table = ProcessTable::read().expect("a table");
         assert!(table.rows.contains_key(&std::process::id()));
         assert!(variable(std::process::id(), "PATH").is_some());
     }

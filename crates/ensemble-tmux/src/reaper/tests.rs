@@ -168,7 +168,7 @@ fn reused_pid_is_a_different_process() {
 fn a_shell_that_has_ended_and_was_not_reaped_marks_no_process() {
     let mut shell = Command::new("sh").args(["-c", "exit 0"]).spawn().expect("a shell");
     let began = Instant::now();
-    while fate(shell.id()) == Fate::Lives {
+    while fate(shell.id()) == ProcessFate::Lives {
         assert!(began.elapsed() < LIMIT, "it ends by itself");
         std::thread::yield_now();
     }

@@ -82,12 +82,12 @@ fn every(what: ProcessRefreshKind) -> System {
 
 /// A process by its pid and start.
 #[derive(Debug)]
-pub(crate) struct ProcessHandle {
+pub(crate) struct StartedProcess {
     pid: Pid,
     started: u64,
 }
 
-impl ProcessHandle {
+impl StartedProcess {
     /// `None` if the process has ended.
     pub(crate) fn open(pid: Pid) -> Option<Self> {
         Some(Self { pid, started: start(pid)? })
@@ -112,7 +112,7 @@ fn start(pid: Pid) -> Option<u64> {
 }
 
 /// Waits at most `limit` for all processes to end, and removes those that have; returns whether all have.
-pub(crate) fn wait_all(processes: &mut Vec<ProcessHandle>, limit: Duration) -> bool {
+pub(crate) fn wait_all(processes: &mut Vec<StartedProcess>, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
         processes.retain(|process| !process.has_ended());
@@ -126,13 +126,13 @@ pub(crate) fn wait_all(processes: &mut Vec<ProcessHandle>, limit: Duration) -> b
 
 /// A lock that goes with its process: that of a file beside `path`.
 #[derive(Debug)]
-pub(crate) struct NamedLock {
+pub(crate) struct FileNamedLock {
     _held: FileLock,
 }
 
-impl NamedLock {
+impl FileNamedLock {
     /// Waits for the lock of `path`; `None` after `limit`, or where no file can be made.
-    pub(crate) fn take(path: &Path, limit: Duration) -> Option<Self> {
+    pub(crate) fn wait_for_lock(path: &Path, limit: Duration) -> Option<Self> {
         let mut name = path.file_name()?.to_owned();
         name.push(".ensemble.lock");
         FileLock::acquire(&path.with_file_name(name), limit).ok().map(|held| Self { _held: held })

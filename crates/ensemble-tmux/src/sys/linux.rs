@@ -122,7 +122,7 @@ pub(crate) struct NamedLock {
 
 impl NamedLock {
     /// Waits for the lock of `path`; `None` after `limit`, or where there is no such namespace.
-    pub(crate) fn take(path: &Path, limit: Duration) -> Option<Self> {
+    pub(crate) fn wait_for_lock(path: &Path, limit: Duration) -> Option<Self> {
         let name = format!("ensemble-tmux-{}", Digest::of(path.as_os_str().as_bytes()));
         let address = SocketAddr::from_abstract_name(name).ok()?;
         let until = Instant::now() + limit;

@@ -20,6 +20,6 @@ mod elsewhere;
 mod linux;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::*;
+pub(crate) use elsewhere::{FileNamedLock as NamedLock, StartedProcess as ProcessHandle, *};
 #[cfg(target_os = "linux")]
 pub(crate) use linux::*;

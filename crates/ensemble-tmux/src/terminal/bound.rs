@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::TerminalPane;
-use crate::provider::{Judgement, Limit, Observer, Profile, Purpose};
-use crate::tmux::{Binding, Examination, Server, TextOutcome, TmuxPane, TypedNudge};
+use crate::provider::{AgentObserver, Judgement, Profile, TypingPurpose, UsageLimit};
+use crate::tmux::{Binding, PaneExamination, TextOutcome, TmuxPane, TmuxServer, TypedNudge};
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, AgentState, Begun, Diagnosis, Line, Program};
+use ensemble_core::agent::{
+    AgentDiagnosis, AgentPane, AgentState, ProgramSettings, TypedLine, TypingStep,
+};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -27,9 +29,9 @@ impl BoundPane {
     /// # Errors
     /// The binding is malformed or of another server, or the directory of locks cannot be made.
     pub fn open(
-        server: Server,
+        server: TmuxServer,
         binding: Binding,
-        observer: Observer,
+        observer: AgentObserver,
         locks: &Path,
     ) -> Result<Self> {
         if binding.is_terminal() {
@@ -40,7 +42,7 @@ impl BoundPane {
 
     /// As a look at the agent would have left it ([`TmuxPane::with_limit`]).
     #[must_use]
-    pub fn with_limit(self, limit: Option<Limit>) -> Self {
+    pub fn with_limit(self, limit: Option<UsageLimit>) -> Self {
         match self {
             Self::Tmux(pane) => Self::Tmux(pane.with_limit(limit)),
             Self::Terminal(mut pane) => {
@@ -67,7 +69,7 @@ impl BoundPane {
 
     /// The limit that the last look has shown ([`TmuxPane::limit`]).
     #[must_use]
-    pub const fn limit(&self) -> Option<&Limit> {
+    pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer().limit()
     }
 
@@ -77,7 +79,7 @@ impl BoundPane {
         self.observer().is_limited_without_end()
     }
 
-    const fn observer(&self) -> &Observer {
+    const fn observer(&self) -> &AgentObserver {
         match self {
             Self::Tmux(pane) => pane.observer(),
             Self::Terminal(pane) => &pane.observer,
@@ -98,7 +100,7 @@ impl BoundPane {
     /// Closes a pane that we have opened. A terminal ends with its agent.
     ///
     /// # Errors
-    /// As for [`Server::close`].
+    /// As for [`TmuxServer::close`].
     pub fn close(&self) -> Result<()> {
         match self {
             Self::Tmux(pane) => pane.close(),
@@ -121,7 +123,7 @@ impl BoundPane {
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
-    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+    pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         match self {
             Self::Tmux(pane) => pane.examine(purposes),
             Self::Terminal(pane) => pane.examine(purposes),
@@ -242,16 +244,16 @@ impl Pane for BoundPane {
 }
 
 impl AgentPane for BoundPane {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.profile().program()
     }
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         self.as_agent_pane().diagnose()
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.as_agent_pane().reset_context()
     }
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         self.as_agent_pane().begin(line)
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {

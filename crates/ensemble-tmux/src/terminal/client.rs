@@ -4,12 +4,12 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use super::wire::{self, Answer, Ask, Question};
-use crate::provider::machine::Heard;
-use crate::provider::{Judgement, Observer, Profile, Purpose, UnsentLine};
-use crate::tmux::{Binding, Examination, TmuxError};
+use super::wire::{self, TerminalAction, TerminalAnswer, TerminalQuestion};
+use crate::provider::machine::AgentAnswer;
+use crate::provider::{AgentObserver, Judgement, Profile, TypingPurpose, UnsentLine};
+use crate::tmux::{Binding, PaneExamination, TmuxError};
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
+use ensemble_core::agent::{AgentDiagnosis, AgentPane, ProgramSettings, TypedLine, TypingStep};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -17,13 +17,13 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 #[derive(Debug)]
 pub struct TerminalPane {
     binding: Binding,
-    pub(super) observer: Observer,
+    pub(super) observer: AgentObserver,
 }
 
 impl TerminalPane {
     /// The terminal of `binding`, with the agent that `observer` judges in it. Connects to nothing yet.
     #[must_use]
-    pub const fn new(binding: Binding, observer: Observer) -> Self {
+    pub const fn new(binding: Binding, observer: AgentObserver) -> Self {
         Self { binding, observer }
     }
 
@@ -44,7 +44,7 @@ impl TerminalPane {
     /// # Errors
     /// It does not answer, and is not gone.
     pub fn check(&self) -> Result<Option<Deferral>> {
-        let (state, _) = self.look("check a terminal")?;
+        let (state, _) = self.ask_for_pane("check a terminal")?;
         Ok(match state {
             PaneState { bound: false, .. } => Some(Deferral::TerminalGone),
             PaneState { dead: true, .. } => Some(Deferral::PaneDead),
@@ -57,7 +57,7 @@ impl TerminalPane {
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Judgement> {
-        let (pane, line) = self.look("look at a terminal")?;
+        let (pane, line) = self.ask_for_pane("look at a terminal")?;
         let heard = self.observer.ask(self.binding.pid);
         let judgement = self.judge(&pane, &heard);
         Ok(judgement.with_unsent_line(self.observer.profile(), line))
@@ -67,17 +67,17 @@ impl TerminalPane {
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
-    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+    pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         let heard = self.observer.ask(self.binding.pid);
         let pane = self.inspect()?;
         let judgement = self.judge(&pane, &heard);
         let profile = self.observer.profile();
-        let against = |purpose: &Purpose<'_>| judgement.objection(profile, &pane, *purpose);
+        let against = |purpose: &TypingPurpose<'_>| judgement.objection(profile, &pane, *purpose);
         let objections = purposes.iter().map(against).collect();
-        Ok(Examination { pane, judgement, objections })
+        Ok(PaneExamination { pane, judgement, objections })
     }
 
-    fn judge(&mut self, pane: &PaneState, heard: &Heard) -> Judgement {
+    fn judge(&mut self, pane: &PaneState, heard: &AgentAnswer) -> Judgement {
         let mut judgement = self.observer.judge(pane, heard);
         if !pane.bound {
             judgement.deferral = Some(Deferral::TerminalGone);
@@ -92,7 +92,7 @@ impl TerminalPane {
     /// As for [`Pane::nudge`].
     pub fn type_line(&self, text: &NudgeText, repeats: bool, probes: bool) -> Result<NudgeOutcome> {
         let text = text.as_str().to_owned();
-        self.act("type a nudge", Ask::Nudge { text, repeats, probes, steers: false })
+        self.act("type a nudge", TerminalAction::Nudge { text, repeats, probes, steers: false })
     }
 
     /// Types a line into a turn that runs, where the agent's program takes it so.
@@ -101,7 +101,7 @@ impl TerminalPane {
     /// The terminal could not be asked.
     pub fn steer(&self, text: &NudgeText) -> Result<NudgeOutcome> {
         let text = text.as_str().to_owned();
-        let ask = Ask::Nudge { text, repeats: false, probes: false, steers: true };
+        let ask = TerminalAction::Nudge { text, repeats: false, probes: false, steers: true };
         self.act("interrupt an agent", ask)
     }
 
@@ -110,7 +110,7 @@ impl TerminalPane {
     /// # Errors
     /// As for [`Pane::nudge`].
     pub fn submit(&self, text: &NudgeText) -> Result<NudgeOutcome> {
-        self.act("submit a nudge", Ask::Submit { text: text.as_str().to_owned() })
+        self.act("submit a nudge", TerminalAction::Submit { text: text.as_str().to_owned() })
     }
 
     /// Takes back a line whose mail has arrived by another way
@@ -119,37 +119,37 @@ impl TerminalPane {
     /// # Errors
     /// As for [`Pane::nudge`].
     pub fn withdraw_line(&self) -> Result<Deferral> {
-        Ok(match self.act("take back a line", Ask::WithdrawLine {})? {
+        Ok(match self.act("take back a line", TerminalAction::WithdrawLine {})? {
             NudgeOutcome::Refused { deferral } | NudgeOutcome::TextOnly { deferral } => deferral,
             NudgeOutcome::Sent => Deferral::LineGone,
         })
     }
 
-    fn act(&self, operation: &'static str, ask: Ask) -> Result<NudgeOutcome> {
+    fn act(&self, operation: &'static str, ask: TerminalAction) -> Result<NudgeOutcome> {
         match self.ask(operation, ask)? {
-            Some(Answer::Outcome(outcome)) => Ok(outcome),
+            Some(TerminalAnswer::Outcome(outcome)) => Ok(outcome),
             Some(other) => Err(self.refused(operation, &other)),
             None => Ok(NudgeOutcome::Refused { deferral: Deferral::TerminalGone }),
         }
     }
 
-    fn look(&self, operation: &'static str) -> Result<(PaneState, UnsentLine)> {
-        match self.ask(operation, Ask::Look {})? {
-            Some(Answer::Pane { state, line }) => Ok((state, line)),
+    fn ask_for_pane(&self, operation: &'static str) -> Result<(PaneState, UnsentLine)> {
+        match self.ask(operation, TerminalAction::Look {})? {
+            Some(TerminalAnswer::Pane { state, line }) => Ok((state, line)),
             Some(other) => Err(self.refused(operation, &other)),
             None => Ok(Default::default()),
         }
     }
 
     /// The answer of the wrapper; `None` if there is none any more.
-    fn ask(&self, operation: &'static str, ask: Ask) -> Result<Option<Answer>> {
+    fn ask(&self, operation: &'static str, ask: TerminalAction) -> Result<Option<TerminalAnswer>> {
         use io::ErrorKind::{ConnectionRefused, NotFound, TimedOut, WouldBlock};
         let stream = match UnixStream::connect(&self.binding.socket) {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => return Ok(None),
             Err(error) => return Err(self.failed(operation, &error)),
         };
-        let question = Question { token: self.binding.token.clone(), ask };
+        let question = TerminalQuestion { token: self.binding.token.clone(), ask };
         let answered = wire::write(&stream, &question).and_then(|()| wire::read(&stream));
         answered.map(Some).map_err(|error| match error.kind() {
             WouldBlock | TimedOut => self.failed(operation, &"it does not answer"),
@@ -157,10 +157,10 @@ impl TerminalPane {
         })
     }
 
-    fn refused(&self, operation: &'static str, answer: &Answer) -> ensemble_core::Error {
+    fn refused(&self, operation: &'static str, answer: &TerminalAnswer) -> ensemble_core::Error {
         match answer {
-            Answer::Failed { detail } => self.failed(operation, detail),
-            Answer::Pane { .. } | Answer::Outcome(_) => {
+            TerminalAnswer::Failed { detail } => self.failed(operation, detail),
+            TerminalAnswer::Pane { .. } | TerminalAnswer::Outcome(_) => {
                 self.failed(operation, &"it answered something else")
             }
         }
@@ -174,7 +174,7 @@ impl TerminalPane {
 
 impl Pane for TerminalPane {
     fn inspect(&mut self) -> Result<PaneState> {
-        self.look("look at a terminal").map(|(state, _)| state)
+        self.ask_for_pane("look at a terminal").map(|(state, _)| state)
     }
 
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
@@ -182,7 +182,7 @@ impl Pane for TerminalPane {
     }
 
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        self.act("press a key", Ask::Press { key })
+        self.act("press a key", TerminalAction::Press { key })
     }
 
     /// A terminal ends with its agent: nothing can be started in it.
@@ -193,28 +193,28 @@ impl Pane for TerminalPane {
 }
 
 impl AgentPane for TerminalPane {
-    fn program(&self) -> &Program {
+    fn program(&self) -> &ProgramSettings {
         self.profile().program()
     }
 
-    fn diagnose(&mut self) -> Result<Diagnosis> {
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
         Self::diagnose(self).map(|judgement| judgement.diagnosis)
     }
 
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        self.act("reset an agent", Ask::Reset {})
+        self.act("reset an agent", TerminalAction::Reset {})
     }
 
-    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         let outcome = match line {
-            Line::Nudge(text) => self.type_line(text, false, false),
-            Line::Again(text) => self.type_line(text, true, false),
-            Line::Reset => self.reset_context(),
+            TypedLine::Nudge(text) => self.type_line(text, false, false),
+            TypedLine::Again(text) => self.type_line(text, true, false),
+            TypedLine::Reset => self.reset_context(),
         };
-        outcome.map(Begun::Done)
+        outcome.map(TypingStep::Done)
     }
 
     fn withdraw_ping(&mut self) -> Result<()> {
-        self.act("take back a ping", Ask::WithdrawPing {}).map(drop)
+        self.act("take back a ping", TerminalAction::WithdrawPing {}).map(drop)
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::typist::{Terminal, Typist};
-use super::wire::{self, Answer, Ask, Question};
-use crate::provider::Observer;
+use super::typist::{PseudoTerminal, Typist};
+use super::wire::{self, TerminalAction, TerminalAnswer, TerminalQuestion};
+use crate::provider::AgentObserver;
 use crate::tmux::Binding;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use ensemble_core::{Error, Result};
@@ -22,12 +22,12 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// Answers questions about one terminal, one after another. The socket's file is removed at the end.
 #[derive(Debug)]
-pub struct Door {
+pub struct TerminalDoor {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Door {
+impl TerminalDoor {
     /// Opens a socket at `path`. One that a killed wrapper has left is replaced.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Door {
     ///
     /// One thread answers, and each connection has another one, so that a client that sends nothing, or does not read
     /// its answer, keeps no other waiting.
-    pub fn serve(&self, terminal: impl Terminal, binding: &Binding, observer: Observer) {
-        let (sender, questions) = channel::<(Ask, Sender<Answer>)>();
+    pub fn serve(&self, terminal: impl PseudoTerminal, binding: &Binding, observer: AgentObserver) {
+        let (sender, questions) = channel::<(TerminalAction, Sender<TerminalAnswer>)>();
         let connections = AtomicUsize::new(0);
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -84,31 +84,31 @@ impl Door {
 fn answer_of(
     stream: &UnixStream,
     binding: &Binding,
-    answerer: &Sender<(Ask, Sender<Answer>)>,
-) -> Answer {
-    match wire::read::<Question>(stream) {
-        Err(error) => Answer::Failed { detail: error.to_string() },
+    answerer: &Sender<(TerminalAction, Sender<TerminalAnswer>)>,
+) -> TerminalAnswer {
+    match wire::read::<TerminalQuestion>(stream) {
+        Err(error) => TerminalAnswer::Failed { detail: error.to_string() },
         Ok(question) if question.token != binding.token => {
-            Answer::Outcome(NudgeOutcome::Refused { deferral: Deferral::PaneReused })
+            TerminalAnswer::Outcome(NudgeOutcome::Refused { deferral: Deferral::PaneReused })
         }
         Ok(question) => {
             let (asker, answer) = channel();
             let asked = answerer.send((question.ask, asker)).ok();
             asked
                 .and_then(|()| answer.recv().ok())
-                .unwrap_or_else(|| Answer::Failed { detail: "the wrapper ends".to_owned() })
+                .unwrap_or_else(|| TerminalAnswer::Failed { detail: "the wrapper ends".to_owned() })
         }
     }
 }
 
-impl Door {
+impl TerminalDoor {
     /// Removes the socket's file: nothing is asked any more.
     pub fn close(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Drop for Door {
+impl Drop for TerminalDoor {
     fn drop(&mut self) {
         self.close();
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The *wrapper* is the program that owns the agent's pseudo-terminal: `ensemble claude` and its like. It passes the
-//! person's keys and the agent's screen on, sees the exact screen, and answers at a socket ([`Door`]). [`TerminalPane`]
+//! person's keys and the agent's screen on, sees the exact screen, and answers at a socket ([`TerminalDoor`]). [`TerminalPane`]
 //! asks there what [`TmuxPane`](crate::tmux::TmuxPane) asks of a tmux server, and promises the same. Nothing is typed
 //! into a dialog, a draft or a shell. Enter is pressed only behind exactly our line.
 //!
@@ -27,8 +27,8 @@ mod wire;
 
 pub use bound::BoundPane;
 pub use client::TerminalPane;
-pub use door::Door;
-pub use typist::{PERSON_PAUSE, Shown, Terminal};
+pub use door::TerminalDoor;
+pub use typist::{PERSON_PAUSE, PseudoTerminal, TerminalSnapshot};
 
 #[cfg(test)]
 mod tests;

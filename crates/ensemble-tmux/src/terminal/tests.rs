@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 
-use super::typist::{Shown, Terminal, Typist};
-use super::wire::{Answer, Ask};
-use crate::provider::{Observer, PASTE_BEGINS, PASTE_ENDS, Profiles};
+use super::typist::{PseudoTerminal, TerminalSnapshot, Typist};
+use super::wire::{TerminalAction, TerminalAnswer};
+use crate::provider::{AgentObserver, PASTE_BEGINS, PASTE_ENDS, Profiles};
 
 /// A composer that shows what is typed, as far as it is let.
 #[derive(Default)]
@@ -38,8 +38,8 @@ struct Inner {
     version: u64,
 }
 
-impl Terminal for &Played {
-    fn shown(&self) -> Shown {
+impl PseudoTerminal for &Played {
+    fn shown(&self) -> TerminalSnapshot {
         let inner = self.inner.lock().unwrap();
         let rule = "─".repeat(40);
         let mut screen = match inner.dialog {
@@ -49,11 +49,11 @@ impl Terminal for &Played {
         };
         screen.push('\n');
         let column = u32::try_from(inner.composer.chars().count() + 2).unwrap();
-        Shown {
+        TerminalSnapshot {
             screen: screen.lines().map(|line| line.trim_end().to_owned()).collect(),
             cursor: (column, 1),
             takes_pastes: inner.takes_pastes,
-            ..Shown::default()
+            ..TerminalSnapshot::default()
         }
     }
     fn last_key(&self) -> Option<Instant> {
@@ -101,15 +101,15 @@ impl Terminal for &Played {
 
 const HINT: &str = "ensemble: 1 message for w1";
 
-fn asked(played: &Played, asks: &[Ask]) -> Vec<Answer> {
+fn asked(played: &Played, asks: &[TerminalAction]) -> Vec<TerminalAnswer> {
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
     // The process table is not asked about a process that is not there.
-    let mut typist = Typist::new(played, u32::MAX, Observer::new(profile)).running("claude");
+    let mut typist = Typist::new(played, u32::MAX, AgentObserver::new(profile)).running("claude");
     asks.iter().cloned().map(|ask| typist.answer(ask)).collect()
 }
 
-fn nudge(text: &str) -> Ask {
-    Ask::Nudge { text: text.to_owned(), repeats: false, probes: false, steers: false }
+fn nudge(text: &str) -> TerminalAction {
+    TerminalAction::Nudge { text: text.to_owned(), repeats: false, probes: false, steers: false }
 }
 
 fn played(change: impl FnOnce(&mut Inner)) -> Played {
@@ -118,9 +118,9 @@ fn played(change: impl FnOnce(&mut Inner)) -> Played {
     played
 }
 
-fn refused(answer: &Answer) -> &Deferral {
+fn refused(answer: &TerminalAnswer) -> &Deferral {
     match answer {
-        Answer::Outcome(NudgeOutcome::Refused { deferral }) => deferral,
+        TerminalAnswer::Outcome(NudgeOutcome::Refused { deferral }) => deferral,
         other => panic!("{other:?}"),
     }
 }
@@ -132,10 +132,18 @@ fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
         &terminal,
         &[
             nudge(HINT),
-            Ask::Nudge { text: HINT.to_owned(), repeats: true, probes: false, steers: false },
+            TerminalAction::Nudge {
+                text: HINT.to_owned(),
+                repeats: true,
+                probes: false,
+                steers: false,
+            },
         ],
     );
-    assert_eq!(answers, [Answer::Outcome(NudgeOutcome::Sent), Answer::Outcome(NudgeOutcome::Sent)]);
+    assert_eq!(
+        answers,
+        [TerminalAnswer::Outcome(NudgeOutcome::Sent), TerminalAnswer::Outcome(NudgeOutcome::Sent)]
+    );
     let inner = terminal.inner.lock().unwrap();
     assert_eq!(inner.sent, [HINT], "a repetition is left out");
     assert!(inner.was_held_at_keys.iter().all(|held| *held) && !inner.is_held);
@@ -145,7 +153,10 @@ fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
 fn a_hint_that_the_agent_puts_back_is_no_draft_of_a_person() {
     let terminal = played(|inner| inner.puts_back = true);
     let answers = asked(&terminal, &[nudge(HINT), nudge(HINT)]);
-    assert_eq!(answers, [Answer::Outcome(NudgeOutcome::Sent), Answer::Outcome(NudgeOutcome::Sent)]);
+    assert_eq!(
+        answers,
+        [TerminalAnswer::Outcome(NudgeOutcome::Sent), TerminalAnswer::Outcome(NudgeOutcome::Sent)]
+    );
     let inner = terminal.inner.lock().unwrap();
     assert_eq!(inner.sent, [HINT, HINT]);
     assert_eq!(inner.written.last().map(String::as_str), Some("\r"), "it is not typed again");
@@ -158,10 +169,10 @@ fn a_program_that_asks_for_pastes_gets_a_hint_as_one_and_a_command_as_keys() {
         let mut profiles = Profiles::embedded().unwrap();
         let change = serde_json::Map::from_iter([("paste_delay_ms".to_owned(), 0.into())]);
         profiles.amend("claude", &change, "test".as_ref()).unwrap();
-        let observer = Observer::new(profiles.get("claude").unwrap());
+        let observer = AgentObserver::new(profiles.get("claude").unwrap());
         let mut typist = Typist::new(&terminal, u32::MAX, observer).running("claude");
-        for ask in [nudge(HINT), Ask::Reset {}] {
-            assert_eq!(typist.answer(ask), Answer::Outcome(NudgeOutcome::Sent));
+        for ask in [nudge(HINT), TerminalAction::Reset {}] {
+            assert_eq!(typist.answer(ask), TerminalAnswer::Outcome(NudgeOutcome::Sent));
         }
         let hint = match takes_pastes {
             true => format!("{PASTE_BEGINS}{HINT}{PASTE_ENDS}"),
@@ -179,7 +190,7 @@ fn a_person_a_draft_and_a_dialog_put_a_line_off() {
     let draft = played(|it| it.composer = "half a sentence".to_owned());
     assert_eq!(refused(&asked(&draft, &[nudge(HINT)])[0]), &Deferral::Draft);
     let dialog = played(|it| it.dialog = true);
-    let answers = asked(&dialog, &[nudge(HINT), Ask::Press { key: Key::Enter }]);
+    let answers = asked(&dialog, &[nudge(HINT), TerminalAction::Press { key: Key::Enter }]);
     assert_eq!(refused(&answers[0]).word(), "dialog");
     assert_eq!(refused(&answers[1]).word(), "dialog");
     for terminal in [typing, draft, dialog] {
@@ -192,15 +203,21 @@ fn a_person_a_draft_and_a_dialog_put_a_line_off() {
 fn enter_follows_only_behind_exactly_our_line() {
     let slipped = played(|it| it.slips_in = Some('x'));
     let answers = asked(&slipped, &[nudge(HINT)]);
-    assert!(matches!(&answers[0], Answer::Outcome(NudgeOutcome::TextOnly { .. })), "{answers:?}");
+    assert!(
+        matches!(&answers[0], TerminalAnswer::Outcome(NudgeOutcome::TextOnly { .. })),
+        "{answers:?}"
+    );
     assert!(slipped.inner.lock().unwrap().sent.is_empty());
     // The line of ours that stands there is submitted by the next attempt, and not typed again.
     let late = played(|it| it.is_blind = true);
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
-    let mut typist = Typist::new(&late, u32::MAX, Observer::new(profile)).running("claude");
-    assert!(matches!(typist.answer(nudge(HINT)), Answer::Outcome(NudgeOutcome::TextOnly { .. })));
+    let mut typist = Typist::new(&late, u32::MAX, AgentObserver::new(profile)).running("claude");
+    assert!(matches!(
+        typist.answer(nudge(HINT)),
+        TerminalAnswer::Outcome(NudgeOutcome::TextOnly { .. })
+    ));
     late.inner.lock().unwrap().composer = HINT.to_owned();
-    assert_eq!(typist.answer(nudge(HINT)), Answer::Outcome(NudgeOutcome::Sent));
+    assert_eq!(typist.answer(nudge(HINT)), TerminalAnswer::Outcome(NudgeOutcome::Sent));
     assert_eq!(late.inner.lock().unwrap().sent, [HINT]);
 }
 
@@ -209,7 +226,7 @@ fn nothing_is_typed_that_means_something_to_a_terminal() {
     let terminal = played(|_| {});
     for text in ["a\rb", "\x1b[201~", "$(x)", "", &"x".repeat(400)] {
         let answers = asked(&terminal, &[nudge(text)]);
-        assert!(matches!(&answers[0], Answer::Failed { .. }), "{text:?}: {answers:?}");
+        assert!(matches!(&answers[0], TerminalAnswer::Failed { .. }), "{text:?}: {answers:?}");
     }
     assert!(terminal.inner.lock().unwrap().was_held_at_keys.is_empty());
 }
@@ -218,10 +235,17 @@ fn nothing_is_typed_that_means_something_to_a_terminal() {
 fn a_standing_ping_is_withdrawn() {
     let terminal = played(|it| it.slips_in = Some('x'));
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
-    let mut typist = Typist::new(&terminal, u32::MAX, Observer::new(profile)).running("claude");
+    let mut typist =
+        Typist::new(&terminal, u32::MAX, AgentObserver::new(profile)).running("claude");
     let ping = "AGENT_TEAM_PING w1 abc";
-    assert!(matches!(typist.answer(nudge(ping)), Answer::Outcome(NudgeOutcome::TextOnly { .. })));
+    assert!(matches!(
+        typist.answer(nudge(ping)),
+        TerminalAnswer::Outcome(NudgeOutcome::TextOnly { .. })
+    ));
     terminal.inner.lock().unwrap().composer = ping.to_owned();
-    assert_eq!(typist.answer(Ask::WithdrawPing {}), Answer::Outcome(NudgeOutcome::Sent));
+    assert_eq!(
+        typist.answer(TerminalAction::WithdrawPing {}),
+        TerminalAnswer::Outcome(NudgeOutcome::Sent)
+    );
     assert_eq!(terminal.inner.lock().unwrap().composer, "");
 }

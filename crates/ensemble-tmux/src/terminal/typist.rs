@@ -18,10 +18,11 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::wire::{Answer, Ask};
-use crate::provider::machine::Heard;
+use super::wire::{TerminalAction, TerminalAnswer};
+use crate::provider::machine::AgentAnswer;
 use crate::provider::{
-    Judgement, Observer, PASTE_BEGINS, PASTE_ENDS, Purpose, UnsentLine, process, stands_alone,
+    AgentObserver, Judgement, PASTE_BEGINS, PASTE_ENDS, TypingPurpose, UnsentLine, process,
+    stands_alone,
 };
 use crate::tmux::{LINE_PATIENCE, SHARED_PACE};
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText, PaneState};
@@ -34,9 +35,9 @@ const PING: &str = "AGENT_TEAM_PING ";
 const BACKSPACE: u8 = 0x7f;
 
 /// A pseudo-terminal with the person and the agent at its ends.
-pub trait Terminal: Send + Sync {
+pub trait PseudoTerminal: Send + Sync {
     /// The screen, the cursor and the title.
-    fn shown(&self) -> Shown;
+    fn shown(&self) -> TerminalSnapshot;
     /// When the person last pressed a key.
     fn last_key(&self) -> Option<Instant>;
     /// Keeps the person's keys back from now on.
@@ -56,7 +57,7 @@ pub trait Terminal: Send + Sync {
 
 /// What a terminal shows at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct TerminalSnapshot {
     /// The visible screen, a line each, without trailing blanks.
     pub screen: Vec<String>,
     /// Column and line of the cursor, from 0.
@@ -76,7 +77,7 @@ pub(super) struct Typist<T> {
     terminal: T,
     /// The agent's process and its start.
     pid: u32,
-    observer: Observer,
+    observer: AgentObserver,
     /// A line of ours that stands in the composer, as far as is known.
     typed: Option<String>,
     /// When a nudge was submitted last.
@@ -87,8 +88,8 @@ pub(super) struct Typist<T> {
     running: String,
 }
 
-impl<T: Terminal> Typist<T> {
-    pub(super) const fn new(terminal: T, pid: u32, observer: Observer) -> Self {
+impl<T: PseudoTerminal> Typist<T> {
+    pub(super) const fn new(terminal: T, pid: u32, observer: AgentObserver) -> Self {
         Self {
             terminal,
             pid,
@@ -108,37 +109,41 @@ impl<T: Terminal> Typist<T> {
     }
 
     /// Does what is asked.
-    pub(super) fn answer(&mut self, ask: Ask) -> Answer {
+    pub(super) fn answer(&mut self, ask: TerminalAction) -> TerminalAnswer {
         let done = match ask {
-            Ask::Look {} => {
-                let state = self.look();
+            TerminalAction::Look {} => {
+                let state = self.observe_terminal();
                 let line = self.unsent_line(&state);
-                return Answer::Pane { state, line };
+                return TerminalAnswer::Pane { state, line };
             }
-            Ask::Nudge { repeats: true, .. } if self.has_been_told() => Ok(NudgeOutcome::Sent),
-            Ask::Nudge { text, probes, steers, .. } => match harmless(text) {
+            TerminalAction::Nudge { repeats: true, .. } if self.has_been_told() => {
+                Ok(NudgeOutcome::Sent)
+            }
+            TerminalAction::Nudge { text, probes, steers, .. } => match harmless(text) {
                 Ok(text) if steers => self.steer(&text),
                 Ok(text) => {
-                    let purpose = if probes { Purpose::Probe } else { Purpose::Nudge };
+                    let purpose = if probes { TypingPurpose::Probe } else { TypingPurpose::Nudge };
                     self.type_line(&text, purpose)
                 }
-                Err(detail) => return Answer::Failed { detail },
+                Err(detail) => return TerminalAnswer::Failed { detail },
             },
-            Ask::Submit { text } => self.submit_standing(&text),
-            Ask::Press { key } => self.press(key),
-            Ask::Reset {} => match self.observer.profile().reset_command().map(str::to_owned) {
-                Some(command) => self.type_line(&command, Purpose::Nudge),
-                None => {
-                    let detail = "its profile has no reset command".to_owned();
-                    return Answer::Failed { detail };
+            TerminalAction::Submit { text } => self.submit_standing(&text),
+            TerminalAction::Press { key } => self.press(key),
+            TerminalAction::Reset {} => {
+                match self.observer.profile().reset_command().map(str::to_owned) {
+                    Some(command) => self.type_line(&command, TypingPurpose::Nudge),
+                    None => {
+                        let detail = "its profile has no reset command".to_owned();
+                        return TerminalAnswer::Failed { detail };
+                    }
                 }
-            },
-            Ask::WithdrawPing {} => self.withdraw_ping(),
-            Ask::WithdrawLine {} => self.withdraw_line(),
+            }
+            TerminalAction::WithdrawPing {} => self.withdraw_ping(),
+            TerminalAction::WithdrawLine {} => self.withdraw_line(),
         };
         match done {
-            Ok(outcome) => Answer::Outcome(outcome),
-            Err(error) => Answer::Failed { detail: error.to_string() },
+            Ok(outcome) => TerminalAnswer::Outcome(outcome),
+            Err(error) => TerminalAnswer::Failed { detail: error.to_string() },
         }
     }
 
@@ -146,8 +151,9 @@ impl<T: Terminal> Typist<T> {
         self.nudged.is_some_and(|at| at.elapsed() < SHARED_PACE)
     }
 
-    fn look(&self) -> PaneState {
-        let Shown { screen, cursor, title, ended, input_off, .. } = self.terminal.shown();
+    fn observe_terminal(&self) -> PaneState {
+        let TerminalSnapshot { screen, cursor, title, ended, input_off, .. } =
+            self.terminal.shown();
         let profile = self.observer.profile();
         let is_agent = |it: &ensemble_core::pane::ForegroundProcess| {
             !it.shell && profile.program_among(std::slice::from_ref(it)).is_some()
@@ -176,13 +182,13 @@ impl<T: Terminal> Typist<T> {
     }
 
     /// Looks and judges; `heard` was asked before, so that nothing slow comes between the look and the keys.
-    fn examine(&mut self, heard: &Heard) -> (PaneState, Judgement) {
-        let state = self.look();
+    fn examine(&mut self, heard: &AgentAnswer) -> (PaneState, Judgement) {
+        let state = self.observe_terminal();
         let judgement = self.observer.judge(&state, heard);
         (state, judgement)
     }
 
-    fn objection(&mut self, purpose: Purpose<'_>, heard: &Heard) -> Option<Deferral> {
+    fn objection(&mut self, purpose: TypingPurpose<'_>, heard: &AgentAnswer) -> Option<Deferral> {
         let (state, judgement) = self.examine(heard);
         judgement.objection(self.observer.profile(), &state, purpose)
     }
@@ -192,7 +198,7 @@ impl<T: Terminal> Typist<T> {
     }
 
     /// Types a line and submits it, while the person's keys are kept back.
-    fn type_line(&mut self, text: &str, purpose: Purpose<'_>) -> io::Result<NudgeOutcome> {
+    fn type_line(&mut self, text: &str, purpose: TypingPurpose<'_>) -> io::Result<NudgeOutcome> {
         self.alone(|typist, heard| match typist.objection(purpose, heard) {
             Some(Deferral::Draft) => typist.standing(text, purpose, heard),
             Some(deferral) => Ok(NudgeOutcome::Refused { deferral }),
@@ -206,7 +212,7 @@ impl<T: Terminal> Typist<T> {
             return Ok(NudgeOutcome::Refused { deferral: Deferral::Busy });
         };
         let usual = self.observer.replace_profile(steering.into());
-        let outcome = self.type_line(text, Purpose::Nudge);
+        let outcome = self.type_line(text, TypingPurpose::Nudge);
         self.observer.replace_profile(usual);
         outcome
     }
@@ -214,7 +220,7 @@ impl<T: Terminal> Typist<T> {
     /// Does something while the person's keys are kept back, unless the person is typing.
     fn alone(
         &mut self,
-        act: impl FnOnce(&mut Self, &Heard) -> io::Result<NudgeOutcome>,
+        act: impl FnOnce(&mut Self, &AgentAnswer) -> io::Result<NudgeOutcome>,
     ) -> io::Result<NudgeOutcome> {
         let heard = self.observer.ask(self.pid);
         self.terminal.hold_keys();
@@ -231,8 +237,8 @@ impl<T: Terminal> Typist<T> {
     fn standing(
         &mut self,
         wanted: &str,
-        purpose: Purpose<'_>,
-        heard: &Heard,
+        purpose: TypingPurpose<'_>,
+        heard: &AgentAnswer,
     ) -> io::Result<NudgeOutcome> {
         let refused = |deferral| Ok(NudgeOutcome::Refused { deferral });
         let Some(typed) = self.our_line() else { return refused(Deferral::Draft) };
@@ -250,7 +256,7 @@ impl<T: Terminal> Typist<T> {
     /// The line of ours that stands in the composer alone: one that was not submitted, or a nudge that the agent
     /// has put back.
     fn our_line(&self) -> Option<String> {
-        let screen = self.look();
+        let screen = self.observe_terminal();
         let mut ours = [&self.typed, &self.submitted].into_iter().flatten();
         ours.find(|line| stands_alone(self.observer.profile(), &screen, line)).cloned()
     }
@@ -263,7 +269,7 @@ impl<T: Terminal> Typist<T> {
         self.typed.as_deref().map_or(UnsentLine::Absent, find)
     }
 
-    fn type_and_enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
+    fn type_and_enter(&mut self, text: &str, heard: &AgentAnswer) -> io::Result<NudgeOutcome> {
         let profile = self.observer.profile();
         // A command of the program is recognized while it is typed.
         let may_paste = self.terminal.shown().takes_pastes && !is_command(text);
@@ -281,11 +287,11 @@ impl<T: Terminal> Typist<T> {
             return self.press_enter(text);
         }
         let is_shown =
-            |typist: &mut Self| typist.objection(Purpose::Submit { text }, heard).is_none();
+            |typist: &mut Self| typist.objection(TypingPurpose::Submit { text }, heard).is_none();
         if !self.await_screen(is_shown) {
-            let deferral = self.objection(Purpose::Submit { text }, heard);
+            let deferral = self.objection(TypingPurpose::Submit { text }, heard);
             let deferral = deferral.unwrap_or(Deferral::LineGone);
-            if !stands_alone(self.observer.profile(), &self.look(), text) {
+            if !stands_alone(self.observer.profile(), &self.observe_terminal(), text) {
                 return Ok(NudgeOutcome::TextOnly { deferral });
             }
             self.erase(text)?;
@@ -297,8 +303,8 @@ impl<T: Terminal> Typist<T> {
     }
 
     /// Presses Enter if exactly `text` stands in the composer.
-    fn enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
-        match self.objection(Purpose::Submit { text }, heard) {
+    fn enter(&mut self, text: &str, heard: &AgentAnswer) -> io::Result<NudgeOutcome> {
+        match self.objection(TypingPurpose::Submit { text }, heard) {
             None => self.press_enter(text),
             Some(deferral) => Ok(NudgeOutcome::TextOnly { deferral }),
         }
@@ -320,7 +326,7 @@ impl<T: Terminal> Typist<T> {
     }
 
     fn submit_standing(&mut self, text: &str) -> io::Result<NudgeOutcome> {
-        self.alone(|typist, heard| match typist.objection(Purpose::Submit { text }, heard) {
+        self.alone(|typist, heard| match typist.objection(TypingPurpose::Submit { text }, heard) {
             None => typist.press_enter(text),
             Some(deferral) => {
                 if deferral.ends_line() {
@@ -332,7 +338,7 @@ impl<T: Terminal> Typist<T> {
     }
 
     fn press(&mut self, key: Key) -> io::Result<NudgeOutcome> {
-        self.alone(|typist, heard| match typist.objection(Purpose::Press(key), heard) {
+        self.alone(|typist, heard| match typist.objection(TypingPurpose::Press(key), heard) {
             None => typist.terminal.write(bytes_of(key)).map(|()| NudgeOutcome::Sent),
             Some(deferral) => Ok(NudgeOutcome::Refused { deferral }),
         })
@@ -343,7 +349,7 @@ impl<T: Terminal> Typist<T> {
             return Ok(NudgeOutcome::Sent);
         };
         self.alone(|typist, _| {
-            if stands_alone(typist.observer.profile(), &typist.look(), &ping) {
+            if stands_alone(typist.observer.profile(), &typist.observe_terminal(), &ping) {
                 typist.erase(&ping)?;
             }
             Ok(NudgeOutcome::Sent)
@@ -359,7 +365,7 @@ impl<T: Terminal> Typist<T> {
         }
         self.alone(|typist, heard| {
             let Some(line) = typist.our_line() else {
-                let deferral = typist.objection(Purpose::Nudge, heard);
+                let deferral = typist.objection(TypingPurpose::Nudge, heard);
                 return refused(deferral.unwrap_or(Deferral::LineGone));
             };
             // An agent may be slow to clear its composer.
@@ -367,7 +373,7 @@ impl<T: Terminal> Typist<T> {
             if typist.typed.as_ref() != Some(&line) && is_recent {
                 return refused(Deferral::Moved);
             }
-            match typist.objection(Purpose::Submit { text: &line }, heard) {
+            match typist.objection(TypingPurpose::Submit { text: &line }, heard) {
                 None => typist.erase(&line).and_then(|()| refused(Deferral::LineGone)),
                 Some(deferral) => refused(deferral),
             }

@@ -26,16 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A question to a terminal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Question {
+pub(super) struct TerminalQuestion {
     /// The token of the binding: another agent's terminal does nothing.
     pub(super) token: String,
-    pub(super) ask: Ask,
+    pub(super) ask: TerminalAction,
 }
 
 /// The action that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Ask {
+pub(super) enum TerminalAction {
     /// Show the screen.
     Look {},
     /// Type a line and submit it.
@@ -66,7 +66,7 @@ pub(super) enum Ask {
 /// The answer of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum TerminalAnswer {
     /// The screen and the processes.
     Pane {
         state: PaneState,

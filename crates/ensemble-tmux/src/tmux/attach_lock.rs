@@ -6,7 +6,7 @@
 //! sessions for our convenience. So one process at a time may attach a control client, detach one,
 //! or open or close windows. Before attaching, a process waits for orphaned clients
 //! (`left_behind`). Only long-lived processes attach a control client (see
-//! [`Server::brief`](super::Server::brief)). It says as little as possible while it is
+//! [`TmuxServer::brief`](super::TmuxServer::brief)). It says as little as possible while it is
 //! attached, so that the moment is short.
 //!
 //! The lock is gone with its process (`sys` says how).
@@ -25,8 +25,8 @@ pub(super) struct AttachLock {
 impl AttachLock {
     /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such lock, the process goes on
     /// without it: the moment to be avoided is short.
-    pub(super) fn take(socket: &Path) -> Self {
-        Self { _held: NamedLock::take(&real(socket), EXCHANGE_LIMIT) }
+    pub(super) fn wait_for_lock(socket: &Path) -> Self {
+        Self { _held: NamedLock::wait_for_lock(&real(socket), EXCHANGE_LIMIT) }
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
                 threads.spawn(|| {
                     for _ in 0..20 {
                         let began = Instant::now();
-                        let lock = AttachLock::take(&socket);
+                        let lock = AttachLock::wait_for_lock(&socket);
                         if lock._held.is_none() {
                             // All of us stood still for so long; then it goes on without.
                             assert!(began.elapsed() >= EXCHANGE_LIMIT);
@@ -72,7 +72,7 @@ mod tests {
         std::os::unix::fs::symlink(home.path(), &detour).expect("a link");
         assert_eq!(real(&detour.join("socket")), real(&socket));
         // Another server has another lock.
-        let _one = AttachLock::take(&socket);
-        assert!(AttachLock::take(&home.path().join("other"))._held.is_some());
+        let _one = AttachLock::wait_for_lock(&socket);
+        assert!(AttachLock::wait_for_lock(&home.path().join("other"))._held.is_some());
     }
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Server;
-use super::failure::Failure;
+use super::TmuxServer;
+use super::failure::TmuxFailure;
 use super::quote::{is_one_line, quote};
-use super::snapshot::{CLOCK_OPTION, Identity, TOKEN_OPTION, is_pane_id};
+use super::snapshot::{CLOCK_OPTION, PaneIdentity, TOKEN_OPTION, is_pane_id};
 use crate::provider::process::{is_running, start_time};
 use ensemble_core::pane::Deferral;
 use ensemble_core::{Error, Result};
@@ -47,7 +47,7 @@ pub struct Binding {
     pub started: Option<u64>,
 }
 
-impl Server {
+impl TmuxServer {
     /// Binds the pane that `target` names: an id (`%3`, the value of `TMUX_PANE`) or an exact name
     /// (`=session`, `=session:window.pane`). Prefixes and patterns are refused, because they hit
     /// another pane when the one that was meant is gone. Binding a pane twice gives the same token.
@@ -56,14 +56,14 @@ impl Server {
     /// The target is not of these forms, there is no such pane, or the server could not be asked.
     ///
     /// ```no_run
-    /// # let server = ensemble_tmux::tmux::Server::new("/tmp/team.sock");
+    /// # let server = ensemble_tmux::tmux::TmuxServer::new("/tmp/team.sock");
     /// let binding = server.bind("%3")?;
     /// assert_eq!(server.check(&binding)?, None);
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
     pub fn bind(&self, target: &str) -> Result<Binding> {
         const OPERATION: &str = "bind a pane";
-        let refuse = |detail: String| Err(self.error(OPERATION, Failure::Refused(detail)));
+        let refuse = |detail: String| Err(self.error(OPERATION, TmuxFailure::Refused(detail)));
         if !(is_pane_id(target) || target.starts_with('=')) || !is_one_line(target) {
             return refuse(format!(
                 "{target:?} names no pane beyond doubt: give its id (%3, see `tmux list-panes -a`) \
@@ -82,7 +82,7 @@ impl Server {
                 super::snapshot::IDENTITY
             ),
         )?;
-        match lines.first().and_then(|line| Identity::parse(line)) {
+        match lines.first().and_then(|line| PaneIdentity::parse(line)) {
             Some(identity) if identity.id == id && is_token(&identity.token) => Ok(Binding {
                 socket: self.socket().to_owned(),
                 started: start_time(identity.pid),
@@ -106,12 +106,12 @@ impl Server {
         binding.validate(self.socket())?;
         let id = quote(&binding.id);
         let line = format!("display-message -p -t {id} '{}'", super::snapshot::IDENTITY);
-        match self.look(&line).and_then(super::spawned::Reply::into_lines) {
+        match self.query_server(&line).and_then(super::spawned::TmuxReply::into_lines) {
             Ok(lines) => {
-                let identity = lines.first().and_then(|line| Identity::parse(line));
+                let identity = lines.first().and_then(|line| PaneIdentity::parse(line));
                 Ok(binding.mismatch(identity.as_ref()))
             }
-            Err(Failure::NoServer) => Ok(Some(Deferral::ServerGone)),
+            Err(TmuxFailure::NoServer) => Ok(Some(Deferral::ServerGone)),
             Err(failure) => Err(self.error("check a binding", failure)),
         }
     }
@@ -136,7 +136,7 @@ impl Server {
             Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone) => Ok(closed),
             _ => {
                 let detail = format!("{} is still there", binding.id);
-                Err(self.error("close a pane", Failure::Refused(detail)))
+                Err(self.error("close a pane", TmuxFailure::Refused(detail)))
             }
         }
     }
@@ -157,14 +157,14 @@ impl Server {
             Some(id) => Ok(id.clone()),
             None => {
                 let detail = format!("there is no pane {target}: see `tmux list-panes -a`");
-                Err(self.error(OPERATION, Failure::Refused(detail)))
+                Err(self.error(OPERATION, TmuxFailure::Refused(detail)))
             }
         }
     }
 }
 
 impl Binding {
-    /// Refuses what no [`Server::bind`] has made; a binding comes from a file and its parts go into
+    /// Refuses what no [`TmuxServer::bind`] has made; a binding comes from a file and its parts go into
     /// commands.
     pub(super) fn validate(&self, socket: &Path) -> Result<()> {
         let wrong = |field: &str, detail: String| Err(Error::malformed(socket, field, detail));
@@ -185,7 +185,7 @@ impl Binding {
     }
 
     /// How `identity` differs from what was bound; `None` if it does not.
-    pub(super) fn mismatch(&self, identity: Option<&Identity>) -> Option<Deferral> {
+    pub(super) fn mismatch(&self, identity: Option<&PaneIdentity>) -> Option<Deferral> {
         let Some(identity) = identity.filter(|identity| identity.id == self.id) else {
             return Some(Deferral::PaneGone);
         };
@@ -226,7 +226,7 @@ impl Binding {
     }
 }
 
-/// Whether `text` is a token as [`Server::bind`] makes them; nothing else may enter a command.
+/// Whether `text` is a token as [`TmuxServer::bind`] makes them; nothing else may enter a command.
 fn is_token(text: &str) -> bool {
     text.len() == uuid::fmt::Simple::LENGTH && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
@@ -248,11 +248,11 @@ pub(super) mod tests {
 
     #[test]
     fn another_pane_is_noticed() {
-        let same = Identity::parse(&format!("%3 7 0 0 0 0 0 0 {}", "0".repeat(32)));
+        let same = PaneIdentity::parse(&format!("%3 7 0 0 0 0 0 0 {}", "0".repeat(32)));
         assert_eq!(binding().mismatch(same.as_ref()), None);
-        let other_token = Identity::parse("%3 7 0 0 0 0 0 0 ");
+        let other_token = PaneIdentity::parse("%3 7 0 0 0 0 0 0 ");
         assert_eq!(binding().mismatch(other_token.as_ref()), Some(Deferral::PaneReused));
-        let other_process = Identity::parse(&format!("%3 8 0 0 0 0 0 0 {}", "0".repeat(32)));
+        let other_process = PaneIdentity::parse(&format!("%3 8 0 0 0 0 0 0 {}", "0".repeat(32)));
         assert_eq!(binding().mismatch(other_process.as_ref()), Some(Deferral::PaneReused));
         assert_eq!(binding().mismatch(None), Some(Deferral::PaneGone));
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use ensemble_core::Result;
 
 use super::quote::quote;
-use super::server::Server;
+use super::server::TmuxServer;
 
-impl Server {
+impl TmuxServer {
     /// Paths of the terminals that are attached, without control clients.
     ///
     /// # Errors

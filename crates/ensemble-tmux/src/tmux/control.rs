@@ -23,10 +23,10 @@ use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
 use super::attach_lock::AttachLock;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::left_behind;
-use super::parser::{Block, Event, Parser};
-use super::spawned::{self, Reply};
+use super::parser::{AnswerBlock, ControlParser, Event};
+use super::spawned::{self, TmuxReply};
 
 /// What makes a tmux process a client of ours.
 /// (`-E`: the session's environment stays as it is.)
@@ -37,10 +37,10 @@ const VARIABLES: [&str; 3] = ["PATH", "HOME", "TERM"];
 
 /// An attached client. Dropping it ends its process; the server and its sessions are untouched.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ControlClient {
     child: Child,
     input: Mutex<UnixStream>,
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<CallerQueue>>,
     /// Disconnected once the server has let go of the client, and its process too.
     let_go: Mutex<Receiver<()>>,
     /// Whether the server has left a question without an answer.
@@ -53,8 +53,8 @@ pub(super) struct Client {
 
 /// The callers that wait, each with its mark, oldest first.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
+struct CallerQueue {
+    waiting: VecDeque<WaitingCaller>,
     /// The callers that wait until the client is attached.
     attaching: Option<Sender<()>>,
     /// The reader has seen the end; no further question will be answered.
@@ -62,21 +62,21 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCaller {
     mark: String,
-    reply: Sender<Reply>,
+    reply: Sender<TmuxReply>,
 }
 
-impl Client {
+impl ControlClient {
     /// Attaches to some session of the server at `socket`.
     ///
-    /// Returns [`Failure::Refused`] if the server has nothing to attach to or wants no control
+    /// Returns [`TmuxFailure::Refused`] if the server has nothing to attach to or wants no control
     /// client. The caller can still ask it with one process a question.
-    pub(super) fn attach(socket: &Path) -> Result<Self, Failure> {
+    pub(super) fn attach(socket: &Path) -> Result<Self, TmuxFailure> {
         let (ours, theirs) = UnixStream::pair().map_err(refused)?;
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
-        let _lock = AttachLock::take(socket);
+        let _lock = AttachLock::wait_for_lock(socket);
         left_behind::end_session(socket)?;
         let inherited = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let child = spawned::command(socket)
@@ -93,7 +93,7 @@ impl Client {
             .map_err(spawned::cannot_start)?;
         let (attaching, attached) = channel();
         let (held, let_go) = channel();
-        let queue = Queue { attaching: Some(attaching), ..Queue::default() };
+        let queue = CallerQueue { attaching: Some(attaching), ..CallerQueue::default() };
         let queue = Arc::new(Mutex::new(queue));
         let mut client = Self {
             child,
@@ -115,7 +115,7 @@ impl Client {
             Err(RecvTimeoutError::Disconnected) => Err(client.complaint()),
             Err(RecvTimeoutError::Timeout) => {
                 client.abandoned = true;
-                Err(Failure::Timeout)
+                Err(TmuxFailure::Timeout)
             }
         }
     }
@@ -127,22 +127,22 @@ impl Client {
 
     /// Sends one line of tmux commands and waits for all it prints.
     ///
-    /// After [`Failure::Timeout`] the client should be dropped: a server that did not answer once
+    /// After [`TmuxFailure::Timeout`] the client should be dropped: a server that did not answer once
     /// must be asked anew.
-    pub(super) fn ask(&self, commands: &str) -> Result<Reply, Failure> {
+    pub(super) fn ask(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
         let deadline = Instant::now() + EXCHANGE_LIMIT;
         let answer = self.send(commands)?;
         match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Timeout) => {
                 self.is_unanswered.store(true, Ordering::Relaxed);
-                Err(Failure::Timeout)
+                Err(TmuxFailure::Timeout)
             }
-            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
+            Err(RecvTimeoutError::Disconnected) => Err(TmuxFailure::Lost),
         }
     }
 
-    fn send(&self, commands: &str) -> Result<Receiver<Reply>, Failure> {
+    fn send(&self, commands: &str) -> Result<Receiver<TmuxReply>, TmuxFailure> {
         let (reply, answer) = channel();
         let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
         // The mark is no command, and the complaint about that repeats it: cheaper for the server
@@ -152,9 +152,9 @@ impl Client {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = lock(&self.queue);
         if queue.ended {
-            return Err(Failure::Lost);
+            return Err(TmuxFailure::Lost);
         }
-        queue.waiting.push_back(Waiting { mark, reply });
+        queue.waiting.push_back(WaitingCaller { mark, reply });
         drop(queue);
         match input.write_all(lines.as_bytes()) {
             Ok(()) => Ok(answer),
@@ -166,13 +166,13 @@ impl Client {
                     error.kind(),
                     std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                 );
-                Err(if hung { Failure::Timeout } else { Failure::Lost })
+                Err(if hung { TmuxFailure::Timeout } else { TmuxFailure::Lost })
             }
         }
     }
 
     /// Why the client ended before it was attached.
-    fn complaint(&mut self) -> Failure {
+    fn complaint(&mut self) -> TmuxFailure {
         const BYTES_MAX: u64 = 4096;
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -180,18 +180,18 @@ impl Client {
         if let Some(stderr) = self.child.stderr.take() {
             let _ = stderr.take(BYTES_MAX).read_to_string(&mut text);
         }
-        Failure::from_complaint(&text)
+        TmuxFailure::from_complaint(&text)
     }
 }
 
-impl Drop for Client {
+impl Drop for ControlClient {
     /// The server tells its other control clients of one that goes. So going takes the lock, too,
     /// and is over when the server has let go. One that has ended already, and one at a server that
     /// did not answer, is not waited for.
     fn drop(&mut self) {
         if !self.abandoned {
             let is_missed = self.is_alive() && !*self.is_unanswered.get_mut();
-            let _lock = is_missed.then(|| AttachLock::take(&self.socket));
+            let _lock = is_missed.then(|| AttachLock::wait_for_lock(&self.socket));
             let _ = self.child.kill();
             let _ = self.child.wait();
             if is_missed {
@@ -206,7 +206,7 @@ impl Drop for Client {
     }
 }
 
-impl Queue {
+impl CallerQueue {
     /// Tells all waiting threads that no answer will come.
     fn end(&mut self) {
         self.ended = true;
@@ -215,7 +215,7 @@ impl Queue {
     }
 
     /// Takes a block; gives `so_far` to the first in line when the block is its mark.
-    fn take(&mut self, block: Block, so_far: &mut Reply) {
+    fn deliver_block(&mut self, block: AnswerBlock, so_far: &mut TmuxReply) {
         let is_mark = self.waiting.front().is_some_and(|first| {
             block.failed && block.lines.iter().any(|line| line.ends_with(&first.mark))
         });
@@ -232,9 +232,9 @@ impl Queue {
 }
 
 /// Reads until no process holds the other end any more; `_held` is dropped then.
-fn read_answers(output: UnixStream, queue: &Mutex<Queue>, _held: Sender<()>) {
-    let mut parser = Parser::default();
-    let mut so_far = Reply::default();
+fn read_answers(output: UnixStream, queue: &Mutex<CallerQueue>, _held: Sender<()>) {
+    let mut parser = ControlParser::default();
+    let mut so_far = TmuxReply::default();
     let mut line = Vec::new();
     let mut output = BufReader::new(output);
     loop {
@@ -244,7 +244,7 @@ fn read_answers(output: UnixStream, queue: &Mutex<Queue>, _held: Sender<()>) {
             Ok(_) => {}
         }
         match parser.line(line.strip_suffix(b"\n").unwrap_or(&line)) {
-            Some(Event::Block(block)) => lock(queue).take(block, &mut so_far),
+            Some(Event::Block(block)) => lock(queue).deliver_block(block, &mut so_far),
             Some(Event::Attached) => {
                 if let Some(attaching) = lock(queue).attaching.take() {
                     let _ = attaching.send(());
@@ -257,10 +257,10 @@ fn read_answers(output: UnixStream, queue: &Mutex<Queue>, _held: Sender<()>) {
     lock(queue).end();
 }
 
-fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+fn lock(queue: &Mutex<CallerQueue>) -> MutexGuard<'_, CallerQueue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused(error: std::io::Error) -> Failure {
-    Failure::Refused(error.to_string())
+fn refused(error: std::io::Error) -> TmuxFailure {
+    TmuxFailure::Refused(error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use ensemble_core::Result;
 
-use super::Server;
+use super::TmuxServer;
 
 /// Fields of [`PaneCursor`]. A character may be a blank, so the cursor comes last.
 const FORMAT: &str = "#{pane_id} #{window_activity} \
@@ -19,7 +19,7 @@ pub struct PaneCursor {
     pub cursor: String,
 }
 
-impl Server {
+impl TmuxServer {
     /// The cursors of all panes of the server.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use ensemble_core::pane::Deferral;
 
 /// Why an exchange gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum TmuxFailure {
     /// tmux is not installed.
     MissingProgram,
     /// No server listens on the socket.
@@ -21,7 +21,7 @@ pub(super) enum Failure {
     Refused(String),
 }
 
-impl Failure {
+impl TmuxFailure {
     /// What tmux prints on its way out, put into one of the cases.
     pub(super) fn from_complaint(text: &str) -> Self {
         let no_server = text.contains("no server running on")
@@ -81,13 +81,13 @@ mod tests {
             "error connecting to /tmp/s (Connection refused)",
             "no server running on /tmp/s",
         ] {
-            assert_eq!(Failure::from_complaint(text), Failure::NoServer, "{text}");
+            assert_eq!(TmuxFailure::from_complaint(text), TmuxFailure::NoServer, "{text}");
         }
         let denied = "error connecting to /tmp/s (Permission denied)";
-        assert_eq!(Failure::from_complaint(denied), Failure::Refused(denied.to_owned()));
+        assert_eq!(TmuxFailure::from_complaint(denied), TmuxFailure::Refused(denied.to_owned()));
         assert_eq!(
-            Failure::from_complaint("\n"),
-            Failure::Refused("tmux ended without a word".to_owned())
+            TmuxFailure::from_complaint("\n"),
+            TmuxFailure::Refused("tmux ended without a word".to_owned())
         );
     }
 }

@@ -8,11 +8,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::EXCHANGE_LIMIT;
-use super::Server;
+use super::TmuxServer;
 use super::binding::Binding;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::quote::quote;
-use super::snapshot::{CLOCK_OPTION, IDENTITY, Identity};
+use super::snapshot::{CLOCK_OPTION, IDENTITY, PaneIdentity};
 use crate::provider::{PASTE_BEGINS, PASTE_ENDS};
 use ensemble_core::pane::Deferral;
 
@@ -24,11 +24,11 @@ const FRESH: Duration = Duration::from_secs(EXCHANGE_LIMIT.as_secs() - 1);
 /// Has `commands` carried out if the pane still is as `seen`. `Ok(None)`: they were, all of them.
 /// `Ok(Some(reason))`: none was.
 pub(super) fn guarded(
-    server: &Server,
+    server: &TmuxServer,
     binding: &Binding,
-    seen: &Identity,
+    seen: &PaneIdentity,
     commands: &str,
-) -> Result<Option<Deferral>, Failure> {
+) -> Result<Option<Deferral>, TmuxFailure> {
     // The observed values go into a command line, so they must be those that we have bound.
     if let Some(deferral) = binding.mismatch(Some(seen)) {
         return Ok(Some(deferral));
@@ -42,10 +42,10 @@ pub(super) fn guarded(
         fresh()
     ))?;
     if let Some(complaint) = reply.complaint {
-        return Err(Failure::from_complaint(&complaint));
+        return Err(TmuxFailure::from_complaint(&complaint));
     }
     // Keys are silent; only a refusal says something.
-    Ok(reply.lines.first().map(|now| difference(binding, seen, Identity::parse(now).as_ref())))
+    Ok(reply.lines.first().map(|now| difference(binding, seen, PaneIdentity::parse(now).as_ref())))
 }
 
 /// The commands that type `text`; with `enter` they submit it in the same breath.
@@ -69,18 +69,18 @@ pub(super) fn pressing(binding: &Binding, key: &str) -> String {
 }
 
 /// What no profile can allow: reasons to leave any pane alone.
-pub(super) fn untouchable(identity: &Identity) -> Option<Deferral> {
+pub(super) fn untouchable(identity: &PaneIdentity) -> Option<Deferral> {
     match identity {
-        Identity { dead: true, .. } => Some(Deferral::PaneDead),
-        Identity { in_mode: true, .. } => Some(Deferral::CopyMode),
-        Identity { input_off: true, .. } => Some(Deferral::InputOff),
-        Identity { synchronized: true, .. } => Some(Deferral::Synchronized),
+        PaneIdentity { dead: true, .. } => Some(Deferral::PaneDead),
+        PaneIdentity { in_mode: true, .. } => Some(Deferral::CopyMode),
+        PaneIdentity { input_off: true, .. } => Some(Deferral::InputOff),
+        PaneIdentity { synchronized: true, .. } => Some(Deferral::Synchronized),
         _ => None,
     }
 }
 
 /// Why the guard has failed.
-fn difference(binding: &Binding, seen: &Identity, now: Option<&Identity>) -> Deferral {
+fn difference(binding: &Binding, seen: &PaneIdentity, now: Option<&PaneIdentity>) -> Deferral {
     let Some(identity) = now else { return Deferral::PaneGone };
     if let Some(deferral) = binding.mismatch(now) {
         return deferral;
@@ -106,8 +106,8 @@ mod tests {
     use super::super::binding::tests::binding;
     use super::*;
 
-    fn identity(fields: &str) -> Identity {
-        Identity::parse(&format!("%3 7 {fields} {}", "0".repeat(32))).expect("an identity")
+    fn identity(fields: &str) -> PaneIdentity {
+        PaneIdentity::parse(&format!("%3 7 {fields} {}", "0".repeat(32))).expect("an identity")
     }
 
     #[test]

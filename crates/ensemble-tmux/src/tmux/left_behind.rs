@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::control::ATTACH;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::spawned;
 use crate::provider::process::line_of;
 use crate::reaper::variable;
@@ -31,7 +31,7 @@ pub(super) fn end_all(socket: &Path) {
 
 /// Waits until the server at `socket` has let go of all orphaned clients; ends those that have not
 /// gone after [`PATIENCE`]. The caller holds the lock.
-pub(super) fn end_session(socket: &Path) -> Result<(), Failure> {
+pub(super) fn end_session(socket: &Path) -> Result<(), TmuxFailure> {
     let orphaned: Vec<Pid> = ours(socket).filter(|client| is_orphaned(*client)).collect();
     let mut stuck = not_gone(orphaned);
     if stuck.is_empty() {
@@ -94,13 +94,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::tmux::Server;
+    use crate::tmux::TmuxServer;
 
     #[test]
     fn a_client_with_an_unread_answer_is_ended() {
         let home = tempfile::tempdir().expect("a directory");
         let socket = home.path().join("socket");
-        let server = Server::brief(&socket);
+        let server = TmuxServer::brief(&socket);
         server.new_session("main", "exec cat", 80, 24).expect("a session");
         let pid = server.pid().expect("a server");
         let signal = |signal| {

@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attach_lock::AttachLock;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::quote::{is_one_line, quote};
-use super::spawned::{self, Reply};
-use super::{EXCHANGE_LIMIT, Server, TeamSession, left_behind};
+use super::spawned::{self, TmuxReply};
+use super::{EXCHANGE_LIMIT, TeamSession, TmuxServer, left_behind};
 use ensemble_core::{Error, Result};
 
-/// One line of [`Server::panes`].
+/// One line of [`TmuxServer::panes`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PaneInfo {
@@ -39,7 +39,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const PANE_FORMAT: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{window_index} \
     #{n:session_name} #{n:pane_title} #{session_name} #{pane_title} #{pane_current_command}";
 
-impl Server {
+impl TmuxServer {
     /// Starts a detached session of one pane of `columns` × `lines` cells that runs `command` with
     /// the user's shell. Starts the server if there is none. Returns the pane's id. A server
     /// started here reads no configuration file, so it behaves the same everywhere.
@@ -62,8 +62,8 @@ impl Server {
             .env_remove("TMUX_PANE")
             .args(["new-session", "-d", "-P", "-F", "#{pane_id}", "-s", name])
             .args(["-x", &columns.to_string(), "-y", &lines.to_string(), "--", command]);
-        let lock = AttachLock::take(self.socket());
-        let lines = spawned::run(tmux).and_then(Reply::into_lines);
+        let lock = AttachLock::wait_for_lock(self.socket());
+        let lines = spawned::run(tmux).and_then(TmuxReply::into_lines);
         drop(lock);
         self.reset();
         self.one_line(OPERATION, lines)
@@ -78,7 +78,7 @@ impl Server {
         self.require_one_line(OPERATION, &[id, command])?;
         let line =
             format!("split-window -d -P -F '#{{pane_id}}' -t {} {}", quote(id), quote(command));
-        self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line).and_then(TmuxReply::into_lines))
     }
 
     /// Ends pane `id` and what runs in it.
@@ -100,7 +100,7 @@ impl Server {
     /// Ends a team's session, under any name.
     ///
     /// # Errors
-    /// As for [`Server::kill_session`].
+    /// As for [`TmuxServer::kill_session`].
     pub fn kill_team_session(&self, session: &TeamSession) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &session.id])
     }
@@ -114,10 +114,10 @@ impl Server {
         const OPERATION: &str = "end the server";
         let mut tmux = spawned::command(self.socket());
         tmux.arg("kill-server");
-        let ended = spawned::run(tmux).and_then(Reply::into_lines);
+        let ended = spawned::run(tmux).and_then(TmuxReply::into_lines);
         self.reset();
         match ended.and_then(|_| self.wait_until_gone()) {
-            Ok(()) | Err(Failure::NoServer) => Ok(()),
+            Ok(()) | Err(TmuxFailure::NoServer) => Ok(()),
             Err(failure) => Err(self.error(OPERATION, failure)),
         }
     }
@@ -129,7 +129,7 @@ impl Server {
     /// An argument has a control character, tmux refused, or the server could not be asked.
     ///
     /// ```no_run
-    /// # let server = ensemble_tmux::tmux::Server::new("/tmp/team.sock");
+    /// # let server = ensemble_tmux::tmux::TmuxServer::new("/tmp/team.sock");
     /// server.run(&["set-option", "-g", "remain-on-exit", "on"])?;
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
@@ -138,7 +138,7 @@ impl Server {
         self.require_one_line(OPERATION, arguments)?;
         let line: Vec<String> = arguments.iter().map(|argument| quote(argument)).collect();
         self.act(&line.join(" "))
-            .and_then(Reply::into_lines)
+            .and_then(TmuxReply::into_lines)
             .map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -150,9 +150,9 @@ impl Server {
         /// How tmux says that there is no session to start from.
         const NO_SESSIONS: &str = "no current target";
         let line = format!("list-panes -a -F '{PANE_FORMAT}'");
-        match self.look(&line).and_then(Reply::into_lines) {
+        match self.query_server(&line).and_then(TmuxReply::into_lines) {
             Ok(lines) => Ok(lines.iter().filter_map(|line| parse_pane(line)).collect()),
-            Err(Failure::Refused(complaint)) if complaint == NO_SESSIONS => Ok(Vec::new()),
+            Err(TmuxFailure::Refused(complaint)) if complaint == NO_SESSIONS => Ok(Vec::new()),
             Err(failure) => Err(self.error("list panes", failure)),
         }
     }
@@ -165,16 +165,16 @@ impl Server {
         const OPERATION: &str = "ask for its process id";
         let line =
             self.one_line(OPERATION, Ok(self.lines(OPERATION, "display-message -p '#{pid}'")?))?;
-        line.parse().map_err(|_| self.error(OPERATION, Failure::Refused(line)))
+        line.parse().map_err(|_| self.error(OPERATION, TmuxFailure::Refused(line)))
     }
 
     /// tmux answers `kill-server` before it has ended; a session started now would die with it.
-    fn wait_until_gone(&self) -> Result<(), Failure> {
+    fn wait_until_gone(&self) -> Result<(), TmuxFailure> {
         let began = Instant::now();
         let mut left_alone = true;
         while UnixStream::connect(self.socket()).is_ok() {
             if began.elapsed() >= EXCHANGE_LIMIT {
-                return Err(Failure::Timeout);
+                return Err(TmuxFailure::Timeout);
             }
             if began.elapsed() >= left_behind::PATIENCE && std::mem::take(&mut left_alone) {
                 left_behind::end_all(self.socket());
@@ -188,8 +188,8 @@ impl Server {
     fn end(&self, operation: &'static str, arguments: &[&str]) -> Result<()> {
         let mut tmux = spawned::command(self.socket());
         tmux.args(arguments);
-        let _lock = AttachLock::take(self.socket());
-        let ended = spawned::run(tmux).and_then(Reply::into_lines);
+        let _lock = AttachLock::wait_for_lock(self.socket());
+        let ended = spawned::run(tmux).and_then(TmuxReply::into_lines);
         ended.map(drop).map_err(|failure| self.error(operation, failure))
     }
 
@@ -202,7 +202,7 @@ impl Server {
             None => Ok(()),
             Some(bad) => {
                 let detail = format!("an argument has a control character: {bad:?}");
-                Err(self.error(operation, Failure::Refused(detail)))
+                Err(self.error(operation, TmuxFailure::Refused(detail)))
             }
         }
     }
@@ -210,13 +210,13 @@ impl Server {
     pub(super) fn one_line(
         &self,
         operation: &'static str,
-        lines: Result<Vec<String>, Failure>,
+        lines: Result<Vec<String>, TmuxFailure>,
     ) -> Result<String, Error> {
         match lines {
             Ok(lines) if lines.len() == 1 => Ok(lines.into_iter().collect()),
             Ok(lines) => {
                 let detail = format!("expected one line, got {}", lines.len());
-                Err(self.error(operation, Failure::Refused(detail)))
+                Err(self.error(operation, TmuxFailure::Refused(detail)))
             }
             Err(failure) => Err(self.error(operation, failure)),
         }
@@ -228,8 +228,8 @@ fn parse_pane(line: &str) -> Option<PaneInfo> {
     let mut next = || fields.next();
     let (id, pid, dead, window) = (next()?, next()?, next()?, next()?);
     let (session_bytes, title_bytes) = (next()?.parse().ok()?, next()?.parse().ok()?);
-    let (session, rest) = take(next()?, session_bytes)?;
-    let (title, command) = take(rest, title_bytes)?;
+    let (session, rest) = split_prefix(next()?, session_bytes)?;
+    let (title, command) = split_prefix(rest, title_bytes)?;
     Some(PaneInfo {
         id: id.to_owned(),
         pid: pid.parse().ok()?,
@@ -242,7 +242,7 @@ fn parse_pane(line: &str) -> Option<PaneInfo> {
 }
 
 /// The first `bytes` of `text`, and what follows after a space.
-fn take(text: &str, bytes: usize) -> Option<(&str, &str)> {
+fn split_prefix(text: &str, bytes: usize) -> Option<(&str, &str)> {
     let (first, rest) = text.split_at_checked(bytes)?;
     Some((first, rest.strip_prefix(' ')?))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::TmuxPane;
 use super::quote::quote;
-use super::spawned::Reply;
+use super::spawned::TmuxReply;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 
 /// The pane option with the line that was typed and not submitted.
@@ -23,12 +23,12 @@ pub(super) const SENT_OPTION: &str = "@ensemble_sent";
 
 /// A line that a pane remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct LineMark {
     at: Monotonic,
     pub(super) text: String,
 }
 
-impl Mark {
+impl LineMark {
     /// How long ago it was made; for ever, if it is of a time before the machine started.
     pub(super) fn age(&self) -> Duration {
         let now = SystemClock.boottime();
@@ -44,20 +44,21 @@ impl Mark {
 
 /// The marks that are stored in a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks {
-    pub(super) typed: Option<Mark>,
-    pub(super) sent: Option<Mark>,
+pub(super) struct PaneMarks {
+    pub(super) typed: Option<LineMark>,
+    pub(super) sent: Option<LineMark>,
 }
 
 impl TmuxPane {
     /// What the pane remembers; nothing, if it cannot be asked.
-    pub(super) fn marks(&self) -> Marks {
+    pub(super) fn marks(&self) -> PaneMarks {
         let target = quote(&self.binding.id);
         let line =
             format!("display-message -p -t {target} \"#{{{TYPED_OPTION}}}\\n#{{{SENT_OPTION}}}\"");
-        let lines = self.server.look(&line).and_then(Reply::into_lines).unwrap_or_default();
-        let mark = |row: usize| lines.get(row).and_then(|line| Mark::parse(line));
-        Marks { typed: mark(0), sent: mark(1) }
+        let lines =
+            self.server.query_server(&line).and_then(TmuxReply::into_lines).unwrap_or_default();
+        let mark = |row: usize| lines.get(row).and_then(|line| LineMark::parse(line));
+        PaneMarks { typed: mark(0), sent: mark(1) }
     }
 
     /// The command that has the pane remember a line from now on.
@@ -79,13 +80,13 @@ mod tests {
 
     #[test]
     fn a_mark_has_a_time_and_a_line() {
-        let mark = Mark::parse("12 ensemble: mail for x").expect("a mark");
+        let mark = LineMark::parse("12 ensemble: mail for x").expect("a mark");
         assert_eq!(mark.text, "ensemble: mail for x");
         assert!(mark.age() > Duration::ZERO);
-        let later = Mark::parse("99999999999999 /clear").expect("a mark");
+        let later = LineMark::parse("99999999999999 /clear").expect("a mark");
         assert_eq!(later.age(), Duration::MAX, "the machine was started anew");
         for nonsense in ["", "/clear", "x /clear", "-1 /clear"] {
-            assert_eq!(Mark::parse(nonsense), None, "{nonsense}");
+            assert_eq!(LineMark::parse(nonsense), None, "{nonsense}");
         }
     }
 }

@@ -18,7 +18,7 @@
 //!   through a paste buffer. Pasting into a dead pane ends the whole server of tmux 3.3a.
 //! * No exchange takes longer than [`EXCHANGE_LIMIT`], also when the server hangs; a command that
 //!   a hung server finds later is not carried out any more.
-//! * No process is left behind: the client ends when its last [`Server`] is dropped, and also when
+//! * No process is left behind: the client ends when its last [`TmuxServer`] is dropped, and also when
 //!   its owner is killed.
 //! * A server is not crashed by a control client that comes or goes at the wrong moment (`attach_lock`,
 //!   `left_behind`).
@@ -55,8 +55,8 @@ pub use binding::{Binding, TERMINAL_ID};
 pub use cursors::PaneCursor;
 pub use error::TmuxError;
 pub use manage::PaneInfo;
-pub use pane::{Examination, TmuxPane};
-pub use server::Server;
+pub use pane::{PaneExamination, TmuxPane};
+pub use server::TmuxServer;
 pub use team::{PaneSigns, SessionOrder, TeamSession, WindowOrder};
 pub use typing::{LINE_PATIENCE, SHARED_PACE, TextOutcome, TypedNudge};
 

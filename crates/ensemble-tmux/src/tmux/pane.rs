@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::guard::{guarded, pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
 use super::quote::{is_one_line, quote};
-use super::snapshot::Snapshot;
-use super::{Binding, Server, TypedNudge};
-use crate::provider::machine::{Heard, Places};
+use super::snapshot::PaneSnapshot;
+use super::{Binding, TmuxServer, TypedNudge};
+use crate::provider::machine::{AgentAnswer, SourcePlaces};
 use crate::provider::process;
 use crate::provider::{
-    self, Context, Judgement, Limit, Observer, Profile, Purpose, TurnSign, Zones,
+    self, AgentObserver, DiagnosisContext, Judgement, Profile, TurnSign, TypingPurpose, UsageLimit,
+    Zones,
 };
 use ensemble_core::agent::AgentState;
 use ensemble_core::env::Pane;
@@ -29,9 +30,9 @@ const COMMAND_BYTES_MAX: usize = 1000;
 /// use std::sync::Arc;
 /// use ensemble_core::env::Pane;
 /// use ensemble_tmux::provider::{self, Profiles};
-/// use ensemble_tmux::tmux::{Server, TmuxPane};
+/// use ensemble_tmux::tmux::{TmuxServer, TmuxPane};
 ///
-/// let server = Server::new("/tmp/team.sock");
+/// let server = TmuxServer::new("/tmp/team.sock");
 /// let binding = server.bind("%3")?;
 /// let profile = Profiles::embedded()?.get("shell")?;
 /// let mut pane = TmuxPane::new(server, binding, Arc::clone(&profile), "/tmp/team-locks")?;
@@ -41,9 +42,9 @@ const COMMAND_BYTES_MAX: usize = 1000;
 /// ```
 #[derive(Debug)]
 pub struct TmuxPane {
-    pub(super) server: Server,
+    pub(super) server: TmuxServer,
     pub(super) binding: Binding,
-    pub(super) observer: Observer,
+    pub(super) observer: AgentObserver,
     locks: PathBuf,
     /// A line of [`TmuxPane::begin`] that waits for its Enter.
     pub(super) half: Option<TypedNudge>,
@@ -52,7 +53,7 @@ pub struct TmuxPane {
 /// Result of [`TmuxPane::examine`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Examination {
+pub struct PaneExamination {
     /// What the pane looked like.
     pub pane: PaneState,
     /// What the agent in it is doing.
@@ -68,19 +69,19 @@ impl TmuxPane {
     /// # Errors
     /// The binding is malformed or of another server, or the directory cannot be made.
     pub fn new(
-        server: Server,
+        server: TmuxServer,
         binding: Binding,
         profile: Arc<Profile>,
         locks: impl Into<PathBuf>,
     ) -> Result<Self> {
-        Self::observed(server, binding, Observer::new(profile), &locks.into())
+        Self::observed(server, binding, AgentObserver::new(profile), &locks.into())
     }
 
     /// As [`TmuxPane::new`], with the one who judges what the pane shows.
     pub(crate) fn observed(
-        server: Server,
+        server: TmuxServer,
         binding: Binding,
-        observer: Observer,
+        observer: AgentObserver,
         locks: &Path,
     ) -> Result<Self> {
         let locks = locks.to_owned();
@@ -94,7 +95,7 @@ impl TmuxPane {
 
     /// Also heeds what the agent tells to programs, at these places.
     #[must_use]
-    pub fn with_places(mut self, places: Places) -> Self {
+    pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.observer = self.observer.with_places(places);
         self
     }
@@ -116,7 +117,7 @@ impl TmuxPane {
     /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
     /// same agent that is made later should be told: the message may not say the day.
     #[must_use]
-    pub const fn limit(&self) -> Option<&Limit> {
+    pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer.limit()
     }
 
@@ -128,7 +129,7 @@ impl TmuxPane {
 
     /// As a look at the pane would have left it.
     #[must_use]
-    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+    pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.observer = self.observer.with_limit(limit);
         self
     }
@@ -145,16 +146,16 @@ impl TmuxPane {
         self.observer.profile()
     }
 
-    pub(crate) const fn observer(&self) -> &Observer {
+    pub(crate) const fn observer(&self) -> &AgentObserver {
         &self.observer
     }
 
-    /// Whether the binding still names the pane ([`Server::check`]).
+    /// Whether the binding still names the pane ([`TmuxServer::check`]).
     pub(crate) fn check(&self) -> Result<Option<Deferral>> {
         self.server.check(&self.binding)
     }
 
-    /// Closes the pane ([`Server::close`]).
+    /// Closes the pane ([`TmuxServer::close`]).
     pub(crate) fn close(&self) -> Result<()> {
         self.server.close(&self.binding).map(drop)
     }
@@ -178,28 +179,29 @@ impl TmuxPane {
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
-    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+    pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         let heard = self.ask();
         let pane = self.inspect()?;
         let judgement = self.judge(&pane, &heard);
         let against = |purpose| judgement.objection(self.profile(), &pane, purpose);
         let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
-        Ok(Examination { judgement, objections, pane })
+        Ok(PaneExamination { judgement, objections, pane })
     }
 
     /// What the agent tells to programs.
-    fn ask(&self) -> Heard {
+    fn ask(&self) -> AgentAnswer {
         self.observer.ask(self.binding.pid)
     }
 
     /// What the profile makes of a look; the limit that is shown is remembered.
-    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
+    fn judge(&mut self, state: &PaneState, heard: &AgentAnswer) -> Judgement {
         self.observer.judge(state, heard)
     }
 
     /// Looks; a pane that is not the bound one any more is seen as not bound.
-    pub(super) fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
-        let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+    pub(super) fn observe_pane(&self) -> Result<(PaneSnapshot, PaneState), TmuxFailure> {
+        let snapshot =
+            PaneSnapshot::take_snapshot(&self.server, &self.binding.id)?.unwrap_or_default();
         let identity = &snapshot.identity;
         let bound = self.binding.mismatch(Some(identity)).is_none();
         let foreground = if bound && !identity.dead { self.foreground() } else { Vec::new() };
@@ -226,7 +228,7 @@ impl TmuxPane {
     /// The processes in the foreground of the pane, searched no further than the agent. A shell is
     /// not enough: whether it is alone matters.
     fn foreground(&self) -> Vec<ForegroundProcess> {
-        // `look` has compared the start time: a server in another namespace has other
+        // `observe_pane` has compared the start time: a server in another namespace has other
         // process ids than we see.
         if self.binding.started.is_none() {
             return Vec::new();
@@ -241,7 +243,7 @@ impl TmuxPane {
     pub(super) fn judged(
         &mut self,
         operation: &'static str,
-        purpose: Purpose<'_>,
+        purpose: TypingPurpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>> {
         let outcome = self.try_judged(purpose, commands);
@@ -250,12 +252,12 @@ impl TmuxPane {
 
     fn try_judged(
         &mut self,
-        purpose: Purpose<'_>,
+        purpose: TypingPurpose<'_>,
         commands: &str,
-    ) -> Result<Option<Deferral>, Failure> {
+    ) -> Result<Option<Deferral>, TmuxFailure> {
         // Asked before looking, so that nothing slow comes between the look and the keys.
         let heard = self.ask();
-        let (snapshot, state) = self.look()?;
+        let (snapshot, state) = self.observe_pane()?;
         let diagnosis = self.judge(&state, &heard);
         if let Some(deferral) = diagnosis.objection(self.profile(), &state, purpose) {
             return Ok(Some(deferral));
@@ -280,7 +282,11 @@ impl TmuxPane {
     }
 
     /// A failure that certainly typed nothing is a reason; the rest are errors.
-    pub(super) fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
+    pub(super) fn refusal(
+        &self,
+        operation: &'static str,
+        failure: TmuxFailure,
+    ) -> Result<Deferral> {
         match failure.deferral() {
             Some(deferral) => Ok(deferral),
             None => Err(self.server.error(operation, failure)),
@@ -290,7 +296,7 @@ impl TmuxPane {
     fn settle(
         &self,
         operation: &'static str,
-        outcome: Result<Option<Deferral>, Failure>,
+        outcome: Result<Option<Deferral>, TmuxFailure>,
     ) -> Result<Option<Deferral>> {
         match outcome {
             Ok(outcome) => Ok(outcome),
@@ -299,11 +305,16 @@ impl TmuxPane {
     }
 
     /// Starts `command` in the dead pane that was looked at.
-    fn respawn(&mut self, seen: &Snapshot, command: &str) -> Result<Option<Deferral>, Failure> {
+    fn respawn(
+        &mut self,
+        seen: &PaneSnapshot,
+        command: &str,
+    ) -> Result<Option<Deferral>, TmuxFailure> {
         let commands = format!("respawn-pane -t {} {}", quote(&self.binding.id), quote(command));
         let outcome = guarded(&self.server, &self.binding, &seen.identity, &commands)?;
         if outcome.is_none() {
-            let now = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+            let now =
+                PaneSnapshot::take_snapshot(&self.server, &self.binding.id)?.unwrap_or_default();
             if now.identity.token == self.binding.token {
                 self.binding.follow(now.identity.pid);
             }
@@ -311,14 +322,17 @@ impl TmuxPane {
         Ok(outcome)
     }
 
-    fn try_open(&mut self, command: &str) -> Result<Option<Deferral>, Failure> {
-        let (snapshot, state) = self.look()?;
+    fn try_open(&mut self, command: &str) -> Result<Option<Deferral>, TmuxFailure> {
+        let (snapshot, state) = self.observe_pane()?;
         if state.bound && state.dead {
             return self.respawn(&snapshot, command);
         }
-        if let Some(deferral) =
-            provider::objection(self.profile(), &state, &Context::default(), Purpose::Open)
-        {
+        if let Some(deferral) = provider::objection(
+            self.profile(),
+            &state,
+            &DiagnosisContext::default(),
+            TypingPurpose::Open,
+        ) {
             return Ok(Some(deferral));
         }
         let commands = typing(&self.binding, command, true);
@@ -328,7 +342,7 @@ impl TmuxPane {
 
 impl Pane for TmuxPane {
     fn inspect(&mut self) -> Result<PaneState> {
-        match self.look() {
+        match self.observe_pane() {
             Ok((_, state)) => Ok(state),
             Err(failure) => Err(self.server.error("look at a pane", failure)),
         }
@@ -346,7 +360,7 @@ impl Pane for TmuxPane {
             Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
         };
         let commands = pressing(&self.binding, key_name(key));
-        Ok(outcome(self.judged(OPERATION, Purpose::Press(key), &commands)?))
+        Ok(outcome(self.judged(OPERATION, TypingPurpose::Press(key), &commands)?))
     }
 
     fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
@@ -354,7 +368,7 @@ impl Pane for TmuxPane {
         if command.is_empty() || command.len() > COMMAND_BYTES_MAX || !is_one_line(command) {
             let detail =
                 format!("a command has 1 to {COMMAND_BYTES_MAX} bytes and no control characters");
-            return Err(self.server.error(OPERATION, Failure::Refused(detail)));
+            return Err(self.server.error(OPERATION, TmuxFailure::Refused(detail)));
         }
         let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
             Ok(lock) => lock,

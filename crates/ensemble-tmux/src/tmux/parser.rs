@@ -24,7 +24,7 @@ const OWN_COMMAND: &str = "1";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// An answer to a command of ours.
-    Block(Block),
+    Block(AnswerBlock),
     /// The client is in a session, at first because it is attached.
     Attached,
     /// The server sends the client away.
@@ -33,7 +33,7 @@ pub(super) enum Event {
 
 /// A command's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct AnswerBlock {
     /// Whether it ended with `%error`.
     pub(super) failed: bool,
     /// Lines of the block.
@@ -42,18 +42,18 @@ pub(super) struct Block {
 
 /// Reads lines; holds the block that is open.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
-    open: Option<Open>,
+pub(super) struct ControlParser {
+    open: Option<OpenBlock>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     /// `<time> <number> <flags>`, as it stood after `%begin`.
     tag: String,
     lines: Vec<String>,
 }
 
-impl Parser {
+impl ControlParser {
     /// Takes one line without its newline.
     pub(super) fn line(&mut self, line: &[u8]) -> Option<Event> {
         let line = String::from_utf8_lossy(line.get(..LINE_BYTES_MAX).unwrap_or(line));
@@ -71,7 +71,7 @@ impl Parser {
 
     fn outside(&mut self, line: &str) -> Option<Event> {
         if let Some(tag) = line.strip_prefix("%begin ") {
-            self.open = Some(Open { tag: tag.to_owned(), lines: Vec::new() });
+            self.open = Some(OpenBlock { tag: tag.to_owned(), lines: Vec::new() });
         } else if let Some(reason) = line.strip_prefix("%exit") {
             return Some(Event::Exit(reason.trim().to_owned()));
         } else if line.starts_with("%session-changed ") {
@@ -81,9 +81,9 @@ impl Parser {
     }
 
     fn close(&mut self, failed: bool) -> Option<Event> {
-        let Open { tag, lines } = self.open.take()?;
+        let OpenBlock { tag, lines } = self.open.take()?;
         let own = tag.rsplit(' ').next() == Some(OWN_COMMAND);
-        own.then_some(Event::Block(Block { failed, lines }))
+        own.then_some(Event::Block(AnswerBlock { failed, lines }))
     }
 }
 
@@ -109,10 +109,10 @@ pub enum ControlAnswer {
 /// Everything that a server's lines complete.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn answers(bytes: &[u8]) -> Vec<ControlAnswer> {
-    let mut parser = Parser::default();
+    let mut parser = ControlParser::default();
     let events = bytes.split(|byte| *byte == b'\n').filter_map(|line| parser.line(line));
     let answers = events.filter_map(|event| match event {
-        Event::Block(Block { failed, lines }) => Some(ControlAnswer::Block { failed, lines }),
+        Event::Block(AnswerBlock { failed, lines }) => Some(ControlAnswer::Block { failed, lines }),
         Event::Exit(reason) => Some(ControlAnswer::Exit(reason)),
         Event::Attached => None,
     });
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<Event> {
-        let mut parser = Parser::default();
+        let mut parser = ControlParser::default();
         text.lines().filter_map(|line| parser.line(line.as_bytes())).collect()
     }
 
     fn block(failed: bool, lines: &[&str]) -> Event {
-        Event::Block(Block { failed, lines: lines.iter().map(ToString::to_string).collect() })
+        Event::Block(AnswerBlock { failed, lines: lines.iter().map(ToString::to_string).collect() })
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn long_lines_and_endless_blocks_are_cut() {
-        let mut parser = Parser::default();
+        let mut parser = ControlParser::default();
         parser.line(b"%begin 9 2 1");
         for _ in 0..BLOCK_LINES_MAX + 5 {
             assert_eq!(parser.line(&[b'x'; 10]), None);
@@ -184,7 +184,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(lines in proptest::collection::vec(any::<Vec<u8>>(), 0..50)) {
-            let mut parser = Parser::default();
+            let mut parser = ControlParser::default();
             for line in lines {
                 parser.line(&line);
             }

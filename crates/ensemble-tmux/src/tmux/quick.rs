@@ -11,9 +11,9 @@
 //! tmux does not see what a shell waits for: `sh -c 'ensemble agent supervise …'` looks like a shell at rest. So
 //! a pane whose first process has children is looked at properly, too.
 
-use super::Server;
+use super::TmuxServer;
 use super::binding::Binding;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::guard::{fresh, typing};
 use super::quote::quote;
 use crate::provider::{Profile, process};
@@ -25,11 +25,11 @@ const AT_REST: &str = "#{pane_id} #{@ensemble_pane} #{pane_pid} #{pane_dead} #{p
 
 /// Types and submits `text` if the program in the pane waits on an empty line; whether it does.
 pub(super) fn nudged_at_once(
-    server: &Server,
+    server: &TmuxServer,
     binding: &Binding,
     profile: &Profile,
     text: &str,
-) -> Result<bool, Failure> {
+) -> Result<bool, TmuxFailure> {
     let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
     // A shell that waits for a program, such as a supervisor, reads no line: the full look tells.
     if binding.started.is_some() && process::has_children(binding.pid) {
@@ -45,7 +45,7 @@ pub(super) fn nudged_at_once(
         typing(binding, text, true)
     ))?;
     match reply.complaint {
-        Some(complaint) => Err(Failure::from_complaint(&complaint)),
+        Some(complaint) => Err(TmuxFailure::from_complaint(&complaint)),
         None => Ok(reply.lines.is_empty()),
     }
 }

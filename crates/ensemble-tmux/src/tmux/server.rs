@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attach_lock::AttachLock;
-use super::control::Client;
-use super::failure::Failure;
-use super::spawned::{self, Reply};
+use super::control::ControlClient;
+use super::failure::TmuxFailure;
+use super::spawned::{self, TmuxReply};
 use ensemble_core::{Error, Result};
 
 /// How long to ask by one process a question before a control client is tried again, once one
@@ -23,8 +23,8 @@ const CONTROL_RETRY: Duration = Duration::from_secs(10);
 /// for the server.
 ///
 /// ```no_run
-/// use ensemble_tmux::tmux::Server;
-/// let server = Server::new("/tmp/team.sock");
+/// use ensemble_tmux::tmux::TmuxServer;
+/// let server = TmuxServer::new("/tmp/team.sock");
 /// let pane = server.new_session("team", "sh worker.sh", 120, 40)?;
 /// for pane in server.panes()? {
 ///     println!("{} runs {}", pane.id, pane.command);
@@ -33,49 +33,49 @@ const CONTROL_RETRY: Duration = Duration::from_secs(10);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Server {
-    inner: Arc<Inner>,
+pub struct TmuxServer {
+    inner: Arc<ServerInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ServerInner {
     socket: PathBuf,
-    link: Mutex<Link>,
+    link: Mutex<ControlLink>,
     /// Asked by one process a question.
     is_brief: bool,
 }
 
 #[derive(Debug, Default)]
-struct Link {
-    client: Option<Arc<Client>>,
+struct ControlLink {
+    client: Option<Arc<ControlClient>>,
     /// The last attempt to attach that failed, and when it was over.
-    failed: Option<(Instant, Failure)>,
+    failed: Option<(Instant, TmuxFailure)>,
 }
 
 /// The connection that carries questions to tmux.
-enum Way {
-    Control(Arc<Client>),
+enum QuestionWay {
+    Control(Arc<ControlClient>),
     Spawned,
 }
 
-impl Server {
+impl TmuxServer {
     /// The server that listens (or will listen) on `socket`. Connects to nothing yet.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: false };
+        let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: false };
         Self { inner: Arc::new(inner) }
     }
 
-    /// As [`Server::new`], for a program that asks a few questions and ends. Each question is asked
+    /// As [`TmuxServer::new`], for a program that asks a few questions and ends. Each question is asked
     /// by a process of its own, and no control client is attached.
     #[must_use]
     pub fn brief(socket: impl Into<PathBuf>) -> Self {
-        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: true };
+        let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: true };
         Self { inner: Arc::new(inner) }
     }
 
     /// The server around a program, from the value of its `TMUX` variable
-    /// (`<socket>,<pid>,<session>`), as [`Server::brief`] asks it.
+    /// (`<socket>,<pid>,<session>`), as [`TmuxServer::brief`] asks it.
     #[must_use]
     pub fn from_variable(tmux: &str) -> Option<Self> {
         let socket = tmux.split(',').next().filter(|socket| socket.starts_with('/'))?;
@@ -89,21 +89,21 @@ impl Server {
     }
 
     /// Asks something that may be asked twice: if the connection ends in between, asks again.
-    pub(super) fn look(&self, commands: &str) -> Result<Reply, Failure> {
+    pub(super) fn query_server(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
         match self.act(commands) {
-            Err(Failure::Lost) => self.act(commands),
+            Err(TmuxFailure::Lost) => self.act(commands),
             other => other,
         }
     }
 
-    /// Has something done that must not be done twice. [`Failure::Lost`] means that it is not
+    /// Has something done that must not be done twice. [`TmuxFailure::Lost`] means that it is not
     /// known whether it was.
-    pub(super) fn act(&self, commands: &str) -> Result<Reply, Failure> {
+    pub(super) fn act(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
         match self.connect()? {
-            Way::Spawned => spawned::ask(&self.inner.socket, commands),
-            Way::Control(client) => {
+            QuestionWay::Spawned => spawned::ask(&self.inner.socket, commands),
+            QuestionWay::Control(client) => {
                 let reply = client.ask(commands);
-                if matches!(reply, Err(Failure::Timeout)) {
+                if matches!(reply, Err(TmuxFailure::Timeout)) {
                     self.retire(&client);
                 }
                 reply
@@ -111,59 +111,61 @@ impl Server {
         }
     }
 
-    /// The lines of [`Self::look`], or an error that says what was wanted.
+    /// The lines of [`Self::query_server`], or an error that says what was wanted.
     pub(super) fn lines(&self, operation: &'static str, commands: &str) -> Result<Vec<String>> {
-        self.look(commands).and_then(Reply::into_lines).map_err(|f| self.error(operation, f))
+        self.query_server(commands)
+            .and_then(TmuxReply::into_lines)
+            .map_err(|f| self.error(operation, f))
     }
 
     /// Names the operation and the socket.
-    pub(super) fn error(&self, operation: &'static str, failure: Failure) -> Error {
+    pub(super) fn error(&self, operation: &'static str, failure: TmuxFailure) -> Error {
         failure.into_error(operation, &self.inner.socket)
     }
 
     /// Connects to the server, so that nothing need be started later under a lock.
-    pub(super) fn prepare(&self) -> Result<(), Failure> {
+    pub(super) fn prepare(&self) -> Result<(), TmuxFailure> {
         self.connect().map(drop)
     }
 
     /// As [`Self::act`], for commands that open or close windows: under the lock of processes that
     /// attach.
-    pub(super) fn act_locked(&self, commands: &str) -> Result<Reply, Failure> {
+    pub(super) fn act_locked(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
         // Attaching takes the lock itself.
         self.prepare()?;
-        let _lock = AttachLock::take(self.socket());
+        let _lock = AttachLock::wait_for_lock(self.socket());
         self.act(commands)
     }
 
-    fn connect(&self) -> Result<Way, Failure> {
+    fn connect(&self) -> Result<QuestionWay, TmuxFailure> {
         if self.inner.is_brief {
-            return Ok(Way::Spawned);
+            return Ok(QuestionWay::Spawned);
         }
         let began = Instant::now();
         let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = link.client.as_ref().filter(|client| client.is_alive()) {
-            return Ok(Way::Control(Arc::clone(client)));
+            return Ok(QuestionWay::Control(Arc::clone(client)));
         }
         link.client = None;
         match &link.failed {
             // One attempt speaks for all who waited for it: a hung server costs each of them
             // one limit, not one after the other.
-            Some((when, Failure::Refused(_))) if when.elapsed() < CONTROL_RETRY => {
-                return Ok(Way::Spawned);
+            Some((when, TmuxFailure::Refused(_))) if when.elapsed() < CONTROL_RETRY => {
+                return Ok(QuestionWay::Spawned);
             }
             Some((when, failure)) if *when >= began => return Err(failure.clone()),
             _ => {}
         }
-        match Client::attach(&self.inner.socket) {
+        match ControlClient::attach(&self.inner.socket) {
             Ok(client) => {
                 let client = Arc::new(client);
-                *link = Link { client: Some(Arc::clone(&client)), failed: None };
-                Ok(Way::Control(client))
+                *link = ControlLink { client: Some(Arc::clone(&client)), failed: None };
+                Ok(QuestionWay::Control(client))
             }
             Err(failure) => {
                 link.failed = Some((Instant::now(), failure.clone()));
                 match failure {
-                    Failure::Refused(_) => Ok(Way::Spawned),
+                    TmuxFailure::Refused(_) => Ok(QuestionWay::Spawned),
                     other => Err(other),
                 }
             }
@@ -171,7 +173,7 @@ impl Server {
     }
 
     /// Lets go of a client that has not answered; others may still wait for theirs.
-    fn retire(&self, client: &Arc<Client>) {
+    fn retire(&self, client: &Arc<ControlClient>) {
         let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
         if link.client.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {
             link.client = None;
@@ -181,7 +183,7 @@ impl Server {
     /// Forgets what was learnt about the server: it has just been started or ended.
     pub(super) fn reset(&self) {
         let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
-        *link = Link::default();
+        *link = ControlLink::default();
     }
 }
 
@@ -191,9 +193,9 @@ mod tests {
 
     #[test]
     fn the_variable_names_the_socket() {
-        let server = Server::from_variable("/tmp/tmux-0/default,123,0").expect("a socket");
+        let server = TmuxServer::from_variable("/tmp/tmux-0/default,123,0").expect("a socket");
         assert_eq!(server.socket(), Path::new("/tmp/tmux-0/default"));
-        assert!(Server::from_variable("").is_none());
-        assert!(Server::from_variable("default,1,0").is_none());
+        assert!(TmuxServer::from_variable("").is_none());
+        assert!(TmuxServer::from_variable("default,1,0").is_none());
     }
 }

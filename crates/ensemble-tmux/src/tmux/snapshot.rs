@@ -1,7 +1,7 @@
 //! One look at a pane: every field and the screen, from the same instant.
 
-use super::Server;
-use super::failure::Failure;
+use super::TmuxServer;
+use super::failure::TmuxFailure;
 use super::quote::quote;
 use crate::provider::process::exit_status;
 
@@ -24,7 +24,7 @@ const DETAILS: &str =
 
 /// [`IDENTITY`], read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct PaneIdentity {
     pub(super) id: String,
     pub(super) pid: u32,
     pub(super) dead: bool,
@@ -40,15 +40,15 @@ pub(super) struct Identity {
 
 /// What one look has shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Snapshot {
-    pub(super) identity: Identity,
+pub(super) struct PaneSnapshot {
+    pub(super) identity: PaneIdentity,
     pub(super) dead_status: Option<i32>,
     pub(super) command: String,
     pub(super) title: String,
     pub(super) screen: Vec<String>,
 }
 
-impl Identity {
+impl PaneIdentity {
     /// Reads what tmux printed; `None` if there is no such pane or it makes no sense.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut fields = line.splitn(IDENTITY_FIELDS, ' ');
@@ -72,19 +72,22 @@ impl Identity {
     }
 }
 
-impl Snapshot {
+impl PaneSnapshot {
     /// Looks at pane `id`; `None` if there is no such pane.
-    pub(super) fn take(server: &Server, id: &str) -> Result<Option<Self>, Failure> {
+    pub(super) fn take_snapshot(
+        server: &TmuxServer,
+        id: &str,
+    ) -> Result<Option<Self>, TmuxFailure> {
         let target = quote(id);
         // All commands of a line are run before the server reads another byte from any pane.
-        let reply = server.look(&format!(
+        let reply = server.query_server(&format!(
             "display-message -p -t {target} \"{IDENTITY}\\n{DETAILS}\" ; capture-pane -p -t {target}"
         ))?;
-        match Identity::parse(reply.lines.first().map_or("", String::as_str)) {
+        match PaneIdentity::parse(reply.lines.first().map_or("", String::as_str)) {
             Some(identity) if identity.id == id => {
                 let lines = reply.into_lines()?;
                 let mut snapshot = Self::parse(identity, &lines[1..]).ok_or_else(|| {
-                    Failure::Refused("it described the pane in no way we know".into())
+                    TmuxFailure::Refused("it described the pane in no way we know".into())
                 })?;
                 if snapshot.identity.dead {
                     let pid = snapshot.identity.pid;
@@ -99,7 +102,7 @@ impl Snapshot {
 
     /// Reads the details and the screen below them. A program's name may hold newlines, so the
     /// title is counted from the screen, and the screen from the end.
-    fn parse(identity: Identity, lines: &[String]) -> Option<Self> {
+    fn parse(identity: PaneIdentity, lines: &[String]) -> Option<Self> {
         let (first, lines) = lines.split_first()?;
         let (height, status) = first.strip_suffix('.')?.split_once(' ')?;
         let above_screen = lines.len().checked_sub(height.parse().ok()?)?;
@@ -119,7 +122,7 @@ impl Snapshot {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn sizes(lines: &[String]) -> Option<(usize, usize)> {
     let (identity, lines) = lines.split_first()?;
-    let snapshot = Snapshot::parse(Identity::parse(identity)?, lines)?;
+    let snapshot = PaneSnapshot::parse(PaneIdentity::parse(identity)?, lines)?;
     let height = lines.first()?.split(' ').next()?.parse().ok()?;
     Some((height, snapshot.screen.len()))
 }
@@ -136,18 +139,18 @@ mod tests {
 
     #[test]
     fn an_identity_is_read() {
-        let identity = Identity::parse("%3 77 1 2 0 0 5 9 a token").expect("an identity");
+        let identity = PaneIdentity::parse("%3 77 1 2 0 0 5 9 a token").expect("an identity");
         assert_eq!((identity.pid, identity.cursor_x, identity.cursor_y), (77, 5, 9));
         assert!(identity.dead && identity.in_mode && !identity.input_off);
         assert_eq!(identity.token, "a token");
-        assert_eq!(Identity::parse("        "), None);
-        assert_eq!(Identity::parse("%x 1 0 0 0 0 0 0 "), None);
+        assert_eq!(PaneIdentity::parse("        "), None);
+        assert_eq!(PaneIdentity::parse("%x 1 0 0 0 0 0 0 "), None);
     }
 
     #[test]
     fn a_snapshot_survives_names_with_newlines() {
         let lines = ["2 0.", "a", "b", "the title", "$ ", ""].map(str::to_owned);
-        let snapshot = Snapshot::parse(Identity::default(), &lines).expect("a snapshot");
+        let snapshot = PaneSnapshot::parse(PaneIdentity::default(), &lines).expect("a snapshot");
         assert_eq!(snapshot.dead_status, Some(0));
         assert_eq!((snapshot.command.as_str(), snapshot.title.as_str()), ("a\nb", "the title"));
         assert_eq!(snapshot.screen, ["$", ""]);
@@ -157,7 +160,7 @@ mod tests {
     fn nonsense_is_no_snapshot() {
         for lines in [&[][..], &["9 .", "x", "y"], &["x"], &["1 .", ""], &["1", "a", "b", ""]] {
             let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-            assert_eq!(Snapshot::parse(Identity::default(), &lines), None, "{lines:?}");
+            assert_eq!(PaneSnapshot::parse(PaneIdentity::default(), &lines), None, "{lines:?}");
         }
     }
 

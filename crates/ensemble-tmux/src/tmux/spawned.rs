@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::EXCHANGE_LIMIT;
-use super::failure::Failure;
-use super::parser::Block;
+use super::failure::TmuxFailure;
+use super::parser::AnswerBlock;
 use super::quote::quote;
 
 /// The most that is read of an answer, in bytes.
@@ -20,16 +20,16 @@ const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The output of a tmux process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct TmuxReply {
     /// The lines of all commands, in order.
     pub(super) lines: Vec<String>,
     /// The first complaint; the commands after it were not run.
     pub(super) complaint: Option<String>,
 }
 
-impl Reply {
+impl TmuxReply {
     /// Adds the answer of one more command.
-    pub(super) fn add(&mut self, block: Block) {
+    pub(super) fn add(&mut self, block: AnswerBlock) {
         if block.failed {
             self.complaint.get_or_insert_with(|| block.lines.join("; "));
         } else {
@@ -38,9 +38,9 @@ impl Reply {
     }
 
     /// The lines, unless there was a complaint.
-    pub(super) fn into_lines(self) -> Result<Vec<String>, Failure> {
+    pub(super) fn into_lines(self) -> Result<Vec<String>, TmuxFailure> {
         match self.complaint {
-            Some(complaint) => Err(Failure::from_complaint(&complaint)),
+            Some(complaint) => Err(TmuxFailure::from_complaint(&complaint)),
             None => Ok(self.lines),
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn command(socket: &Path) -> Command {
 
 /// Runs one line of tmux commands in a process of its own. It reads them from its standard input,
 /// as a control client would: every user of the machine could read a command line.
-pub(super) fn ask(socket: &Path, commands: &str) -> Result<Reply, Failure> {
+pub(super) fn ask(socket: &Path, commands: &str) -> Result<TmuxReply, TmuxFailure> {
     let mut command = command(socket);
     command.args(["source-file", "-"]);
     run_with(command, question(commands).as_bytes())
@@ -70,11 +70,11 @@ fn question(commands: &str) -> String {
 }
 
 /// Runs a tmux command and gives back what it prints; ends it after [`EXCHANGE_LIMIT`].
-pub(super) fn run(command: Command) -> Result<Reply, Failure> {
+pub(super) fn run(command: Command) -> Result<TmuxReply, TmuxFailure> {
     run_with(command, &[])
 }
 
-fn run_with(mut command: Command, input: &[u8]) -> Result<Reply, Failure> {
+fn run_with(mut command: Command, input: &[u8]) -> Result<TmuxReply, TmuxFailure> {
     let deadline = Instant::now() + EXCHANGE_LIMIT;
     // Two pairs: one that ends without having read its input resets that connection, answers and all.
     let (questions, their_input) = UnixStream::pair().map_err(refused)?;
@@ -86,7 +86,7 @@ fn run_with(mut command: Command, input: &[u8]) -> Result<Reply, Failure> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(cannot_start)?;
-    let mut child = Running(child);
+    let mut child = SpawnedChild(child);
     // The command holds its ends of the pairs: without this the end would never be seen.
     drop(command);
     // One that does not read says itself why.
@@ -96,18 +96,18 @@ fn run_with(mut command: Command, input: &[u8]) -> Result<Reply, Failure> {
     let status = child.wait_until(deadline)?;
     let lines = String::from_utf8_lossy(&output).lines().map(str::to_owned).collect();
     let complaint = (!status.success()).then(|| child.complaint());
-    Ok(Reply { lines, complaint })
+    Ok(TmuxReply { lines, complaint })
 }
 
 /// A child that does not outlive its question.
-struct Running(Child);
+struct SpawnedChild(Child);
 
-impl Running {
-    fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, Failure> {
+impl SpawnedChild {
+    fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, TmuxFailure> {
         loop {
             match self.0.try_wait().map_err(refused)? {
                 Some(status) => return Ok(status),
-                None if Instant::now() >= deadline => return Err(Failure::Timeout),
+                None if Instant::now() >= deadline => return Err(TmuxFailure::Timeout),
                 None => thread::sleep(REAP_INTERVAL),
             }
         }
@@ -122,31 +122,31 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for SpawnedChild {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn read_until(mut output: &UnixStream, deadline: Instant) -> Result<Vec<u8>, Failure> {
+fn read_until(mut output: &UnixStream, deadline: Instant) -> Result<Vec<u8>, TmuxFailure> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure::Timeout);
+            return Err(TmuxFailure::Timeout);
         }
         output.set_read_timeout(Some(left)).map_err(refused)?;
         match output.read(&mut buffer) {
             Ok(0) => return Ok(bytes),
             Ok(n) if bytes.len() as u64 + n as u64 > REPLY_BYTES_MAX => {
-                return Err(Failure::Refused("the answer is too long".to_owned()));
+                return Err(TmuxFailure::Refused("the answer is too long".to_owned()));
             }
             Ok(n) => bytes.extend_from_slice(&buffer[..n]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(Failure::Timeout);
+                return Err(TmuxFailure::Timeout);
             }
             Err(error) => return Err(refused(error)),
         }
@@ -154,27 +154,27 @@ fn read_until(mut output: &UnixStream, deadline: Instant) -> Result<Vec<u8>, Fai
 }
 
 /// Why a tmux process could not be started.
-pub(super) fn cannot_start(error: std::io::Error) -> Failure {
+pub(super) fn cannot_start(error: std::io::Error) -> TmuxFailure {
     match error.kind() {
-        ErrorKind::NotFound => Failure::MissingProgram,
-        _ => Failure::Refused(format!("cannot start tmux: {error}")),
+        ErrorKind::NotFound => TmuxFailure::MissingProgram,
+        _ => TmuxFailure::Refused(format!("cannot start tmux: {error}")),
     }
 }
 
-fn refused(error: std::io::Error) -> Failure {
-    Failure::Refused(error.to_string())
+fn refused(error: std::io::Error) -> TmuxFailure {
+    TmuxFailure::Refused(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tmux::Server;
+    use crate::tmux::TmuxServer;
 
     #[test]
     fn a_question_cut_short_is_not_carried_out() {
         let home = tempfile::tempdir().expect("a directory");
         let socket = home.path().join("socket");
-        let server = Server::brief(&socket);
+        let server = TmuxServer::brief(&socket);
         server.new_session("main", "exec cat", 80, 24).expect("a session");
         let set = "set-option -g @done 'it is' ; set-option -g @done 'it is'";
         let asked = question(set);

@@ -12,10 +12,10 @@
 use std::path::Path;
 
 use super::attach_lock::AttachLock;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::quote::quote;
-use super::server::Server;
-use super::spawned::{self, Reply};
+use super::server::TmuxServer;
+use super::spawned::{self, TmuxReply};
 use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
@@ -26,11 +26,11 @@ const TEAM_OPTION: &str = "@ensemble_team";
 const MEMBER_OPTION: &str = "@ensemble_member";
 /// No agent's name: those have no `@`.
 const SIDECAR_MARK: &str = "@sidecar";
-/// What [`Server::pane_signs`] asks for. The token and the mark come last, because any client can
+/// What [`TmuxServer::pane_signs`] asks for. The token and the mark come last, because any client can
 /// write any text into them.
 const SIGNS: &str = "#{pane_id} #{session_id} #{pane_pid} #{pane_dead} #{pane_dead_status}. \
     #{window_activity}. #{@ensemble_pane}|#{@ensemble_member}";
-/// What [`Server::team_session`] asks for. A name may hold anything, and so may the option.
+/// What [`TmuxServer::team_session`] asks for. A name may hold anything, and so may the option.
 const SESSION_SIGNS: &str = "#{session_id} #{n:session_name} #{session_name} #{@ensemble_team}";
 
 /// A session to be started.
@@ -120,7 +120,7 @@ impl PaneSigns {
     }
 }
 
-impl Server {
+impl TmuxServer {
     /// Starts a session, and the server if there is none; `false` if the team has a session already.
     ///
     /// # Errors
@@ -157,14 +157,14 @@ impl Server {
         let session = format!("={}:", order.session);
         tmux.args([";", "set-option", "-t", &session, TEAM_OPTION, order.team]);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
-        let lock = AttachLock::take(self.socket());
-        let started = spawned::run(tmux).and_then(Reply::into_lines);
+        let lock = AttachLock::wait_for_lock(self.socket());
+        let started = spawned::run(tmux).and_then(TmuxReply::into_lines);
         drop(lock);
         self.reset();
         match started {
             Ok(_) => Ok(true),
             // Another process was quicker.
-            Err(Failure::Refused(complaint)) if complaint.starts_with("duplicate session") => {
+            Err(TmuxFailure::Refused(complaint)) if complaint.starts_with("duplicate session") => {
                 Ok(false)
             }
             Err(failure) => Err(self.error(OPERATION, failure)),
@@ -201,7 +201,7 @@ impl Server {
     ///
     /// # Errors
     /// There is no such session, or the server could not be asked. After
-    /// [`TmuxError`](super::TmuxError) it may have been opened: [`Server::all_pane_signs`] tells.
+    /// [`TmuxError`](super::TmuxError) it may have been opened: [`TmuxServer::all_pane_signs`] tells.
     pub fn open_window(&self, session: &TeamSession, order: &WindowOrder<'_>) -> Result<String> {
         const OPERATION: &str = "open a window";
         let end = quote(&format!("{}:{{end}}", session.id));
@@ -213,14 +213,14 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line).and_then(TmuxReply::into_lines))
     }
 
     /// Starts the sidecar again in its pane, in place of what runs there. If that pane was closed, opens a window for
     /// it in `session`.
     ///
     /// # Errors
-    /// As for [`Server::open_window`].
+    /// As for [`TmuxServer::open_window`].
     pub fn restart_sidecar(&self, session: &TeamSession, order: &SessionOrder<'_>) -> Result<()> {
         const OPERATION: &str = "start the sidecar";
         self.require_one_line(OPERATION, &[order.window, order.command])?;
@@ -243,7 +243,7 @@ impl Server {
                 )
             }
         };
-        let done = self.act_locked(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(TmuxReply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -260,7 +260,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        let done = self.act_locked(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(TmuxReply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -288,10 +288,10 @@ impl Server {
 
     /// The lines of an answer. What is not there and a server that is not there have none.
     fn lines_if_any(&self, operation: &'static str, line: &str) -> Result<Vec<String>> {
-        match self.look(line).and_then(Reply::into_lines) {
+        match self.query_server(line).and_then(TmuxReply::into_lines) {
             Ok(lines) => Ok(lines),
-            Err(Failure::NoServer) => Ok(Vec::new()),
-            Err(Failure::Refused(complaint)) if is_absence(&complaint) => Ok(Vec::new()),
+            Err(TmuxFailure::NoServer) => Ok(Vec::new()),
+            Err(TmuxFailure::Refused(complaint)) if is_absence(&complaint) => Ok(Vec::new()),
             Err(failure) => Err(self.error(operation, failure)),
         }
     }

@@ -19,14 +19,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::TmuxPane;
-use super::failure::Failure;
+use super::failure::TmuxFailure;
 use super::guard::{pasting, pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
-use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
+use super::mark::{LineMark, PaneMarks, SENT_OPTION, TYPED_OPTION};
 use super::pane::{key_name, outcome};
 use super::quick::nudged_at_once;
 use super::quote::quote;
-use crate::provider::{self, Profile, Purpose, UnsentLine};
+use crate::provider::{self, Profile, TypingPurpose, UnsentLine};
 use ensemble_core::Result;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -91,13 +91,13 @@ impl TypedNudge {
 
 /// The kind of a typed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum LineKind {
     Nudge,
     Ping,
     Reset,
 }
 
-impl Line {
+impl LineKind {
     fn of(text: &str) -> Self {
         match text {
             text if text.starts_with('/') => Self::Reset,
@@ -114,7 +114,7 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        self.type_text(text.as_str(), Purpose::Nudge, LOCK_LIMIT)
+        self.type_text(text.as_str(), TypingPurpose::Nudge, LOCK_LIMIT)
     }
 
     /// The same pane, judged by a profile under which a line steers the turn that runs.
@@ -130,7 +130,7 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        self.type_text(text.as_str(), Purpose::Probe, LOCK_LIMIT)
+        self.type_text(text.as_str(), TypingPurpose::Probe, LOCK_LIMIT)
     }
 
     /// As [`TmuxPane::nudge_text`], for a nudge that only repeats what the agent was told:
@@ -144,7 +144,7 @@ impl TmuxPane {
     }
 
     fn has_been_told(&self) -> bool {
-        let is_nudge = |sent: &Mark| Line::of(&sent.text) == Line::Nudge;
+        let is_nudge = |sent: &LineMark| LineKind::of(&sent.text) == LineKind::Nudge;
         self.marks().sent.is_some_and(|sent| is_nudge(&sent) && sent.age() < SHARED_PACE)
     }
 
@@ -163,17 +163,17 @@ impl TmuxPane {
         let mut marks = self.marks();
         // An agent may be slow to clear its composer, and a person's first keys may follow.
         marks.sent = marks.sent.filter(|sent| sent.age() >= LINE_PATIENCE);
-        if marks == Marks::default() {
+        if marks == PaneMarks::default() {
             return Ok(Deferral::LineGone);
         }
-        let state = match self.look() {
+        let state = match self.observe_pane() {
             Ok((_, state)) => state,
             Err(failure) => return self.refusal(OPERATION, failure),
         };
         match self.our_line(marks, &state) {
             Some(line) => Ok(self.take_back(&line.text)?.unwrap_or(Deferral::LineGone)),
             None => Ok(self
-                .examine(&[Purpose::Nudge])?
+                .examine(&[TypingPurpose::Nudge])?
                 .objections
                 .pop()
                 .flatten()
@@ -187,7 +187,7 @@ impl TmuxPane {
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn withdraw_ping(&mut self) -> Result<bool> {
         let Ok(_lock) = self.lock("take back a ping", LOCK_LIMIT)? else { return Ok(false) };
-        match self.marks().typed.filter(|typed| Line::of(&typed.text) == Line::Ping) {
+        match self.marks().typed.filter(|typed| LineKind::of(&typed.text) == LineKind::Ping) {
             Some(ping) => Ok(self.take_back(&ping.text)?.is_none()),
             None => Ok(false),
         }
@@ -215,7 +215,7 @@ impl TmuxPane {
     ) -> Result<std::result::Result<NudgeOutcome, Duration>> {
         let typed = match text {
             Some(_) if again && self.has_been_told() => TextOutcome::Sent,
-            Some(text) => self.type_text(text.as_str(), Purpose::Nudge, Duration::ZERO)?,
+            Some(text) => self.type_text(text.as_str(), TypingPurpose::Nudge, Duration::ZERO)?,
             None => self.reset_text(Duration::ZERO)?,
         };
         Ok(match typed {
@@ -244,21 +244,21 @@ impl TmuxPane {
     fn reset_text(&mut self, patience: Duration) -> Result<TextOutcome> {
         let Some(command) = self.profile().reset_command().map(str::to_owned) else {
             let detail = format!("the profile {} has no reset command", self.profile().name());
-            return Err(self.server.error("reset an agent", Failure::Refused(detail)));
+            return Err(self.server.error("reset an agent", TmuxFailure::Refused(detail)));
         };
-        self.type_text(&command, Purpose::Nudge, patience)
+        self.type_text(&command, TypingPurpose::Nudge, patience)
     }
 
     fn type_text(
         &mut self,
         text: &str,
-        purpose: Purpose<'_>,
+        purpose: TypingPurpose<'_>,
         patience: Duration,
     ) -> Result<TextOutcome> {
         const OPERATION: &str = "type a nudge";
-        let line = Line::of(text);
+        let line = LineKind::of(text);
         // A command of the program is recognized while it is typed.
-        let pasted = self.profile().paste_delay().filter(|_| line != Line::Reset);
+        let pasted = self.profile().paste_delay().filter(|_| line != LineKind::Reset);
         let delay =
             pasted.map_or_else(|| self.profile().enter_delay(), |delay| delay.max(DRAW_STEP));
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
@@ -266,7 +266,7 @@ impl TmuxPane {
             Ok(lock) => lock,
             Err(deferral) => return refused(deferral),
         };
-        if delay.is_zero() && line == Line::Nudge && self.binding.is_same_process() {
+        if delay.is_zero() && line == LineKind::Nudge && self.binding.is_same_process() {
             match nudged_at_once(&self.server, &self.binding, self.profile(), text) {
                 Ok(true) => return Ok(TextOutcome::Sent),
                 // Nothing was typed; the long way finds out why, and whether it may be.
@@ -278,7 +278,7 @@ impl TmuxPane {
             Some(_) => pasting(&self.binding, text),
             None => typing(&self.binding, text, delay.is_zero()),
         };
-        let mut marks = Marks::default();
+        let mut marks = PaneMarks::default();
         if !delay.is_zero() {
             commands = format!("{commands} ; {}", self.remembering(TYPED_OPTION, text));
             marks = self.marks();
@@ -304,12 +304,12 @@ impl TmuxPane {
     }
 
     /// What to do about a line that stands in the composer where another one is to be typed.
-    fn standing(&mut self, wanted: &str, marks: Marks, lock: PaneLock) -> Result<TextOutcome> {
+    fn standing(&mut self, wanted: &str, marks: PaneMarks, lock: PaneLock) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
-        let Ok((_, state)) = self.look() else { return refused(Deferral::Draft) };
+        let Ok((_, state)) = self.observe_pane() else { return refused(Deferral::Draft) };
         let Some(typed) = self.our_line(marks, &state) else { return refused(Deferral::Draft) };
-        let is_ping = Line::of(wanted) == Line::Ping;
-        if Line::of(&typed.text) != Line::of(wanted) || (is_ping && typed.text != wanted) {
+        let is_ping = LineKind::of(wanted) == LineKind::Ping;
+        if LineKind::of(&typed.text) != LineKind::of(wanted) || (is_ping && typed.text != wanted) {
             // The next try finds an empty composer. An older ping asks for an answer that is late.
             return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
         }
@@ -333,8 +333,8 @@ impl TmuxPane {
     }
 
     /// The line of ours that stands in the composer alone.
-    fn our_line(&self, marks: Marks, state: &PaneState) -> Option<Mark> {
-        let restored = marks.sent.filter(|sent| Line::of(&sent.text) == Line::Nudge);
+    fn our_line(&self, marks: PaneMarks, state: &PaneState) -> Option<LineMark> {
+        let restored = marks.sent.filter(|sent| LineKind::of(&sent.text) == LineKind::Nudge);
         let mut ours = [marks.typed, restored].into_iter().flatten();
         ours.find(|line| provider::stands_alone(self.profile(), state, &line.text))
     }
@@ -347,7 +347,7 @@ impl TmuxPane {
             text.chars().count(),
             self.forgetting(TYPED_OPTION)
         );
-        self.judged("take back a line", Purpose::Submit { text }, &erasing)
+        self.judged("take back a line", TypingPurpose::Submit { text }, &erasing)
     }
 
     /// The second half: presses Enter if the text still stands right before the cursor and nothing
@@ -376,7 +376,7 @@ impl TmuxPane {
     ) -> Result<std::result::Result<NudgeOutcome, TypedNudge>> {
         const OPERATION: &str = "submit a nudge";
         let commands = self.submitting(&typed.text);
-        let purpose = Purpose::Submit { text: &typed.text };
+        let purpose = TypingPurpose::Submit { text: &typed.text };
         let Some(deferral) = self.judged(OPERATION, purpose, &commands)? else {
             return Ok(Ok(NudgeOutcome::Sent));
         };
@@ -416,7 +416,7 @@ impl TmuxPane {
             Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
         };
         let commands = self.submitting(text.as_str());
-        let purpose = Purpose::Submit { text: text.as_str() };
+        let purpose = TypingPurpose::Submit { text: text.as_str() };
         Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
     }
 }

@@ -2,10 +2,10 @@
 
 use ensemble_app::acting;
 use ensemble_app::board_agents::directory_of;
-use ensemble_app::exit_code::Exit as Code;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::board::Say;
+use ensemble_team::board::SignContent;
 use ensemble_team::driver::supervise::seated;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::context::Context;
 /// work is released.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: exec ensemble agent exit 42")]
-pub(super) struct Exit {
+pub(super) struct AnnounceExit {
     /// 0: done; 42: a fresh agent should go on; 1: something is wrong
     #[arg(value_name = "CODE", default_value = "0", value_parser = ["0", "1", "42"])]
     code: String,
@@ -27,7 +27,7 @@ pub(super) struct Exit {
     reason: String,
 }
 
-impl Exit {
+impl AnnounceExit {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let state = board.read()?;
@@ -40,7 +40,7 @@ impl Exit {
             .is_some_and(|(seated, lives)| lives && seated.epoch == Some(agent.epoch));
         match is_supervised {
             true => {
-                let say = Say::Leaving { code, reason: &self.reason };
+                let say = SignContent::Leaving { code, reason: &self.reason };
                 board.give_sign(&agent, &say, state.config.lease_duration())?;
             }
             false => {
@@ -62,7 +62,7 @@ impl Exit {
         let text = if self.reason.is_empty() { format!("exit {code}") } else { self.reason };
         match code {
             0 => Ok(()),
-            42 => Err(Failure::new(Code::Aborted, text)),
+            42 => Err(Failure::new(VerbExit::Aborted, text)),
             _ => Err(Failure::refused(text)),
         }
     }

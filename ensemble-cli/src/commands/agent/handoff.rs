@@ -15,7 +15,7 @@ use crate::context::Context;
 #[command(
     after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\""
 )]
-pub(super) struct Handoff {
+pub(super) struct HandoffNotes {
     /// Work done so far
     #[arg(long, value_name = "TEXT")]
     summary: String,
@@ -39,7 +39,7 @@ pub(super) struct Handoff {
     context_used: Option<u64>,
 }
 
-impl Handoff {
+impl HandoffNotes {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let mut notes =
             NewHandoff { summary: self.summary, next_action: self.next_action, more: Map::new() };

@@ -13,7 +13,7 @@ use crate::context::Context;
 /// see that it works: before it waits for long without using the processor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
-pub(super) struct Heartbeat {
+pub(super) struct AgentHeartbeat {
     /// Operation that takes up to 15 minutes; it is logged
     #[arg(long, value_name = "WHY")]
     long: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Heartbeat {
     context_used: Option<u64>,
 }
 
-impl Heartbeat {
+impl AgentHeartbeat {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let says = LifeSign { long: self.long.as_deref(), context_percent: self.context_used };
         let (agent, sign) = give_sign(context, says)?;

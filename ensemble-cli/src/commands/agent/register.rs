@@ -12,13 +12,13 @@ use crate::context::Context;
 /// For agents and people without a supervisor, which does this itself. Prints the number of the
 /// registration.
 #[derive(Debug, clap::Args)]
-pub(super) struct Register {
+pub(super) struct RegisterAgent {
     /// planner, coder or code-reviewer
     #[arg(long, value_name = "ROLE", value_parser = ["planner", "coder", "code-reviewer"])]
     role: String,
 }
 
-impl Register {
+impl RegisterAgent {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let name = context.agent_required()?;
         let board = context.board()?;

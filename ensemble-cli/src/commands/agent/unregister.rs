@@ -5,7 +5,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Board, State};
 use ensemble_team::driver::supervise::{end_orphan, seated};
-use ensemble_team::proto::task::Holder;
+use ensemble_team::proto::task::TaskHolder;
 use serde_json::json;
 
 use crate::context::Context;
@@ -17,7 +17,7 @@ use crate::context::Context;
 /// (unless `--force`), and to other agents than planners and the agent itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent unregister coder-1")]
-pub(super) struct Unregister {
+pub(super) struct UnregisterAgent {
     /// The agent's name
     name: Name,
     /// Why
@@ -28,7 +28,7 @@ pub(super) struct Unregister {
     force: bool,
 }
 
-impl Unregister {
+impl UnregisterAgent {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let state = board.read()?;
@@ -36,7 +36,7 @@ impl Unregister {
             let text = format!("`{}` is not registered on the blackboard", self.name);
             return Err(Failure::nothing(text).with_hint("`ensemble board show` lists the agents"));
         };
-        let agent = Holder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        let agent = TaskHolder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
         self.check_asker(context, &state)?;
         self.check_unused(context, &board, &state)?;
         let processes = end_orphan(directory_of(&board), &agent.by, agent.epoch)?;

@@ -1,10 +1,10 @@
 //! `ensemble agent verify`: phase 1 of seed 001.
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::worktree::{Duty, Unfit, Verified};
+use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -20,12 +20,12 @@ use crate::flags::epoch::EpochFlag;
 /// end without writing anything · 4 it is yours, but its worktree is not as it must be: write that down
 /// and end · 5 git is missing · 75 busy: ask again.
 #[derive(Debug, clap::Args)]
-pub(super) struct Verify {
+pub(super) struct VerifyAgent {
     #[command(flatten)]
     epoch: EpochFlag,
 }
 
-impl Verify {
+impl VerifyAgent {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = context.agent_required()?;
         let board = context.board()?;
@@ -34,9 +34,9 @@ impl Verify {
             Ok(verified) => print_verified(context, &verified),
             Err(unfit) => {
                 let exit = match unfit {
-                    Unfit::NothingAssigned(_) => Exit::Nothing,
-                    Unfit::Over(_) => Exit::Failed,
-                    Unfit::Broken(_) => Exit::Corrupt,
+                    UnfitReason::NothingAssigned(_) => VerbExit::Nothing,
+                    UnfitReason::Over(_) => VerbExit::Failed,
+                    UnfitReason::Broken(_) => VerbExit::Corrupt,
                 };
                 Err(Failure::new(exit, unfit.to_string()).with_hint(advice(&unfit)))
             }
@@ -44,16 +44,16 @@ impl Verify {
     }
 }
 
-const fn advice(unfit: &Unfit) -> &'static str {
+const fn advice(unfit: &UnfitReason) -> &'static str {
     match unfit {
-        Unfit::NothingAssigned(_) => "there is nothing to do: end, or claim a task",
-        Unfit::Over(_) => "write nothing any more, and end: what was done is kept",
-        Unfit::Broken(_) => "`ensemble admin fsck` tells more: write it down, and end",
+        UnfitReason::NothingAssigned(_) => "there is nothing to do: end, or claim a task",
+        UnfitReason::Over(_) => "write nothing any more, and end: what was done is kept",
+        UnfitReason::Broken(_) => "`ensemble admin fsck` tells more: write it down, and end",
     }
 }
 
-fn print_verified(context: &Context, verified: &Verified) -> Outcome {
-    let Verified { agent, role, registration, lease_until, duty, .. } = verified;
+fn print_verified(context: &Context, verified: &VerifiedAgent) -> Outcome {
+    let VerifiedAgent { agent, role, registration, lease_until, duty, .. } = verified;
     if context.out.is_json() {
         let mut object = json!({
             "agent": agent, "role": role, "registration": registration,
@@ -65,11 +65,11 @@ fn print_verified(context: &Context, verified: &Verified) -> Outcome {
         return context.out.object(&object);
     }
     let what = match duty {
-        Duty::Work { task, epoch, path } => {
+        AgentDuty::Work { task, epoch, path } => {
             let path = one_line(&path.to_string_lossy());
             format!("work on {task}, number {epoch}, in {path}")
         }
-        Duty::Review { task, epoch, path, commit } => {
+        AgentDuty::Review { task, epoch, path, commit } => {
             let path = one_line(&path.to_string_lossy());
             format!("review {task}, number {epoch}, commit {commit}, in {path}")
         }
@@ -79,12 +79,12 @@ fn print_verified(context: &Context, verified: &Verified) -> Outcome {
     context.out.line(format!("{agent} ({}), lease until {lease_until}: {what}", one_line(role)))
 }
 
-fn described(duty: &Duty) -> Value {
+fn described(duty: &AgentDuty) -> Value {
     match duty {
-        Duty::Work { task, epoch, path } => {
+        AgentDuty::Work { task, epoch, path } => {
             json!({ "duty": "work", "task": task, "epoch": epoch, "path": path })
         }
-        Duty::Review { task, epoch, path, commit } => {
+        AgentDuty::Review { task, epoch, path, commit } => {
             json!({ "duty": "review", "task": task, "epoch": epoch, "path": path, "commit": commit })
         }
         _ => json!({}),

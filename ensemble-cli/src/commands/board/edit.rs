@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_core::durable;
@@ -21,13 +21,13 @@ const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The editor gets a copy. It becomes the board if it breaks no rule and the board has not changed
 /// meanwhile. Otherwise the board stays as it is, and the copy is kept.
 #[derive(Debug, clap::Args)]
-pub(super) struct Edit {
+pub(super) struct EditBoard {
     /// The editor, a command for sh [default: $VISUAL, else $EDITOR]
     #[arg(long, value_name = "COMMAND")]
     editor: Option<String>,
 }
 
-impl Edit {
+impl EditBoard {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let editor = self.editor.or_else(editor_of_user).ok_or_else(|| {
             Failure::usage("no editor is known").with_hint("set EDITOR, or use `--editor COMMAND`")
@@ -53,7 +53,7 @@ impl Edit {
         let outcome = match String::from_utf8(edited) {
             Ok(text) if text == draft.text() => {
                 return match status.success() {
-                    true => told(context, None),
+                    true => print_revision(context, None),
                     false => Err(Failure::refused(format!("the editor failed: {status}"))),
                 };
             }
@@ -63,15 +63,15 @@ impl Edit {
             Ok(text) => draft.apply(&board, &text).map_err(|error| match error.into_area() {
                 Ok(BoardError::Invalid { violations, .. }) => {
                     let lines = violations.iter().map(|v| format!("\n  {v}")).collect::<String>();
-                    Failure::new(Exit::Corrupt, format!("the edited copy breaks rules:{lines}"))
+                    Failure::new(VerbExit::Corrupt, format!("the edited copy breaks rules:{lines}"))
                 }
                 Ok(other) => Failure::from(Error::from(other)),
                 Err(other) => Failure::from(other),
             }),
-            Err(_) => Err(Failure::new(Exit::Corrupt, "the edited copy is not UTF-8")),
+            Err(_) => Err(Failure::new(VerbExit::Corrupt, "the edited copy is not UTF-8")),
         };
         match outcome {
-            Ok(state) => told(context, state.map(|state| state.revision)),
+            Ok(state) => print_revision(context, state.map(|state| state.revision)),
             Err(failure) => {
                 let kept = path
                     .keep()
@@ -83,7 +83,7 @@ impl Edit {
     }
 }
 
-fn told(context: &Context, revision: Option<u64>) -> Outcome {
+fn print_revision(context: &Context, revision: Option<u64>) -> Outcome {
     if context.out.is_json() {
         let changed = revision.is_some();
         return context.out.object(&json!({ "revision": revision, "changed": changed }));

@@ -22,12 +22,12 @@ use ensemble_core::{Error, Result};
 
 /// The message of an instruction, if it came by mail.
 #[derive(Debug, Default)]
-pub(super) struct Hold {
+pub(super) struct InstructionHold {
     lease: Option<Lease>,
     extended: Option<(Instant, Duration)>,
 }
 
-impl Hold {
+impl InstructionHold {
     pub(super) const fn under(lease: Lease) -> Self {
         Self { lease: Some(lease), extended: None }
     }
@@ -37,7 +37,7 @@ impl Hold {
     }
 
     /// Keeps the message by the table of this module; `false` if the batch is another process's.
-    pub(super) fn keep(&mut self, queue: &dyn Broker, actor: &Name) -> Result<bool> {
+    pub(super) fn extend_lease(&mut self, queue: &dyn Broker, actor: &Name) -> Result<bool> {
         let Some(lease) = &self.lease else { return Ok(true) };
         if self.extended.is_some_and(|(at, duration)| at.elapsed() < duration / 4) {
             return Ok(true);

@@ -18,10 +18,10 @@ use ensemble_core::Result;
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::{Found, State};
-use ensemble_team::contract::{self, Reading, Report, Status};
-use ensemble_team::driver::{Batch, INSTRUCTION_TYPE};
+use ensemble_team::contract::{self, Reading, Status, TaskReport};
+use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 
-use super::remarks::Remarks;
+use super::remarks::LastRemark;
 use super::{MESSAGES_MAX, settle};
 
 /// To whom failures go that no batch has.
@@ -29,37 +29,37 @@ const CONDUCTOR: &str = "conductor";
 /// How types of reports begin.
 const REPORT_PREFIX: &str = "report.";
 
-pub(super) struct Others<'a> {
+pub(super) struct OtherMail<'a> {
     queue: &'a dyn Broker,
     actor: &'a KnownSender,
     /// The tasks of all batches of this process.
     expected: BTreeSet<String>,
     /// Those of the batch that is worked on.
     current: BTreeSet<String>,
-    remarks: Remarks,
+    remarks: LastRemark,
 }
 
 /// What is done with a message.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum MailFate {
     Settle,
     PassOn,
     Leave,
 }
 
-impl<'a> Others<'a> {
+impl<'a> OtherMail<'a> {
     pub(super) fn new(queue: &'a dyn Broker, actor: &'a KnownSender) -> Self {
         Self {
             queue,
             actor,
             expected: BTreeSet::new(),
             current: BTreeSet::new(),
-            remarks: Remarks::default(),
+            remarks: LastRemark::default(),
         }
     }
 
     /// The reports of this batch are told in its summary.
-    pub(super) fn expect(&mut self, batch: &Batch) {
+    pub(super) fn expect(&mut self, batch: &TaskBatch) {
         self.expected.extend(batch.tasks.iter().cloned());
         self.current = batch.tasks.iter().cloned().collect();
     }
@@ -112,7 +112,10 @@ impl<'a> Others<'a> {
             State::Settled | State::Dead => false,
         };
         let fate = self.fate(envelope, instructed);
-        if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
+        if !is_ours
+            || fate == MailFate::Leave
+            || (fate == MailFate::PassOn && !self.has_conductor()?)
+        {
             return Ok(());
         }
         let lease = match &found.state {
@@ -122,7 +125,7 @@ impl<'a> Others<'a> {
                 None => return Ok(()),
             },
         };
-        if fate == Fate::PassOn {
+        if fate == MailFate::PassOn {
             self.pass_on(envelope)?;
         }
         settle(self.queue, &lease)
@@ -132,24 +135,24 @@ impl<'a> Others<'a> {
         Ok(self.queue.mailboxes()?.iter().any(|mailbox| mailbox.as_str() == CONDUCTOR))
     }
 
-    fn fate(&self, envelope: &Envelope, instructed: &BTreeSet<String>) -> Fate {
+    fn fate(&self, envelope: &Envelope, instructed: &BTreeSet<String>) -> MailFate {
         let kind = envelope.kind.as_str();
         if kind == RETURNED_TYPE {
-            return Fate::Settle;
+            return MailFate::Settle;
         }
         if !kind.starts_with(REPORT_PREFIX) {
-            return Fate::Leave;
+            return MailFate::Leave;
         }
         let is_of = |tasks: &BTreeSet<String>| {
             envelope.task_id.as_ref().is_some_and(|task| tasks.contains(task))
         };
         if is_of(&self.current) || is_of(instructed) {
-            return Fate::Leave;
+            return MailFate::Leave;
         }
         if is_of(&self.expected) || is_success(&envelope.body) {
-            Fate::Settle
+            MailFate::Settle
         } else {
-            Fate::PassOn
+            MailFate::PassOn
         }
     }
 
@@ -173,7 +176,7 @@ fn instructed(envelope: &Envelope) -> Vec<String> {
 
 /// Whether it is a report of success; what cannot be read is none.
 fn is_success(body: &str) -> bool {
-    match contract::read_as::<Report>(body, "report.yaml".as_ref()) {
+    match contract::read_as::<TaskReport>(body, "report.yaml".as_ref()) {
         Ok(Reading::Whole(report)) => report.status == Status::Success,
         Ok(Reading::Foreign) | Err(_) => false,
     }

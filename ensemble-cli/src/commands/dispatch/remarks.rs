@@ -5,9 +5,9 @@ use ensemble_core::Error;
 
 /// The last error, if it is not over.
 #[derive(Debug, Default)]
-pub(super) struct Remarks(String);
+pub(super) struct LastRemark(String);
 
-impl Remarks {
+impl LastRemark {
     /// Says an error, unless it was the last one.
     pub(super) fn error(&mut self, error: &Error) {
         let text = error.to_string();

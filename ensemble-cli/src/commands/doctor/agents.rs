@@ -9,9 +9,9 @@ use std::time::Duration;
 use ensemble_app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
 use ensemble_app::hook_files::hooks_in_place;
 use ensemble_app::text::one_line;
-use ensemble_project::team::{GivenWays, Plan, given_ways};
+use ensemble_project::team::{AgentPlan, GivenWays, given_ways};
 
-use super::{Check, Level, trust};
+use super::{CheckLevel, DoctorCheck, trust};
 use crate::context::Context;
 
 /// How long a program may take to say its version.
@@ -20,7 +20,7 @@ const VERSION_PATIENCE: Duration = Duration::from_secs(5);
 const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
 
 /// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.
-pub(super) fn programs(context: &Context) -> Vec<Check> {
+pub(super) fn programs(context: &Context) -> Vec<DoctorCheck> {
     let found: Vec<(AgentProgram, PathBuf)> = PROGRAMS
         .into_iter()
         .filter_map(|program| Some((program, find_on_path(program.word())?)))
@@ -28,7 +28,7 @@ pub(super) fn programs(context: &Context) -> Vec<Check> {
     if found.is_empty() {
         let text = "none of claude, codex, opencode and gemini is on PATH";
         let remedy = "install one, or name your own program: `agents: {NAME: {command: …}}` in ensemble.yaml";
-        return vec![Check::bad("agents", Level::Warn, text, remedy)];
+        return vec![DoctorCheck::bad("agents", CheckLevel::Warn, text, remedy)];
     }
     // Some take a second to say their version.
     let versions: Vec<_> = found
@@ -45,13 +45,13 @@ pub(super) fn programs(context: &Context) -> Vec<Check> {
 }
 
 /// The version of a program, its hooks, and what it trusts.
-fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec<Check> {
+fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec<DoctorCheck> {
     let word = program.word();
     let Some(version) = version else {
         let seconds = VERSION_PATIENCE.as_secs();
         let text = format!("{word} is on PATH, but has said no version within {seconds} s");
         let remedy = format!("see whether `{word} --version` works");
-        return vec![Check::bad("agents", Level::Warn, text, remedy)];
+        return vec![DoctorCheck::bad("agents", CheckLevel::Warn, text, remedy)];
     };
     let version = match version.contains(word) {
         true => version,
@@ -68,19 +68,19 @@ fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec
 }
 
 /// A version, with a note if its profile was not tried with it yet.
-fn known_version(context: &Context, word: &str, version: String) -> Check {
+fn known_version(context: &Context, word: &str, version: String) -> DoctorCheck {
     let profile = context.project().ok().and_then(|it| it.profiles().ok()?.get(word).ok());
     let newer = profile.filter(|profile| profile.is_older_than(&version) == Some(true));
     let Some(seen) = newer.as_ref().and_then(|profile| profile.seen_version()) else {
-        return Check::ok("agents", version);
+        return DoctorCheck::ok("agents", version);
     };
     let text = format!("{version}, newer than the tried {seen}");
     let remedy = "`ensemble agent inspect NAME` shows how its screen is read".to_owned();
-    Check { remedy: Some(remedy), ..Check::ok("agents", text) }
+    DoctorCheck { remedy: Some(remedy), ..DoctorCheck::ok("agents", text) }
 }
 
 /// The ways in of a program's sessions: those that we start, and those that a person starts.
-fn hooks(word: &str, given: GivenWays, places: &[&str]) -> Check {
+fn hooks(word: &str, given: GivenWays, places: &[&str]) -> DoctorCheck {
     let by_us = match given {
         GivenWays::Hooks => "hooks and tools",
         GivenWays::Server => "a server and tools",
@@ -89,14 +89,14 @@ fn hooks(word: &str, given: GivenWays, places: &[&str]) -> Check {
     };
     let text = |own: &str| format!("{word}: {by_us}; own sessions: {own}");
     match places {
-        [] => Check {
+        [] => DoctorCheck {
             remedy: Some(format!("`ensemble admin hooks install --provider {word}`")),
-            ..Check::ok("hooks", text("none"))
+            ..DoctorCheck::ok("hooks", text("none"))
         },
-        [place] => Check::ok("hooks", text(&format!("those of the {place}"))),
-        _ => Check::bad(
+        [place] => DoctorCheck::ok("hooks", text(&format!("those of the {place}"))),
+        _ => DoctorCheck::bad(
             "hooks",
-            Level::Warn,
+            CheckLevel::Warn,
             format!("own sessions of {word} have them twice: each hint comes twice"),
             format!("`ensemble admin hooks uninstall --provider {word} --user`"),
         ),
@@ -120,15 +120,15 @@ fn is_configured(context: &Context, word: &str) -> bool {
 }
 
 /// Agents of the configuration whose program cannot be started.
-pub(super) fn configured(context: &Context) -> Vec<Check> {
+pub(super) fn configured(context: &Context) -> Vec<DoctorCheck> {
     let Ok(project) = context.project() else { return Vec::new() };
     let Ok(profiles) = project.profiles() else { return Vec::new() };
     let plans = project
         .config
         .agents
         .iter()
-        .map(|(name, agent)| Plan::configured(project, &profiles, name, agent));
-    let missing = |plan: &Plan| {
+        .map(|(name, agent)| AgentPlan::configured(project, &profiles, name, agent));
+    let missing = |plan: &AgentPlan| {
         let command = plan.command.as_deref()?;
         let program = command.split_whitespace().next().filter(|word| is_plain(word))?;
         let is_there = match program.contains('/') {
@@ -139,13 +139,16 @@ pub(super) fn configured(context: &Context) -> Vec<Check> {
     };
     plans
         .filter_map(|plan| match plan {
-            Err(error) => {
-                Some(Check::bad("agents", Level::Fail, error.to_string(), "correct ensemble.yaml"))
-            }
+            Err(error) => Some(DoctorCheck::bad(
+                "agents",
+                CheckLevel::Fail,
+                error.to_string(),
+                "correct ensemble.yaml",
+            )),
             Ok(plan) => missing(&plan).map(|program| {
                 let text = format!("{}: `{}` is not on PATH", plan.name, one_line(&program));
                 let remedy = "install it, or change its `command` in ensemble.yaml";
-                Check::bad("agents", Level::Fail, text, remedy)
+                DoctorCheck::bad("agents", CheckLevel::Fail, text, remedy)
             }),
         })
         .collect()

@@ -4,53 +4,55 @@ use ensemble_app::text::plural;
 use ensemble_core::Error;
 use ensemble_team::worktree::{CheckedOut, RemoteState};
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 use crate::context::Context;
 
 /// Whether approved tasks can be merged. Nothing is said without a blackboard in a git repository.
-pub(super) fn merges(context: &Context) -> Option<Check> {
+pub(super) fn merges(context: &Context) -> Option<DoctorCheck> {
     let board = context.board().ok()?;
     let worktrees = context.worktrees(&board).ok()?;
     if let Some(state) = worktrees.remote_state().transpose() {
         return Some(shared(state));
     }
     Some(match worktrees.checked_out() {
-        Ok(None) => Check::ok("merges", "the integration branch is not checked out"),
-        Ok(Some(CheckedOut { branch, path, .. })) => Check::bad(
+        Ok(None) => DoctorCheck::ok("merges", "the integration branch is not checked out"),
+        Ok(Some(CheckedOut { branch, path, .. })) => DoctorCheck::bad(
             "merges",
-            Level::Warn,
+            CheckLevel::Warn,
             format!("`{branch}`, the integration branch, is checked out at {}", path.display()),
             "approved tasks wait until then: `git switch --detach` there, or name another \
              `integration_branch`",
         ),
-        Err(error) => Check::bad("merges", Level::Warn, error.to_string(), "see what git says"),
+        Err(error) => {
+            DoctorCheck::bad("merges", CheckLevel::Warn, error.to_string(), "see what git says")
+        }
     })
 }
 
 /// Whether the git remote of the team answers, and has what this host has.
-fn shared(state: Result<RemoteState, Error>) -> Check {
+fn shared(state: Result<RemoteState, Error>) -> DoctorCheck {
     let (remote, branch, tip, unpushed) = match state {
         Ok(RemoteState { remote, branch, tip, unpushed, .. }) => (remote, branch, tip, unpushed),
         Err(error) => {
             let remedy = "no task can be claimed, submitted or merged until it answers: try \
                           `git ls-remote`, and see `worktrees: {remote: …}` in ensemble.yaml";
-            return Check::bad("merges", Level::Fail, error.to_string(), remedy);
+            return DoctorCheck::bad("merges", CheckLevel::Fail, error.to_string(), remedy);
         }
     };
     match (tip, unpushed) {
         (None, _) => {
             let text = format!("`{remote}` answers; the first claim makes `{branch}` there");
-            Check::ok("merges", text)
+            DoctorCheck::ok("merges", text)
         }
         (Some(_), 0) => {
-            Check::ok("merges", format!("go to `{branch}` of `{remote}`, which answers"))
+            DoctorCheck::ok("merges", format!("go to `{branch}` of `{remote}`, which answers"))
         }
         (Some(_), count) => {
             let text =
                 format!("`{branch}` here has {}, which `{remote}` lacks", plural(count, "commit"));
             let remedy =
                 format!("tasks begin at the remote's branch: `git push {remote} {branch}`");
-            Check::bad("merges", Level::Warn, text, remedy)
+            DoctorCheck::bad("merges", CheckLevel::Warn, text, remedy)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 
 /// The oldest tmux whose control mode does what the watcher needs.
 const TMUX_VERSION_MIN: (u32, u32) = (3, 2);
@@ -20,29 +20,29 @@ const INOTIFY_LIMITS: [(&str, u64, &str); 3] = [
     ("max_queued_events", 16_384, "events in a burst"),
 ];
 
-pub(super) fn tmux() -> Check {
+pub(super) fn tmux() -> DoctorCheck {
     let asked = Command::new("tmux").arg("-V").stdin(Stdio::null()).output();
     let output = match asked {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let remedy = "install it (apt install tmux, brew install tmux); queues work without, \
                 nudging agents does not";
-            return Check::bad("tmux", Level::Missing, "is not installed", remedy);
+            return DoctorCheck::bad("tmux", CheckLevel::Missing, "is not installed", remedy);
         }
         Err(error) => {
             let text = format!("cannot be started: {error}");
-            return Check::bad("tmux", Level::Fail, text, "see whether `tmux -V` works");
+            return DoctorCheck::bad("tmux", CheckLevel::Fail, text, "see whether `tmux -V` works");
         }
     };
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match version(&said) {
-        Some(version) if version >= TMUX_VERSION_MIN => Check::ok("tmux", said),
+        Some(version) if version >= TMUX_VERSION_MIN => DoctorCheck::ok("tmux", said),
         Some(_) => {
             let remedy = "update to 3.2 or later; older ones lack what the watcher needs";
-            Check::bad("tmux", Level::Fail, format!("{said} is too old"), remedy)
+            DoctorCheck::bad("tmux", CheckLevel::Fail, format!("{said} is too old"), remedy)
         }
         // Built from a development branch: `tmux master`, `tmux next-3.6`.
-        None => Check::ok("tmux", said),
+        None => DoctorCheck::ok("tmux", said),
     }
 }
 
@@ -53,30 +53,30 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor[..digits].parse().ok()?))
 }
 
-pub(super) fn clock() -> Check {
+pub(super) fn clock() -> DoctorCheck {
     let wall = SystemClock.wall();
     if wall < WALL_MIN {
         let remedy = "set the clock; ids and stamps are in the wrong order until then";
-        return Check::bad("clock", Level::Fail, format!("says {wall}"), remedy);
+        return DoctorCheck::bad("clock", CheckLevel::Fail, format!("says {wall}"), remedy);
     }
-    Check::ok("clock", wall.to_string())
+    DoctorCheck::ok("clock", wall.to_string())
 }
 
-pub(super) fn inotify_limits() -> Vec<Check> {
+pub(super) fn inotify_limits() -> Vec<DoctorCheck> {
     limits_in(Path::new("/proc/sys/fs/inotify"))
 }
 
 /// The limits that stand in the files of a directory; one without a file is not checked.
-fn limits_in(directory: &Path) -> Vec<Check> {
+fn limits_in(directory: &Path) -> Vec<DoctorCheck> {
     let check = |(name, least, what): (&str, u64, &str)| {
         let path = directory.join(name);
         let limit: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
         let text = format!("{name} = {limit} ({what})");
         Some(if limit >= least {
-            Check::ok("inotify", text)
+            DoctorCheck::ok("inotify", text)
         } else {
             let remedy = format!("sysctl fs.inotify.{name}={least}; until then polling steps in");
-            Check::bad("inotify", Level::Warn, text, remedy)
+            DoctorCheck::bad("inotify", CheckLevel::Warn, text, remedy)
         })
     };
     INOTIFY_LIMITS.into_iter().filter_map(check).collect()
@@ -84,7 +84,7 @@ fn limits_in(directory: &Path) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::CheckLevel;
     use super::{INOTIFY_LIMITS, limits_in, version};
 
     #[test]
@@ -95,8 +95,8 @@ mod tests {
             std::fs::write(directory.path().join(name), format!("{limit}\n")).unwrap();
         }
         let checks = limits_in(directory.path());
-        let levels: Vec<Level> = checks.iter().map(|check| check.level).collect();
-        assert_eq!(levels, [Level::Ok, Level::Warn, Level::Ok]);
+        let levels: Vec<CheckLevel> = checks.iter().map(|check| check.level).collect();
+        assert_eq!(levels, [CheckLevel::Ok, CheckLevel::Warn, CheckLevel::Ok]);
         let remedy = checks[1].remedy.as_deref().unwrap();
         assert!(remedy.starts_with("sysctl fs.inotify.max_user_watches=8192"), "{remedy}");
     }

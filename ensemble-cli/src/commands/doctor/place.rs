@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 
 /// File systems that other machines change: events and locks may not arrive. Magic numbers as in statfs(2).
 const NETWORKED: [(u64, &str); 7] = [
@@ -19,26 +19,26 @@ const NETWORKED: [(u64, &str); 7] = [
     (0x6573_5546, "FUSE"),
 ];
 
-pub(super) fn network(queue: &Path) -> Option<Check> {
+pub(super) fn network(queue: &Path) -> Option<DoctorCheck> {
     of_kind(rustix::fs::statfs(queue).ok()?.f_type as u64 & 0xffff_ffff)
 }
 
-fn of_kind(kind: u64) -> Option<Check> {
+fn of_kind(kind: u64) -> Option<DoctorCheck> {
     let (_, name) = NETWORKED.iter().find(|(magic, _)| *magic == kind)?;
     let text = format!("the queue is on {name}: events and locks may not arrive");
     let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
-    Some(Check::bad("place", Level::Warn, text, remedy))
+    Some(DoctorCheck::bad("place", CheckLevel::Warn, text, remedy))
 }
 
 /// Whether the drop boxes of the configuration are those that the watcher has opened.
-pub(super) fn drop_boxes(project: &Project) -> Check {
+pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
     const CHECK: &str = "drop boxes";
     let table = match project.drop_boxes().and_then(|table| project.routes().map(|_| table)) {
         Ok(table) => table,
         Err(error) => {
             let remedy =
                 "mend that line of the user's configuration: it does not fit the project's";
-            return Check::bad(CHECK, Level::Fail, error.to_string(), remedy);
+            return DoctorCheck::bad(CHECK, CheckLevel::Fail, error.to_string(), remedy);
         }
     };
     let shown: Vec<String> = table.iter().map(|spec| spec.shown()).collect();
@@ -48,15 +48,15 @@ pub(super) fn drop_boxes(project: &Project) -> Check {
     let closed: Vec<String> =
         table.iter().filter(|it| !is_open(it.name())).map(|it| it.shown()).collect();
     if closed.is_empty() {
-        return Check::ok(CHECK, shown.join(", "));
+        return DoctorCheck::ok(CHECK, shown.join(", "));
     }
     let text = format!("the running watcher does not watch {}", closed.join(", "));
     let remedy = "restart the watcher, which reads ensemble.yaml when it starts; a link in place of a directory is refused";
-    Check::bad(CHECK, Level::Warn, text, remedy)
+    DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy)
 }
 
 /// Whether git leaves the queue and the state alone. Nothing is said outside of a repository.
-pub(super) fn git(project: &Project) -> Option<Check> {
+pub(super) fn git(project: &Project) -> Option<DoctorCheck> {
     let root = project.root();
     let run = |arguments: &[&str]| {
         let mut git = Command::new("git");
@@ -76,10 +76,15 @@ pub(super) fn git(project: &Project) -> Option<Check> {
         .map(|dir| dir.display().to_string())
         .collect();
     if seen.is_empty() {
-        return Some(Check::ok("git", "ignores the queue and its state"));
+        return Some(DoctorCheck::ok("git", "ignores the queue and its state"));
     }
     let text = format!("git sees {}: messages could be committed", seen.join(" and "));
-    Some(Check::bad("git", Level::Warn, text, "`ensemble init` writes a .gitignore into each"))
+    Some(DoctorCheck::bad(
+        "git",
+        CheckLevel::Warn,
+        text,
+        "`ensemble init` writes a .gitignore into each",
+    ))
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_project::OpenQueue;
 use ensemble_project::attention::AwayServers;
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 use crate::context::Context;
 
 /// How far this host's clock may differ from the servers'.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
 /// The connection, the clock and the outbox; nothing for a team without servers.
-pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
+pub(super) fn checks(context: &Context) -> Outcome<Vec<DoctorCheck>> {
     if !uses_servers(context) {
         return Ok(Vec::new());
     }
@@ -28,36 +28,36 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
         Ok(checks) => checks,
         Err(error) => {
             let AwayServers { why, help, .. } = AwayServers::from(&error);
-            vec![Check::bad("servers", Level::Fail, why, help)]
+            vec![DoctorCheck::bad("servers", CheckLevel::Fail, why, help)]
         }
     };
     let (waiting, dead) = (outbox.waiting()?, outbox.dead()?);
     let text = format!("{} to send", plural(waiting, "message"));
     checks.push(match dead {
-        0 => Check::ok("outbox", text),
+        0 => DoctorCheck::ok("outbox", text),
         dead => {
             let text = format!("{text}, {} that could not be sent", plural(dead, "dead letter"));
-            Check::bad("outbox", Level::Warn, text, "`ensemble dead list` says why")
+            DoctorCheck::bad("outbox", CheckLevel::Warn, text, "`ensemble dead list` says why")
         }
     });
     Ok(checks)
 }
 
-fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<Check>> {
+fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<DoctorCheck>> {
     let Some(servers) = queue.team_link() else { return Ok(Vec::new()) };
     let mailboxes = queue.mailboxes()?;
     let text = format!("{} at {}", plural(mailboxes.len() as u64, "mailbox"), servers.server());
     let (there, here) = (servers.now(), SystemClock.wall());
     let apart = there.since(here).max(here.since(there));
     let clock = if apart <= CLOCK_TOLERANCE {
-        Check::ok("server time", "agrees with this host's clock")
+        DoctorCheck::ok("server time", "agrees with this host's clock")
     } else {
         let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
         let text = format!("this host's clock is {apart} off the servers'");
         let remedy = "the servers' time counts for delays and deadlines; set this host's clock";
-        Check::bad("server time", Level::Warn, text, remedy)
+        DoctorCheck::bad("server time", CheckLevel::Warn, text, remedy)
     };
-    let mut checks = vec![Check::ok("servers", text), clock];
+    let mut checks = vec![DoctorCheck::ok("servers", text), clock];
     let (version, is_clustered) = servers.server_version();
     checks.push(program(&version, is_clustered));
     Ok(checks)
@@ -65,18 +65,18 @@ fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<Check>> {
 
 /// Servers of 2.9 whose processes are killed may keep different copies, and a reader at one of them misses messages. A
 /// single one notes no removal, and has removed messages again.
-fn program(version: &str, is_clustered: bool) -> Check {
+fn program(version: &str, is_clustered: bool) -> DoctorCheck {
     let name = if is_clustered { "cluster" } else { "server version" };
     let text = format!("nats-server {version}");
     if !version.starts_with("2.9.") {
-        return Check::ok(name, text);
+        return DoctorCheck::ok(name, text);
     }
     let fault = match is_clustered {
         true => "its copies may differ after one was killed",
         false => "if it is killed, it may hand out again what was settled long ago",
     };
     let remedy = "use a newer nats-server (2.15 was tried)";
-    Check::bad(name, Level::Warn, format!("{text}: {fault}"), remedy)
+    DoctorCheck::bad(name, CheckLevel::Warn, format!("{text}: {fault}"), remedy)
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn old_servers_are_warned_of() {
         for is_clustered in [true, false] {
-            assert!(matches!(program("2.9.10", is_clustered).level, Level::Warn));
-            assert!(matches!(program("2.15.1", is_clustered).level, Level::Ok));
+            assert!(matches!(program("2.9.10", is_clustered).level, CheckLevel::Warn));
+            assert!(matches!(program("2.15.1", is_clustered).level, CheckLevel::Ok));
         }
     }
 }

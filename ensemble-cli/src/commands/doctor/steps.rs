@@ -5,14 +5,14 @@ use std::time::Duration;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 use crate::context::Context;
 
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the server answers and has the tables; nothing for queues in a file.
-pub(super) fn check(context: &Context) -> Outcome<Option<Check>> {
+pub(super) fn check(context: &Context) -> Outcome<Option<DoctorCheck>> {
     let project = context.project()?;
     if !project.has_shared_steps() {
         return Ok(None);
@@ -23,7 +23,7 @@ pub(super) fn check(context: &Context) -> Outcome<Option<Check>> {
     Ok(Some(match store.queues() {
         Ok(queues) => {
             let text = plural(queues.len() as u64, "queue");
-            Check::ok("step queues", format!("{text} at {}", store.path().display()))
+            DoctorCheck::ok("step queues", format!("{text} at {}", store.path().display()))
         }
         Err(error) => {
             let remedy = match error.is_transient() {
@@ -32,7 +32,7 @@ pub(super) fn check(context: &Context) -> Outcome<Option<Check>> {
                     "mend `steps` in ensemble.yaml, the password's file, or the rights at the server"
                 }
             };
-            Check::bad("step queues", Level::Fail, error.to_string(), remedy)
+            DoctorCheck::bad("step queues", CheckLevel::Fail, error.to_string(), remedy)
         }
     }))
 }

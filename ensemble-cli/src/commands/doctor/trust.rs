@@ -7,7 +7,7 @@ use ensemble_app::agent_program::AgentProgram;
 use ensemble_core::durable::read_chosen_file;
 use serde_json::Value;
 
-use super::{Check, Level};
+use super::{CheckLevel, DoctorCheck};
 
 const CHECK: &str = "trust";
 /// The largest file of a program's settings that is read, in bytes.
@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const REVIEWED: &str = "trusted_hash";
 
 /// What a program is told of this directory. `has_hooks`: our hooks are in its configuration.
-pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<Check> {
+pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<DoctorCheck> {
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
     let word = program.word();
     let is_trusted = match program {
@@ -27,12 +27,12 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
         AgentProgram::Opencode | AgentProgram::Acp => return Vec::new(),
     };
     let mut checks = vec![match is_trusted {
-        true => Check::ok(CHECK, format!("{word} trusts this directory")),
+        true => DoctorCheck::ok(CHECK, format!("{word} trusts this directory")),
         false => {
             let remedy =
                 format!("run `{word}` here once and answer, or answer in the agent's pane");
             let text = format!("{word} will ask a person whether it trusts this directory");
-            Check::bad(CHECK, Level::Warn, text, remedy)
+            DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy)
         }
     }];
     let is_reviewed = || {
@@ -42,7 +42,7 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
     if program == AgentProgram::Codex && has_hooks && !is_reviewed() {
         let remedy = "run `codex` here once, and choose `Trust all and continue`";
         let text = "codex runs the hooks only after a person has reviewed them";
-        checks.push(Check::bad(CHECK, Level::Warn, text, remedy));
+        checks.push(DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy));
     }
     checks
 }

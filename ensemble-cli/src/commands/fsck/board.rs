@@ -5,15 +5,15 @@ use ensemble_app::text::one_line;
 use ensemble_team::board::is_missing;
 use ensemble_team::board::{Board, BoardFinding};
 
-use super::Note;
+use super::FsckNote;
 use crate::context::Context;
 use crate::output::{BAD, GOOD};
 
 /// The problems; what harms nothing is added to the notes. Without a blackboard there are none.
-pub(super) fn look(
+pub(super) fn check_board(
     context: &Context,
     repair: bool,
-    notes: &mut Vec<Note>,
+    notes: &mut Vec<FsckNote>,
 ) -> Outcome<Vec<BoardFinding>> {
     let found = match find(context) {
         Ok(None) => return Ok(Vec::new()),
@@ -21,7 +21,7 @@ pub(super) fn look(
         // The files of this host are checked without the servers.
         Err(failure) if context.project()?.has_shared_board() => {
             let (path, text) = ("the blackboard".to_owned(), failure.text());
-            notes.push(Note { path, text: format!("was not checked: {text}") });
+            notes.push(FsckNote { path, text: format!("was not checked: {text}") });
             return Ok(Vec::new());
         }
         Err(failure) => return Err(failure),
@@ -29,7 +29,9 @@ pub(super) fn look(
     let (harmless, problems): (Vec<BoardFinding>, Vec<BoardFinding>) =
         found.into_iter().partition(|finding| finding.is_note);
     notes.extend(
-        harmless.into_iter().map(|BoardFinding { path, problem: text, .. }| Note { path, text }),
+        harmless
+            .into_iter()
+            .map(|BoardFinding { path, problem: text, .. }| FsckNote { path, text }),
     );
     Ok(problems)
 }

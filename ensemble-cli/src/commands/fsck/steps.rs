@@ -6,7 +6,7 @@ use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepOptions};
 use serde::Serialize;
 
-use super::Note;
+use super::FsckNote;
 use crate::context::Context;
 use crate::output::BAD;
 
@@ -19,13 +19,13 @@ pub(super) struct StepFault {
 }
 
 /// All that is wrong with the file. A server checks its own, which is said in a note.
-pub(super) fn find_faults(project: &Project, notes: &mut Vec<Note>) -> Vec<StepFault> {
+pub(super) fn find_faults(project: &Project, notes: &mut Vec<FsckNote>) -> Vec<StepFault> {
     if !project.has_steps() {
         return Vec::new();
     }
     if project.has_shared_steps() {
         let text = "are on a server, and were not checked".to_owned();
-        notes.push(Note { path: "the steps".to_owned(), text });
+        notes.push(FsckNote { path: "the steps".to_owned(), text });
         return Vec::new();
     }
     let opened = project.open_steps(StepOptions::new(project.root()));

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use ensemble_app::failure::Outcome;
-use ensemble_core::dropbox::{Entry, Ledger};
+use ensemble_core::dropbox::{Ledger, LedgerEntry};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::message::yaml;
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ const TASK_END: &str = "-task.yaml";
 const REPORT_ENDS: [&str; 2] = ["-completed.yaml", ".yaml"];
 
 /// A file of a drop box.
-struct Found {
+struct DropBoxFile {
     name: String,
     content: Vec<u8>,
     stat: FileStat,
@@ -49,22 +49,23 @@ pub(super) fn enter(queue: &Path, state: &Path) -> Outcome<Vec<String>> {
             .any(|it| is_after(it, file))
     });
     let done = done.map(|file| ("tasks", file));
-    let all: Vec<(&str, &Found)> = done.chain(begun.map(|file| ("conductor", file))).collect();
+    let all: Vec<(&str, &DropBoxFile)> =
+        done.chain(begun.map(|file| ("conductor", file))).collect();
     if all.is_empty() {
         return Ok(Vec::new());
     }
     let mut ledger = Ledger::open(state)?;
-    let entry = |(place, file): (&str, &Found)| {
+    let entry = |(place, file): (&str, &DropBoxFile)| {
         ledger.next_version(&format!("{place}/{}", file.name), &file.stat, &file.content)
     };
-    let entries: Vec<Entry> = all.into_iter().filter_map(entry).collect();
+    let entries: Vec<LedgerEntry> = all.into_iter().filter_map(entry).collect();
     let paths = entries.iter().map(|entry| entry.path.clone()).collect();
     ledger.append(entries)?;
     Ok(paths)
 }
 
 /// The YAML files of a drop box. What cannot be read is left to the watcher.
-fn files(queue: &Path, place: &str) -> Vec<Found> {
+fn files(queue: &Path, place: &str) -> Vec<DropBoxFile> {
     let Ok(dir) = Dir::open(&queue.join(place)) else { return Vec::new() };
     let entries = std::fs::read_dir(queue.join(place)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -73,17 +74,17 @@ fn files(queue: &Path, place: &str) -> Vec<Found> {
         .take(FILES_MAX)
         .filter_map(|name| {
             let (stat, content) = dir.read_with_stat(&name, FILE_BYTES_MAX).ok()??;
-            Some(Found { name, content, stat })
+            Some(DropBoxFile { name, content, stat })
         })
         .collect()
 }
 
-fn is_after(answer: &Found, file: &Found) -> bool {
+fn is_after(answer: &DropBoxFile, file: &DropBoxFile) -> bool {
     answer.stat.modified_ns >= file.stat.modified_ns
 }
 
 /// The task that a file of `tasks/` hands out.
-fn task_of(file: &Found) -> Option<String> {
+fn task_of(file: &DropBoxFile) -> Option<String> {
     if !file.name.ends_with(TASK_END) {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::context::Context;
 /// The column of the explanations.
 const COMMAND_CHARS: usize = 40;
 
-pub(super) fn tell(context: &Context) -> Outcome {
+pub(super) fn print_next_steps(context: &Context) -> Outcome {
     let steps = match (count_unowned_agents(context), installed_programs().first()) {
         (0, None) => by_hand(),
         (0, Some(program)) => with_program(program),

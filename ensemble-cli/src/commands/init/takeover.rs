@@ -8,7 +8,7 @@ use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::Project;
 use serde_json::{Value, json};
 
-use super::upstream::{NAME, Said, Upstream};
+use super::upstream::{NAME, UpstreamProject, UpstreamRemark};
 use crate::context::Context;
 use crate::output::{FAINT, STRONG, WARNING};
 
@@ -24,7 +24,7 @@ pub(super) fn begin_log(project: &Project) -> Outcome {
 }
 
 /// Makes the mailboxes of the agents that were taken over.
-pub(super) fn add_mailboxes(found: &Upstream, spool: &Spool) -> Outcome<usize> {
+pub(super) fn add_mailboxes(found: &UpstreamProject, spool: &Spool) -> Outcome<usize> {
     let mut added = 0;
     for agent in &found.agents {
         match spool.add_mailbox(&agent.name, &Settings::default()) {
@@ -37,7 +37,7 @@ pub(super) fn add_mailboxes(found: &Upstream, spool: &Spool) -> Outcome<usize> {
 }
 
 /// The report for programs.
-pub(super) fn object(found: &Upstream, lacking: &[String]) -> Value {
+pub(super) fn object(found: &UpstreamProject, lacking: &[String]) -> Value {
     json!({
         "project": NAME, "agents": found.agents, "boxes": found.boxes, "left": found.left,
         "lacking": lacking, "watcher_pid": found.watcher,
@@ -45,10 +45,10 @@ pub(super) fn object(found: &Upstream, lacking: &[String]) -> Value {
 }
 
 /// Says what was taken over and what was not.
-pub(super) fn tell(
+pub(super) fn print_takeover(
     context: &Context,
     project: &Project,
-    found: &Upstream,
+    found: &UpstreamProject,
     lacking: Option<&[String]>,
 ) -> Outcome {
     let out = &context.out;
@@ -71,8 +71,9 @@ pub(super) fn tell(
             agent.pane
         ))?;
     }
-    let line =
-        |said: &Said| format!("  {:<THING_CHARS$} {}", one_line(&said.what), one_line(&said.why));
+    let line = |said: &UpstreamRemark| {
+        format!("  {:<THING_CHARS$} {}", one_line(&said.what), one_line(&said.why))
+    };
     found.boxes.iter().try_for_each(|said| out.line(line(said)))?;
     if !found.left.is_empty() {
         out.line("")?;
@@ -89,7 +90,7 @@ pub(super) fn tell(
 }
 
 /// The next commands.
-fn next(context: &Context, found: &Upstream) -> Outcome {
+fn next(context: &Context, found: &UpstreamProject) -> Outcome {
     let stop =
         found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));
     let up = ("ensemble up".to_owned(), "adopt the panes, and start the watcher");

@@ -19,7 +19,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::durable::{Dir, read_file};
 use ensemble_core::message::Name;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use serde::Serialize;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ const LEFT: [(&str, &str); 5] = [
 
 /// An agent of such a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Agent {
+pub(super) struct UpstreamAgent {
     pub(super) name: Name,
     pub(super) role: &'static str,
     pub(super) pane: String,
@@ -71,26 +71,26 @@ pub(super) struct Agent {
 
 /// Something, and what is said of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Said {
+pub(super) struct UpstreamRemark {
     pub(super) what: String,
     pub(super) why: String,
 }
 
 /// What was found of a project of ensemble-claude.
 #[derive(Debug, Default)]
-pub(super) struct Upstream {
-    pub(super) agents: Vec<Agent>,
+pub(super) struct UpstreamProject {
+    pub(super) agents: Vec<UpstreamAgent>,
     pub(super) session: Option<String>,
     /// The socket of the tmux server that has at least one of the panes.
     pub(super) socket: Option<PathBuf>,
     /// What lies in the drop boxes.
-    pub(super) boxes: Vec<Said>,
-    pub(super) left: Vec<Said>,
+    pub(super) boxes: Vec<UpstreamRemark>,
+    pub(super) left: Vec<UpstreamRemark>,
     /// The process of its own watcher, if that runs.
     pub(super) watcher: Option<u32>,
 }
 
-impl Upstream {
+impl UpstreamProject {
     /// Reads the project in a directory.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Upstream {
     }
 
     fn leave(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.left.push(Said { what: what.into(), why: why.into() });
+        self.left.push(UpstreamRemark { what: what.into(), why: why.into() });
     }
 
     /// Notes the files of drop boxes that are not routed, since they were dealt with.
@@ -176,7 +176,7 @@ impl Upstream {
         }
         // As in a shell, the last assignment counts.
         self.agents.retain(|it| it.name != name);
-        self.agents.push(Agent { name, role, pane: pane.to_owned(), lives: None });
+        self.agents.push(UpstreamAgent { name, role, pane: pane.to_owned(), lives: None });
     }
 
     /// Asks the tmux server around us, else the user's own, which panes it has.
@@ -186,7 +186,7 @@ impl Upstream {
         self.note_panes(&server, |id| panes.iter().any(|pane| pane.id == *id && !pane.dead));
     }
 
-    fn note_panes(&mut self, server: &Server, lives: impl Fn(&String) -> bool) {
+    fn note_panes(&mut self, server: &TmuxServer, lives: impl Fn(&String) -> bool) {
         for agent in &mut self.agents {
             agent.lives = Some(lives(&agent.pane));
         }
@@ -219,7 +219,7 @@ impl Upstream {
                 format!("queue/{directory}/")
             };
             let file = plural(count as u64, "file");
-            self.boxes.push(Said { what, why: format!("{noun}, {file} now") });
+            self.boxes.push(UpstreamRemark { what, why: format!("{noun}, {file} now") });
         }
     }
 
@@ -254,7 +254,7 @@ impl Upstream {
     }
 
     /// The lines that a configuration of the user's own lacks.
-    pub(super) fn lacking(&self, config: &ensemble_project::Config) -> Vec<String> {
+    pub(super) fn lacking(&self, config: &ensemble_project::ProjectConfig) -> Vec<String> {
         let agents = self.agents.iter().filter(|agent| {
             config.agents.get(&agent.name).and_then(|it| it.pane.as_ref()) != Some(&agent.pane)
         });
@@ -278,7 +278,7 @@ impl Upstream {
     }
 }
 
-impl Agent {
+impl UpstreamAgent {
     fn line(&self) -> String {
         let Self { name, role, pane, .. } = self;
         format!("  {name}: {{role: {role}, provider: {PROVIDER}, pane: \"{pane}\"}}\n")
@@ -333,8 +333,8 @@ fn running(file: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn of(panes: &str) -> Upstream {
-        let mut found = Upstream::default();
+    fn of(panes: &str) -> UpstreamProject {
+        let mut found = UpstreamProject::default();
         found.take_panes(panes);
         found
     }
@@ -360,11 +360,12 @@ mod tests {
         let mut found = of("WORKERS_SESSION=my-workers\nCONDUCTOR_PANE=%0\nWORKER_1_PANE=%3\n");
         found.socket = Some("/tmp/a \"quoted\" one".into());
         let text = found.configuration();
-        let config = ensemble_project::Config::parse(&text, Path::new("ensemble.yaml")).unwrap();
+        let config =
+            ensemble_project::ProjectConfig::parse(&text, Path::new("ensemble.yaml")).unwrap();
         assert_eq!(config.team.socket, found.socket);
         assert_eq!(config.team.session.as_deref(), Some("my-workers"));
         assert_eq!(found.lacking(&config), Vec::<String>::new());
-        let other = ensemble_project::Config::default();
+        let other = ensemble_project::ProjectConfig::default();
         assert_eq!(found.lacking(&other).len(), 2 + BOXES.len() + 1);
     }
 }

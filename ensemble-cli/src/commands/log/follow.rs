@@ -35,12 +35,12 @@ const PAUSE_PER_COST: u32 = 10;
 const REBUILD_MAX: Duration = Duration::from_secs(10);
 
 /// The page and its version.
-type Shared = Arc<Mutex<(u64, String)>>;
+type SharedPage = Arc<Mutex<(u64, String)>>;
 
 /// The page and the digest of its secret, for each answer.
 #[derive(Clone)]
-struct Site {
-    page: Shared,
+struct PageSite {
+    page: SharedPage,
     secret: Arc<Digest>,
 }
 
@@ -53,13 +53,14 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
         .block_on(TcpListener::bind(address))
         .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
     let url = format!("http://{}/?token={secret}", listener.local_addr()?);
-    let shared: Shared = Arc::new(Mutex::new((1, build(context, session.clone(), 1)?)));
+    let shared: SharedPage = Arc::new(Mutex::new((1, build(context, session.clone(), 1)?)));
     match context.out.is_json() {
         true => context.out.object(&json!({ "url": url }))?,
         false => context.out.line(format!("{url}\nopen it in a browser; Ctrl-C ends it"))?,
     }
     context.out.flush()?;
-    let site = Site { page: Arc::clone(&shared), secret: Arc::new(Digest::of(secret.as_bytes())) };
+    let site =
+        PageSite { page: Arc::clone(&shared), secret: Arc::new(Digest::of(secret.as_bytes())) };
     std::thread::spawn(move || {
         let router = axum::Router::new().route("/", get(answer)).with_state(site);
         runtime.block_on(async { axum::serve(listener, router).await })
@@ -85,7 +86,7 @@ fn build(context: &Context, session: Option<String>, version: u64) -> Outcome<St
 }
 
 async fn answer(
-    State(site): State<Site>,
+    State(site): State<PageSite>,
     Query(query): Query<HashMap<String, String>>,
     headers: HeaderMap,
 ) -> Response {

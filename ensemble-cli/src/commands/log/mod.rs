@@ -12,13 +12,13 @@ use std::path::Path;
 
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::receipt::LOG_POLL;
 use ensemble_app::team_log::TeamLog;
 use ensemble_app::text::{inline, one_line, plural};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{Follower, Position, Record, RecordType, last, read_all, types};
+use ensemble_core::event_log::{Follower, LogPosition, Record, RecordType, last, read_all, types};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
@@ -55,11 +55,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<LogVerb>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum LogVerb {
     Record(record::Arguments),
     Replay(replay::Arguments),
     Report(report::Arguments),
@@ -85,9 +85,9 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
 impl Arguments {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
         match self.what.take() {
-            Some(What::Report(report)) => return report.run(context),
-            Some(What::Replay(replay)) => return replay.run(context),
-            Some(What::Record(record)) => return record.run(context),
+            Some(LogVerb::Report(report)) => return report.run(context),
+            Some(LogVerb::Replay(replay)) => return replay.run(context),
+            Some(LogVerb::Record(record)) => return record.run(context),
             None => {}
         }
         let logs = context.project()?.logs();
@@ -121,7 +121,7 @@ impl Arguments {
         }
         warn(records.bad_lines().count());
         match records.failure() {
-            Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
+            Some(failure) => Err(Failure::new(VerbExit::Failed, failure.to_string())),
             None => Ok(()),
         }
     }
@@ -131,7 +131,7 @@ impl Arguments {
         &self,
         context: &Context,
         logs: &Path,
-        before: Option<&Position>,
+        before: Option<&LogPosition>,
         limit: usize,
     ) -> Outcome {
         let last = last(logs, before, limit, |record| self.is_wanted(record))?;

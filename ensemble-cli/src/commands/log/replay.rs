@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::open_steps;
 use ensemble_app::text::{one_line, plural};
@@ -11,7 +11,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_team::board::is_missing;
-use ensemble_team::replay::{Difference, DifferenceKind, Disk, Replay};
+use ensemble_team::replay::{DifferenceKind, DiskState, Replay, ReplayDifference};
 use serde_json::json;
 
 use crate::context::Context;
@@ -40,7 +40,7 @@ impl Arguments {
             return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
         }
         let earlier = Replay::read(&logs)?;
-        let disk = look(context)?;
+        let disk = read_disk(context)?;
         let replay = Replay::read(&logs)?;
         let differences = replay.compare_moving(&earlier, &disk, SystemClock.wall());
         for gap in replay.gaps() {
@@ -58,7 +58,7 @@ impl Arguments {
         if wrong > 0 || (self.strict && untold > 0) {
             let counted = if self.strict { wrong + untold } else { wrong };
             let text = format!("{} between log and disk", plural(counted, "difference"));
-            return Err(Failure::new(Exit::Corrupt, text).with_hint(
+            return Err(Failure::new(VerbExit::Corrupt, text).with_hint(
                 "`ensemble why ID` tells what the log has of each; nothing was changed",
             ));
         }
@@ -70,12 +70,12 @@ impl Arguments {
     }
 }
 
-fn show(context: &Context, difference: &Difference) -> Outcome {
+fn show(context: &Context, difference: &ReplayDifference) -> Outcome {
     let out = &context.out;
     if out.is_json() {
         return out.object(difference);
     }
-    let Difference { kind, about, id, path, log, disk, record, .. } = difference;
+    let ReplayDifference { kind, about, id, path, log, disk, record, .. } = difference;
     let word = match kind {
         DifferenceKind::Contradiction => out.paint(BAD, "contradiction"),
         DifferenceKind::Unrecorded => out.paint(FAINT, "unrecorded"),
@@ -111,13 +111,13 @@ fn summary(context: &Context, replay: &Replay, wrong: u64, untold: u64) -> Outco
 }
 
 /// What is on disk. What a project does not have, or has elsewhere, is not looked at.
-fn look(context: &Context) -> Outcome<Disk> {
+fn read_disk(context: &Context) -> Outcome<DiskState> {
     let project = context.project()?;
     if project.is_shared()? {
         let text = "the mailboxes are on the team's servers, not in a directory";
         return Err(Failure::refused(text).with_hint("docs/guides/hosts.md says what works where"));
     }
-    let mut disk = Disk::default();
+    let mut disk = DiskState::default();
     match Spool::open(&project.queue, context.spool_options(project)) {
         Ok(spool) => {
             disk.add_mailboxes(&spool, project.root())?;

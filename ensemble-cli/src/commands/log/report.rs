@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 
 use ensemble_app::content::write_output;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::plural;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
-use ensemble_core::durable::Modes;
+use ensemble_core::durable::FileModes;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
-use ensemble_project::overview::Evidence;
+use ensemble_project::overview::StateSource;
 use ensemble_team::holdings::tasks;
-use ensemble_team::usage::Spent;
+use ensemble_team::usage::UsageTotals;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::session::{Present, Story, Used, page};
+use crate::session::{AgentUse, SessionPresent, SessionStory, page};
 
 /// Make a page of a session: who needs you, what went wrong, who did what when
 ///
@@ -65,7 +65,7 @@ impl Arguments {
         if self.output == Path::new("-") {
             return context.out.content(html.as_bytes());
         }
-        write_output(&self.output, html.as_bytes(), Modes::default().file)?;
+        write_output(&self.output, html.as_bytes(), FileModes::default().file)?;
         let file = self.output.display();
         match context.out.is_json() {
             true => context.out.object(&json!({ "file": self.output, "bytes": html.len() })),
@@ -75,22 +75,22 @@ impl Arguments {
 }
 
 /// The story of a session as the log has it now.
-pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story> {
+pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<SessionStory> {
     let logs = context.project()?.logs();
     if !logs.is_dir() {
         let text = format!("there is no event log at {}", logs.display());
         return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
     }
-    let mut story = Story::of(session.clone());
+    let mut story = SessionStory::of(session.clone());
     let team = ensemble_app::team_log::TeamLog::open(context)?;
     let mut records = read_all(team.path())?;
-    records.by_ref().for_each(|record| story.take(&record));
+    records.by_ref().for_each(|record| story.apply_record(&record));
     let bad = records.bad_lines().count();
     if bad > 0 {
         say(&format!("warning: {} passed over: not records", plural(bad, "line")));
     }
     if let Some(failure) = records.failure() {
-        return Err(Failure::new(Exit::Failed, failure.to_string()));
+        return Err(Failure::new(VerbExit::Failed, failure.to_string()));
     }
     if story.is_empty() {
         let which = session.map_or_else(String::new, |session| format!(" {session}"));
@@ -102,23 +102,23 @@ pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story
 }
 
 /// What needs a person, and what each agent has used. A page can be made of a log alone, too.
-pub(super) fn present(context: &Context, story: &Story) -> Option<Present> {
+pub(super) fn present(context: &Context, story: &SessionStory) -> Option<SessionPresent> {
     if !story.is_newest() {
         return None;
     }
-    let overview = gather(context, Evidence::Watcher).ok()?;
+    let overview = gather(context, StateSource::Watcher).ok()?;
     let (usage, unclear) = match TeamUsage::read(context) {
         Ok(usage) => (usage.agents, usage.unclear.iter().map(describe_unclear).collect()),
         Err(_) => (BTreeMap::new(), Vec::new()),
     };
     let used = usage.iter().map(|(agent, usage)| (agent.to_string(), used(&usage.spent)));
-    let usage: BTreeMap<String, Used> = used.collect();
+    let usage: BTreeMap<String, AgentUse> = used.collect();
     let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
     let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
-    Some(Present { at: SystemClock.wall(), needs: overview.needs, holds, usage, unclear })
+    Some(SessionPresent { at: SystemClock.wall(), needs: overview.needs, holds, usage, unclear })
 }
 
 /// The amounts for the page of a session.
-fn used(spent: &Spent) -> Used {
-    Used { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
+fn used(spent: &UsageTotals) -> AgentUse {
+    AgentUse { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
 }

@@ -6,7 +6,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::{named_server, warn_of_absent_agent};
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_project::panes::{self, PaneEntry};
@@ -35,7 +35,7 @@ pub(super) struct PaneFlags {
 /// first process. So another pane that gets the same id later is never taken for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
-pub(super) struct Bind {
+pub(super) struct BindMailbox {
     /// The mailbox
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Name,
@@ -48,19 +48,19 @@ pub(super) struct Bind {
 
 /// Stop notifying an agent
 #[derive(Debug, clap::Args)]
-pub(super) struct Unbind {
+pub(super) struct UnbindAgent {
     /// The agent
     agent: Name,
 }
 
-impl Bind {
+impl BindMailbox {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
         for name in [&agent, &self.mailbox] {
             ReservedName::refuse_agent(name).map_err(Error::from)?;
         }
         authorize_mailbox(context, &agent)?;
-        Queue::open(context)?.settings(&self.mailbox)?;
+        ProjectQueue::open(context)?.settings(&self.mailbox)?;
         let entry = self.place.bind(context, agent, self.mailbox)?;
         if context.out.is_json() {
             return context.out.object(&json!({
@@ -74,7 +74,7 @@ impl Bind {
     }
 }
 
-impl Unbind {
+impl UnbindAgent {
     pub(super) fn run(self, context: &Context) -> Outcome {
         authorize_mailbox(context, &self.agent)?;
         if !panes::forget(&context.project()?.panes(), &self.agent)? {

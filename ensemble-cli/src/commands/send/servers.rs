@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
-use ensemble_app::queue::{Queue, check_name};
+use ensemble_app::queue::{ProjectQueue, check_name};
 use ensemble_app::receipt::Receipt;
 use ensemble_app::text::age;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
-use ensemble_core::env::Published;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::State;
-use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::Arguments;
@@ -50,7 +50,7 @@ impl Arguments {
         self.check_one_recipient(&recipients)?;
         if self.wait_for_reply.is_some() && servers.is_none() {
             let text = "the servers do not answer, and the reply comes from there";
-            return Err(Failure::new(Exit::Busy, text));
+            return Err(Failure::new(VerbExit::Busy, text));
         }
         let mut headers = self.envelope(context, &recipients[0])?;
         if let (Some(servers), Some(time)) = (&servers, self.expires) {
@@ -61,7 +61,7 @@ impl Arguments {
         let envelope = fill(context, outbox.spool(), headers, self.content.read()?)?;
         if let (true, None) = (self.plan, &servers) {
             let text = "the servers do not answer, and a plan is demanded there";
-            return Err(Failure::new(Exit::Busy, text));
+            return Err(Failure::new(VerbExit::Busy, text));
         }
         if let Some(servers) = &servers {
             self.demand_plan(context, servers, &envelope.from)?;
@@ -106,11 +106,11 @@ impl Arguments {
         deadline: Option<Instant>,
     ) -> Outcome<Option<Failure>> {
         let posted = outbox.post(servers.map(|servers| servers as &dyn Broker), envelope)?;
-        if let (Posted::Kept(why), Some(_)) = (&posted, servers) {
+        if let (PostOutcome::Kept(why), Some(_)) = (&posted, servers) {
             say(&format!("kept in the outbox of this host for `{}`: {why}", envelope.to));
         }
         let waited = match (self.waiting.until(), servers, &posted) {
-            (Some(wanted), Some(servers), Posted::Sent(_)) => {
+            (Some(wanted), Some(servers), PostOutcome::Sent(_)) => {
                 wait(servers, envelope, wanted, deadline)
             }
             _ => Ok(Receipt::Stored),
@@ -119,13 +119,13 @@ impl Arguments {
         let (reached, unseen) =
             waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
         let mut told = vec![
-            ("already_stored", (posted == Posted::Sent(Published::AlreadyStored)).into()),
-            ("outbox", matches!(posted, Posted::Kept(_)).into()),
+            ("already_stored", (posted == PostOutcome::Sent(PublishOutcome::AlreadyStored)).into()),
+            ("outbox", matches!(posted, PostOutcome::Kept(_)).into()),
         ];
-        if matches!(posted, Posted::Sent(_)) {
+        if matches!(posted, PostOutcome::Sent(_)) {
             told.extend(self.recall_replaced(context, envelope)?);
             if self.wait_for_reply.is_some() {
-                let asked_in = Queue::open(context)?;
+                let asked_in = ProjectQueue::open(context)?;
                 told.push(("reply", self.print_reply(context, envelope, &asked_in)?));
             }
         }

@@ -21,15 +21,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Start(Start),
+    Start(StartSprint),
     /// Show the sprint, with the number of its tasks in each state
     Show,
-    Complete(Complete),
+    Complete(CompleteSprint),
 }
 
 /// Begin a sprint; the previous one must be over, and is kept in sprint_history
 #[derive(Debug, clap::Args)]
-struct Start {
+struct StartSprint {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
     /// A task that should be done; may be repeated
@@ -45,7 +45,7 @@ struct Start {
 
 /// End the sprint, and store its figures
 #[derive(Debug, clap::Args)]
-struct Complete {
+struct CompleteSprint {
     /// Lessons of the sprint
     #[arg(long, value_name = "TEXT")]
     retrospective: Option<String>,
@@ -54,14 +54,14 @@ struct Complete {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Start(Start { id, planned, stretch, deadline }) => {
+            Verb::Start(StartSprint { id, planned, stretch, deadline }) => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 locked.start_sprint(&NewSprint { id, planned, stretch, deadline })?;
                 locked.commit()?;
             }
             Verb::Show => {}
-            Verb::Complete(Complete { retrospective }) => {
+            Verb::Complete(CompleteSprint { retrospective }) => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 locked.sprint_event(SprintEvent::Complete)?;

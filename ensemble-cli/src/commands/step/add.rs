@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ensemble_app::content::content_of;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_step_mail, open_steps};
-use ensemble_team::steps::{Added, Plan};
+use ensemble_team::steps::{AddOutcome, StepPlan};
 use serde_json::json;
 
 use crate::context::Context;
@@ -28,18 +28,18 @@ with in plan.yaml:
        fix_by: Devon}               # if it fails: a fix step for Devon, then the review again
     - {agent: Devon, phase: red, cycle: logout, goal: Write a failing test for logout,
        plan: true}                  # only with an approved plan")]
-pub(super) struct Add {
+pub(super) struct AddSteps {
     /// The plan, in YAML or JSON; `-` for stdin
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
 }
 
-impl Add {
+impl AddSteps {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = content_of(&self.file)?;
         let text = String::from_utf8(content)
             .map_err(|_| Failure::usage(format!("{} is not UTF-8", self.file.display())))?;
-        let plan = Plan::parse(&text, &self.file).map_err(Failure::input)?;
+        let plan = StepPlan::parse(&text, &self.file).map_err(Failure::input)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // A name without a mailbox could never be told anything.
             open_step_mail(context)?.settings(orchestrator)?;
@@ -49,13 +49,13 @@ impl Add {
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": plan.task_id, "steps": steps,
-                "already_stored": added == Added::AlreadyStored,
+                "already_stored": added == AddOutcome::AlreadyStored,
             }));
         }
         let what = ensemble_app::text::plural(steps as u64, "step");
         context.out.line(match added {
-            Added::Stored => format!("task {}: {what} stored", plan.task_id),
-            Added::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),
+            AddOutcome::Stored => format!("task {}: {what} stored", plan.task_id),
+            AddOutcome::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),
         })
     }
 }

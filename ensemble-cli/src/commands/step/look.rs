@@ -6,7 +6,7 @@ use ensemble_app::text::one_line;
 use ensemble_team::steps::{StepStore, StepView};
 use serde_json::json;
 
-use super::Which;
+use super::StepChoice;
 use crate::context::Context;
 use crate::output::{BAD, GOOD, STRONG, WARNING};
 
@@ -15,7 +15,7 @@ use crate::output::{BAD, GOOD, STRONG, WARNING};
 #[command(after_help = "Examples:
   ensemble step list
   ensemble step list 0-4-1 --json | jq -r 'select(.status == \"BLOCKED\") | .blockers[]'")]
-pub(super) struct List {
+pub(super) struct ListSteps {
     /// The task; without one, a line for each queue
     #[arg(value_name = "TASK")]
     task: Option<String>,
@@ -23,12 +23,12 @@ pub(super) struct List {
 
 /// Show a step: its goal, its status, and each time that it was handed out
 #[derive(Debug, clap::Args)]
-pub(super) struct Show {
+pub(super) struct ShowStep {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
 }
 
-impl List {
+impl ListSteps {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let store = open_existing_steps(context)?;
         store.observe()?;
@@ -44,7 +44,7 @@ fn queues(context: &Context, store: &StepStore) -> Outcome {
     if context.out.is_json() {
         return queues.iter().try_for_each(|queue| context.out.object(queue));
     }
-    let row = |queue: &ensemble_team::steps::QueueView| {
+    let row = |queue: &ensemble_team::steps::StepQueueView| {
         let state = match () {
             () if queue.is_done() => "done",
             () if queue.is_paused() => "paused",
@@ -88,7 +88,7 @@ fn status(step: &StepView) -> String {
     }
 }
 
-impl Show {
+impl ShowStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let store = open_existing_steps(context)?;
         store.observe()?;

@@ -32,17 +32,17 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(add::Add),
+    Add(add::AddSteps),
     Next(next::NextStep),
-    Submit(submit::Submit),
-    Heartbeat(orders::Heartbeat),
-    List(look::List),
-    Show(look::Show),
-    Retry(orders::Retry),
-    Split(orders::Split),
-    Skip(orders::Skip),
-    Unblock(orders::Unblock),
-    Run(run::Run),
+    Submit(submit::SubmitStep),
+    Heartbeat(orders::StepHeartbeat),
+    List(look::ListSteps),
+    Show(look::ShowStep),
+    Retry(orders::RetryStep),
+    Split(orders::SplitStep),
+    Skip(orders::SkipStep),
+    Unblock(orders::UnblockStep),
+    Run(run::RunSteps),
 }
 
 impl Arguments {
@@ -65,7 +65,7 @@ impl Arguments {
 
 /// The step that a command names.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct StepChoice {
     /// The task, like 0-4-1
     #[arg(value_name = "TASK")]
     task: String,
@@ -74,7 +74,7 @@ struct Which {
     step: u32,
 }
 
-impl Which {
+impl StepChoice {
     fn key(&self) -> StepKey {
         StepKey::new(self.task.clone(), self.step)
     }
@@ -120,7 +120,7 @@ fn wait_for_change(
 mod tests {
     use std::cell::RefCell;
 
-    use ensemble_team::steps::{Plan, STEPS_FILE, StepOptions};
+    use ensemble_team::steps::{STEPS_FILE, StepOptions, StepPlan};
 
     use super::*;
 
@@ -133,7 +133,7 @@ mod tests {
         };
         let (ours, theirs) = (open(), open());
         let plan = "{task_id: 0-4-1, orchestrator: orion, steps: [{agent: Tara, goal: one}]}";
-        let plan = Plan::parse(plan, "plan.yaml".as_ref()).unwrap();
+        let plan = StepPlan::parse(plan, "plan.yaml".as_ref()).unwrap();
         // It rings once, and is committed when it has been looked for twice.
         let (bell, rings) = std::sync::mpsc::channel();
         bell.send(()).unwrap();

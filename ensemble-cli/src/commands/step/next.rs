@@ -8,7 +8,7 @@ use ensemble_app::steps::{hand_out_prompt, open_existing_steps};
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::watch::Waiter;
-use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
+use ensemble_team::steps::{ClaimOutcome, ClaimRequest, ClaimedStep, NoStep, StepStore};
 
 use super::{wait_for_change, wait_on};
 use crate::args;
@@ -35,7 +35,7 @@ impl NextStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = context.agent_required()?;
         let store = open_existing_steps(context)?;
-        let mut ask = Ask::of(agent);
+        let mut ask = ClaimRequest::of(agent);
         let is_of_one_task = self.task.is_some();
         if let Some(task) = self.task {
             ask = ask.in_task(task);
@@ -47,12 +47,12 @@ impl NextStep {
         loop {
             let version = store.data_version()?;
             let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
-            match store.take(&ask)? {
-                Next::Handed(step) => return print(context, &store, &step),
-                Next::Nothing(nothing) => {
+            match store.claim_step(&ask)? {
+                ClaimOutcome::Handed(step) => return print(context, &store, &step),
+                ClaimOutcome::Nothing(nothing) => {
                     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
                     // Another task may come.
-                    let is_over = is_of_one_task && nothing == Nothing::Done;
+                    let is_over = is_of_one_task && nothing == NoStep::Done;
                     match left.filter(|left| !left.is_zero() && !is_over) {
                         Some(left) => {
                             let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
@@ -70,7 +70,7 @@ impl NextStep {
     }
 }
 
-fn print(context: &Context, store: &StepStore, step: &Handed) -> Outcome {
+fn print(context: &Context, store: &StepStore, step: &ClaimedStep) -> Outcome {
     let object = hand_out_prompt(store, step)?;
     match context.out.is_json() {
         true => context.out.object(&object),

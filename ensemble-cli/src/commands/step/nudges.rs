@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::worker::Worker;
+use ensemble_app::worker::TargetAgent;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use ensemble_core::spool::State;
-use ensemble_team::driver::Prompted;
+use ensemble_team::driver::SentPrompt;
 use ensemble_team::steps::StepStore;
 
 use crate::context::Context;
@@ -22,18 +22,18 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Prompts that wait, and whose agents were not told yet.
 #[derive(Debug, Default)]
-pub(super) struct Nudges {
-    owed: BTreeMap<Name, Owed>,
+pub(super) struct OwedNudges {
+    owed: BTreeMap<Name, OwedNudge>,
 }
 
 #[derive(Debug)]
-struct Owed {
+struct OwedNudge {
     message: MessageId,
     /// What is in the way was said, once for each reason.
     said: String,
 }
 
-impl Nudges {
+impl OwedNudges {
     /// What a driver that was killed may have left out.
     pub(super) fn resume(&mut self, store: &StepStore, mail: &dyn Broker, task: &str) -> Outcome {
         for step in store.steps(task)? {
@@ -51,12 +51,12 @@ impl Nudges {
     }
 
     /// A prompt was sent just now.
-    pub(super) fn prompted(&mut self, prompted: &Prompted) {
+    pub(super) fn prompted(&mut self, prompted: &SentPrompt) {
         self.owe(prompted.step.agent.clone(), prompted.message.clone());
     }
 
     fn owe(&mut self, agent: Name, message: MessageId) {
-        self.owed.insert(agent, Owed { message, said: String::new() });
+        self.owed.insert(agent, OwedNudge { message, said: String::new() });
     }
 
     /// Nudges every agent that can be nudged. Returns when to try again.
@@ -97,7 +97,7 @@ fn waits(mail: &dyn Broker, mailbox: &Name, message: &MessageId) -> bool {
 
 /// Why it could not be nudged now. An agent without a pane will find its mail.
 fn nudge(context: &Context, agent: &Name) -> Outcome<Option<Deferral>> {
-    let mut worker = Worker::find(context, agent)?;
+    let mut worker = TargetAgent::find(context, agent)?;
     let mailbox = worker.mailbox.clone();
     let Some(pane) = worker.pane() else { return Ok(None) };
     let text = pane.profile().program().nudge_text(&mailbox, 1, false);

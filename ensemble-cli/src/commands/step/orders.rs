@@ -6,16 +6,16 @@ use ensemble_app::content::content_of;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_existing_steps, open_step_mail};
 use ensemble_core::message::{Name, yaml};
-use ensemble_team::steps::{Part, StepKey, StepStore};
+use ensemble_team::steps::{SplitPart, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Which;
+use super::StepChoice;
 use crate::context::Context;
 
 /// A note for the next holder of the step.
 #[derive(Debug, clap::Args)]
-struct Note {
+struct StepNote {
     /// Change to mention in the next prompt
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -26,30 +26,30 @@ struct Note {
 /// Attempts count from 1 again. A report of the earlier worker is refused from now on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
-pub(super) struct Retry {
+pub(super) struct RetryStep {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
     #[command(flatten)]
-    note: Note,
+    note: StepNote,
 }
 
 /// Let a blocked step go on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md exists now'")]
-pub(super) struct Unblock {
+pub(super) struct UnblockStep {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
     #[command(flatten)]
-    note: Note,
+    note: StepNote,
 }
 
 /// Do without a step
 #[derive(Debug, clap::Args)]
-pub(super) struct Skip {
+pub(super) struct SkipStep {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
     #[command(flatten)]
-    note: Note,
+    note: StepNote,
 }
 
 /// Put smaller steps in the place of one, at the head of the queue
@@ -59,9 +59,9 @@ with in parts.yaml:
   steps:
     - {agent: Devon, goal: Parse the header, files: [src/header.rs]}
     - {agent: Devon, goal: Parse the body, files: [src/body.rs]}")]
-pub(super) struct Split {
+pub(super) struct SplitStep {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
     /// The parts, as steps in a plan; `-` for stdin
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
@@ -69,9 +69,9 @@ pub(super) struct Split {
 
 /// Show that you are still working on a step, which renews its lease
 #[derive(Debug, clap::Args)]
-pub(super) struct Heartbeat {
+pub(super) struct StepHeartbeat {
     #[command(flatten)]
-    which: Which,
+    which: StepChoice,
     /// Refuse unless this is still the hand-out that the prompt was about
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
@@ -80,13 +80,13 @@ pub(super) struct Heartbeat {
 /// Parts of a step, in a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Parts {
-    steps: Vec<Part>,
+struct StepParts {
+    steps: Vec<SplitPart>,
 }
 
-type Order = fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>;
+type StepAction = fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>;
 
-fn order(context: &Context, which: &Which, note: &Note, order: Order) -> Outcome {
+fn order(context: &Context, which: &StepChoice, note: &StepNote, order: StepAction) -> Outcome {
     let store = open_existing_steps(context)?;
     order(&store, &which.key(), &actor(context)?, &note.note)?;
     done(context, &store, which)
@@ -96,7 +96,7 @@ fn actor(context: &Context) -> Outcome<Name> {
     context.actor()
 }
 
-fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
+fn done(context: &Context, store: &StepStore, which: &StepChoice) -> Outcome {
     if store.owes_notices()? {
         store.post_notices(&*open_step_mail(context)?)?;
     }
@@ -107,29 +107,29 @@ fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
     context.out.line(format!("{} is {}", step.key, step.status))
 }
 
-impl Retry {
+impl RetryStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         order(context, &self.which, &self.note, StepStore::retry)
     }
 }
 
-impl Unblock {
+impl UnblockStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         order(context, &self.which, &self.note, StepStore::unblock)
     }
 }
 
-impl Skip {
+impl SkipStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         order(context, &self.which, &self.note, StepStore::skip)
     }
 }
 
-impl Split {
+impl SplitStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let text = String::from_utf8(content_of(&self.file)?)
             .map_err(|_| Failure::refused(format!("{}: is not UTF-8", self.file.display())))?;
-        let parts: Parts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
+        let parts: StepParts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
         let store = open_existing_steps(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &actor(context)?, &parts.steps)?;
@@ -143,7 +143,7 @@ impl Split {
     }
 }
 
-impl Heartbeat {
+impl StepHeartbeat {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let by = context.agent_required()?;
         let store = open_existing_steps(context)?;

@@ -13,12 +13,12 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::watch::Waiter;
-use ensemble_team::driver::{Prompted, Round};
-use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
-use ensemble_team::steps::{Nothing, StepStore};
+use ensemble_team::driver::{SentPrompt, StepRound};
+use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, StepMachine};
+use ensemble_team::steps::{NoStep, StepStore};
 use serde_json::json;
 
-use super::nudges::Nudges;
+use super::nudges::OwedNudges;
 use super::{wait_for_change, wait_on};
 use crate::args;
 use crate::context::Context;
@@ -34,7 +34,7 @@ use crate::output::{FAINT, WARNING};
 #[command(after_help = "Examples:
   ensemble step run 0-4-1
   ensemble step run 0-4-1 --wait 2h --stop-if-stuck --json")]
-pub(super) struct Run {
+pub(super) struct RunSteps {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
@@ -47,12 +47,12 @@ pub(super) struct Run {
 }
 
 /// A step that needs a person, and the reminder of it.
-struct Stuck {
+struct StuckReminder {
     index: u32,
-    reminder: Step,
+    reminder: StepMachine,
 }
 
-impl Run {
+impl RunSteps {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let (store, mail, recorder) =
             (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
@@ -65,19 +65,20 @@ impl Run {
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut stuck: Option<Stuck> = None;
+        let mut stuck: Option<StuckReminder> = None;
         let _line = WaitLine::new(format!("task {} to be done", self.task), self.wait);
-        let mut nudges = Nudges::default();
+        let mut nudges = OwedNudges::default();
         nudges.resume(&store, &*mail, &self.task)?;
         loop {
             // Before the round: what others change meanwhile is another reason for one.
             let version = store.data_version()?;
-            let Round { prompted, returned, nothing, next_in, .. } = driver.round(&self.task)?;
+            let StepRound { prompted, returned, nothing, next_in, .. } =
+                driver.round(&self.task)?;
             for key in returned {
                 say(&format!("{key}: its worker fell silent, it is handed out again"));
             }
             for prompted in &prompted {
-                tell(context, prompted)?;
+                print_prompted(context, prompted)?;
                 nudges.prompted(prompted);
             }
             if store.queue(&self.task)?.is_done() {
@@ -107,10 +108,10 @@ impl Run {
         &self,
         context: &Context,
         store: &StepStore,
-        nothing: &Nothing,
-        before: Option<Stuck>,
-    ) -> Outcome<Option<Stuck>> {
-        let Nothing::Paused { step_index, .. } = nothing else { return Ok(None) };
+        nothing: &NoStep,
+        before: Option<StuckReminder>,
+    ) -> Outcome<Option<StuckReminder>> {
+        let NoStep::Paused { step_index, .. } = nothing else { return Ok(None) };
         let now = SystemClock.monotonic();
         let mut stuck = match before {
             Some(mut stuck) if stuck.index == *step_index => {
@@ -123,8 +124,8 @@ impl Run {
             Some(_) | None => {
                 // Only for the time: what it is stuck in stands in the database.
                 let state = State::Blocked { reasons: vec![nothing.to_string()] };
-                let reminder = Step::restore(state, 0, 0, ATTEMPTS_LIMIT, now);
-                Stuck { index: *step_index, reminder }
+                let reminder = StepMachine::restore(state, 0, 0, ATTEMPTS_LIMIT, now);
+                StuckReminder { index: *step_index, reminder }
             }
         };
         stuck.index = *step_index;
@@ -163,7 +164,7 @@ fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     Ok(steps.into_iter().flat_map(|step| std::iter::once(step.agent).chain(step.fix_by)).collect())
 }
 
-fn tell(context: &Context, prompted: &Prompted) -> Outcome {
+fn print_prompted(context: &Context, prompted: &SentPrompt) -> Outcome {
     if context.out.is_json() {
         let mut object = serde_json::to_value(prompted).unwrap_or_default();
         object["event"] = json!("prompted");

@@ -16,7 +16,7 @@ use crate::flags::content::FileContent;
 #[command(after_help = "Example:
   echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",
          \"summary\": \"one test, and it fails\"}' | ensemble step submit -f -")]
-pub(super) struct Submit {
+pub(super) struct SubmitStep {
     #[command(flatten)]
     report: FileContent,
     /// Refuse unless this is still the hand-out that the prompt was about
@@ -24,7 +24,7 @@ pub(super) struct Submit {
     epoch: Option<u64>,
 }
 
-impl Submit {
+impl SubmitStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = self.report.read()?;
         let value: serde_json::Value = serde_json::from_slice(&content)

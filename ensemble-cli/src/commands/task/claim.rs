@@ -22,7 +22,7 @@ use crate::context::Context;
 #[command(after_help = "Examples:
   ensemble task claim --as coder-1
   cd \"$(ensemble task claim task-3 --as coder-1 --json | jq -r .path)\"")]
-pub(super) struct Claim {
+pub(super) struct ClaimTask {
     /// Id of the task [default: the most urgent that can be claimed]
     id: Option<Name>,
     /// Take it for a review
@@ -30,7 +30,7 @@ pub(super) struct Claim {
     review: bool,
 }
 
-impl Claim {
+impl ClaimTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let taken = take_task(context, self.id, self.review)?;
         match context.out.is_json() {

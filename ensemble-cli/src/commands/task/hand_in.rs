@@ -3,7 +3,7 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::tasks::{judge_task, submit_task};
 use ensemble_core::message::Name;
-use ensemble_team::worktree::Verdict as Says;
+use ensemble_team::worktree::ReviewDecision;
 use serde_json::json;
 
 use crate::context::Context;
@@ -16,7 +16,7 @@ use crate::flags::epoch::EpochFlag;
 /// count). The branch must have at least one commit more than it began with. Exit code 1 says what
 /// is missing. If another agent has the task now, your work is kept under refs/ensemble/salvage/.
 #[derive(Debug, clap::Args)]
-pub(super) struct Submit {
+pub(super) struct SubmitTask {
     /// Id of the task
     id: Name,
     /// Nothing had to be changed
@@ -26,7 +26,7 @@ pub(super) struct Submit {
     epoch: EpochFlag,
 }
 
-impl Submit {
+impl SubmitTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let commit = submit_task(context, &self.id, self.epoch.given()?, self.unchanged)?;
         print_commit(context, &self.id, &commit)
@@ -42,7 +42,7 @@ impl Submit {
 #[command(after_help = "Examples:
   ensemble task verdict task-3 --approve
   ensemble task verdict task-3 --reject --reason \"the empty file is not handled: src/count.rs:14\"")]
-pub(super) struct Verdict {
+pub(super) struct JudgeTask {
     /// Id of the task
     id: Name,
     /// It is good
@@ -62,16 +62,16 @@ pub(super) struct Verdict {
     epoch: EpochFlag,
 }
 
-impl Verdict {
+impl JudgeTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         check_answer(self.approve, self.reject.is_some())?;
         let (reject, reason) = (self.reject, self.reason);
         let says = match reject.map(|former| reason.unwrap_or(former)) {
-            None => Says::Approve,
+            None => ReviewDecision::Approve,
             Some(reason) if reason.trim().is_empty() => {
                 return Err(Failure::usage("a rejection needs a reason"));
             }
-            Some(reason) => Says::Reject(reason),
+            Some(reason) => ReviewDecision::Reject(reason),
         };
         let given = self.epoch.given()?;
         let commit = judge_task(context, &self.id, given, self.commit.as_deref(), &says)?;

@@ -3,8 +3,8 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
-use ensemble_team::board::Status;
-use ensemble_team::worktree::Merged;
+use ensemble_team::board::TaskStatus;
+use ensemble_team::worktree::MergeOutcome;
 use serde_json::json;
 
 use crate::context::Context;
@@ -20,12 +20,12 @@ use crate::context::Context;
 /// With `worktrees: {remote: …}` in ensemble.yaml, the branch is that of the git remote. Exit code
 /// 75 if the remote is away.
 #[derive(Debug, clap::Args)]
-pub(super) struct Merge {
+pub(super) struct MergeTask {
     /// Task to merge [default: all that are APPROVED]
     id: Option<Name>,
 }
 
-impl Merge {
+impl MergeTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let worktrees = context.worktrees(&board)?;
@@ -33,7 +33,8 @@ impl Merge {
             Some(id) => vec![id],
             None => {
                 let state = board.read()?;
-                let approved = state.tasks.iter().filter(|task| task.status == Status::Approved);
+                let approved =
+                    state.tasks.iter().filter(|task| task.status == TaskStatus::Approved);
                 let here = approved.filter(|task| !worktrees.is_kept_elsewhere(task));
                 here.map(|task| task.id.clone()).collect()
             }
@@ -44,7 +45,7 @@ impl Merge {
         let mut failed = 0;
         for id in ids {
             let merged = worktrees.merge(&id)?;
-            failed += u64::from(matches!(merged, Merged::Failed { .. }));
+            failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
             print_merged(context, &id, &merged)?;
         }
         if failed == 0 {
@@ -57,22 +58,22 @@ impl Merge {
     }
 }
 
-fn print_merged(context: &Context, id: &Name, merged: &Merged) -> Outcome {
+fn print_merged(context: &Context, id: &Name, merged: &MergeOutcome) -> Outcome {
     if context.out.is_json() {
         return context.out.object(&match merged {
-            Merged::Done { commit, retired } => json!({
+            MergeOutcome::Done { commit, retired } => json!({
                 "task": id, "status": "MERGED", "commit": commit,
                 "salvage": retired.salvage.as_ref().map(|salvage| &salvage.reference),
                 "kept": retired.kept.as_ref().map(|(place, _)| place),
             }),
-            Merged::Failed { reason } => {
+            MergeOutcome::Failed { reason } => {
                 json!({ "task": id, "status": "INTEGRATION_FAILED", "reason": reason })
             }
             _ => json!({ "task": id }),
         });
     }
     match merged {
-        Merged::Done { commit, retired } => {
+        MergeOutcome::Done { commit, retired } => {
             context.out.line(format!("{id} MERGED, commit {commit}"))?;
             if let Some(salvage) = &retired.salvage {
                 let reference = &salvage.reference;
@@ -84,7 +85,7 @@ fn print_merged(context: &Context, id: &Name, merged: &Merged) -> Outcome {
             }
             Ok(())
         }
-        Merged::Failed { reason } => {
+        MergeOutcome::Failed { reason } => {
             context.out.line(format!("{id} INTEGRATION_FAILED: {}", one_line(reason)))
         }
         _ => context.out.line(id),

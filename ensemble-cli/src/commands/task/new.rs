@@ -12,17 +12,17 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::steps::{open_step_mail, open_steps};
 use ensemble_app::tasks::change_task;
 use ensemble_core::message::{Name, TASK_TYPE};
 use ensemble_team::board::NewTask;
-use ensemble_team::steps::Plan;
+use ensemble_team::steps::StepPlan;
 use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::Content;
+use crate::flags::content::ContentFlags;
 
 /// Hand out a task; what you ask for decides how
 ///
@@ -33,11 +33,11 @@ use crate::flags::content::Content;
   ensemble task new login --to worker-1 'write a test for the login'
   ensemble task new login --to worker-1 --files src/login.rs 'make the test green'
   ensemble task new logout --review --after login --files spec.md 'build it as the page says'")]
-pub(crate) struct New {
+pub(crate) struct CreateTask {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
     #[command(flatten)]
-    content: Content,
+    content: ContentFlags,
     /// The agent that does it
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     #[arg(required_unless_present_any = ["review", "after"], conflicts_with_all = ["review", "after"])]
@@ -53,7 +53,7 @@ pub(crate) struct New {
     files: Vec<String>,
 }
 
-impl New {
+impl CreateTask {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let text = String::from_utf8(self.content.read()?)
             .map_err(|_| Failure::usage("the text is not UTF-8"))?;
@@ -66,7 +66,7 @@ impl New {
     }
 
     fn send(&self, context: &Context, to: &Name, text: String) -> Outcome<(String, Value)> {
-        let queue = Queue::open(context)?;
+        let queue = ProjectQueue::open(context)?;
         let to = known_recipients(context, &*queue, std::slice::from_ref(to), false)?.remove(0);
         let task = Some(self.id.to_string());
         let kind = Some(Name::new(TASK_TYPE).map_err(ensemble_core::Error::from)?);
@@ -83,7 +83,7 @@ impl New {
     fn add_step(&self, context: &Context, to: &Name, text: &str) -> Outcome<(String, Value)> {
         let step = json!({ "agent": to, "goal": text.trim_end(), "files": self.files });
         let plan = json!({ "task_id": self.id, "title": self.id, "steps": [step] });
-        let plan = Plan::parse(&plan.to_string(), "task".as_ref()).map_err(Failure::input)?;
+        let plan = StepPlan::parse(&plan.to_string(), "task".as_ref()).map_err(Failure::input)?;
         open_step_mail(context)?.settings(to)?;
         open_steps(context)?.add(&plan)?;
         let said = format!("{} is a step of {to}, and ends when it is submitted", self.id);

@@ -7,12 +7,12 @@ use crate::context::Context;
 
 /// Allow a draft to be claimed
 #[derive(Debug, clap::Args)]
-pub(super) struct Finalize {
+pub(super) struct FinalizeTask {
     /// Id of the task
     id: Name,
 }
 
-impl Finalize {
+impl FinalizeTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         super::change(context, &self.id, |board| board.finalize(&self.id))
     }
@@ -20,12 +20,12 @@ impl Finalize {
 
 /// Let any agent claim a blocked task again
 #[derive(Debug, clap::Args)]
-pub(super) struct Unblock {
+pub(super) struct UnblockTask {
     /// Id of the task
     id: Name,
 }
 
-impl Unblock {
+impl UnblockTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         super::change(context, &self.id, |board| board.unblock(&self.id))
     }
@@ -33,7 +33,7 @@ impl Unblock {
 
 /// Give up a blocked task that is not needed any more
 #[derive(Debug, clap::Args)]
-pub(super) struct Abandon {
+pub(super) struct AbandonTask {
     /// Id of the task
     id: Name,
     /// Why
@@ -41,7 +41,7 @@ pub(super) struct Abandon {
     reason: String,
 }
 
-impl Abandon {
+impl AbandonTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
         super::change(context, &self.id, |board| board.abandon(&self.id, &self.reason))
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-pub(super) struct Cable {
+pub(super) struct NetworkCable {
     pub(super) port: u16,
     state: Arc<State>,
 }
@@ -21,7 +21,7 @@ struct State {
     open: Mutex<HashMap<u64, [TcpStream; 2]>>,
 }
 
-impl Cable {
+impl NetworkCable {
     /// A port of this machine that leads to another one.
     pub(super) fn to(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-impl Drop for Cable {
+impl Drop for NetworkCable {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::Relaxed);
         self.state.end_all();

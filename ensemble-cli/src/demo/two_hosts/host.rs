@@ -11,22 +11,22 @@ use ensemble_core::spool::Spool;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::State;
-use ensemble_tmux::tmux::Server;
+use ensemble_tmux::tmux::TmuxServer;
 use serde_json::Value;
 
 use super::TASKS;
 use crate::demo::repository::{self, git};
 use crate::demo::stage::{io_failure, quoted, start_watcher, stop, write};
 
-pub(super) struct Host {
+pub(super) struct DemoHost {
     pub(super) name: &'static str,
     pub(super) project: Project,
-    server: Server,
+    server: TmuxServer,
     last_pane: Option<String>,
     watcher: Child,
 }
 
-impl Host {
+impl DemoHost {
     /// `ports` lead to the servers of mail and of steps.
     pub(super) fn set(name: &'static str, demo: &Path, ports: (u16, Option<u16>)) -> Outcome<Self> {
         git(demo, &["clone", "-q", "team.git", name])?;
@@ -48,7 +48,7 @@ impl Host {
         let options = project.spool_options(std::sync::Arc::new(NullRecorder));
         Spool::create(&project.queue, options)?;
         let watcher = start_watcher(&project)?;
-        let server = Server::brief(dir.join("tmux.sock"));
+        let server = TmuxServer::brief(dir.join("tmux.sock"));
         Ok(Self { name, project, server, last_pane: None, watcher })
     }
 
@@ -133,7 +133,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for DemoHost {
     fn drop(&mut self) {
         let _ = self.server.kill_server();
         stop(&mut self.watcher);

@@ -18,21 +18,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_team::board::State;
 use serde_json::{Value, json};
 
-use super::Settings;
+use super::DemoSettings;
 use super::repository::{self, git};
 use super::sprint::{self, TASK};
 use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
-use cable::Cable;
-use host::Host;
-use servers::{Database, Hub};
+use cable::NetworkCable;
+use host::DemoHost;
+use servers::{DemoDatabase, MailHub};
 
 /// How many tasks go to the other host.
 const TASKS: usize = 8;
@@ -57,17 +57,17 @@ steps:
 const STEPS: usize = 4;
 
 /// The servers and the hosts, in the order in which they end.
-struct Stage {
-    near: Host,
-    far: Host,
-    cables: Vec<Cable>,
-    hub: Hub,
-    database: Option<Database>,
+struct TwoHostsStage {
+    near: DemoHost,
+    far: DemoHost,
+    cables: Vec<NetworkCable>,
+    hub: MailHub,
+    database: Option<DemoDatabase>,
 }
 
 /// What has happened so far.
 #[derive(Default)]
-struct Progress {
+struct DemoProgress {
     killed_after: Option<usize>,
     cut_at: Option<Instant>,
     is_back: bool,
@@ -78,7 +78,7 @@ struct Progress {
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
+pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let start = Instant::now();
     let tell = |line: String| match context.out.is_json() {
@@ -89,7 +89,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
         }
     };
     tell(context.out.paint(STRONG, format!("two hosts and their servers in {}", dir.display())))?;
-    let mut stage = Stage::set(dir)?;
+    let mut stage = TwoHostsStage::set(dir)?;
     tell(format!("{TASKS} tasks go from host-a to host-b, and a sprint begins on both"))?;
     match stage.database {
         Some(_) => tell(format!("{STEPS} steps are taken by both in turn"))?,
@@ -97,7 +97,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     }
     let played = stage.play(dir, (settings.timeout, &interrupted), &tell);
     // Supervisors ask the servers before they leave.
-    stage.cables.iter().for_each(Cable::plug);
+    stage.cables.iter().for_each(NetworkCable::plug);
     let left = stage.leave();
     let progress = played?;
     let result = stage.check(dir, &left?, &progress)?;
@@ -112,22 +112,23 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     ))
 }
 
-impl Stage {
+impl TwoHostsStage {
     fn set(dir: &Path) -> Outcome<Self> {
         let first = dir.join("first");
         std::fs::create_dir(&first).map_err(|e| io_failure("create directory", &first, e))?;
         repository::begin(&first)?;
         git(dir, &["clone", "-q", "--bare", "first", "team.git"])?;
-        let hub = Hub::start(dir.join("server"))?;
-        let database = Database::start(&dir.join("database"))?;
-        let cable =
-            |port| Cable::to(port).map_err(|e| io_failure("listen on", Path::new("127.0.0.1"), e));
+        let hub = MailHub::start(dir.join("server"))?;
+        let database = DemoDatabase::start(&dir.join("database"))?;
+        let cable = |port| {
+            NetworkCable::to(port).map_err(|e| io_failure("listen on", Path::new("127.0.0.1"), e))
+        };
         let steps = database.as_ref().map(|database| database.port);
         let mut cables = vec![cable(hub.port)?];
         cables.extend(steps.map(cable).transpose()?);
-        let near = Host::set("host-a", dir, (hub.port, steps))?;
+        let near = DemoHost::set("host-a", dir, (hub.port, steps))?;
         let ports = (cables[0].port, cables.get(1).map(|cable| cable.port));
-        let far = Host::set("host-b", dir, ports)?;
+        let far = DemoHost::set("host-b", dir, ports)?;
         let mut stage = Self { near, far, cables, hub, database };
         stage.begin(dir)?;
         Ok(stage)
@@ -167,14 +168,14 @@ impl Stage {
         dir: &Path,
         (timeout, interrupted): (Duration, &AtomicBool),
         tell: &dyn Fn(String) -> Outcome,
-    ) -> Outcome<Progress> {
+    ) -> Outcome<DemoProgress> {
         let mut followers = [&self.near, &self.far]
             .map(|host| (host.name, Follower::from_start(&host.project.logs())));
-        let (start, mut progress) = (Instant::now(), Progress::default());
+        let (start, mut progress) = (Instant::now(), DemoProgress::default());
         loop {
             for (host, follower) in &mut followers {
                 for record in follower.poll()? {
-                    if let Some(line) = progress.take(&record) {
+                    if let Some(line) = progress.describe_event(&record) {
                         tell(format!("{host}  {line}"))?;
                     }
                 }
@@ -191,7 +192,7 @@ impl Stage {
                     "the demo did not finish: {reports} of {TASKS} reports, {} of {steps} steps, merged: {}",
                     progress.steps, progress.is_merged
                 );
-                return Err(Failure::new(Exit::Nothing, text));
+                return Err(Failure::new(VerbExit::Nothing, text));
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -199,7 +200,7 @@ impl Stage {
 
     fn disturb(
         &mut self,
-        progress: &mut Progress,
+        progress: &mut DemoProgress,
         reports: usize,
         tell: &dyn Fn(String) -> Outcome,
     ) -> Outcome {
@@ -217,12 +218,12 @@ impl Stage {
         match progress.cut_at {
             None if progress.is_claimed => {
                 progress.cut_at = Some(Instant::now());
-                self.cables.iter().for_each(Cable::pull);
+                self.cables.iter().for_each(NetworkCable::pull);
                 tell("host-b is cut off from all servers".to_owned())
             }
             Some(at) if at.elapsed() >= CUT && !progress.is_back => {
                 progress.is_back = true;
-                self.cables.iter().for_each(Cable::plug);
+                self.cables.iter().for_each(NetworkCable::plug);
                 tell("host-b is back".to_owned())
             }
             _ => Ok(()),
@@ -231,13 +232,13 @@ impl Stage {
 
     /// Ends the agents. Returns the blackboard once all have left it.
     fn leave(&self) -> Outcome<State> {
-        [&self.near, &self.far].into_iter().for_each(Host::close);
+        [&self.near, &self.far].into_iter().for_each(DemoHost::close);
         sprint::left(|| self.near.board())
     }
 
     /// Compares what is there with the story.
-    fn check(&self, dir: &Path, board: &State, progress: &Progress) -> Outcome<Value> {
-        let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
+    fn check(&self, dir: &Path, board: &State, progress: &DemoProgress) -> Outcome<Value> {
+        let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let mut times: BTreeMap<String, u64> = BTreeMap::new();
         for id in reports(dir) {
             *times.entry(id).or_default() += 1;
@@ -275,9 +276,9 @@ impl Stage {
     }
 }
 
-impl Progress {
+impl DemoProgress {
     /// Notes an event, and says it in words.
-    fn take(&mut self, record: &Record) -> Option<String> {
+    fn describe_event(&mut self, record: &Record) -> Option<String> {
         if record.kind.matches(types::STEP_COMPLETED) {
             self.steps += 1;
             let index = record.data.get("step_index").and_then(Value::as_u64).unwrap_or_default();

@@ -21,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const UNPRIVILEGED: u32 = 65534;
 
 /// The nats-server: mail, requests and the blackboard.
-pub(super) struct Hub {
+pub(super) struct MailHub {
     pub(super) port: u16,
     home: PathBuf,
     process: Child,
 }
 
-impl Hub {
+impl MailHub {
     pub(super) fn start(home: PathBuf) -> Outcome<Self> {
         fs::create_dir(&home).map_err(|e| io_failure("create directory", &home, e))?;
         let port = free_port()?;
@@ -61,20 +61,20 @@ impl Hub {
     }
 }
 
-impl Drop for Hub {
+impl Drop for MailHub {
     fn drop(&mut self) {
         stop(&mut self.process);
     }
 }
 
 /// The PostgreSQL server: the step queues.
-pub(super) struct Database {
+pub(super) struct DemoDatabase {
     pub(super) port: u16,
     data: PathBuf,
     process: Child,
 }
 
-impl Database {
+impl DemoDatabase {
     /// `None` where PostgreSQL is not installed.
     pub(super) fn start(home: &Path) -> Outcome<Option<Self>> {
         let Some(programs) = programs() else { return Ok(None) };
@@ -123,7 +123,7 @@ impl Database {
         let _ = self.process.wait();
     }
 
-    /// As [`Hub::crash`].
+    /// As [`MailHub::crash`].
     pub(super) fn crash(&mut self) -> Outcome {
         self.end();
         let file = self.data.join("postmaster.pid");
@@ -134,7 +134,7 @@ impl Database {
     }
 }
 
-impl Drop for Database {
+impl Drop for DemoDatabase {
     fn drop(&mut self) {
         self.end();
     }

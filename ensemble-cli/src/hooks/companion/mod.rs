@@ -32,10 +32,10 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_core::driver::nap;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
-use ensemble_team::session::{Activity, Way};
+use ensemble_team::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
 use super::voice::Voice;
@@ -53,7 +53,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// The thread that the person sees.
 #[derive(Clone, Debug, Default)]
-struct Thread {
+struct CodexThread {
     id: String,
     /// The rollout, which Codex writes.
     path: Option<String>,
@@ -84,8 +84,8 @@ impl Voice for ThreadVoice<'_> {
         self.server.borrow_mut().call(method, words).map(drop)
     }
 
-    fn hands_over(&self, way: Way) -> bool {
-        way != Way::Tool
+    fn hands_over(&self, way: DeliveryWay) -> bool {
+        way != DeliveryWay::Tool
     }
 }
 
@@ -94,7 +94,7 @@ struct Companion<'a> {
     context: &'a Context,
     program: AgentProgram,
     server: RefCell<AppServer>,
-    thread: Option<Thread>,
+    thread: Option<CodexThread>,
     activity: Activity,
     /// A thread that the person has left while its turn ran: the end of that turn does not bring the person back.
     left_working: Option<String>,
@@ -135,7 +135,7 @@ impl Companion<'_> {
                 .collect();
             sleep_until_any(&sources, Some(waiter::LOOK_INTERVAL))
                 .map_err(|error| Failure::refused(error.to_string()))?;
-            watcher.as_mut().map(FsWatcher::take);
+            watcher.as_mut().map(FsWatcher::take_events);
         }
     }
 
@@ -205,7 +205,7 @@ impl Companion<'_> {
         let path = thread["path"].as_str().map(str::to_owned);
         let is_at_work = matches!(self.activity, Activity::Working | Activity::Blocked);
         self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
-        self.thread = Some(Thread { id: id.to_owned(), path, source: Some(source) });
+        self.thread = Some(CodexThread { id: id.to_owned(), path, source: Some(source) });
         self.activity = Activity::Idle;
         self.introduce()
     }
@@ -259,7 +259,7 @@ impl Companion<'_> {
             Event::Start | Event::Stop => hook.answer(),
             _ => {
                 let mut locked = hook.sessions.lock(&hook.agent)?;
-                report::note(hook, &mut locked.session);
+                report::record_event(hook, &mut locked.session);
                 Ok(locked.write()?)
             }
         })
@@ -285,7 +285,7 @@ impl Companion<'_> {
                     let session = hook.sessions.get(&hook.agent)?;
                     let is_known = |id| session.as_ref().is_some_and(|it| it.hinted.contains(id));
                     let is_told = carry::due(queue, hook)?.iter().all(is_known);
-                    let is_asked = ping::Asked::untold(hook, session.as_ref()).is_some();
+                    let is_asked = ping::AwaitedPing::untold(hook, session.as_ref()).is_some();
                     if is_told && !is_asked { Ok(()) } else { hook.answer() }
                 })
             }
@@ -297,7 +297,7 @@ impl Companion<'_> {
         &self,
         event: Event,
         input: EventInput,
-        act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+        act: impl FnOnce(&Hook<'_>, &ProjectQueue) -> Outcome,
     ) -> Outcome {
         let Some(thread) = &self.thread else { return Ok(()) };
         let path = thread.path.as_deref().map(Path::new).filter(|path| path.is_absolute());

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
 use ensemble_project::team::socket_at;
@@ -66,7 +66,7 @@ pub(crate) fn serve(context: &Context, words: &[OsString]) -> Failure {
         }
     }
     let error = command.exec();
-    Failure::new(Exit::MissingProgram, format!("{}: {error}", program.display()))
+    Failure::new(VerbExit::MissingProgram, format!("{}: {error}", program.display()))
 }
 
 /// Starts server and companion, and returns the socket of the server; `None` where there is to be none.
@@ -142,7 +142,7 @@ pub(crate) fn host(words: &[OsString]) -> Failure {
         return failure;
     }
     let error = Command::new(program).args(said).exec();
-    Failure::new(Exit::MissingProgram, format!("{}: {error}", program.display()))
+    Failure::new(VerbExit::MissingProgram, format!("{}: {error}", program.display()))
 }
 
 /// Has the system end this process with the one that has started it.

@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
-use ensemble_team::session::{Activity, Way};
+use ensemble_team::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
 use super::voice::Voice;
@@ -80,7 +80,7 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
     }
     let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
     let _lock = project.sessions().become_waiter(&agent, waiter::TAKE_OVER)?;
-    let queue = Queue::open(context)?;
+    let queue = ProjectQueue::open(context)?;
     permission::withdraw_earlier(context, &queue, &agent)?;
     let mut client = AcpClient::start(words)?;
     let place = std::env::current_dir()?;
@@ -118,13 +118,13 @@ impl Voice for Conversation<'_> {
         Ok(())
     }
 
-    fn hands_over(&self, way: Way) -> bool {
-        way != Way::Tool
+    fn hands_over(&self, way: DeliveryWay) -> bool {
+        way != DeliveryWay::Tool
     }
 }
 
 impl Conversation<'_> {
-    fn run(mut self, queue: &Queue) -> Outcome {
+    fn run(mut self, queue: &ProjectQueue) -> Outcome {
         let project = self.context.project()?;
         let mut watcher = FsWatcher::new().ok();
         for dir in waiter::places(project, &self.mailbox)? {
@@ -157,12 +157,12 @@ impl Conversation<'_> {
             sleep_until_any(&sources, Some(longest))
                 .map_err(|error| Failure::refused(error.to_string()))?;
             drop(client);
-            watcher.as_mut().map(FsWatcher::take);
+            watcher.as_mut().map(FsWatcher::take_events);
         }
     }
 
     /// Does all that can be done now.
-    fn work(&mut self, queue: &Queue) -> Outcome {
+    fn work(&mut self, queue: &ProjectQueue) -> Outcome {
         loop {
             // The agent may not be spoken to while its words are taken.
             let news = self.client.borrow_mut().news()?;
@@ -184,7 +184,7 @@ impl Conversation<'_> {
         }
     }
 
-    fn follow(&mut self, queue: &Queue, news: &Value) -> Outcome {
+    fn follow(&mut self, queue: &ProjectQueue, news: &Value) -> Outcome {
         let params = &news["params"];
         match (news["method"].as_str(), news.get("id")) {
             (Some("session/update"), None) => show(&update_text(&params["update"])),
@@ -201,7 +201,7 @@ impl Conversation<'_> {
     }
 
     /// The agent has answered the prompt: its turn has ended.
-    fn take_answer(&mut self, queue: &Queue, answer: &Value) -> Outcome {
+    fn take_answer(&mut self, queue: &ProjectQueue, answer: &Value) -> Outcome {
         let prompt = self.prompt.take().unwrap_or_default();
         self.is_cancelled = false;
         show("\n");
@@ -246,7 +246,7 @@ impl Conversation<'_> {
     }
 
     /// Ends the turn if a message waits that interrupts it.
-    fn interrupt(&mut self, queue: &Queue) -> Outcome {
+    fn interrupt(&mut self, queue: &ProjectQueue) -> Outcome {
         let mut is_called = false;
         if self.is_cancelled || self.prompt.get().is_none() {
             return Ok(());
@@ -263,7 +263,11 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn ask_permission(&mut self, queue: &Queue, (call, params): (&Value, &Value)) -> Outcome {
+    fn ask_permission(
+        &mut self,
+        queue: &ProjectQueue,
+        (call, params): (&Value, &Value),
+    ) -> Outcome {
         let (tool, options) = (&params["toolCall"], &params["options"]);
         if self.is_cancelled || permission::is_everyday(tool) {
             let outcome = permission::outcome(options, !self.is_cancelled);
@@ -286,7 +290,7 @@ impl Conversation<'_> {
     }
 
     /// Gives the agent what was decided.
-    fn answer_permissions(&mut self, queue: &Queue) -> Outcome {
+    fn answer_permissions(&mut self, queue: &ProjectQueue) -> Outcome {
         if self.asked.is_empty() {
             return Ok(());
         }
@@ -313,7 +317,7 @@ impl Conversation<'_> {
     }
 
     /// Takes back what the agent does not wait for any more.
-    fn withdraw(&mut self, queue: &Queue) -> Outcome {
+    fn withdraw(&mut self, queue: &ProjectQueue) -> Outcome {
         for asked in std::mem::take(&mut self.asked) {
             let outcome = json!({ "outcome": { "outcome": "cancelled" } });
             if !self.client.get_mut().has_ended() {
@@ -330,7 +334,7 @@ impl Conversation<'_> {
             Event::Start | Event::Stop => hook.answer(),
             _ => {
                 let mut locked = hook.sessions.lock(&hook.agent)?;
-                report::note(hook, &mut locked.session);
+                report::record_event(hook, &mut locked.session);
                 Ok(locked.write()?)
             }
         })
@@ -340,7 +344,7 @@ impl Conversation<'_> {
         &self,
         event: Event,
         input: EventInput,
-        act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+        act: impl FnOnce(&Hook<'_>, &ProjectQueue) -> Outcome,
     ) -> Outcome {
         let input = EventInput { session_id: Some(self.session.clone()), ..input };
         with_hook(self.context, self, (AgentProgram::Acp, event, input), act)

@@ -5,11 +5,11 @@
 
 use ensemble_app::asking;
 use ensemble_app::failure::Outcome;
-use ensemble_app::queue::Queue;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::proto::request::{Kind, Outcome as Answer, PERMISSION};
-use ensemble_core::requests::Ask;
+use ensemble_core::proto::request::{Outcome as Answer, PERMISSION, RequestKind};
+use ensemble_core::requests::NewRequest;
 use ensemble_core::spool::Spool;
 use ensemble_tmux::provider::everyday_verbs;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ impl AskedPermission {
     /// Asks the person for what the agent wants to do.
     pub(super) fn ask(
         context: &Context,
-        queue: &Queue,
+        queue: &ProjectQueue,
         agent: &Name,
         (call, params): (&Value, &Value),
     ) -> Outcome<Self> {
@@ -47,21 +47,26 @@ impl AskedPermission {
         for said in content.filter_map(|it| it["content"]["text"].as_str()) {
             text.push_str(&format!("\n{}", printable(said)));
         }
-        let ask = Ask::new(PERMISSION, agent.clone(), Name::operator(), text);
+        let ask = NewRequest::new(PERMISSION, agent.clone(), Name::operator(), text);
         let entry = asking::requests(context, queue)?.ask(ask)?;
         let (call, options) = (call.clone(), params["options"].clone());
         Ok(Self { call, options, request: entry.request.request_id })
     }
 
     /// Whether the person allows it; `None` before there is an answer.
-    pub(super) fn answer(&self, context: &Context, queue: &Queue) -> Outcome<Option<bool>> {
+    pub(super) fn answer(&self, context: &Context, queue: &ProjectQueue) -> Outcome<Option<bool>> {
         let entry = asking::requests(context, queue)?.expire(&self.request)?;
         let decision = entry.and_then(|entry| entry.decision);
         Ok(decision.map(|decision| decision.outcome == Answer::Approved))
     }
 
     /// Takes the question back.
-    pub(super) fn withdraw(&self, context: &Context, queue: &Queue, agent: &Name) -> Outcome {
+    pub(super) fn withdraw(
+        &self,
+        context: &Context,
+        queue: &ProjectQueue,
+        agent: &Name,
+    ) -> Outcome {
         let requests = asking::requests(context, queue)?;
         requests.cancel(self.request.as_str(), agent, "its turn has ended")?;
         Ok(())
@@ -69,7 +74,7 @@ impl AskedPermission {
 }
 
 /// Takes back what the agent asked before it was started again.
-pub(super) fn withdraw_earlier(context: &Context, queue: &Queue, agent: &Name) -> Outcome {
+pub(super) fn withdraw_earlier(context: &Context, queue: &ProjectQueue, agent: &Name) -> Outcome {
     let requests = asking::requests(context, queue)?;
     for entry in requests.list()?.0 {
         let asked = &entry.request;
@@ -83,12 +88,13 @@ pub(super) fn withdraw_earlier(context: &Context, queue: &Queue, agent: &Name) -
 
 /// Whether a message brings the answer to such a question. The agent learns it from its call.
 pub(in crate::hooks) fn is_response(spool: &Spool, mailbox: &Name, id: &MessageId) -> bool {
-    let kind = |envelope: Envelope| envelope.kind.as_str() == Kind::permission().response_type;
+    let kind =
+        |envelope: Envelope| envelope.kind.as_str() == RequestKind::permission().response_type;
     id.as_str().ends_with(RESPONSE_END) && spool.peek(mailbox, id).is_ok_and(kind)
 }
 
 /// Settles the messages that bring such answers.
-pub(super) fn settle_responses(queue: &Queue, agent: &Name, mailbox: &Name) -> Outcome {
+pub(super) fn settle_responses(queue: &ProjectQueue, agent: &Name, mailbox: &Name) -> Outcome {
     let Some(spool) = queue.directory() else { return Ok(()) };
     for id in spool.due_ids_for(mailbox, agent, RESPONSES_MAX)? {
         if is_response(spool, mailbox, &id)

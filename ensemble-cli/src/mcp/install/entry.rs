@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ensemble_app::failure::{Failure, Outcome};
 use serde_json::{Value, json};
 
-use super::{Insertion, json};
+use super::{TextInsertion, json};
 
 /// The server's name in a configuration.
 const NAME: &str = "ensemble";
@@ -15,7 +15,7 @@ const VARIABLES: [&str; 4] =
 
 /// The program whose configuration is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Provider {
+pub(crate) enum ConfiguredProgram {
     /// Claude Code: `.mcp.json` in the project
     Claude,
     /// Codex: `config.toml` in $CODEX_HOME or ~/.codex
@@ -28,12 +28,12 @@ pub(crate) enum Provider {
 
 /// The command that starts the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Command {
+pub(crate) struct ServerCommand {
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
 }
 
-impl Provider {
+impl ConfiguredProgram {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Claude => "claude",
@@ -64,8 +64,8 @@ impl Provider {
     pub(super) fn insertion(
         self,
         text: &str,
-        command: &Command,
-    ) -> Result<Option<Insertion>, String> {
+        command: &ServerCommand,
+    ) -> Result<Option<TextInsertion>, String> {
         match self {
             Self::Claude => json::insertion(text, "mcpServers", NAME, &claude(command)),
             Self::Opencode => json::insertion(text, "mcp", NAME, &opencode(command)),
@@ -75,7 +75,7 @@ impl Provider {
     }
 
     /// The entry, for people to put in.
-    pub(crate) fn entry(self, command: &Command) -> String {
+    pub(crate) fn entry(self, command: &ServerCommand) -> String {
         match self {
             Self::Claude => pretty(&json!({ "mcpServers": { NAME: claude(command) } })),
             Self::Opencode => pretty(&json!({ "mcp": { NAME: opencode(command) } })),
@@ -90,7 +90,7 @@ fn pretty(value: &Value) -> String {
 }
 
 /// Claude Code expands `${NAME:-}`; without it a variable that is not set would be an error.
-fn claude(command: &Command) -> Value {
+fn claude(command: &ServerCommand) -> Value {
     let env = variables();
     json!({ "type": "stdio", "command": command.program, "args": command.arguments, "env": env })
 }
@@ -98,7 +98,7 @@ fn claude(command: &Command) -> Value {
 /// Gemini CLI expands `${NAME:-}`, too. It removes variables that look like secrets from the
 /// server's environment, except those that the entry names. With `trust` it does not ask a person
 /// before each call.
-fn gemini(command: &Command) -> Value {
+fn gemini(command: &ServerCommand) -> Value {
     let env = variables();
     json!({ "command": command.program, "args": command.arguments, "env": env, "trust": true })
 }
@@ -109,14 +109,14 @@ fn variables() -> Value {
 }
 
 /// OpenCode hands its environment on.
-fn opencode(command: &Command) -> Value {
+fn opencode(command: &ServerCommand) -> Value {
     let mut words = vec![command.program.clone()];
     words.extend(command.arguments.iter().cloned());
     json!({ "type": "local", "command": words, "enabled": true })
 }
 
 /// Codex hands on what is named. JSON's strings and lists are TOML's.
-fn codex(command: &Command) -> String {
+fn codex(command: &ServerCommand) -> String {
     let (program, arguments) = (json!(command.program), json!(command.arguments));
     let variables = json!(VARIABLES);
     format!(
@@ -126,7 +126,7 @@ fn codex(command: &Command) -> String {
 }
 
 /// A table of its own at the end of the file, where it changes the meaning of nothing before it.
-fn toml_insertion(text: &str, command: &Command) -> Result<Option<Insertion>, String> {
+fn toml_insertion(text: &str, command: &ServerCommand) -> Result<Option<TextInsertion>, String> {
     let entry = codex(command);
     if text.contains(&entry) {
         return Ok(None);
@@ -151,5 +151,5 @@ fn toml_insertion(text: &str, command: &Command) -> Result<Option<Insertion>, St
         text if text.ends_with('\n') => "\n",
         _ => "\n\n",
     };
-    Ok(Some(Insertion { at: text.len(), text: format!("{gap}{entry}") }))
+    Ok(Some(TextInsertion { at: text.len(), text: format!("{gap}{entry}") }))
 }

@@ -3,7 +3,7 @@
 use ensemble_app::config_edit::inside;
 use serde_json::Value;
 
-use super::Insertion;
+use super::TextInsertion;
 
 /// Puts `"name": value` as the first member into the object that is the member `outer` of the text's
 /// object; makes what is missing. `None` if it is there already with this value.
@@ -12,12 +12,12 @@ pub(super) fn insertion(
     outer: &str,
     name: &str,
     value: &Value,
-) -> Result<Option<Insertion>, String> {
+) -> Result<Option<TextInsertion>, String> {
     let entry = indented(&format!("\"{name}\": {value:#}"), 4);
     let outer_entry = format!("\n  \"{outer}\": {{\n    {entry}\n  }}");
     if text.trim().is_empty() {
         let whole = format!("{{{outer_entry}\n}}\n");
-        return Ok(Some(Insertion { at: text.len(), text: whole }));
+        return Ok(Some(TextInsertion { at: text.len(), text: whole }));
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
@@ -25,7 +25,7 @@ pub(super) fn insertion(
     let Some(inner) = root.get(outer) else {
         let at = text.find('{').map_or(0, |brace| brace + 1);
         let comma = if root.is_empty() { "\n" } else { "," };
-        return Ok(Some(Insertion { at, text: format!("{outer_entry}{comma}") }));
+        return Ok(Some(TextInsertion { at, text: format!("{outer_entry}{comma}") }));
     };
     let inner = inner.as_object().ok_or_else(|| format!("`{outer}` is not an object"))?;
     match inner.get(name) {
@@ -37,7 +37,7 @@ pub(super) fn insertion(
     }
     let at = inside(text, &[outer]).ok_or_else(|| format!("cannot find `{outer}`"))?;
     let comma = if inner.is_empty() { "\n  " } else { "," };
-    Ok(Some(Insertion { at, text: format!("\n    {entry}{comma}") }))
+    Ok(Some(TextInsertion { at, text: format!("\n    {entry}{comma}") }))
 }
 
 /// All lines but the first, moved to the right.

@@ -2,27 +2,27 @@
 
 use std::path::Path;
 
-use ensemble_app::config_edit::{Edit, Guest};
+use ensemble_app::config_edit::{ConfigEdit, ConfigInsert};
 use ensemble_app::failure::Outcome;
 
 mod entry;
 mod json;
 
-pub(crate) use entry::{Command, Provider};
+pub(crate) use entry::{ConfiguredProgram, ServerCommand};
 
 /// Notes of what was installed, below the state directory.
 const NOTES: &str = "mcp";
 
 /// A text, and where it is put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Insertion {
+struct TextInsertion {
     at: usize,
     text: String,
 }
 
 /// Our entry in the configuration of a program.
-pub(crate) fn guest(state: &Path, provider: Provider) -> Guest {
-    Guest {
+pub(crate) fn guest(state: &Path, provider: ConfiguredProgram) -> ConfigInsert {
+    ConfigInsert {
         what: "the entry",
         by_hand: "take out what is called `ensemble` in it by hand",
         note: state.join(NOTES).join(format!("{}.json", provider.word())),
@@ -32,13 +32,13 @@ pub(crate) fn guest(state: &Path, provider: Provider) -> Guest {
 /// Puts the entry into the file. Returns whether the file was changed.
 pub(crate) fn install(
     state: &Path,
-    provider: Provider,
+    provider: ConfiguredProgram,
     file: &Path,
-    command: &Command,
+    command: &ServerCommand,
 ) -> Outcome<bool> {
     guest(state, provider).put_in(file, |text| {
         let insertion = provider.insertion(text, command)?;
-        Ok(insertion.map(|Insertion { at, text: inserted }| Edit {
+        Ok(insertion.map(|TextInsertion { at, text: inserted }| ConfigEdit {
             after: format!("{}{inserted}{}", &text[..at], &text[at..]),
             inserted: vec![inserted],
         }))

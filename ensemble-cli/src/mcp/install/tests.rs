@@ -2,31 +2,35 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-fn command() -> Command {
-    Command { program: "ensemble".to_owned(), arguments: vec!["mcp".to_owned()] }
+fn command() -> ServerCommand {
+    ServerCommand { program: "ensemble".to_owned(), arguments: vec!["mcp".to_owned()] }
 }
 
-const PROVIDERS: [Provider; 4] =
-    [Provider::Claude, Provider::Codex, Provider::Opencode, Provider::Gemini];
+const PROVIDERS: [ConfiguredProgram; 4] = [
+    ConfiguredProgram::Claude,
+    ConfiguredProgram::Codex,
+    ConfiguredProgram::Opencode,
+    ConfiguredProgram::Gemini,
+];
 
 /// What people have in such files.
-fn samples(provider: Provider) -> Vec<&'static str> {
+fn samples(provider: ConfiguredProgram) -> Vec<&'static str> {
     match provider {
-        Provider::Codex => {
+        ConfiguredProgram::Codex => {
             vec!["", "model = \"o5\"", "model = \"o5\"\n\n[mcp_servers.other]\ncommand = \"x\"\n"]
         }
-        Provider::Claude => vec![
+        ConfiguredProgram::Claude => vec![
             "{}",
             "{ }\n",
             "{\"mcpServers\":{}}",
             "{\n\t\"mcpServers\" : {\n\t\t\"other\": {\"command\": \"x\"}\n\t}\n}\n",
             "{\"a\": {\"mcpServers\": {\"b\": 1}}, \"s\": \"\\\"mcpServers\\\": {\", \"mcpServers\": {\"o\": {}}}",
         ],
-        Provider::Gemini => vec![
+        ConfiguredProgram::Gemini => vec![
             "{}",
             "{\"ui\": {\"theme\": \"GitHub\"},\n \"mcpServers\": {\"other\": {\"command\": \"x\"}}}\n",
         ],
-        Provider::Opencode => {
+        ConfiguredProgram::Opencode => {
             vec!["{\"$schema\": \"x\"}", "{\"mcp\": {\"other\": {}}, \"z\": [1, {}]}"]
         }
     }
@@ -43,9 +47,10 @@ fn what_was_there_comes_back_byte_for_byte() {
             assert!(install(home.path(), provider, &file, &command()).unwrap());
             let after = std::fs::read_to_string(&file).unwrap();
             assert!(after.contains("ensemble"), "{after}");
-            if provider != Provider::Codex {
+            if provider != ConfiguredProgram::Codex {
                 let mut value: serde_json::Value = serde_json::from_str(&after).unwrap();
-                let outer = if provider == Provider::Opencode { "mcp" } else { "mcpServers" };
+                let outer =
+                    if provider == ConfiguredProgram::Opencode { "mcp" } else { "mcpServers" };
                 assert!(value[outer].as_object_mut().unwrap().remove("ensemble").is_some());
             }
             assert!(!install(home.path(), provider, &file, &command()).unwrap());
@@ -93,12 +98,12 @@ fn what_was_changed_since_stays_and_only_the_entry_goes() {
 #[test]
 fn what_cannot_be_understood_or_says_something_else_is_left_alone() {
     for (provider, text) in [
-        (Provider::Claude, "// a comment\n{}"),
-        (Provider::Claude, "{\"mcpServers\": {\"ensemble\": {\"command\": \"other\"}}}"),
-        (Provider::Claude, "[]"),
-        (Provider::Claude, "{\"mcpServers\": []}"),
-        (Provider::Codex, "[mcp_servers.\"ensemble\"]\ncommand = \"other\"\n"),
-        (Provider::Codex, "mcp_servers = { a = { command = \"x\" } }\n"),
+        (ConfiguredProgram::Claude, "// a comment\n{}"),
+        (ConfiguredProgram::Claude, "{\"mcpServers\": {\"ensemble\": {\"command\": \"other\"}}}"),
+        (ConfiguredProgram::Claude, "[]"),
+        (ConfiguredProgram::Claude, "{\"mcpServers\": []}"),
+        (ConfiguredProgram::Codex, "[mcp_servers.\"ensemble\"]\ncommand = \"other\"\n"),
+        (ConfiguredProgram::Codex, "mcp_servers = { a = { command = \"x\" } }\n"),
     ] {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("config");

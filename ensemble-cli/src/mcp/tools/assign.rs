@@ -1,21 +1,21 @@
 //! `assign`: readiness and delivery; the watcher has the ladder.
 
 use ensemble_app::content::fill;
-use ensemble_app::worker::{Worker, agent_pane, assigner, not_ready_json, resting};
-use ensemble_core::driver::{HandedOver, Order};
+use ensemble_app::worker::{TargetAgent, agent_pane, assigner, not_ready_json, resting};
+use ensemble_core::driver::{DeliveryOrder, HandedOver};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_team::admission::Act;
+use ensemble_team::admission::TaskAct;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, Trouble};
-use crate::mcp::Desk;
+use super::{ToolAnswer, ToolError};
+use crate::mcp::ToolContext;
 
 /// Arguments of `assign`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Assign {
+pub(crate) struct AssignParams {
     /// The worker.
     worker: Name,
     /// What is to be done.
@@ -27,11 +27,11 @@ pub(crate) struct Assign {
     needs_plan: bool,
 }
 
-pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
+pub(super) fn assign(desk: &ToolContext, assign: AssignParams) -> ToolAnswer {
     let app = desk.app().settled()?;
-    let mut worker = Worker::find(&app, &assign.worker)?;
+    let mut worker = TargetAgent::find(&app, &assign.worker)?;
     let task = assign.task_id.unwrap_or_else(|| MessageId::generate().to_string());
-    desk.project.doorkeeper().check(Act::TakeUp, &task, &assign.worker)?;
+    desk.project.doorkeeper().check(TaskAct::TakeUp, &task, &assign.worker)?;
     if assign.needs_plan {
         desk.requests()?.demand_plan(&task, &desk.agent)?;
     }
@@ -45,13 +45,13 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     let mut assigner = assigner(&app, &desk.spool, store, recorder, Some(&host as _))?;
     let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &assigner.readiness);
     assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
-    let order = Order::new(task.clone(), assign.worker.clone(), envelope);
+    let order = DeliveryOrder::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
     let mut pane = worker.openable_pane(&app)?;
     let handed = assigner.hand_over(order, agent_pane(&mut pane), &mut resting(&waiter))?;
     match handed {
         HandedOver::NotReady(failure) => {
-            Err(Trouble::new(failure.to_string()).with_details(not_ready_json(&failure)))
+            Err(ToolError::new(failure.to_string()).with_details(not_ready_json(&failure)))
         }
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,

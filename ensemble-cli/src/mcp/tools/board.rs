@@ -6,20 +6,20 @@ use ensemble_app::acting::{duty as duty_of, given_number, holder};
 use ensemble_app::board_agents::hand_over;
 use ensemble_app::tasks::{judge_task, submit_task, take_task};
 use ensemble_core::message::Name;
-use ensemble_team::board::{NewHandoff, Task, released_claim};
+use ensemble_team::board::{BoardTask, NewHandoff, released_claim};
 use ensemble_team::holdings::{Holding, on_board};
-use ensemble_team::worktree::Verdict;
+use ensemble_team::worktree::ReviewDecision;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Trouble};
-use crate::mcp::Desk;
+use super::{ToolAnswer, ToolError};
+use crate::mcp::ToolContext;
 
 /// Arguments of `claim_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Claim {
+pub(crate) struct ClaimParams {
     /// Which task; without it, the most urgent that you can take.
     task_id: Option<Name>,
     /// True to review it instead of working on it.
@@ -30,7 +30,7 @@ pub(crate) struct Claim {
 /// Arguments of `handoff`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Handoff {
+pub(crate) struct HandoffParams {
     /// Summary of the work so far.
     summary: String,
     /// The next action on the task.
@@ -50,7 +50,7 @@ pub(crate) struct Handoff {
     context_used: Option<u8>,
 }
 
-pub(super) fn claim(desk: &Desk, claim: Claim) -> Answer {
+pub(super) fn claim(desk: &ToolContext, claim: ClaimParams) -> ToolAnswer {
     let taken = take_task(&desk.app(), claim.task_id, claim.review)?;
     let (task, epoch) = taken.held();
     desk.claimed(task.clone(), epoch);
@@ -62,7 +62,7 @@ pub(super) fn claim(desk: &Desk, claim: Claim) -> Answer {
 /// Arguments of `submit_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Submit {
+pub(crate) struct SubmitParams {
     /// Which task; without it, the one that you work on.
     task_id: Option<Name>,
     /// True if nothing had to be changed.
@@ -73,7 +73,7 @@ pub(crate) struct Submit {
 /// Arguments of `verdict_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Judge {
+pub(crate) struct VerdictParams {
     /// Which task; without it, the one that you review.
     task_id: Option<Name>,
     /// True if it is good.
@@ -87,7 +87,7 @@ pub(crate) struct Judge {
 /// Arguments of `block_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Block {
+pub(crate) struct BlockParams {
     /// Which task; without it, the one that you work on.
     task_id: Option<Name>,
     /// Reason why the task is blocked.
@@ -96,7 +96,7 @@ pub(crate) struct Block {
     questions: Vec<String>,
 }
 
-pub(super) fn submit(desk: &Desk, submit: Submit) -> Answer {
+pub(super) fn submit(desk: &ToolContext, submit: SubmitParams) -> ToolAnswer {
     let task = desk.task_of(submit.task_id, "work")?;
     let given = desk.number_of(&task)?;
     let commit = submit_task(&desk.app(), &task, given, submit.unchanged)?;
@@ -107,12 +107,12 @@ pub(super) fn submit(desk: &Desk, submit: Submit) -> Answer {
     Ok(object)
 }
 
-pub(super) fn judge(desk: &Desk, judge: Judge) -> Answer {
+pub(super) fn judge(desk: &ToolContext, judge: VerdictParams) -> ToolAnswer {
     let says = match (judge.approve, judge.reason.filter(|reason| !reason.trim().is_empty())) {
-        (true, _) => Verdict::Approve,
-        (false, Some(reason)) => Verdict::Reject(reason),
+        (true, _) => ReviewDecision::Approve,
+        (false, Some(reason)) => ReviewDecision::Reject(reason),
         (false, None) => {
-            return Err(Trouble::new(
+            return Err(ToolError::new(
                 "reason: is missing: a rejection needs every point and place",
             ));
         }
@@ -125,7 +125,7 @@ pub(super) fn judge(desk: &Desk, judge: Judge) -> Answer {
     Ok(object)
 }
 
-pub(super) fn block(desk: &Desk, block: Block) -> Answer {
+pub(super) fn block(desk: &ToolContext, block: BlockParams) -> ToolAnswer {
     let task = desk.task_of(block.task_id, "work")?;
     let given = desk.number_of(&task)?;
     {
@@ -147,15 +147,15 @@ pub(super) fn block(desk: &Desk, block: Block) -> Answer {
     Ok(object)
 }
 
-fn status_of(desk: &Desk, id: &Name) -> Answer {
+fn status_of(desk: &ToolContext, id: &Name) -> ToolAnswer {
     let state = desk.app().board()?.read()?;
     let status = state.task(id).map_or("gone", |task| task.status.as_str());
     Ok(json!({ "task": id, "status": status }))
 }
 
-impl Desk {
+impl ToolContext {
     /// The task that a call is about: the named one, else the only one in the agent's hands.
-    fn task_of(&self, named: Option<Name>, duty: &str) -> Result<Name, Trouble> {
+    fn task_of(&self, named: Option<Name>, duty: &str) -> Result<Name, ToolError> {
         if let Some(id) = named {
             return Ok(id);
         }
@@ -167,23 +167,24 @@ impl Desk {
             return Ok(Name::new(held)?);
         }
         // Its lease is over, and the task waits: the last holder may still hand it in.
-        let is_released = |task: &&Task| released_claim(task).is_some_and(|it| it.by == self.agent);
+        let is_released =
+            |task: &&BoardTask| released_claim(task).is_some_and(|it| it.by == self.agent);
         let mut released = state.tasks.iter().filter(is_released);
         match (duty, released.next(), released.next()) {
             ("work", Some(task), None) => Ok(task.id.clone()),
-            _ => Err(Trouble::new(format!(
+            _ => Err(ToolError::new(format!(
                 "task_id: you have no task to {duty} (`claim_task` takes one)"
             ))),
         }
     }
 
     /// The number under which this session acts on a task, if it was given one.
-    fn number_of(&self, task: &Name) -> Result<Option<u64>, Trouble> {
+    fn number_of(&self, task: &Name) -> Result<Option<u64>, ToolError> {
         Ok(self.claim_of(task).or(given_number()?))
     }
 }
 
-pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {
+pub(super) fn hand_off(desk: &ToolContext, handoff: HandoffParams) -> ToolAnswer {
     let task = hand_over(&desk.app(), |task| desk.claim_of(task), &handoff.notes())?;
     Ok(json!({
         "task": task, "exit": 42,
@@ -191,7 +192,7 @@ pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {
     }))
 }
 
-impl Handoff {
+impl HandoffParams {
     fn notes(self) -> NewHandoff {
         let mut more = Map::new();
         for (name, text) in [("approach", self.approach), ("blockers", self.blockers)] {

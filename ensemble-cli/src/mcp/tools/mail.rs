@@ -8,27 +8,27 @@ use ensemble_app::content::{check_words, fill};
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::delivered::{
-    Delivered, body_json, count_waiting, envelope_json, needed_plan, sender_of,
+    DeliveryInstructions, body_json, count_waiting, envelope_json, needed_plan, sender_of,
 };
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
-use ensemble_app::mail::settling::{Settling, Standing};
-use ensemble_core::env::{Delivery, Lease, Published};
+use ensemble_app::mail::settling::{SettleContext, UnheldMessage};
+use ensemble_core::env::{Delivery, Lease, PublishOutcome};
 use ensemble_core::message::{BODY_BYTES_MAX, DeliveryClass, MessageId, Name};
-use ensemble_core::requests::Gated;
+use ensemble_core::requests::GatedTask;
 use ensemble_core::spool::State;
-use ensemble_team::admission::Act;
+use ensemble_team::admission::TaskAct;
 use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Trouble};
+use super::{ToolAnswer, ToolError};
 use crate::args;
-use crate::mcp::Desk;
+use crate::mcp::ToolContext;
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
@@ -42,7 +42,7 @@ const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 /// Arguments of `send`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Send {
+pub(crate) struct SendParams {
     /// The recipient; `NAME@PROJECT` is one of another project of your user.
     to: String,
     /// The text.
@@ -73,7 +73,7 @@ pub(crate) struct Send {
 /// Arguments of `inbox`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fetch {
+pub(crate) struct InboxParams {
     /// How many messages at most (default 20, at most 100).
     #[schemars(range(min = 1, max = 100))]
     limit: Option<usize>,
@@ -82,7 +82,7 @@ pub(crate) struct Fetch {
 /// Arguments of `recv`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Acknowledge {
+pub(crate) struct RecvParams {
     /// From `inbox`; without it, the next message.
     id: Option<String>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Acknowledge {
 /// Arguments of `settle`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Complete {
+pub(crate) struct SettleParams {
     /// The message's id.
     id: String,
     /// The epoch that `recv` gave.
@@ -100,7 +100,7 @@ pub(crate) struct Complete {
 /// Arguments of `reply`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyParams {
     /// The message's id.
     id: String,
     /// The text.
@@ -110,7 +110,7 @@ pub(crate) struct Reply {
 /// Arguments of `recall`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Recall {
+pub(crate) struct RecallParams {
     /// The message's id.
     id: String,
     /// Its recipient, if there were several.
@@ -120,7 +120,7 @@ pub(crate) struct Recall {
 /// Arguments of `release`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseParams {
     /// The message's id.
     id: String,
     /// The epoch that `recv` gave.
@@ -133,7 +133,7 @@ pub(crate) struct Release {
 /// Arguments of `dead_letter`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeadLetter {
+pub(crate) struct DeadLetterParams {
     /// The message's id.
     id: String,
     /// The epoch that `recv` gave.
@@ -142,25 +142,29 @@ pub(crate) struct DeadLetter {
     reason: String,
 }
 
-pub(super) fn send(desk: &Desk, message: Send) -> Answer {
+pub(super) fn send(desk: &ToolContext, message: SendParams) -> ToolAnswer {
     send_until(desk, message, &AtomicBool::new(false))
 }
 
 /// Sends, and waits for the answer where that is asked for, until the call is cancelled.
-pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> Answer {
+pub(super) fn send_until(
+    desk: &ToolContext,
+    send: SendParams,
+    is_cancelled: &AtomicBool,
+) -> ToolAnswer {
     let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
-    let patience = patience.map_err(|error| Trouble::new(format!("wait_for_reply: {error}")))?;
-    let to: Address = send.to.parse().map_err(|error| Trouble::new(format!("to: {error}")))?;
+    let patience = patience.map_err(|error| ToolError::new(format!("wait_for_reply: {error}")))?;
+    let to: Address = send.to.parse().map_err(|error| ToolError::new(format!("to: {error}")))?;
     let other = match &to.project {
         Some(_) if send.needs_plan || send.replaces.is_some() => {
-            return Err(Trouble::new("needs_plan and replaces work in this project only"));
+            return Err(ToolError::new("needs_plan and replaces work in this project only"));
         }
         Some(project) => Some(OtherProject::open_to_send(&desk.app(), project)?),
         None => None,
     };
     if send.needs_plan {
         let Some(task) = &send.task_id else {
-            return Err(Trouble::new("task_id: name the task that needs a plan"));
+            return Err(ToolError::new("task_id: name the task that needs a plan"));
         };
         // Before the message is stored: it must not overtake the demand.
         desk.requests()?.demand_plan(task, &desk.agent)?;
@@ -188,7 +192,7 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     }
     let mut sent = json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
-        "already_stored": published == Published::AlreadyStored,
+        "already_stored": published == PublishOutcome::AlreadyStored,
     });
     let reader = match &other {
         Some(other) => other.app.project()?,
@@ -213,12 +217,12 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
 }
 
 /// The headers that a call asks for, checked.
-fn headers_of(send: Send) -> Result<MessageHeaders, Trouble> {
+fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
     let when = send.when.map(|word| word.parse::<DeliveryClass>());
     Ok(MessageHeaders {
         kind: send.kind,
         priority: send.priority.unwrap_or(0),
-        when: when.transpose().map_err(|error| Trouble::new(format!("when: {error}")))?,
+        when: when.transpose().map_err(|error| ToolError::new(format!("when: {error}")))?,
         replaces: send.replaces.map(message_id).transpose()?,
         task: send.task_id,
         correlation: send.request_id,
@@ -227,7 +231,7 @@ fn headers_of(send: Send) -> Result<MessageHeaders, Trouble> {
     })
 }
 
-pub(super) fn recall(desk: &Desk, recall: Recall) -> Answer {
+pub(super) fn recall(desk: &ToolContext, recall: RecallParams) -> ToolAnswer {
     let id = message_id(recall.id)?;
     // Opened first: it takes the lock of `app`.
     let queue = desk.queue()?;
@@ -235,12 +239,12 @@ pub(super) fn recall(desk: &Desk, recall: Recall) -> Answer {
     Ok(json!({ "copies": copies.iter().map(RecalledCopy::object).collect::<Vec<_>>() }))
 }
 
-pub(super) fn fetch(desk: &Desk, fetch: Fetch) -> Answer {
+pub(super) fn fetch(desk: &ToolContext, fetch: InboxParams) -> ToolAnswer {
     inbox(desk, fetch.limit.unwrap_or(20).clamp(1, INBOX_MAX))
 }
 
 /// The inbox as an object.
-pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
+pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
     let mut messages = Vec::new();
     for found in desk.queue()?.unfinished(&desk.mailbox, limit)? {
         let holder = match &found.state {
@@ -268,14 +272,14 @@ pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
 }
 
 /// Takes the next message, if there is one that this agent may take.
-pub(super) fn take_next(desk: &Desk) -> Result<Option<Value>, Trouble> {
+pub(super) fn take_next(desk: &ToolContext) -> Result<Option<Value>, ToolError> {
     match desk.queue()?.receive(&desk.mailbox, &desk.agent)? {
         Some(delivery) => taken(desk, &delivery, true).map(Some),
         None => Ok(None),
     }
 }
 
-pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
+pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAnswer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
     let id = acknowledge.id.map(message_id).transpose()?;
     let received = match &id {
@@ -293,7 +297,7 @@ pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
     taken(desk, &delivery, is_new)
 }
 
-fn taken(desk: &Desk, delivery: &Delivery, is_new: bool) -> Answer {
+fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
@@ -309,7 +313,7 @@ fn taken(desk: &Desk, delivery: &Delivery, is_new: bool) -> Answer {
 
 /// Takes a new message for what it says about a request, as `recv` does. Returns what the message may not do; it is
 /// delivered all the same.
-fn remark(desk: &Desk, delivery: &Delivery) -> Result<Option<String>, Trouble> {
+fn remark(desk: &ToolContext, delivery: &Delivery) -> Result<Option<String>, ToolError> {
     let queue = desk.queue()?;
     let (store, sender) = (queue.request_store(), sender_of(queue, delivery));
     let told = answers::correlated(&desk.app(), store, &delivery.envelope, sender);
@@ -317,25 +321,25 @@ fn remark(desk: &Desk, delivery: &Delivery) -> Result<Option<String>, Trouble> {
 }
 
 /// Why there is nothing: perhaps something waits that this agent may not begin now.
-fn nothing(desk: &Desk) -> Result<Trouble, Trouble> {
+fn nothing(desk: &ToolContext) -> Result<ToolError, ToolError> {
     let queue = desk.queue()?;
     let shared = queue.request_store().shared_files();
     let circumstances = desk.project.admissions().whatever_the_task(&desk.agent, shared)?;
-    let obstacle = circumstances.obstacle(Act::TakeUp);
+    let obstacle = circumstances.obstacle(TaskAct::TakeUp);
     let gates = queue.request_store().gated(&desk.mailbox, &desk.agent)?;
     let why: Vec<String> = obstacle
         .map(|obstacle| obstacle.to_string())
         .into_iter()
-        .chain(gates.into_iter().map(|gate| Gated(Box::new(gate)).to_string()))
+        .chain(gates.into_iter().map(|gate| GatedTask(Box::new(gate)).to_string()))
         .collect();
-    Ok(Trouble::new(match why.as_slice() {
+    Ok(ToolError::new(match why.as_slice() {
         [] => "nothing waits in your mailbox: wait until you are notified of mail".to_owned(),
         why => format!("nothing waits in your mailbox that you may take: {}", why.join("; ")),
     }))
 }
 
 /// A message that this agent has already is shown again.
-fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble> {
+fn held_already(desk: &ToolContext, id: &MessageId) -> Result<Option<Delivery>, ToolError> {
     match desk.queue()?.state(&desk.mailbox, id)? {
         Some(State::Acked { holder, epoch }) if holder == desk.agent => {
             let envelope = desk.queue()?.peek(&desk.mailbox, id)?;
@@ -344,18 +348,18 @@ fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble
             let duration = Duration::from_secs(seconds);
             Ok(Some(Delivery::new(envelope, lease, duration)))
         }
-        Some(state) => Err(Trouble::new(format!(
+        Some(state) => Err(ToolError::new(format!(
             "message {id} is {}, it does not wait any more: inbox shows what does",
             state.word()
         ))),
-        None => Err(Trouble::new(format!(
+        None => Err(ToolError::new(format!(
             "there is no message {id} in your mailbox {}: inbox shows what there is",
             desk.mailbox
         ))),
     }
 }
 
-fn handed_over(desk: &Desk, delivery: &Delivery) -> Answer {
+fn handed_over(desk: &ToolContext, delivery: &Delivery) -> ToolAnswer {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
     let mut object = json!({
         "id": lease.id, "epoch": lease.epoch, "lease_seconds": lease_duration.as_secs(),
@@ -363,7 +367,7 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Answer {
         "request_id": envelope.correlation_id, "attempt": envelope.attempt,
     });
     read_body(&mut object, &envelope.body);
-    let told = Delivered::new(&desk.app(), desk.queue()?, delivery)?;
+    let told = DeliveryInstructions::new(&desk.app(), desk.queue()?, delivery)?;
     object["head"] = json!(told.head.join("\n"));
     object["held"] = json!(told.held);
     object["waiting"] = json!(told.waiting);
@@ -391,18 +395,18 @@ fn read_body(object: &mut Value, text: &str) {
 }
 
 /// The message in this agent's hands.
-fn lease_of(desk: &Desk, id: String, epoch: Option<u64>) -> Result<Lease, Trouble> {
+fn lease_of(desk: &ToolContext, id: String, epoch: Option<u64>) -> Result<Lease, ToolError> {
     let id = message_id(id)?;
     match desk.queue()?.state(&desk.mailbox, &id)? {
         Some(State::Acked { holder, epoch: current }) if holder == desk.agent => {
             let epoch = epoch.unwrap_or(current);
             Ok(Lease { mailbox: desk.mailbox.clone(), id, holder, epoch })
         }
-        _ => Err(Trouble::new(format!("message {id} is not in your hands: inbox shows what is"))),
+        _ => Err(ToolError::new(format!("message {id} is not in your hands: inbox shows what is"))),
     }
 }
 
-pub(super) fn release(desk: &Desk, release: Release) -> Answer {
+pub(super) fn release(desk: &ToolContext, release: ReleaseParams) -> ToolAnswer {
     let lease = lease_of(desk, release.id, release.epoch)?;
     let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0).min(DELAY_SECONDS_MAX));
     desk.queue()?.release(&lease, delay)?;
@@ -411,22 +415,22 @@ pub(super) fn release(desk: &Desk, release: Release) -> Answer {
     Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state }))
 }
 
-pub(super) fn dead_letter(desk: &Desk, letter: DeadLetter) -> Answer {
+pub(super) fn dead_letter(desk: &ToolContext, letter: DeadLetterParams) -> ToolAnswer {
     let lease = lease_of(desk, letter.id, letter.epoch)?;
     desk.queue()?.dead_letter(&lease, &letter.reason)?;
     Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": "dead" }))
 }
 
-pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
+pub(super) fn complete(desk: &ToolContext, complete: SettleParams) -> ToolAnswer {
     let id = message_id(complete.id)?;
     let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
     let store = desk.queue()?.request_store();
-    let settling = Settling { store, kinds, ends, recorder: &*desk.recorder };
+    let settling = SettleContext { store, kinds, ends, recorder: &*desk.recorder };
     let state = desk.queue()?.state(&desk.mailbox, &id)?;
     if let Some(state @ State::Queued { .. }) = &state {
         let message = (&desk.mailbox, &id);
         let standing = settling.standing(message, state, Some(&desk.agent), complete.epoch)?;
-        if let Standing::Again(lease) = standing {
+        if let UnheldMessage::Again(lease) = standing {
             settling.settle(&lease)?;
             return completed(desk, &lease);
         }
@@ -437,19 +441,19 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
             Lease { mailbox: desk.mailbox.clone(), id, holder, epoch }
         }
         Some(State::Acked { holder, .. }) => {
-            return Err(Trouble::new(format!("message {id} is held by {holder}, not by you")));
+            return Err(ToolError::new(format!("message {id} is held by {holder}, not by you")));
         }
         Some(State::Settled) => {
             return Ok(json!({ "id": id, "state": "settled", "already_settled": true }));
         }
         Some(state) => {
-            return Err(Trouble::new(format!(
+            return Err(ToolError::new(format!(
                 "message {id} is {}: take it with recv first",
                 state.word()
             )));
         }
         None => {
-            return Err(Trouble::new(format!(
+            return Err(ToolError::new(format!(
                 "there is no message {id} in your mailbox {}: inbox shows what there is",
                 desk.mailbox
             )));
@@ -459,20 +463,20 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
     completed(desk, &lease)
 }
 
-fn completed(desk: &Desk, lease: &Lease) -> Answer {
+fn completed(desk: &ToolContext, lease: &Lease) -> ToolAnswer {
     let waiting = count_waiting(desk.queue()?, &lease.mailbox);
     Ok(json!({
         "id": lease.id, "state": "settled", "already_settled": false, "waiting": waiting,
     }))
 }
 
-pub(super) fn reply(desk: &Desk, reply: Reply) -> Answer {
+pub(super) fn reply(desk: &ToolContext, reply: ReplyParams) -> ToolAnswer {
     let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
     let queue = desk.queue()?;
     let replied = replying::reply(&desk.app(), queue, &desk.mailbox, &id, content)?;
     Ok(replied.object())
 }
 
-fn message_id(id: String) -> Result<MessageId, Trouble> {
+fn message_id(id: String) -> Result<MessageId, ToolError> {
     Ok(MessageId::new(id)?)
 }

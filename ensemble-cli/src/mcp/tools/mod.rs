@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ensemble_app::failure::Failure;
-use ensemble_core::requests::Undecided;
+use ensemble_core::requests::UndecidedRequest;
 use ensemble_core::{Error, message};
 use ensemble_team::steps::{COMPLETION_TOOL, completion_schema};
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Desk;
+use super::ToolContext;
 
 mod assign;
 mod board;
@@ -26,17 +26,17 @@ pub(super) mod waiting;
 pub(super) use reading::read_arguments;
 
 /// What a tool answers, or what its caller has to change.
-pub(super) type Answer = Result<Value, Trouble>;
+pub(super) type ToolAnswer = Result<Value, ToolError>;
 
 /// Why a tool did not do it, for the model to read.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct ToolError {
     text: String,
     /// The same for programs, where it has fields.
     pub(super) details: Option<Value>,
 }
 
-impl Trouble {
+impl ToolError {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), details: None }
     }
@@ -46,28 +46,28 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
-        match error.area::<Undecided>() {
+        match error.area::<UndecidedRequest>() {
             Some(_) => Failure::from(error).into(),
             None => Self::new(error.to_string()),
         }
     }
 }
 
-impl From<message::NameError> for Trouble {
+impl From<message::NameError> for ToolError {
     fn from(error: message::NameError) -> Self {
         Self::new(error.to_string())
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ToolError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Told { text, hint: Some(hint), .. } => Self::new(format!("{text} ({hint})")),
@@ -85,7 +85,7 @@ pub(super) struct ToolSpec {
     pub(super) is_read_only: bool,
     /// Of its arguments, with the names of all agents where it has them.
     pub(super) schema: fn(&dyn Fn() -> Vec<message::Name>) -> Value,
-    pub(super) call: fn(&Desk, Value) -> Answer,
+    pub(super) call: fn(&ToolContext, Value) -> ToolAnswer,
 }
 
 macro_rules! tool {
@@ -114,7 +114,7 @@ const TOOLS: [ToolSpec; 25] = [
         "next_step",
         "Take the next step",
         false,
-        steps::Next,
+        steps::NextStepParams,
         steps::next,
         "Takes your next step with its whole prompt. Report it with submit_step_completion."
     ),
@@ -142,12 +142,19 @@ const TOOLS: [ToolSpec; 25] = [
         requests::shutdown_response,
         "Answers a request to shut down. To reject, give a reason."
     ),
-    tool!("send", "Send a message", false, mail::Send, mail::send, "Sends a message to an agent."),
+    tool!(
+        "send",
+        "Send a message",
+        false,
+        mail::SendParams,
+        mail::send,
+        "Sends a message to an agent."
+    ),
     tool!(
         "recall",
         "Take back a message",
         false,
-        mail::Recall,
+        mail::RecallParams,
         mail::recall,
         "Takes back a message that you sent and that was not read yet."
     ),
@@ -155,7 +162,7 @@ const TOOLS: [ToolSpec; 25] = [
         "assign",
         "Hand a task to a ready worker",
         false,
-        assign::Assign,
+        assign::AssignParams,
         assign::assign,
         "Gives a task to a worker that says it is ready. The watcher follows it up."
     ),
@@ -163,7 +170,7 @@ const TOOLS: [ToolSpec; 25] = [
         "inbox",
         "Look at your mail",
         true,
-        mail::Fetch,
+        mail::InboxParams,
         mail::fetch,
         "Shows your waiting and held mail, without taking it."
     ),
@@ -171,7 +178,7 @@ const TOOLS: [ToolSpec; 25] = [
         "recv",
         "Take a message",
         false,
-        mail::Acknowledge,
+        mail::RecvParams,
         mail::acknowledge,
         "Takes your next message. It is yours until you end it or its lease expires."
     ),
@@ -179,7 +186,7 @@ const TOOLS: [ToolSpec; 25] = [
         "recv_wait",
         "Wait for a message and take it",
         false,
-        waiting::Wait,
+        waiting::RecvWaitParams,
         waiting::wait,
         "Waits for your next message and takes it. If none came in time, call it again."
     ),
@@ -187,7 +194,7 @@ const TOOLS: [ToolSpec; 25] = [
         "reply",
         "Answer a message",
         false,
-        mail::Reply,
+        mail::ReplyParams,
         mail::reply,
         "Answers the sender of a message. Settles a plain message; other work stays yours."
     ),
@@ -195,7 +202,7 @@ const TOOLS: [ToolSpec; 25] = [
         "settle",
         "Say that a message's work is done",
         false,
-        mail::Complete,
+        mail::SettleParams,
         mail::complete,
         "Ends a message that you took. A step ends with submit_step_completion."
     ),
@@ -203,7 +210,7 @@ const TOOLS: [ToolSpec; 25] = [
         "release",
         "Give a message back",
         false,
-        mail::Release,
+        mail::ReleaseParams,
         mail::release,
         "Returns a message that you cannot work on, to be delivered again."
     ),
@@ -211,7 +218,7 @@ const TOOLS: [ToolSpec; 25] = [
         "dead_letter",
         "Put a message aside",
         false,
-        mail::DeadLetter,
+        mail::DeadLetterParams,
         mail::dead_letter,
         "Puts aside a message that no agent can work on. A person sees your reason."
     ),
@@ -219,7 +226,7 @@ const TOOLS: [ToolSpec; 25] = [
         "report",
         "Write a report",
         false,
-        team::Report,
+        team::ReportParams,
         team::report,
         "Reports the result of a task to the agent that coordinates it."
     ),
@@ -227,7 +234,7 @@ const TOOLS: [ToolSpec; 25] = [
         "claim_task",
         "Take a task",
         false,
-        board::Claim,
+        board::ClaimParams,
         board::claim,
         "Takes a task of the blackboard, with its own worktree. It is yours while you show signs of life."
     ),
@@ -235,7 +242,7 @@ const TOOLS: [ToolSpec; 25] = [
         "submit_task",
         "Submit your task",
         false,
-        board::Submit,
+        board::SubmitParams,
         board::submit,
         "Submits your task for review: the commits of its worktree, with nothing left uncommitted."
     ),
@@ -243,7 +250,7 @@ const TOOLS: [ToolSpec; 25] = [
         "verdict_task",
         "Approve or reject a task",
         false,
-        board::Judge,
+        board::VerdictParams,
         board::judge,
         "Approves or rejects the task whose review you claimed."
     ),
@@ -251,7 +258,7 @@ const TOOLS: [ToolSpec; 25] = [
         "block_task",
         "Say that your task cannot continue",
         false,
-        board::Block,
+        board::BlockParams,
         board::block,
         "Blocks your task until its planner has answered your questions. Your work is kept."
     ),
@@ -259,7 +266,7 @@ const TOOLS: [ToolSpec; 25] = [
         "handoff",
         "Hand your task over",
         false,
-        board::Handoff,
+        board::HandoffParams,
         board::hand_off,
         "When your context is used up: leaves notes for the agent that continues your task. End afterwards."
     ),
@@ -267,7 +274,7 @@ const TOOLS: [ToolSpec; 25] = [
         "pong",
         "Answer a ping",
         false,
-        team::Pong,
+        team::PongParams,
         team::pong,
         "Answers AGENT_TEAM_PING <you> <attempt>."
     ),
@@ -275,7 +282,7 @@ const TOOLS: [ToolSpec; 25] = [
         "heartbeat",
         "Show that you are at work",
         false,
-        team::Heartbeat,
+        team::HeartbeatParams,
         team::heartbeat,
         "Renews the leases of all that you hold. Call it every few minutes during long work."
     ),
@@ -283,7 +290,7 @@ const TOOLS: [ToolSpec; 25] = [
         "whoami",
         "Who you are",
         true,
-        team::Nothing,
+        team::NoParams,
         team::whoami,
         "Shows who you are and what you hold."
     ),
@@ -291,7 +298,7 @@ const TOOLS: [ToolSpec; 25] = [
         "list_agents",
         "Who belongs to the team",
         true,
-        team::Nothing,
+        team::NoParams,
         team::list_agents,
         "Lists the agents of the team, with their states."
     ),
@@ -314,7 +321,7 @@ const BOARD_TOOLS: [&str; 5] =
 /// model tokens in every session. A call of any other is served all the same. Those of steps are always offered: a step
 /// comes as mail into a session that runs, and agents were seen to ask their model about it before they list the tools
 /// again.
-pub(super) fn offered(desk: &Desk) -> Vec<&'static ToolSpec> {
+pub(super) fn offered(desk: &ToolContext) -> Vec<&'static ToolSpec> {
     let has_board = desk.has_board();
     all().filter(|tool| has_board || !BOARD_TOOLS.contains(&tool.name)).collect()
 }
@@ -393,9 +400,9 @@ fn without_null(schema: &mut Value) {
 }
 
 /// Reads a tool's arguments.
-fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
+fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, ToolError> {
     serde_json::from_value(value)
-        .map_err(|error| Trouble::new(format!("nothing was done: {error}")))
+        .map_err(|error| ToolError::new(format!("nothing was done: {error}")))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_team::contract::Status;
 use serde_json::{Map, Value};
 
-use super::Trouble;
+use super::ToolError;
 use crate::args;
 
 /// Names that clients use for arguments.
@@ -23,9 +23,9 @@ const OTHER_NAMES: [(&str, &str); 4] =
     [("body", "message"), ("text", "message"), ("task", "task_id"), ("recipient", "to")];
 
 /// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
-pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, Trouble> {
+pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, ToolError> {
     let Value::Object(given) = arguments else {
-        return Err(Trouble::new("nothing was done: pass the arguments as an object"));
+        return Err(ToolError::new("nothing was done: pass the arguments as an object"));
     };
     let properties = schema["properties"].as_object();
     let is_known = |field: &str| properties.is_some_and(|all| all.contains_key(field));
@@ -68,7 +68,7 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
         .collect();
     match [missing, faults].concat().as_slice() {
         [] => Ok(Value::Object(read)),
-        faults => Err(Trouble::new(format!("nothing was done: {}", faults.join("; ")))),
+        faults => Err(ToolError::new(format!("nothing was done: {}", faults.join("; ")))),
     }
 }
 

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use ensemble_app::asking::{PlanSubmission, submit_plan};
-use ensemble_app::departing::{Farewell, SHUTDOWN_REASON};
+use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
-use ensemble_core::requests::Entry;
+use ensemble_core::requests::RequestEntry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, Trouble};
+use super::{ToolAnswer, ToolError};
 use crate::flags::decision::OnSilence;
-use crate::mcp::Desk;
+use crate::mcp::ToolContext;
 
 /// Arguments of `plan_approval`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -62,11 +62,11 @@ pub(crate) struct ShutdownResponse {
     reason: Option<String>,
 }
 
-pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
+pub(super) fn plan_approval(desk: &ToolContext, plan: PlanApproval) -> ToolAnswer {
     match (plan.request_id, plan.plan) {
         (Some(id), None) => {
             let Some(approve) = plan.approve else {
-                return Err(Trouble::new("approve: is missing: pass true or false"));
+                return Err(ToolError::new("approve: is missing: pass true or false"));
             };
             let feedback = plan.feedback.unwrap_or_default();
             respond(desk, &id, PLAN_APPROVAL, approve, &feedback)
@@ -74,7 +74,7 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
         (None, Some(text)) if !text.trim().is_empty() => {
             if plan.approve.is_some() {
                 let text = "approve: needs a request_id: an agent cannot approve its own plan";
-                return Err(Trouble::new(text));
+                return Err(ToolError::new(text));
             }
             let plan = PlanSubmission {
                 from: desk.agent.clone(),
@@ -92,26 +92,26 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
             ));
             Ok(object)
         }
-        (Some(_), Some(_)) => Err(Trouble::new(
+        (Some(_), Some(_)) => Err(ToolError::new(
             "pass either `plan`, to submit one, or `request_id` with `approve`, to review one",
         )),
-        (None, _) => Err(Trouble::new(
+        (None, _) => Err(ToolError::new(
             "pass `plan`, to submit one, or `request_id` with `approve`, to review one",
         )),
     }
 }
 
-pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer {
+pub(super) fn shutdown_request(desk: &ToolContext, request: ShutdownRequest) -> ToolAnswer {
     // Opening it asks the context, which is one caller's at a time.
     let queue = desk.queue()?;
     let app = desk.app();
     let usual = usual_deadline(desk, &request.agent)?;
     if let Some(seconds) = request.deadline_seconds.filter(|seconds| *seconds < usual) {
-        return Err(Trouble::new(format!(
+        return Err(ToolError::new(format!(
             "deadline_seconds: {seconds} is less than {usual}: only a person may give an agent less time to answer"
         )));
     }
-    let farewell = Farewell {
+    let farewell = DepartureAsk {
         app: &app,
         from: desk.agent.clone(),
         reason: request.reason.unwrap_or_else(|| SHUTDOWN_REASON.to_owned()),
@@ -131,7 +131,7 @@ pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer 
 
 /// How long an agent has to answer by the configuration, in seconds. The tools run without a person being asked, and
 /// silence ends the agent.
-fn usual_deadline(desk: &Desk, agent: &Name) -> Result<u64, Trouble> {
+fn usual_deadline(desk: &ToolContext, agent: &Name) -> Result<u64, ToolError> {
     let own = desk.project.config.agents.get(agent);
     let own = own.and_then(|agent| agent.shutdown.deadline);
     let kinds = desk.project.kinds()?;
@@ -139,18 +139,18 @@ fn usual_deadline(desk: &Desk, agent: &Name) -> Result<u64, Trouble> {
     Ok(own.map(|own| Duration::from(own).as_secs()).or(of_kind).unwrap_or_default())
 }
 
-pub(super) fn shutdown_response(desk: &Desk, response: ShutdownResponse) -> Answer {
+pub(super) fn shutdown_response(desk: &ToolContext, response: ShutdownResponse) -> ToolAnswer {
     let reason = response.reason.unwrap_or_default();
     respond(desk, &response.request_id, SHUTDOWN, response.approve, &reason)
 }
 
-fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> Answer {
+fn respond(desk: &ToolContext, id: &str, kind: &str, approve: bool, comment: &str) -> ToolAnswer {
     let requests = desk.requests()?;
     if let Some(entry) = requests.find(id)?
         && entry.request.kind.as_str() != kind
     {
         let actual = &entry.request.kind;
-        return Err(Trouble::new(format!("request {id} is a {actual}, not a {kind}")));
+        return Err(ToolError::new(format!("request {id} is a {actual}, not a {kind}")));
     }
     let entry = requests.respond(id, &desk.agent, approve, comment)?;
     let mut object = entry.to_json();
@@ -159,7 +159,7 @@ fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> A
 }
 
 /// As the seed says it.
-fn sentence(entry: &Entry) -> String {
+fn sentence(entry: &RequestEntry) -> String {
     let (state, from) = (entry.state(), &entry.request.from);
     match entry.request.kind.as_str() {
         SHUTDOWN => format!("Shutdown {state}"),

@@ -2,18 +2,18 @@
 
 use ensemble_app::steps::{describe_submitted, hand_out_prompt};
 use ensemble_app::transport::admit_steps;
-use ensemble_team::steps::{Ask, Completion, Next as Found};
+use ensemble_team::steps::{ClaimOutcome, ClaimRequest, Completion};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Trouble};
-use crate::mcp::Desk;
+use super::{ToolAnswer, ToolError};
+use crate::mcp::ToolContext;
 
-pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
+pub(super) fn submit(desk: &ToolContext, value: Value) -> ToolAnswer {
     admit_steps(&desk.app())?;
     let completion =
-        Completion::from_json(&value).map_err(|mistakes| Trouble::new(mistakes.to_string()))?;
+        Completion::from_json(&value).map_err(|mistakes| ToolError::new(mistakes.to_string()))?;
     let key = completion.key();
     let known = desk.known(&key);
     match desk.steps()?.submit(&completion, &desk.agent, known) {
@@ -34,24 +34,24 @@ pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
 /// Arguments of `next_step`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Next {
+pub(crate) struct NextStepParams {
     /// Only steps of this task.
     task_id: Option<String>,
 }
 
-pub(super) fn next(desk: &Desk, next: Next) -> Answer {
+pub(super) fn next(desk: &ToolContext, next: NextStepParams) -> ToolAnswer {
     admit_steps(&desk.app())?;
-    let mut ask = Ask::of(desk.agent.clone());
+    let mut ask = ClaimRequest::of(desk.agent.clone());
     if let Some(task) = next.task_id {
         ask = ask.in_task(task);
     }
     desk.store.observe()?;
-    match desk.store.take(&ask)? {
-        Found::Handed(step) => {
+    match desk.store.claim_step(&ask)? {
+        ClaimOutcome::Handed(step) => {
             let object = hand_out_prompt(&desk.store, &step)?;
             desk.learn_all()?;
             Ok(object)
         }
-        Found::Nothing(nothing) => Err(Trouble::new(nothing.to_string())),
+        ClaimOutcome::Nothing(nothing) => Err(ToolError::new(nothing.to_string())),
     }
 }

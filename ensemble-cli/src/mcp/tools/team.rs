@@ -7,25 +7,25 @@ use ensemble_app::board_agents::{LifeSign, give_sign};
 use ensemble_app::drop;
 use ensemble_app::drop::LintChecks;
 use ensemble_app::failure::Failure;
-use ensemble_app::mail::settling::Reporting;
+use ensemble_app::mail::settling::ReportContext;
 use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
 use ensemble_core::spool::State;
 use ensemble_project::rows::rows;
-use ensemble_project::workload::{Books, Workload};
-use ensemble_team::admission::Act;
+use ensemble_project::workload::{TaskBooks, Workload};
+use ensemble_team::admission::TaskAct;
 use ensemble_team::contract::{self, Status};
 use ensemble_team::driver::file_stem;
 use ensemble_team::holdings::tasks;
-use ensemble_team::roster::Proof;
+use ensemble_team::roster::IdentityProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Trouble};
-use crate::mcp::Desk;
+use super::{ToolAnswer, ToolError};
+use crate::mcp::ToolContext;
 
 /// How many messages in one's hands are looked for.
 const HELD_MAX: usize = 100;
@@ -33,12 +33,12 @@ const HELD_MAX: usize = 100;
 /// A tool without arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub(crate) struct NoParams {}
 
 /// Arguments of `heartbeat`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Heartbeat {
+pub(crate) struct HeartbeatParams {
     /// How much of your context is used, in percent.
     #[schemars(range(max = 100))]
     context_used: Option<u8>,
@@ -47,7 +47,7 @@ pub(crate) struct Heartbeat {
 /// Arguments of `pong`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pong {
+pub(crate) struct PongParams {
     /// From the ping.
     #[schemars(range(min = 1, max = 99))]
     attempt: u8,
@@ -56,7 +56,7 @@ pub(crate) struct Pong {
 /// Arguments of `report`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Report {
+pub(crate) struct ReportParams {
     /// The task.
     task_id: String,
     /// The result of the work.
@@ -73,12 +73,12 @@ pub(crate) struct Report {
     files_created: Vec<String>,
 }
 
-pub(super) fn pong(desk: &Desk, pong: Pong) -> Answer {
+pub(super) fn pong(desk: &ToolContext, pong: PongParams) -> ToolAnswer {
     if !(1..=ready::ATTEMPTS_LIMIT).contains(&pong.attempt) {
-        return Err(Trouble::new("attempt: pass the number that the ping has named"));
+        return Err(ToolError::new("attempt: pass the number that the ping has named"));
     }
     let pongs = PongBox::open(desk.project.ready())?;
-    let answer = ready::Pong { worker: desk.agent.clone(), attempt: pong.attempt };
+    let answer = ready::PongToken { worker: desk.agent.clone(), attempt: pong.attempt };
     let asked = pongs.asked(&answer.worker)?.map(|ping| ping.attempt);
     pongs.answer(&answer)?;
     Ok(json!({
@@ -87,9 +87,9 @@ pub(super) fn pong(desk: &Desk, pong: Pong) -> Answer {
     }))
 }
 
-pub(super) fn heartbeat(desk: &Desk, heartbeat: Heartbeat) -> Answer {
+pub(super) fn heartbeat(desk: &ToolContext, heartbeat: HeartbeatParams) -> ToolAnswer {
     if heartbeat.context_used.is_some_and(|used| used > 100) {
-        return Err(Trouble::new("context_used: is a share in percent, at most 100"));
+        return Err(ToolError::new("context_used: is a share in percent, at most 100"));
     }
     let mut steps = Vec::new();
     for step in desk.store.held_by(&desk.agent)? {
@@ -111,7 +111,7 @@ pub(super) fn heartbeat(desk: &Desk, heartbeat: Heartbeat) -> Answer {
 
 /// Seconds for which the agent's blackboard lease goes on; null if the agent is not on the
 /// blackboard.
-fn sign_of_life(desk: &Desk, context_used: Option<u8>) -> Answer {
+fn sign_of_life(desk: &ToolContext, context_used: Option<u8>) -> ToolAnswer {
     let app = desk.app();
     // Without a board there is nothing to keep.
     let Ok(board) = app.board() else { return Ok(Value::Null) };
@@ -123,7 +123,7 @@ fn sign_of_life(desk: &Desk, context_used: Option<u8>) -> Answer {
 }
 
 /// The messages in this agent's hands.
-fn held(desk: &Desk) -> Result<Vec<Lease>, Trouble> {
+fn held(desk: &ToolContext) -> Result<Vec<Lease>, ToolError> {
     let found = desk.queue()?.unfinished(&desk.mailbox, HELD_MAX)?;
     let mine = found.into_iter().filter_map(|found| match found.state {
         State::Acked { holder, epoch } if holder == desk.agent => {
@@ -134,12 +134,12 @@ fn held(desk: &Desk) -> Result<Vec<Lease>, Trouble> {
     Ok(mine.collect())
 }
 
-pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
+pub(super) fn whoami(desk: &ToolContext, _: NoParams) -> ToolAnswer {
     let member = desk.project.roster().get(&desk.agent)?;
-    let member = member.filter(|_| desk.proof != Proof::Claimed);
+    let member = member.filter(|_| desk.proof != IdentityProof::Claimed);
     let steps = desk.store.held_by(&desk.agent)?;
     let messages: Vec<Value> = held(desk)?.into_iter().map(|lease| json!(lease.id)).collect();
-    let books = Books::open(&desk.project);
+    let books = TaskBooks::open(&desk.project);
     let held_by = |agent: &Name| *agent == desk.agent;
     let mut known = books.holds(&**desk.queue()?, held_by)?;
     let holds = known.by_agent.remove(&desk.agent).unwrap_or_default();
@@ -154,11 +154,11 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
     }))
 }
 
-pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
+pub(super) fn list_agents(desk: &ToolContext, _: NoParams) -> ToolAnswer {
     let (members, errors) = desk.project.roster().entries()?;
     let queue = desk.queue()?;
     queue.overlook()?;
-    let books = Books::open(&desk.project);
+    let books = TaskBooks::open(&desk.project);
     let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
     let hosts = match queue.directory() {
         Some(_) => Vec::new(),
@@ -185,16 +185,16 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     }))
 }
 
-pub(super) fn report(desk: &Desk, report: Report) -> Answer {
+pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
     if report.status != Status::Success && report.reason.is_none() {
-        return Err(Trouble::new("reason: say what is in the way, where, since when"));
+        return Err(ToolError::new("reason: say what is in the way, where, since when"));
     }
     if report.status == Status::Success {
-        desk.project.doorkeeper().check(Act::HandIn, &report.task_id, &desk.agent)?;
+        desk.project.doorkeeper().check(TaskAct::HandIn, &report.task_id, &desk.agent)?;
     }
     let (app, task) = (desk.app(), report.task_id.clone());
-    let reporting = Reporting::open(&app, &task, &desk.agent);
-    let mut document = contract::Report::new(report.task_id, report.status);
+    let reporting = ReportContext::open(&app, &task, &desk.agent);
+    let mut document = contract::TaskReport::new(report.task_id, report.status);
     document.set_attempt(reporting.attempt());
     document.worker_id = Some(desk.agent.to_string());
     document.summary = Some(report.summary);
@@ -212,6 +212,6 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     Ok(json!({ "file": file, "task_id": document.task_id, "settled": settled }))
 }
 
-fn as_trouble(failure: Failure) -> Trouble {
-    Trouble::new(failure.text())
+fn as_trouble(failure: Failure) -> ToolError {
+    ToolError::new(failure.text())
 }

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::mail::{self, Release};
-use super::{Answer, arguments, read_arguments, schema_of};
-use crate::mcp::Desk;
+use super::mail::{self, ReleaseParams};
+use super::{ToolAnswer, arguments, read_arguments, schema_of};
+use crate::mcp::ToolContext;
 
 const NAME: &str = "recv_wait";
 /// How long is waited, in seconds, where the call does not say.
@@ -27,42 +27,42 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Arguments of `recv_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wait {
+pub(crate) struct RecvWaitParams {
     /// How long (default 60, at most 3600).
     #[schemars(range(max = 3600))]
     timeout_seconds: Option<u64>,
 }
 
 /// Waits without telling of it, for callers without a client.
-pub(super) fn wait(desk: &Desk, wait: Wait) -> Answer {
+pub(super) fn wait(desk: &ToolContext, wait: RecvWaitParams) -> ToolAnswer {
     wait_for(desk, &wait, &AtomicBool::new(false))
 }
 
 /// What a call that waits does, until the flag says that it was cancelled.
-pub(in crate::mcp) type WaitingCall = fn(&Desk, Value, &AtomicBool) -> Answer;
+pub(in crate::mcp) type WaitingCall = fn(&ToolContext, Value, &AtomicBool) -> ToolAnswer;
 
 /// The call of a tool that waits with these arguments; `None` for all others.
 pub(in crate::mcp) fn waiting_call(tool: &str, value: &Value) -> Option<WaitingCall> {
     match tool {
         NAME => Some(|desk, value, is_cancelled| {
-            let value = read_arguments(&schema_of::<Wait>(), value)?;
-            wait_for(desk, &arguments::<Wait>(value)?, is_cancelled)
+            let value = read_arguments(&schema_of::<RecvWaitParams>(), value)?;
+            wait_for(desk, &arguments::<RecvWaitParams>(value)?, is_cancelled)
         }),
         "send" if value.get("wait_for_reply").is_some() => Some(|desk, value, is_cancelled| {
-            let value = read_arguments(&schema_of::<mail::Send>(), value)?;
-            mail::send_until(desk, arguments::<mail::Send>(value)?, is_cancelled)
+            let value = read_arguments(&schema_of::<mail::SendParams>(), value)?;
+            mail::send_until(desk, arguments::<mail::SendParams>(value)?, is_cancelled)
         }),
         _ => None,
     }
 }
 
 /// Waits in a thread, tells the client how long, and ends when the client cancels the call.
-pub(in crate::mcp) async fn told(
-    desk: Arc<Desk>,
+pub(in crate::mcp) async fn wait_with_progress(
+    desk: Arc<ToolContext>,
     call: WaitingCall,
     value: Value,
     context: RequestContext<RoleServer>,
-) -> Result<Answer, ErrorData> {
+) -> Result<ToolAnswer, ErrorData> {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let (began, waits) = (Instant::now(), (Arc::clone(&desk), Arc::clone(&is_cancelled)));
     let mut waiting = tokio::task::spawn_blocking(move || call(&waits.0, value, &waits.1));
@@ -88,14 +88,15 @@ pub(in crate::mcp) async fn told(
         && let Ok(Value::Object(result)) = &answer
         && let Some(message) = result.get("message")
     {
-        let release: Release = arguments(json!({ "id": message["id"], "epoch": message["epoch"] }))
-            .map_err(|trouble| ErrorData::internal_error(trouble.to_string(), None))?;
+        let release: ReleaseParams =
+            arguments(json!({ "id": message["id"], "epoch": message["epoch"] }))
+                .map_err(|trouble| ErrorData::internal_error(trouble.to_string(), None))?;
         let _ = tokio::task::spawn_blocking(move || mail::release(&desk, release)).await;
     }
     Ok(answer)
 }
 
-fn wait_for(desk: &Desk, wait: &Wait, is_cancelled: &AtomicBool) -> Answer {
+fn wait_for(desk: &ToolContext, wait: &RecvWaitParams, is_cancelled: &AtomicBool) -> ToolAnswer {
     let seconds = wait.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
     let mailbox = desk.project.queue.join("mailbox").join(desk.mailbox.as_str());
     let dirs = ["new", "front"].map(|below| mailbox.join(below));

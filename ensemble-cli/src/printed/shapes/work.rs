@@ -1,9 +1,9 @@
 //! Shapes of the blackboard, the step queues, and the project.
 
-use super::Shape;
+use super::OutputShape;
 
 /// The blackboard and the step queues.
-pub(in crate::printed) const BOARD: &[Shape] = &[
+pub(in crate::printed) const BOARD: &[OutputShape] = &[
     ("BoardCreated", "A blackboard that was made", "path: text"),
     (
         "Board",
@@ -134,7 +134,7 @@ pub(in crate::printed) const BOARD: &[Shape] = &[
 ];
 
 /// The project, its watcher and its log.
-pub(in crate::printed) const PROJECT: &[Shape] = &[
+pub(in crate::printed) const PROJECT: &[OutputShape] = &[
     (
         "MailboxStatus",
         "A mailbox",

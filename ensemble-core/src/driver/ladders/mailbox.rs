@@ -1,9 +1,10 @@
 //! The ladders of one mailbox.
 
 use super::{
-    ACKED_KEEP, BTreeMap, BTreeSet, Clock, Delivery, Duration, Ended, Envelope, FileLock, Found,
-    LadderFile, LadderState, LadderStore, MessageId, Monotonic, Name, Order, Reader, Result, State,
-    World, boot_id, boot_ms, finish_escalation, json, read_ack, types,
+    ACKED_KEEP, BTreeMap, BTreeSet, Clock, DeliveryContext, DeliveryOrder, Duration, Ended,
+    Envelope, FileLock, Found, LadderFile, LadderState, LadderStore, MailboxReader, MessageId,
+    Monotonic, Name, Result, State, TaskDelivery, boot_id, boot_ms, finish_escalation, json,
+    read_ack, types,
 };
 use crate::driver::Notice;
 
@@ -16,7 +17,7 @@ pub(super) struct MailboxLadders<'a> {
     lock: FileLock,
     /// By the name of the file. The file of the ladder that runs is at [`MailboxLadders::leader`].
     files: BTreeMap<String, LadderFile>,
-    leader: Option<Delivery<'a>>,
+    leader: Option<TaskDelivery<'a>>,
     /// Where the worker of that ladder runs.
     place: String,
     /// Whether the pace of lines is set by a ladder.
@@ -45,11 +46,11 @@ impl<'a> MailboxLadders<'a> {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
-        self.leader.as_ref().and_then(Delivery::poll_timeout)
+        self.leader.as_ref().and_then(TaskDelivery::poll_timeout)
     }
 
     /// Lets the time of the running ladder pass; whether it has ended.
-    pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<bool> {
+    pub(super) fn handle_timeout(&mut self, world: &DeliveryContext<'_>) -> Result<bool> {
         let Some(leader) = &mut self.leader else { return Ok(false) };
         match leader.handle_timeout(world)? {
             None => Ok(false),
@@ -58,16 +59,16 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// The mailbox holds this now.
-    pub(super) fn look(
+    pub(super) fn update_tasks(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         found: &[Found],
         tasks: Vec<(MessageId, Option<Envelope>)>,
     ) -> Result<()> {
         let order: Vec<MessageId> = tasks.iter().map(|(id, _)| id.clone()).collect();
         let mut has_ended = false;
         if let Some(leader) = &mut self.leader
-            && let Some(ended) = leader.look(world)?
+            && let Some(ended) = leader.check_ack(world)?
         {
             self.ended(world, ended)?;
             has_ended = true;
@@ -105,7 +106,7 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// Another process goes on; this one types no more.
-    pub(super) fn close(&mut self, world: &World<'_>) {
+    pub(super) fn close(&mut self, world: &DeliveryContext<'_>) {
         let _ = self.set_pace(world, false);
     }
 
@@ -114,7 +115,7 @@ impl<'a> MailboxLadders<'a> {
         self.lock
     }
 
-    fn set_pace(&mut self, world: &World<'_>, is_paced: bool) -> Result<()> {
+    fn set_pace(&mut self, world: &DeliveryContext<'_>, is_paced: bool) -> Result<()> {
         if self.is_paced != is_paced
             && let Some(durable) = &world.durable
         {
@@ -124,14 +125,14 @@ impl<'a> MailboxLadders<'a> {
         Ok(())
     }
 
-    fn write(&self, world: &World<'_>, name: &str) -> Result<()> {
+    fn write(&self, world: &DeliveryContext<'_>, name: &str) -> Result<()> {
         match (&world.durable, self.files.get(name)) {
             (Some(durable), Some(file)) => durable.store.write(name, file),
             _ => Ok(()),
         }
     }
 
-    fn remove(&mut self, world: &World<'_>, name: &str) -> Result<()> {
+    fn remove(&mut self, world: &DeliveryContext<'_>, name: &str) -> Result<()> {
         if let Some(durable) = &world.durable {
             durable.store.remove(name)?;
         }
@@ -142,10 +143,10 @@ impl<'a> MailboxLadders<'a> {
     /// A task is seen for the first time.
     fn begin(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         id: &MessageId,
         envelope: &Envelope,
-        reader: &Reader,
+        reader: &MailboxReader,
         state: Option<&State>,
     ) -> Result<()> {
         let task = envelope.task_id.clone().unwrap_or_else(|| id.to_string());
@@ -165,7 +166,7 @@ impl<'a> MailboxLadders<'a> {
     /// Looks what has become of a message whose ladder does not run.
     fn follow(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         name: &str,
         states: &BTreeMap<&MessageId, &State>,
     ) -> Result<()> {
@@ -205,7 +206,7 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// A message was received whose ladder did not run.
-    fn acked(&mut self, world: &World<'_>, name: &str) -> Result<()> {
+    fn acked(&mut self, world: &DeliveryContext<'_>, name: &str) -> Result<()> {
         let Some(file) = self.files.get_mut(name) else { return Ok(()) };
         let is_late = file.state == LadderState::Escalated;
         let kind = if is_late { types::LADDER_LATE_ACK } else { types::TASK_START };
@@ -219,7 +220,7 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// A message became a dead letter before it was received.
-    fn died(&mut self, world: &World<'_>, name: &str) -> Result<()> {
+    fn died(&mut self, world: &DeliveryContext<'_>, name: &str) -> Result<()> {
         let Some(file) = self.files.get(name) else { return Ok(()) };
         let letters = world.queue().dead_letters(&self.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == file.message);
@@ -233,7 +234,7 @@ impl<'a> MailboxLadders<'a> {
         self.escalate(world, name, &notice)
     }
 
-    fn escalate(&mut self, world: &World<'_>, name: &str, notice: &Notice) -> Result<()> {
+    fn escalate(&mut self, world: &DeliveryContext<'_>, name: &str, notice: &Notice) -> Result<()> {
         let Some(file) = self.files.get_mut(name) else { return Ok(()) };
         file.decide(notice);
         self.write(world, name)?;
@@ -244,7 +245,7 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// The ladder that ran has ended.
-    fn ended(&mut self, world: &World<'_>, ended: Ended) -> Result<()> {
+    fn ended(&mut self, world: &DeliveryContext<'_>, ended: Ended) -> Result<()> {
         let Some(leader) = self.leader.take() else { return Ok(()) };
         let timeout = leader.order.config.phase_timeout;
         let Some(kept) = leader.kept else { return Ok(()) };
@@ -269,7 +270,12 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// The worker is silent: what has waited behind the task ends with it.
-    fn end_others(&mut self, world: &World<'_>, of: &Notice, timeout: Duration) -> Result<()> {
+    fn end_others(
+        &mut self,
+        world: &DeliveryContext<'_>,
+        of: &Notice,
+        timeout: Duration,
+    ) -> Result<()> {
         let is_old = |file: &&LadderFile| {
             file.state == LadderState::Behind && file.waited(&*world.clock) >= timeout
         };
@@ -288,7 +294,7 @@ impl<'a> MailboxLadders<'a> {
     /// While the worker holds a message, or may not begin the task, its ladder does not run.
     fn put_leader_back(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         is_free: bool,
         due: &BTreeSet<MessageId>,
         place: &str,
@@ -317,10 +323,10 @@ impl<'a> MailboxLadders<'a> {
     /// Begins the ladder of the next task, or goes on with the one that was open.
     fn lead(
         &mut self,
-        world: &World<'_>,
+        world: &DeliveryContext<'_>,
         order: &[MessageId],
         due: &BTreeSet<MessageId>,
-        reader: Reader,
+        reader: MailboxReader,
     ) -> Result<()> {
         let is_open = |file: &LadderFile| file.state == LadderState::Open;
         let open = self.files.iter().find(|(_, file)| is_open(file)).map(|(name, _)| name.clone());
@@ -338,9 +344,10 @@ impl<'a> MailboxLadders<'a> {
         let is_new = file.state == LadderState::Behind;
         self.place = reader.place;
         let (task, worker) = (file.task.clone(), reader.agent.clone());
-        let order = Order::new(task, worker, envelope).with_config(reader.config);
+        let order = DeliveryOrder::new(task, worker, envelope).with_config(reader.config);
         let pane = reader.pane.filter(|_| reader.count == 1);
-        let mut leader = Delivery::adopt(world, (name.clone(), file), order, pane.map(|p| p as _))?;
+        let mut leader =
+            TaskDelivery::adopt(world, (name.clone(), file), order, pane.map(|p| p as _))?;
         self.files.remove(&name);
         if is_new {
             let data = json!({
@@ -355,7 +362,7 @@ impl<'a> MailboxLadders<'a> {
     }
 
     /// The message of a ladder; that of the attempt before if the next is not stored yet.
-    fn envelope(&self, world: &World<'_>, file: &LadderFile) -> Result<Option<Envelope>> {
+    fn envelope(&self, world: &DeliveryContext<'_>, file: &LadderFile) -> Result<Option<Envelope>> {
         let ids = [Some(&file.message), file.replaced.as_ref()];
         for id in ids.into_iter().flatten() {
             match world.queue().peek(&self.mailbox, id) {

@@ -18,7 +18,7 @@ use crate::durable::FileStat;
 use crate::env::Monotonic;
 use crate::{Error, Result};
 
-use super::pending::Version;
+use super::pending::FileVersion;
 use super::{
     BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, UnfitFile,
 };
@@ -27,12 +27,12 @@ use super::{
 const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 
 /// See the table at the top of this page.
-enum Verdict {
+enum FileVerdict {
     Absent,
     Unreadable(Error),
     Unquiet,
     Routed(CompleteFile),
-    Incomplete(Version),
+    Incomplete(FileVersion),
     Complete(CompleteFile),
     Unfit(UnfitFile),
 }
@@ -48,33 +48,33 @@ impl OpenBox {
     ) -> Option<BoxFinding> {
         let is_open = !is_whole && self.is_open(now, file);
         let verdict = match self.verdict(now, file, is_whole, ledger) {
-            Verdict::Complete(read) if is_open && !DropBox::has_end_mark(&read.content) => {
-                Verdict::Incomplete(Version::from(&read.stat))
+            FileVerdict::Complete(read) if is_open && !DropBox::has_end_mark(&read.content) => {
+                FileVerdict::Incomplete(FileVersion::from(&read.stat))
             }
             verdict => verdict,
         };
-        if !matches!(verdict, Verdict::Unquiet | Verdict::Incomplete(_)) {
+        if !matches!(verdict, FileVerdict::Unquiet | FileVerdict::Incomplete(_)) {
             self.pending.remove(file);
         }
         match verdict {
-            Verdict::Absent => {}
-            Verdict::Unreadable(error) => self.failures.push(error),
-            Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
-            Verdict::Routed(file) => {
+            FileVerdict::Absent => {}
+            FileVerdict::Unreadable(error) => self.failures.push(error),
+            FileVerdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
+            FileVerdict::Routed(file) => {
                 let path = file.path();
                 let again = ledger.put_again(&path, &file.stat);
                 ledger.refresh(&path, &file.stat);
                 return again.map(|entry| BoxFinding::Again(file, entry));
             }
-            Verdict::Incomplete(version) => self.await_writer(now, file, version),
-            Verdict::Complete(complete) => {
+            FileVerdict::Incomplete(version) => self.await_writer(now, file, version),
+            FileVerdict::Complete(complete) => {
                 // Of a file that was renamed into place, an event is raised as well.
                 if !is_whole {
                     self.found.insert(complete.file.clone());
                 }
                 return Some(BoxFinding::Complete(complete));
             }
-            Verdict::Unfit(unfit) => return Some(BoxFinding::Unfit(unfit)),
+            FileVerdict::Unfit(unfit) => return Some(BoxFinding::Unfit(unfit)),
         }
         None
     }
@@ -100,21 +100,21 @@ impl OpenBox {
         }
     }
 
-    fn verdict(&self, now: Monotonic, file: &str, is_whole: bool, ledger: &Ledger) -> Verdict {
+    fn verdict(&self, now: Monotonic, file: &str, is_whole: bool, ledger: &Ledger) -> FileVerdict {
         let (stat, content) = match self.drop_box.read(file, self.bytes_max) {
             Ok(Some(read)) => read,
-            Ok(None) => return Verdict::Absent,
+            Ok(None) => return FileVerdict::Absent,
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
                 let stat = self.drop_box.dir().stat(file).ok().flatten();
-                return stat.map_or(Verdict::Absent, |stat| {
-                    Verdict::Unfit(self.unfit(file, stat, Vec::new(), &error))
+                return stat.map_or(FileVerdict::Absent, |stat| {
+                    FileVerdict::Unfit(self.unfit(file, stat, Vec::new(), &error))
                 });
             }
             // The disk or a permission: the next scan tries again.
-            Err(error) => return Verdict::Unreadable(error),
+            Err(error) => return FileVerdict::Unreadable(error),
         };
-        if !is_whole && !self.is_still(file, Version::from(&stat)) {
-            return Verdict::Unquiet;
+        if !is_whole && !self.is_still(file, FileVersion::from(&stat)) {
+            return FileVerdict::Unquiet;
         }
         let is_final = is_whole || DropBox::has_end_mark(&content) || !self.may_grow(now, file);
         let is_known = ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none();
@@ -132,10 +132,10 @@ impl OpenBox {
                     signer: None,
                     may_grow,
                 };
-                if is_known { Verdict::Routed(read) } else { Verdict::Complete(read) }
+                if is_known { FileVerdict::Routed(read) } else { FileVerdict::Complete(read) }
             }
-            Err(error) if is_final => Verdict::Unfit(self.unfit(file, stat, content, &error)),
-            Err(_) => Verdict::Incomplete(Version::from(&stat)),
+            Err(error) if is_final => FileVerdict::Unfit(self.unfit(file, stat, content, &error)),
+            Err(_) => FileVerdict::Incomplete(FileVersion::from(&stat)),
         }
     }
 

@@ -9,16 +9,16 @@ const LISTED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A stack of listed files.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct ListedFiles {
     /// One behind the other.
     names: String,
-    files: Vec<File>,
+    files: Vec<ListedFile>,
     /// Since when there are some.
     since: Option<Monotonic>,
 }
 
 #[derive(Debug)]
-struct File {
+struct ListedFile {
     /// The box, by its place among the open ones.
     place: u16,
     /// Length of its name.
@@ -26,7 +26,7 @@ struct File {
     modified_ms: i64,
 }
 
-impl Listed {
+impl ListedFiles {
     /// Forgets all files, but not since when there are some.
     pub(super) fn begin(&mut self, now: Monotonic) {
         *self = Self { since: Some(self.since.unwrap_or(now)), ..Self::default() };
@@ -39,7 +39,7 @@ impl Listed {
         };
         let modified_ms = i64::try_from(modified_ns / 1_000_000).unwrap_or(i64::MAX);
         self.names.push_str(file);
-        self.files.push(File { place, bytes, modified_ms });
+        self.files.push(ListedFile { place, bytes, modified_ms });
     }
 
     /// Takes a file: the place of its box, its name, and when it was changed, in milliseconds since the Unix epoch.
@@ -48,7 +48,7 @@ impl Listed {
         if self.files.is_empty() {
             self.since = None;
         }
-        let File { place, bytes, modified_ms } = file?;
+        let ListedFile { place, bytes, modified_ms } = file?;
         let name = self.names.split_off(self.names.len() - usize::from(bytes));
         if self.files.is_empty() {
             *self = Self::default();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_file_is_taken_once_with_its_box_and_nothing_is_kept() {
-        let (mut listed, begin) = (Listed::default(), Monotonic::ZERO);
+        let (mut listed, begin) = (ListedFiles::default(), Monotonic::ZERO);
         listed.begin(begin);
         for (place, file) in [(0, "a.yaml"), (2, "\u{e4}.yaml"), (2, "b.yaml")] {
             listed.push(place, file, 5_000_000);

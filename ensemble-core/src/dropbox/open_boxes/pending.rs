@@ -10,9 +10,9 @@ use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_A
 
 /// A file that is examined again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingFile {
     /// Missing for a file that is examined again whatever has changed.
-    version: Option<Version>,
+    version: Option<FileVersion>,
     unchanged_since: Monotonic,
     /// The time of its next examination.
     pub(super) due: Monotonic,
@@ -20,20 +20,20 @@ pub(super) struct Pending {
 
 /// Two equal versions of a file have the same content, as far as its stamps tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct FileVersion {
     bytes: u64,
     modified_ns: i128,
 }
 
-impl From<&FileStat> for Version {
+impl From<&FileStat> for FileVersion {
     fn from(stat: &FileStat) -> Self {
         Self { bytes: stat.bytes, modified_ns: stat.modified_ns }
     }
 }
 
 impl OpenBox {
-    fn version(&self, file: &str) -> Option<Version> {
-        self.drop_box.dir().stat(file).ok().flatten().as_ref().map(Version::from)
+    fn version(&self, file: &str) -> Option<FileVersion> {
+        self.drop_box.dir().stat(file).ok().flatten().as_ref().map(FileVersion::from)
     }
 
     /// Up to `count` of the files that are due.
@@ -44,7 +44,7 @@ impl OpenBox {
 
     /// Examines a file again after this time, changed or not.
     pub(super) fn retry(&mut self, now: Monotonic, file: &str, after: Duration) {
-        let pending = Pending { version: None, unchanged_since: now, due: now + after };
+        let pending = PendingFile { version: None, unchanged_since: now, due: now + after };
         self.pending.insert(file.to_owned(), pending);
     }
 
@@ -53,16 +53,16 @@ impl OpenBox {
         let Some(version) = self.version(file) else { return };
         let known = self.pending.get(file).filter(|pending| pending.version == Some(version));
         let unchanged_since = known.map_or(now, |pending| pending.unchanged_since);
-        let pending = Pending { version: Some(version), unchanged_since, due: now + quiet };
+        let pending = PendingFile { version: Some(version), unchanged_since, due: now + quiet };
         self.pending.insert(file.to_owned(), pending);
     }
 
     /// Examines a file that is not complete again once its writer has had [`INCOMPLETE_PATIENCE`].
-    pub(super) fn await_writer(&mut self, now: Monotonic, file: &str, version: Version) {
+    pub(super) fn await_writer(&mut self, now: Monotonic, file: &str, version: FileVersion) {
         let unchanged_since = self.unchanged_since(now, file);
         let due = (unchanged_since + INCOMPLETE_PATIENCE).max(now + FOUND_QUIET);
         self.pending
-            .insert(file.to_owned(), Pending { version: Some(version), unchanged_since, due });
+            .insert(file.to_owned(), PendingFile { version: Some(version), unchanged_since, due });
     }
 
     /// An event named a file whose content was read before. So the version of the event was overwritten before
@@ -117,13 +117,14 @@ impl OpenBox {
                 false => FOUND_QUIET,
             };
             let quiet = pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, longest);
-            *pending = Pending { version: Some(version), unchanged_since: now, due: now + quiet };
+            *pending =
+                PendingFile { version: Some(version), unchanged_since: now, due: now + quiet };
         }
         is_unchanged
     }
 
     /// Whether the version that was read was quiet before, and was not changed while it was read.
-    pub(super) fn is_still(&self, file: &str, read: Version) -> bool {
+    pub(super) fn is_still(&self, file: &str, read: FileVersion) -> bool {
         let known = self.pending.get(file).and_then(|pending| pending.version);
         known.is_none_or(|known| known == read) && self.version(file) == Some(read)
     }

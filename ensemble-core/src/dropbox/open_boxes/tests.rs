@@ -1,5 +1,5 @@
 use crate::dropbox::DROP_BOXES;
-use crate::spool::{Options, Spool};
+use crate::spool::{Spool, SpoolOptions};
 use tempfile::TempDir;
 
 use super::*;
@@ -15,7 +15,7 @@ struct Bed {
 fn bed() -> Bed {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
-    drop(Spool::create(&queue, Options::default()).unwrap());
+    drop(Spool::create(&queue, SpoolOptions::default()).unwrap());
     let boxes = OpenBoxes::open(&queue, &DROP_BOXES.map(BoxSpec::named), 1 << 20).unwrap();
     let ledger = Ledger::open(home.path()).unwrap();
     Bed { path: queue.join("reports/t-completed.yaml"), _home: home, boxes, ledger }

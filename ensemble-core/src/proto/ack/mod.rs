@@ -35,7 +35,7 @@
 //! which has forgotten the task, acks the new one.
 //!
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
-//! process loses nothing: [`Saved`] is kept in a file, and [`Ladder::resume`] goes on with it. A limit whose end is
+//! process loses nothing: [`SavedLadder`] is kept in a file, and [`Ladder::resume`] goes on with it. A limit whose end is
 //! known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the worker looks free before. Its screen
 //! may have been cleared, and a submitted line only meets the limit again.
 //!
@@ -43,10 +43,10 @@
 //! use std::time::Duration;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::ack::{Config, Effect, Event, Ladder, Phase};
+//! use ensemble_core::proto::ack::{LadderSettings, Effect, Event, Ladder, Phase};
 //!
 //! let now = Monotonic::ZERO;
-//! let mut ladder = Ladder::new("task-001", 1, Config::default());
+//! let mut ladder = Ladder::new("task-001", 1, LadderSettings::default());
 //! ladder.handle(now, Event::Started);
 //! assert_eq!(ladder.poll_effect(), Some(Effect::Deliver { attempt: 1 }));
 //! assert_eq!(ladder.poll_timeout(), Some(now + Duration::from_secs(60)));
@@ -65,9 +65,10 @@ mod saved;
 mod tests;
 mod vocabulary;
 
-pub use saved::Saved;
+pub use saved::SavedLadder;
 pub use vocabulary::{
-    Effect, Escalation, Event, GENERIC_LEAVE_INPUT_MODE, Phase, Reason, Record, Worker,
+    Effect, EscalationReason, Event, GENERIC_LEAVE_INPUT_MODE, LadderEscalation, LadderRecord,
+    Phase, WorkerActivity,
 };
 
 /// How long each phase waits for the ack.
@@ -92,7 +93,7 @@ const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
 /// The times of a ladder, and what its worker's profile allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Config {
+pub struct LadderSettings {
     /// How long each phase waits for the ack.
     pub phase_timeout: Duration,
     /// What waiting for a worker that may not be pressed can add to the ladder.
@@ -104,7 +105,7 @@ pub struct Config {
     pub phase_last: Phase,
 }
 
-impl Default for Config {
+impl Default for LadderSettings {
     /// Seed 002's times, and no key without evidence.
     fn default() -> Self {
         Self {
@@ -116,7 +117,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl LadderSettings {
     /// Seed 002 to the letter: what cannot be told is pressed.
     #[must_use]
     pub fn generic() -> Self {
@@ -153,17 +154,17 @@ impl Config {
 }
 
 /// When a worker that is waited for is looked at again: a phase that is shorter than the interval has one look.
-fn look_at(now: Monotonic, worker: Worker, phase_timeout: Duration) -> Monotonic {
+fn look_at(now: Monotonic, worker: WorkerActivity, phase_timeout: Duration) -> Monotonic {
     let next = now + INSPECT_INTERVAL.min(phase_timeout);
     match worker {
-        Worker::Limited { until: Some(until) } if until > now => next.min(until),
-        Worker::Limited { .. }
-        | Worker::Unknown
-        | Worker::Idle
-        | Worker::Busy
-        | Worker::Asking
-        | Worker::HumanOccupied
-        | Worker::Crashed => next,
+        WorkerActivity::Limited { until: Some(until) } if until > now => next.min(until),
+        WorkerActivity::Limited { .. }
+        | WorkerActivity::Unknown
+        | WorkerActivity::Idle
+        | WorkerActivity::Busy
+        | WorkerActivity::Asking
+        | WorkerActivity::HumanOccupied
+        | WorkerActivity::Crashed => next,
     }
 }
 
@@ -179,7 +180,7 @@ enum State {
     },
     /// The worker may not be pressed.
     Waiting {
-        worker: Worker,
+        worker: WorkerActivity,
         look_at: Monotonic,
     },
     Acked,
@@ -192,7 +193,7 @@ enum State {
 pub struct Ladder {
     task: String,
     attempt: u32,
-    config: Config,
+    config: LadderSettings,
     state: State,
     phase: Phase,
     /// Begin of the phase that is running.
@@ -206,7 +207,7 @@ pub struct Ladder {
 impl Ladder {
     /// A ladder that has not begun, for this attempt at this task.
     #[must_use]
-    pub fn new(task: impl Into<String>, attempt: u32, config: Config) -> Self {
+    pub fn new(task: impl Into<String>, attempt: u32, config: LadderSettings) -> Self {
         Self {
             task: task.into(),
             attempt,
@@ -234,7 +235,7 @@ impl Ladder {
 
     /// What the worker is doing, if it is waited for.
     #[must_use]
-    pub const fn waits_for(&self) -> Option<Worker> {
+    pub const fn waits_for(&self) -> Option<WorkerActivity> {
         match self.state {
             State::Waiting { worker, .. } => Some(worker),
             State::Idle
@@ -268,10 +269,10 @@ impl Ladder {
     fn enter(&mut self, now: Monotonic, phase: Phase, press: bool) -> State {
         (self.phase, self.since) = (phase, now);
         if !press {
-            self.record(Record::Skipped { phase });
+            self.record(LadderRecord::Skipped { phase });
             return State::Phase { until: now + self.config.phase_timeout };
         }
-        self.record(Record::Entered { phase });
+        self.record(LadderRecord::Entered { phase });
         match phase {
             Phase::Deliver | Phase::Nudge => {}
             Phase::LeaveInputMode => self.effects.push_back(Effect::LeaveInputMode),
@@ -286,40 +287,43 @@ impl Ladder {
     }
 
     /// The phase is over and the worker was looked at.
-    fn climb(&mut self, now: Monotonic, worker: Worker) -> State {
+    fn climb(&mut self, now: Monotonic, worker: WorkerActivity) -> State {
         let known = match worker {
-            Worker::Idle => true,
-            Worker::Unknown => self.config.press_unknown,
-            Worker::Crashed => return self.escalate(now, Reason::Crashed),
-            Worker::Busy | Worker::Asking | Worker::Limited { .. } | Worker::HumanOccupied => {
+            WorkerActivity::Idle => true,
+            WorkerActivity::Unknown => self.config.press_unknown,
+            WorkerActivity::Crashed => return self.escalate(now, EscalationReason::Crashed),
+            WorkerActivity::Busy
+            | WorkerActivity::Asking
+            | WorkerActivity::Limited { .. }
+            | WorkerActivity::HumanOccupied => {
                 return self.wait(now, worker);
             }
         };
         match self.phase.next().filter(|phase| *phase <= self.config.phase_last) {
             Some(phase) => self.enter(now, phase, known || phase == Phase::Nudge),
-            None => self.escalate(now, Reason::Unanswered),
+            None => self.escalate(now, EscalationReason::Unanswered),
         }
     }
 
-    fn wait(&mut self, now: Monotonic, worker: Worker) -> State {
-        if let Worker::Limited { until: Some(until) } = worker {
+    fn wait(&mut self, now: Monotonic, worker: WorkerActivity) -> State {
+        if let WorkerActivity::Limited { until: Some(until) } = worker {
             let parked = until.min(self.started + PARK_MAX) + self.config.phase_timeout;
             self.ceiling = self.ceiling.max(parked);
         }
         if now >= self.ceiling {
-            return self.escalate(now, Reason::NotPressable(worker));
+            return self.escalate(now, EscalationReason::NotPressable(worker));
         }
-        if self.waits_for().map(Worker::word) != Some(worker.word()) {
-            self.record(Record::Waiting { worker });
+        if self.waits_for().map(WorkerActivity::word) != Some(worker.word()) {
+            self.record(LadderRecord::Waiting { worker });
         }
         State::Waiting { worker, look_at: look_at(now, worker, self.config.phase_timeout) }
     }
 
     /// The worker that is waited for was looked at.
-    fn waited(&mut self, now: Monotonic, worker: Worker) -> State {
+    fn waited(&mut self, now: Monotonic, worker: WorkerActivity) -> State {
         match worker {
-            Worker::Idle | Worker::Unknown => match self.waits_for() {
-                Some(limited @ Worker::Limited { until: Some(until) }) if now < until => {
+            WorkerActivity::Idle | WorkerActivity::Unknown => match self.waits_for() {
+                Some(limited @ WorkerActivity::Limited { until: Some(until) }) if now < until => {
                     State::Waiting {
                         worker: limited,
                         look_at: look_at(now, limited, self.config.phase_timeout),
@@ -327,15 +331,16 @@ impl Ladder {
                 }
                 Some(_) | None => self.enter(now, Phase::Nudge, true),
             },
-            Worker::Crashed => self.escalate(now, Reason::Crashed),
-            Worker::Busy | Worker::Asking | Worker::Limited { .. } | Worker::HumanOccupied => {
-                self.wait(now, worker)
-            }
+            WorkerActivity::Crashed => self.escalate(now, EscalationReason::Crashed),
+            WorkerActivity::Busy
+            | WorkerActivity::Asking
+            | WorkerActivity::Limited { .. }
+            | WorkerActivity::HumanOccupied => self.wait(now, worker),
         }
     }
 
-    fn escalate(&mut self, now: Monotonic, reason: Reason) -> State {
-        self.effects.push_back(Effect::Escalate(Escalation {
+    fn escalate(&mut self, now: Monotonic, reason: EscalationReason) -> State {
+        self.effects.push_back(Effect::Escalate(LadderEscalation {
             task: self.task.clone(),
             attempt: self.attempt,
             phase: self.phase,
@@ -349,7 +354,7 @@ impl Ladder {
     fn counts(&mut self, task: String, attempt: u32) -> bool {
         let counts = task == self.task && attempt == self.attempt;
         if !counts {
-            self.record(Record::StaleAck { task, attempt });
+            self.record(LadderRecord::StaleAck { task, attempt });
         }
         counts
     }
@@ -359,7 +364,7 @@ impl Ladder {
         State::Acked
     }
 
-    fn record(&mut self, record: Record) {
+    fn record(&mut self, record: LadderRecord) {
         self.effects.push_back(Effect::Record(record));
     }
 }
@@ -383,7 +388,7 @@ impl Machine for Ladder {
             }
             (State::Escalated, Event::Ack { task, attempt }) => {
                 if self.counts(task, attempt) {
-                    self.record(Record::LateAck);
+                    self.record(LadderRecord::LateAck);
                     State::Acked
                 } else {
                     State::Escalated
@@ -394,7 +399,7 @@ impl Machine for Ladder {
             (
                 State::Phase { .. } | State::Looking { .. } | State::Waiting { .. },
                 Event::Undeliverable,
-            ) => self.escalate(now, Reason::Undeliverable),
+            ) => self.escalate(now, EscalationReason::Undeliverable),
             (
                 State::Idle | State::Phase { .. } | State::Looking { .. } | State::Waiting { .. },
                 Event::Expired,
@@ -423,9 +428,9 @@ impl Machine for Ladder {
                 self.effects.push_back(Effect::Inspect);
                 State::Looking { until: now + INSPECT_PATIENCE }
             }
-            State::Looking { until } if now >= until => self.climb(now, Worker::Unknown),
+            State::Looking { until } if now >= until => self.climb(now, WorkerActivity::Unknown),
             State::Waiting { worker, .. } if now >= self.ceiling => {
-                self.escalate(now, Reason::NotPressable(worker))
+                self.escalate(now, EscalationReason::NotPressable(worker))
             }
             State::Waiting { worker, look_at } if now >= look_at => {
                 self.effects.push_back(Effect::Inspect);

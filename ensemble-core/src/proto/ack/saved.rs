@@ -16,24 +16,24 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Config, Ladder, PHASES, Phase, State, Worker};
+use super::{Ladder, LadderSettings, PHASES, Phase, State, WorkerActivity};
 use crate::env::Monotonic;
 
 /// What a file keeps of a running ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Saved {
+pub struct SavedLadder {
     /// The phase that is running.
     pub phase: Phase,
     /// What the worker is doing, if the ladder waits for it.
-    pub waits_for: Option<Worker>,
+    pub waits_for: Option<WorkerActivity>,
     /// How long ago the phase began.
     pub in_phase: Duration,
     /// How long ago the ladder began.
     pub waited: Duration,
 }
 
-impl Default for Saved {
+impl Default for SavedLadder {
     /// A ladder that has just begun.
     fn default() -> Self {
         Self {
@@ -45,12 +45,12 @@ impl Default for Saved {
     }
 }
 
-impl Saved {
+impl SavedLadder {
     /// A ladder in this phase.
     #[must_use]
     pub const fn new(
         phase: Phase,
-        waits_for: Option<Worker>,
+        waits_for: Option<WorkerActivity>,
         in_phase: Duration,
         waited: Duration,
     ) -> Self {
@@ -64,9 +64,9 @@ impl Ladder {
     pub fn resume(
         task: impl Into<String>,
         attempt: u32,
-        config: Config,
+        config: LadderSettings,
         now: Monotonic,
-        saved: Saved,
+        saved: SavedLadder,
     ) -> Self {
         let before = now.as_duration();
         let started = Monotonic::from_duration(before.saturating_sub(saved.waited));
@@ -98,8 +98,8 @@ impl Ladder {
 
     /// What a file must keep, so that another process can go on.
     #[must_use]
-    pub fn saved(&self, now: Monotonic) -> Saved {
-        Saved {
+    pub fn saved(&self, now: Monotonic) -> SavedLadder {
+        SavedLadder {
             phase: self.phase,
             waits_for: self.waits_for(),
             in_phase: now.since(self.since),
@@ -129,14 +129,14 @@ mod tests {
     use crate::proto::Machine as _;
     use crate::proto::testing::{at, drain};
 
-    fn resumed(saved: Saved) -> Ladder {
-        Ladder::resume("t", 1, Config::generic(), at(10_000), saved)
+    fn resumed(saved: SavedLadder) -> Ladder {
+        Ladder::resume("t", 1, LadderSettings::generic(), at(10_000), saved)
     }
 
     #[test]
     fn a_phase_goes_on_for_the_rest_of_its_time() {
         let part = Duration::from_secs(20);
-        let mut ladder = resumed(Saved::new(Phase::Nudge, None, part, part + PHASE_TIMEOUT));
+        let mut ladder = resumed(SavedLadder::new(Phase::Nudge, None, part, part + PHASE_TIMEOUT));
         assert_eq!(drain(&mut ladder), [], "nothing is repeated");
         assert_eq!(ladder.poll_timeout(), Some(at(10_040)));
         assert_eq!(ladder.saved(at(10_000)).in_phase, part);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_phase_that_passed_unattended_is_waited_for_once_more() {
         let long = Duration::from_secs(3_600);
-        let mut ladder = resumed(Saved::new(Phase::LeaveInputMode, None, long, long));
+        let mut ladder = resumed(SavedLadder::new(Phase::LeaveInputMode, None, long, long));
         assert_eq!(drain(&mut ladder), []);
         assert_eq!(ladder.poll_timeout(), Some(at(10_060)));
         ladder.handle_timeout(at(10_060));
@@ -155,11 +155,11 @@ mod tests {
     #[test]
     fn a_worker_that_was_waited_for_is_told_gently() {
         let long = Duration::from_secs(7_200);
-        let saved = Saved::new(Phase::LeaveInputMode, Some(Worker::Busy), long, long);
+        let saved = SavedLadder::new(Phase::LeaveInputMode, Some(WorkerActivity::Busy), long, long);
         let mut ladder = resumed(saved);
         ladder.handle_timeout(at(10_000));
         assert_eq!(drain(&mut ladder), [Effect::Inspect], "looked at before it is given up");
-        ladder.handle(at(10_000), Event::Seen(Worker::Idle));
+        ladder.handle(at(10_000), Event::Seen(WorkerActivity::Idle));
         assert_eq!((ladder.phase(), drain(&mut ladder).pop()), (Phase::Nudge, Some(Effect::Nudge)));
     }
 
@@ -170,9 +170,9 @@ mod tests {
         }
         assert_eq!(Phase::of_number(4), None);
         for word in ["unknown", "idle", "busy", "asking", "limited", "human_occupied", "crashed"] {
-            assert_eq!(Worker::of_word(word).map(Worker::word), Some(word));
+            assert_eq!(WorkerActivity::of_word(word).map(WorkerActivity::word), Some(word));
         }
-        assert_eq!(Worker::of_word("asleep"), None);
+        assert_eq!(WorkerActivity::of_word("asleep"), None);
     }
 
     proptest! {
@@ -182,7 +182,7 @@ mod tests {
         fn kills_never_hurry_a_ladder(
             kills in prop::collection::vec((1..100_u64, 0..1_000_u64), 0..40),
         ) {
-            let mut ladder = Ladder::new("t", 1, Config::generic());
+            let mut ladder = Ladder::new("t", 1, LadderSettings::generic());
             ladder.handle(at(0), Event::Started);
             drain(&mut ladder);
             let (mut now, mut rungs, mut ends) = (0, Vec::new(), 0);
@@ -194,7 +194,7 @@ mod tests {
                     now = now.max(due.as_duration().as_secs());
                     ladder.handle_timeout(at(now));
                     if drain(&mut ladder).contains(&Effect::Inspect) {
-                        ladder.handle(at(now), Event::Seen(Worker::Idle));
+                        ladder.handle(at(now), Event::Seen(WorkerActivity::Idle));
                     }
                     let effects = drain(&mut ladder);
                     rungs.extend(effects.contains(&Effect::Nudge).then_some(now));
@@ -207,8 +207,8 @@ mod tests {
                 now = until + away;
                 let in_phase = saved.in_phase + Duration::from_secs(away);
                 let waited = saved.waited + Duration::from_secs(away);
-                let saved = Saved { in_phase, waited, ..saved };
-                ladder = Ladder::resume("t", 1, Config::generic(), at(now), saved);
+                let saved = SavedLadder { in_phase, waited, ..saved };
+                ladder = Ladder::resume("t", 1, LadderSettings::generic(), at(now), saved);
             }
             prop_assert_eq!((rungs.len(), ends), (3, 1));
             let apart = |pair: &[u64]| pair[1] - pair[0] >= PHASE_TIMEOUT.as_secs();

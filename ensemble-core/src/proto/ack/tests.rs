@@ -6,7 +6,7 @@ fn ack(attempt: u32) -> Event {
     Event::Ack { task: "t".to_owned(), attempt }
 }
 
-fn started(config: Config) -> Ladder {
+fn started(config: LadderSettings) -> Ladder {
     let mut ladder = Ladder::new("t", 1, config);
     ladder.handle(at(0), Event::Started);
     ladder
@@ -16,7 +16,7 @@ fn started(config: Config) -> Ladder {
 fn play(
     ladder: &mut Ladder,
     end: Monotonic,
-    worker: impl Fn(Monotonic) -> Worker,
+    worker: impl Fn(Monotonic) -> WorkerActivity,
 ) -> Vec<(Monotonic, Effect)> {
     let (mut now, mut log) = (at(0), Vec::new());
     loop {
@@ -39,14 +39,14 @@ fn without_records(log: Vec<(Monotonic, Effect)>) -> Vec<(Monotonic, Effect)> {
     log.into_iter().filter(|(_, effect)| !matches!(effect, Effect::Record(_))).collect()
 }
 
-fn escalation(attempt: u32, phase: Phase, reason: Reason, waited: u64) -> Effect {
+fn escalation(attempt: u32, phase: Phase, reason: EscalationReason, waited: u64) -> Effect {
     let (task, waited) = ("t".to_owned(), Duration::from_secs(waited));
-    Effect::Escalate(Escalation { task, attempt, phase, reason, waited })
+    Effect::Escalate(LadderEscalation { task, attempt, phase, reason, waited })
 }
 
 #[test]
 fn an_idle_worker_that_never_acks_takes_240_seconds() {
-    let log = play(&mut started(Config::default()), at(9_999), |_| Worker::Idle);
+    let log = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Idle);
     assert_eq!(
         without_records(log),
         [
@@ -57,39 +57,40 @@ fn an_idle_worker_that_never_acks_takes_240_seconds() {
             (at(180), Effect::ResetContext),
             (at(180), Effect::Deliver { attempt: 2 }),
             (at(180), Effect::Nudge),
-            (at(240), escalation(2, Phase::ResetContext, Reason::Unanswered, 240)),
+            (at(240), escalation(2, Phase::ResetContext, EscalationReason::Unanswered, 240)),
         ]
     );
 }
 
 #[test]
 fn what_cannot_be_told_is_pressed_only_by_the_generic_profile() {
-    let generic = play(&mut started(Config::generic()), at(9_999), |_| Worker::Unknown);
-    let idle = play(&mut started(Config::default()), at(9_999), |_| Worker::Idle);
+    let generic =
+        play(&mut started(LadderSettings::generic()), at(9_999), |_| WorkerActivity::Unknown);
+    let idle = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Idle);
     assert_eq!(generic, idle);
 
-    let log = play(&mut started(Config::default()), at(9_999), |_| Worker::Unknown);
-    let skipped = |phase| Effect::Record(Record::Skipped { phase });
+    let log = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Unknown);
+    let skipped = |phase| Effect::Record(LadderRecord::Skipped { phase });
     assert_eq!(
         log,
         [
             (at(0), Effect::Deliver { attempt: 1 }),
-            (at(60), Effect::Record(Record::Entered { phase: Phase::Nudge })),
+            (at(60), Effect::Record(LadderRecord::Entered { phase: Phase::Nudge })),
             (at(60), Effect::Nudge),
             (at(120), skipped(Phase::LeaveInputMode)),
             (at(180), skipped(Phase::ResetContext)),
-            (at(240), escalation(1, Phase::ResetContext, Reason::Unanswered, 240)),
+            (at(240), escalation(1, Phase::ResetContext, EscalationReason::Unanswered, 240)),
         ]
     );
 }
 
 #[test]
 fn a_busy_worker_is_waited_for_and_then_told_gently() {
-    let busy = |now| if now < at(900) { Worker::Busy } else { Worker::Idle };
-    let mut ladder = started(Config::default());
+    let busy = |now| if now < at(900) { WorkerActivity::Busy } else { WorkerActivity::Idle };
+    let mut ladder = started(LadderSettings::default());
     let log = play(&mut ladder, at(910), busy);
-    let waiting = Effect::Record(Record::Waiting { worker: Worker::Busy });
-    let entered = Effect::Record(Record::Entered { phase: Phase::Nudge });
+    let waiting = Effect::Record(LadderRecord::Waiting { worker: WorkerActivity::Busy });
+    let entered = Effect::Record(LadderRecord::Entered { phase: Phase::Nudge });
     assert_eq!(
         log,
         [
@@ -104,15 +105,16 @@ fn a_busy_worker_is_waited_for_and_then_told_gently() {
 
 #[test]
 fn only_the_ceiling_ends_waiting_and_each_reason_is_recorded_once() {
-    let worker = |now| if now < at(600) { Worker::Busy } else { Worker::HumanOccupied };
-    let log = play(&mut started(Config::default()), at(99_999), worker);
-    let waiting = |worker| Effect::Record(Record::Waiting { worker });
-    let reason = Reason::NotPressable(Worker::HumanOccupied);
+    let worker =
+        |now| if now < at(600) { WorkerActivity::Busy } else { WorkerActivity::HumanOccupied };
+    let log = play(&mut started(LadderSettings::default()), at(99_999), worker);
+    let waiting = |worker| Effect::Record(LadderRecord::Waiting { worker });
+    let reason = EscalationReason::NotPressable(WorkerActivity::HumanOccupied);
     assert_eq!(
         log[1..],
         [
-            (at(60), waiting(Worker::Busy)),
-            (at(600), waiting(Worker::HumanOccupied)),
+            (at(60), waiting(WorkerActivity::Busy)),
+            (at(600), waiting(WorkerActivity::HumanOccupied)),
             (at(2_040), escalation(1, Phase::Deliver, reason, 2_040)),
         ]
     );
@@ -121,55 +123,56 @@ fn only_the_ceiling_ends_waiting_and_each_reason_is_recorded_once() {
 #[test]
 fn a_limit_whose_end_is_known_is_parked_for() {
     let reset = at(4 * 3_600);
-    let limited = Worker::Limited { until: Some(reset) };
-    let worker = move |now| if now < reset { limited } else { Worker::Idle };
-    let log = play(&mut started(Config::default()), reset, worker);
+    let limited = WorkerActivity::Limited { until: Some(reset) };
+    let worker = move |now| if now < reset { limited } else { WorkerActivity::Idle };
+    let log = play(&mut started(LadderSettings::default()), reset, worker);
     assert_eq!(log.last(), Some(&(reset, Effect::Nudge)));
 
-    let never = Worker::Limited { until: Some(at(1_000_000)) };
-    let log = play(&mut started(Config::default()), at(1_000_000), |_| never);
+    let never = WorkerActivity::Limited { until: Some(at(1_000_000)) };
+    let log = play(&mut started(LadderSettings::default()), at(1_000_000), |_| never);
     let end = PARK_MAX.as_secs() + 60;
     assert_eq!(
         log.last(),
-        Some(&(at(end), escalation(1, Phase::Deliver, Reason::NotPressable(never), end)))
+        Some(&(at(end), escalation(1, Phase::Deliver, EscalationReason::NotPressable(never), end)))
     );
 }
 
 #[test]
 fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
     let reset = at(4 * 3_600 + 7);
-    let limited = Worker::Limited { until: Some(reset) };
+    let limited = WorkerActivity::Limited { until: Some(reset) };
     // A person has cleared its screen meanwhile.
-    let worker = move |now| if now < at(600) { limited } else { Worker::Idle };
-    let mut ladder = started(Config::default());
+    let worker = move |now| if now < at(600) { limited } else { WorkerActivity::Idle };
+    let mut ladder = started(LadderSettings::default());
     let log = without_records(play(&mut ladder, at(5 * 3_600), worker));
     let pressed: Vec<_> = log.into_iter().filter(|(_, e)| *e == Effect::Nudge).collect();
     assert_eq!(pressed[0], (reset, Effect::Nudge), "at the reset, to the second");
     // What works has no limit any more.
     let worker = move |now| match now {
         now if now < at(600) => limited,
-        now if now < at(900) => Worker::Busy,
-        _ => Worker::Idle,
+        now if now < at(900) => WorkerActivity::Busy,
+        _ => WorkerActivity::Idle,
     };
-    let log = play(&mut started(Config::default()), at(905), worker);
+    let log = play(&mut started(LadderSettings::default()), at(905), worker);
     assert_eq!(log.last(), Some(&(at(900), Effect::Nudge)));
 }
 
 #[test]
 fn a_crashed_worker_is_not_pressed_but_reported() {
-    let log = play(&mut started(Config::default()), at(9_999), |_| Worker::Crashed);
-    let escalate = escalation(1, Phase::Deliver, Reason::Crashed, 60);
+    let log = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Crashed);
+    let escalate = escalation(1, Phase::Deliver, EscalationReason::Crashed, 60);
     assert_eq!(log[1..], [(at(60), escalate)]);
 }
 
 #[test]
 fn an_ack_that_crossed_the_reset_counts_for_nothing() {
-    let mut ladder = started(Config::default());
-    play(&mut ladder, at(180), |_| Worker::Idle);
+    let mut ladder = started(LadderSettings::default());
+    play(&mut ladder, at(180), |_| WorkerActivity::Idle);
     ladder.handle(at(181), ack(1));
     ladder.handle(at(182), Event::Ack { task: "u".to_owned(), attempt: 2 });
-    let stale =
-        |task: &str, attempt| Effect::Record(Record::StaleAck { task: task.to_owned(), attempt });
+    let stale = |task: &str, attempt| {
+        Effect::Record(LadderRecord::StaleAck { task: task.to_owned(), attempt })
+    };
     assert_eq!(drain(&mut ladder), [stale("t", 1), stale("u", 2)]);
     ladder.handle(at(183), ack(2));
     ladder.handle(at(184), ack(2));
@@ -178,7 +181,7 @@ fn an_ack_that_crossed_the_reset_counts_for_nothing() {
 
 #[test]
 fn a_look_that_never_comes_back_is_unknown() {
-    let mut ladder = started(Config::default());
+    let mut ladder = started(LadderSettings::default());
     let log = crate::proto::testing::run(&mut ladder, at(9_999));
     let (end, last) = log.last().unwrap();
     assert_eq!(*end, at(4 * 66));
@@ -186,16 +189,16 @@ fn a_look_that_never_comes_back_is_unknown() {
 }
 
 fn states() -> Vec<(&'static str, Ladder)> {
-    let idle = Ladder::new("t", 1, Config::default());
-    let phase = started(Config::default());
+    let idle = Ladder::new("t", 1, LadderSettings::default());
+    let phase = started(LadderSettings::default());
     let mut looking = phase.clone();
     looking.handle_timeout(at(60));
     let mut last = looking.clone();
     last.phase = Phase::ResetContext;
     let mut waiting = looking.clone();
-    waiting.handle(at(60), Event::Seen(Worker::Busy));
+    waiting.handle(at(60), Event::Seen(WorkerActivity::Busy));
     let mut parked = looking.clone();
-    parked.handle(at(60), Event::Seen(Worker::Limited { until: Some(at(800)) }));
+    parked.handle(at(60), Event::Seen(WorkerActivity::Limited { until: Some(at(800)) }));
     let over = |state| Ladder { state, ..phase.clone() };
     let mut states = vec![
         ("idle", idle),
@@ -250,13 +253,13 @@ fn every_pair_of_state_and_event() {
         ("started", Some(Event::Started)),
         ("ack", Some(ack(1))),
         ("stale", Some(ack(7))),
-        ("unknown", Some(Event::Seen(Worker::Unknown))),
-        ("idle", Some(Event::Seen(Worker::Idle))),
-        ("busy", Some(Event::Seen(Worker::Busy))),
-        ("asking", Some(Event::Seen(Worker::Asking))),
-        ("limited", Some(Event::Seen(Worker::Limited { until: None }))),
-        ("human", Some(Event::Seen(Worker::HumanOccupied))),
-        ("crashed", Some(Event::Seen(Worker::Crashed))),
+        ("unknown", Some(Event::Seen(WorkerActivity::Unknown))),
+        ("idle", Some(Event::Seen(WorkerActivity::Idle))),
+        ("busy", Some(Event::Seen(WorkerActivity::Busy))),
+        ("asking", Some(Event::Seen(WorkerActivity::Asking))),
+        ("limited", Some(Event::Seen(WorkerActivity::Limited { until: None }))),
+        ("human", Some(Event::Seen(WorkerActivity::HumanOccupied))),
+        ("crashed", Some(Event::Seen(WorkerActivity::Crashed))),
         ("refused", Some(Event::Undeliverable)),
         ("expired", Some(Event::Expired)),
         ("time", None),
@@ -283,15 +286,15 @@ time     idle      acked  escalated    expired  looking I    phase1 r N   escala
     );
 }
 
-fn any_worker() -> impl Strategy<Value = Worker> {
+fn any_worker() -> impl Strategy<Value = WorkerActivity> {
     prop_oneof![
-        Just(Worker::Unknown),
-        Just(Worker::Idle),
-        Just(Worker::Busy),
-        Just(Worker::Asking),
-        (0..40_000_u64).prop_map(|until| Worker::Limited { until: Some(at(until)) }),
-        Just(Worker::HumanOccupied),
-        Just(Worker::Crashed),
+        Just(WorkerActivity::Unknown),
+        Just(WorkerActivity::Idle),
+        Just(WorkerActivity::Busy),
+        Just(WorkerActivity::Asking),
+        (0..40_000_u64).prop_map(|until| WorkerActivity::Limited { until: Some(at(until)) }),
+        Just(WorkerActivity::HumanOccupied),
+        Just(WorkerActivity::Crashed),
     ]
 }
 
@@ -303,7 +306,7 @@ proptest! {
         seen in prop::collection::vec((any_worker(), 0..120_u64, any::<bool>()), 1..60),
         press_unknown in any::<bool>(),
     ) {
-        let mut ladder = started(Config { press_unknown, ..Config::default() });
+        let mut ladder = started(LadderSettings { press_unknown, ..LadderSettings::default() });
         drain(&mut ladder);
         let (mut now, mut escalations) = (at(0), 0);
         for (worker, wait, asked) in seen.into_iter().cycle().take(2_000) {
@@ -323,7 +326,7 @@ proptest! {
             };
             prop_assert!(worker.is_pressable() || !effects.iter().any(press));
             prop_assert!(
-                worker == Worker::Idle || press_unknown
+                worker == WorkerActivity::Idle || press_unknown
                     || !effects.iter().any(|e| press(e) && *e != Effect::Nudge)
             );
             effects.extend(silent);
@@ -339,12 +342,12 @@ proptest! {
 
 #[test]
 fn the_last_phase_can_be_an_earlier_one() {
-    let config = Config { phase_last: Phase::Nudge, ..Config::default() };
+    let config = LadderSettings { phase_last: Phase::Nudge, ..LadderSettings::default() };
     let mut ladder = started(config);
     for phase in 1..=2 {
         let now = Monotonic::ZERO + PHASE_TIMEOUT * phase;
         ladder.handle_timeout(now);
-        ladder.handle(now, Event::Seen(Worker::Idle));
+        ladder.handle(now, Event::Seen(WorkerActivity::Idle));
     }
     let told = std::iter::from_fn(|| ladder.poll_effect())
         .filter(|effect| matches!(effect, Effect::Escalate(e) if e.phase == Phase::Nudge));

@@ -61,7 +61,7 @@ impl Phase {
 
 /// What a worker is doing, as far as that can be seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Worker {
+pub enum WorkerActivity {
     /// The state of the worker cannot be read.
     #[default]
     Unknown,
@@ -82,7 +82,7 @@ pub enum Worker {
     Crashed,
 }
 
-impl Worker {
+impl WorkerActivity {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -140,7 +140,7 @@ pub enum Event {
         attempt: u32,
     },
     /// The worker was looked at, asked for or not.
-    Seen(Worker),
+    Seen(WorkerActivity),
     /// The task could not be delivered.
     Undeliverable,
     /// The task has expired or was withdrawn.
@@ -169,15 +169,15 @@ pub enum Effect {
         phase: Phase,
     },
     /// Tell the conductor. Exactly once; the ladder is over.
-    Escalate(Escalation),
+    Escalate(LadderEscalation),
     /// Write it to the event log.
-    Record(Record),
+    Record(LadderRecord),
 }
 
 /// What the conductor is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Escalation {
+pub struct LadderEscalation {
     /// Id of the task.
     pub task: String,
     /// The last attempt at it.
@@ -185,18 +185,18 @@ pub struct Escalation {
     /// The highest phase that was reached.
     pub phase: Phase,
     /// Why.
-    pub reason: Reason,
+    pub reason: EscalationReason,
     /// For how long the ack was waited for.
     pub waited: Duration,
 }
 
 /// Why a conductor is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum EscalationReason {
     /// All phases are over without an ack.
     Unanswered,
     /// The worker could not be pressed for too long.
-    NotPressable(Worker),
+    NotPressable(WorkerActivity),
     /// The worker's program has ended.
     Crashed,
     /// The task could not be delivered.
@@ -206,7 +206,7 @@ pub enum Reason {
 /// What the event log is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Record {
+pub enum LadderRecord {
     /// A phase has begun.
     Entered {
         /// The phase of the ladder.
@@ -220,7 +220,7 @@ pub enum Record {
     /// The next phase waits for the worker. Once for every change of the reason.
     Waiting {
         /// What the worker is doing.
-        worker: Worker,
+        worker: WorkerActivity,
     },
     /// An ack for another task or attempt was ignored.
     StaleAck {

@@ -32,10 +32,10 @@ pub struct ClockGap {
 /// let (ten, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
 /// let now = Monotonic::ZERO + ten;
 /// let mut clocks = GapDetector::default();
-/// assert_eq!(clocks.look(now, now, Timestamp::from_unix_millis(0)), None);
+/// assert_eq!(clocks.compare_clocks(now, now, Timestamp::from_unix_millis(0)), None);
 /// // Ten seconds later by one clock, ten seconds and an hour by the others: the machine slept.
 /// let wall = Timestamp::from_unix_millis(0).plus(ten + hour);
-/// let gap = clocks.look(now + ten, now + ten + hour, wall).unwrap();
+/// let gap = clocks.compare_clocks(now + ten, now + ten + hour, wall).unwrap();
 /// assert_eq!((gap.suspended_ms, gap.wall_jump_ms), (3_600_000, 0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct GapDetector {
 
 impl GapDetector {
     /// Takes readings of the clocks at one moment; returns a gap if they diverged since the last.
-    pub fn look(
+    pub fn compare_clocks(
         &mut self,
         monotonic: Monotonic,
         boottime: Monotonic,

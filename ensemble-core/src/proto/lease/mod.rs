@@ -33,7 +33,7 @@
 //! the observer is likelier. That is recorded, and waited out once, by any number of processes. One holder of many
 //! leases is one holder.
 //!
-//! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets the next process of
+//! *Silence* is the input. *A crash* of the observer loses its observations; a [`LeaseSnapshot`] lets the next process of
 //! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor
 //! must compare key and sequence (and increment the epoch) under its lock. A dead holder is detected within the
 //! duration plus 85 s of running time, if the observer looks every [`LOOK_INTERVAL`].
@@ -66,7 +66,7 @@ mod snapshot;
 mod tests;
 
 pub use gap::{CLOCK_GAP_MIN, ClockGap, GapDetector};
-pub use snapshot::{Observation, Snapshot};
+pub use snapshot::{LeaseObservation, LeaseSnapshot};
 
 /// Interval at which a holder changes its sequence number.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
@@ -142,13 +142,13 @@ pub enum Effect<K> {
         sequence: u64,
     },
     /// Write this to the event log.
-    Record(Record),
+    Record(LeaseRecord),
 }
 
 /// A record for the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Record {
+pub enum LeaseRecord {
     /// Expiry is on hold for [`HOLD`]. Further gaps during the hold are not recorded.
     ClockGap(ClockGap),
     /// Too many holders are about to lose their leases together: expiry is paused for [`HOLD`].
@@ -161,38 +161,38 @@ pub enum Record {
 }
 
 /// Time during which the observer was looking.
-type Watched = Duration;
+type WatchedTime = Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Judging,
-    Held { until: Watched },
-    Paused { until: Watched },
+    Held { until: WatchedTime },
+    Paused { until: WatchedTime },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum LeaseLife {
     /// Known from a snapshot, not seen yet.
     Restored,
     Running,
     Expired {
-        asked: Watched,
+        asked: WatchedTime,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lease {
+struct WatchedLease {
     sequence: u64,
     duration: Duration,
     /// When the sequence number was first seen.
-    changed: Watched,
+    changed: WatchedTime,
     /// When the lease was last seen.
-    seen: Watched,
+    seen: WatchedTime,
     in_scan: bool,
-    life: Life,
+    life: LeaseLife,
 }
 
-impl Lease {
+impl WatchedLease {
     fn silent(&self) -> Duration {
         self.seen.saturating_sub(self.changed)
     }
@@ -200,21 +200,23 @@ impl Lease {
     /// Whether the lease will be due within one heartbeat (or a fifth of a short duration).
     fn is_late(&self) -> bool {
         let margin = HEARTBEAT.min(self.duration / 5);
-        self.life == Life::Running && self.silent() + margin >= self.duration
+        self.life == LeaseLife::Running && self.silent() + margin >= self.duration
     }
 
     /// When the lease may be expired if it does not change.
-    fn deadline(&self, state: State) -> Option<Watched> {
+    fn deadline(&self, state: State) -> Option<WatchedTime> {
         let due = self.changed.saturating_add(self.duration);
         match (self.life, state) {
-            (Life::Restored, State::Judging | State::Held { .. } | State::Paused { .. }) => None,
-            (Life::Running, State::Judging) => Some(due),
-            (Life::Running, State::Held { until }) => {
+            (LeaseLife::Restored, State::Judging | State::Held { .. } | State::Paused { .. }) => {
+                None
+            }
+            (LeaseLife::Running, State::Judging) => Some(due),
+            (LeaseLife::Running, State::Held { until }) => {
                 Some(due.max(until.min(due.saturating_add(OVERTIME_MAX))))
             }
-            (Life::Running, State::Paused { until }) => Some(due.max(until)),
+            (LeaseLife::Running, State::Paused { until }) => Some(due.max(until)),
             (
-                Life::Expired { asked },
+                LeaseLife::Expired { asked },
                 State::Judging | State::Held { .. } | State::Paused { .. },
             ) => Some(asked + HEARTBEAT),
         }
@@ -225,8 +227,8 @@ impl Lease {
 #[derive(Clone, Debug)]
 pub struct LeaseWatch<K> {
     state: State,
-    leases: BTreeMap<K, Lease>,
-    watched: Watched,
+    leases: BTreeMap<K, WatchedLease>,
+    watched: WatchedTime,
     looked_at: Monotonic,
     look_asked_at: Option<Monotonic>,
     effects: VecDeque<Effect<K>>,
@@ -249,7 +251,7 @@ impl<K: LeaseKey> LeaseWatch<K> {
     /// How long a lease has had the same sequence number; `None` for an unknown lease.
     #[must_use]
     pub fn silent_for(&self, key: &K) -> Option<Duration> {
-        self.leases.get(key).map(Lease::silent)
+        self.leases.get(key).map(WatchedLease::silent)
     }
 
     /// Whether expiry is on hold or paused.
@@ -261,14 +263,20 @@ impl<K: LeaseKey> LeaseWatch<K> {
         }
     }
 
-    fn watched_until(&self, now: Monotonic) -> Watched {
+    fn watched_until(&self, now: Monotonic) -> WatchedTime {
         self.watched + now.since(self.looked_at).min(LOOK_GAP_MAX)
     }
 
     fn see(&mut self, now: Monotonic, key: K, sequence: u64, duration: Duration) {
         let seen = self.watched_until(now);
-        let first =
-            Lease { sequence, duration, changed: seen, seen, in_scan: true, life: Life::Running };
+        let first = WatchedLease {
+            sequence,
+            duration,
+            changed: seen,
+            seen,
+            in_scan: true,
+            life: LeaseLife::Running,
+        };
         let lease = self.leases.entry(key).or_insert(first);
         if lease.sequence != sequence {
             *lease = first;
@@ -276,8 +284,8 @@ impl<K: LeaseKey> LeaseWatch<K> {
         lease.seen = seen;
         lease.duration = duration;
         lease.in_scan = true;
-        if lease.life == Life::Restored {
-            lease.life = Life::Running;
+        if lease.life == LeaseLife::Restored {
+            lease.life = LeaseLife::Running;
         }
     }
 
@@ -301,24 +309,25 @@ impl<K: LeaseKey> LeaseWatch<K> {
     }
 
     fn judge(&mut self, state: State) -> State {
-        let is_due = |lease: &Lease| {
-            lease.life == Life::Running && lease.deadline(state).is_some_and(|at| lease.seen >= at)
+        let is_due = |lease: &WatchedLease| {
+            lease.life == LeaseLife::Running
+                && lease.deadline(state).is_some_and(|at| lease.seen >= at)
         };
         if !self.leases.values().any(is_due) {
             self.expire(state);
             return state;
         }
-        let of = self.count_holders(|lease| lease.life == Life::Running);
-        let late = self.count_holders(Lease::is_late);
+        let of = self.count_holders(|lease| lease.life == LeaseLife::Running);
+        let late = self.count_holders(WatchedLease::is_late);
         if of >= MASS_MIN && 2 * late > of {
-            self.effects.push_back(Effect::Record(Record::MassExpiry { late, of }));
+            self.effects.push_back(Effect::Record(LeaseRecord::MassExpiry { late, of }));
             return State::Paused { until: self.watched + HOLD };
         }
         self.expire(state);
         state
     }
 
-    fn count_holders(&self, is_counted: impl Fn(&Lease) -> bool) -> usize {
+    fn count_holders(&self, is_counted: impl Fn(&WatchedLease) -> bool) -> usize {
         let counted = self.leases.iter().filter(|(_, lease)| is_counted(lease));
         counted.map(|(key, _)| key.holder()).collect::<BTreeSet<_>>().len()
     }
@@ -326,7 +335,7 @@ impl<K: LeaseKey> LeaseWatch<K> {
     fn expire(&mut self, state: State) {
         for (key, lease) in &mut self.leases {
             if lease.deadline(state).is_some_and(|at| lease.seen >= at) {
-                lease.life = Life::Expired { asked: lease.seen };
+                lease.life = LeaseLife::Expired { asked: lease.seen };
                 let (key, sequence) = (key.clone(), lease.sequence);
                 self.effects.push_back(Effect::Expire { key, sequence });
             }
@@ -352,7 +361,7 @@ impl<K: LeaseKey> Machine for LeaseWatch<K> {
                 self.state
             }
             (State::Judging, Event::ClockGap(gap)) => {
-                self.effects.push_back(Effect::Record(Record::ClockGap(gap)));
+                self.effects.push_back(Effect::Record(LeaseRecord::ClockGap(gap)));
                 State::Held { until: self.watched_until(now) + HOLD }
             }
             (State::Held { .. }, Event::ClockGap(_)) => {

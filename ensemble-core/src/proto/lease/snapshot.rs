@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lease, LeaseKey, LeaseWatch, Life, State};
+use super::{LeaseKey, LeaseLife, LeaseWatch, State, WatchedLease};
 use crate::env::Monotonic;
 
 /// The observations of an observer. They are valid only on their host and in their boot, because
 /// the monotonic clock restarts with each boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot<K> {
+pub struct LeaseSnapshot<K> {
     /// Id of the boot in which it was taken.
     pub boot_id: String,
     /// When it was taken, in milliseconds of the monotonic clock.
@@ -21,12 +21,12 @@ pub struct Snapshot<K> {
     #[serde(default)]
     pub is_paused: bool,
     /// The observed leases.
-    pub leases: Vec<Observation<K>>,
+    pub leases: Vec<LeaseObservation<K>>,
 }
 
-/// One lease in a [`Snapshot`].
+/// One lease in a [`LeaseSnapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observation<K> {
+pub struct LeaseObservation<K> {
     /// Key of the lease.
     pub key: K,
     /// Its sequence number when it was last seen.
@@ -38,18 +38,18 @@ pub struct Observation<K> {
 impl<K: LeaseKey> LeaseWatch<K> {
     /// The observations so far.
     #[must_use]
-    pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> Snapshot<K> {
+    pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> LeaseSnapshot<K> {
         let watched = self.watched_until(now);
         let hold = match self.state {
             State::Judging => Duration::ZERO,
             State::Held { until } | State::Paused { until } => until.saturating_sub(watched),
         };
-        let observe = |(key, lease): (&K, &Lease)| Observation {
+        let observe = |(key, lease): (&K, &WatchedLease)| LeaseObservation {
             key: key.clone(),
             sequence: lease.sequence,
             age_ms: millis(watched.saturating_sub(lease.changed)),
         };
-        Snapshot {
+        LeaseSnapshot {
             boot_id: boot_id.to_owned(),
             taken_at_ms: millis(now.as_duration()),
             hold_ms: millis(hold),
@@ -63,7 +63,7 @@ impl<K: LeaseKey> LeaseWatch<K> {
     /// A number that is unchanged was unchanged in between, since holders never repeat one. So the
     /// time between the two processes counts, unlike time in which a single process did not look.
     #[must_use]
-    pub fn restore(now: Monotonic, boot_id: &str, snapshot: Snapshot<K>) -> Self {
+    pub fn restore(now: Monotonic, boot_id: &str, snapshot: LeaseSnapshot<K>) -> Self {
         let taken_at = Monotonic::from_duration(Duration::from_millis(snapshot.taken_at_ms));
         let mut watch = Self::new(now);
         if snapshot.boot_id != boot_id || taken_at > now {
@@ -79,11 +79,12 @@ impl<K: LeaseKey> LeaseWatch<K> {
         } else if !hold.is_zero() {
             watch.state = State::Held { until };
         }
-        for Observation { key, sequence, age_ms } in snapshot.leases {
+        for LeaseObservation { key, sequence, age_ms } in snapshot.leases {
             let age = between.saturating_add(Duration::from_millis(age_ms));
             let changed = watch.watched.saturating_sub(age);
-            let (duration, life) = (Duration::MAX, Life::Restored);
-            let lease = Lease { sequence, duration, changed, seen: changed, in_scan: false, life };
+            let (duration, life) = (Duration::MAX, LeaseLife::Restored);
+            let lease =
+                WatchedLease { sequence, duration, changed, seen: changed, in_scan: false, life };
             watch.leases.insert(key, lease);
         }
         watch

@@ -51,7 +51,7 @@ fn gap() -> Event<u32> {
 }
 
 const GAP_RECORD: Effect<u32> =
-    Effect::Record(Record::ClockGap(ClockGap { suspended_ms: 0, wall_jump_ms: 0 }));
+    Effect::Record(LeaseRecord::ClockGap(ClockGap { suspended_ms: 0, wall_jump_ms: 0 }));
 
 #[test]
 fn lease_expires_only_by_a_look_at_the_deadline() {
@@ -139,7 +139,7 @@ fn mass_expiry_is_doubted_once_by_one_process_or_many() {
             seen.extend([(4, second), (5, second)]);
             scan(&mut watch, at(second), &seen);
             let expected = match second {
-                300 => vec![Effect::Record(Record::MassExpiry { late: 3, of: 5 })],
+                300 => vec![Effect::Record(LeaseRecord::MassExpiry { late: 3, of: 5 })],
                 420 => vec![expire(1, 0), expire(2, 20), expire(3, 40)],
                 _ => vec![],
             };
@@ -168,7 +168,7 @@ fn processes_of_one_boot_continue_an_observation() {
     let mut first = LeaseWatch::new(at(1_000));
     scan(&mut first, at(1_000), &[(1, 7), (2, 7)]);
     let text = serde_json::to_string(&first.snapshot(at(1_001), "boot-a")).unwrap();
-    let snapshot: Snapshot<u32> = serde_json::from_str(&text).unwrap();
+    let snapshot: LeaseSnapshot<u32> = serde_json::from_str(&text).unwrap();
 
     let mut second = LeaseWatch::restore(at(1_300), "boot-a", snapshot.clone());
     scan(&mut second, at(1_300), &[(1, 7), (2, 8)]);
@@ -199,11 +199,11 @@ fn diverging_clocks_are_a_gap_and_drifting_ones_are_not() {
     use crate::message::Timestamp;
     let wall = |millis: i64| Timestamp::from_unix_millis(1_000_000 + millis);
     let mut clocks = GapDetector::default();
-    assert_eq!(clocks.look(at(0), at(5), wall(0)), None);
-    assert_eq!(clocks.look(at(10), at(15), wall(11_900)), None);
-    let jump = clocks.look(at(20), at(25), wall(12_000 + 9_000 - 60_000)).unwrap();
+    assert_eq!(clocks.compare_clocks(at(0), at(5), wall(0)), None);
+    assert_eq!(clocks.compare_clocks(at(10), at(15), wall(11_900)), None);
+    let jump = clocks.compare_clocks(at(20), at(25), wall(12_000 + 9_000 - 60_000)).unwrap();
     assert_eq!((jump.suspended_ms, jump.wall_jump_ms), (0, -60_900));
-    assert_eq!(clocks.look(at(30), at(35), wall(12_000 + 19_000 - 60_000)), None);
+    assert_eq!(clocks.compare_clocks(at(30), at(35), wall(12_000 + 19_000 - 60_000)), None);
 }
 
 fn states() -> Vec<(&'static str, LeaseWatch<u32>)> {
@@ -238,9 +238,9 @@ fn show(watch: &LeaseWatch<u32>, event: Option<&Event<u32>>) -> String {
         None => watch.handle_timeout(at(310)),
     }
     let lease = watch.leases.get(&1).map_or('-', |lease| match lease.life {
-        Life::Restored => 'o',
-        Life::Running => 'r',
-        Life::Expired { .. } => 'x',
+        LeaseLife::Restored => 'o',
+        LeaseLife::Running => 'r',
+        LeaseLife::Expired { .. } => 'x',
     });
     let mut cell = match watch.state {
         State::Judging => format!("{lease} judging"),

@@ -11,13 +11,13 @@ pub const OBSERVATION_CHARS_MAX: usize = 200;
 
 /// The answers to the seed's checklist, from a look at the worker's window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Diagnosis {
+pub struct WindowDiagnosis {
     /// Is the worker session alive?
     pub session_alive: bool,
     /// Is the provider's program running in it?
     pub workspace: Workspace,
     /// What keeps it from answering, if that can be seen.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<ReadyObstacle>,
     /// What was seen, for people.
     pub observation: String,
 }
@@ -38,7 +38,7 @@ pub enum Workspace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Obstacle {
+pub enum ReadyObstacle {
     /// The worker works on a task.
     Busy,
     /// It asks for a permission or for trust.
@@ -91,19 +91,26 @@ impl ErrorType {
         }
     }
 
-    pub(super) const fn classify(inspection: &Result<Diagnosis, String>, opened: bool) -> Self {
+    pub(super) const fn classify(
+        inspection: &Result<WindowDiagnosis, String>,
+        opened: bool,
+    ) -> Self {
         let Ok(diagnosis) = inspection else { return Self::UnknownWorkerState };
         match (diagnosis.workspace, diagnosis.obstacle, diagnosis.session_alive) {
             (Workspace::Open | Workspace::Closed | Workspace::Unknown, _, false)
             | (Workspace::Unknown, _, true) => Self::UnknownWorkerState,
-            (Workspace::Open, Some(Obstacle::Crashed | Obstacle::CommandFailed), true) => {
-                Self::ProviderLaunchFailed
-            }
+            (
+                Workspace::Open,
+                Some(ReadyObstacle::Crashed | ReadyObstacle::CommandFailed),
+                true,
+            ) => Self::ProviderLaunchFailed,
             (Workspace::Open, _, true) => Self::NoPongTimeout,
             (Workspace::Closed, _, true) if opened => Self::ProviderLaunchFailed,
-            (Workspace::Closed, Some(Obstacle::Crashed | Obstacle::CommandFailed), true) => {
-                Self::ProviderLaunchFailed
-            }
+            (
+                Workspace::Closed,
+                Some(ReadyObstacle::Crashed | ReadyObstacle::CommandFailed),
+                true,
+            ) => Self::ProviderLaunchFailed,
             (Workspace::Closed, _, true) => Self::WorkspaceNotOpen,
         }
     }

@@ -39,19 +39,19 @@
 //! - One controller at a time: two handshakes with one worker are kept apart by the worker's lock,
 //!   not here.
 //! - How a pong travels is the driver's choice: a call, a file, or a line on the screen where the
-//!   profile allows it ([`Pong::on_screen`]).
+//!   profile allows it ([`PongToken::on_screen`]).
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::Name;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::ready::{Config, Effect, Event, Handshake, Pong};
+//! use ensemble_core::proto::ready::{PingTimes, Effect, Event, Handshake, PongToken};
 //!
-//! let mut handshake = Handshake::new(Name::new("frontend-dev-001")?, Config::default());
+//! let mut handshake = Handshake::new(Name::new("frontend-dev-001")?, PingTimes::default());
 //! handshake.handle(Monotonic::ZERO, Event::Started);
 //! let Some(Effect::SendPing(ping)) = handshake.poll_effect() else { panic!() };
 //! assert_eq!(ping.to_string(), "AGENT_TEAM_PING frontend-dev-001 1");
-//! let pong = Pong::parse("AGENT_TEAM_PONG frontend-dev-001 1").unwrap();
+//! let pong = PongToken::parse("AGENT_TEAM_PONG frontend-dev-001 1").unwrap();
 //! handshake.handle(Monotonic::ZERO, Event::Pong(pong));
 //! assert_eq!(handshake.poll_effect(), Some(Effect::Ready { attempt: 1 }));
 //! # Ok::<(), ensemble_core::message::NameError>(())
@@ -73,9 +73,9 @@ mod tests;
 mod token;
 
 pub use failure::{
-    Diagnosis, ErrorType, OBSERVATION_CHARS_MAX, Obstacle, ReadinessFailure, Workspace,
+    ErrorType, OBSERVATION_CHARS_MAX, ReadinessFailure, ReadyObstacle, WindowDiagnosis, Workspace,
 };
-pub use token::{Ping, Pong};
+pub use token::{Ping, PongToken};
 
 /// How long a matching pong is waited for.
 pub const PONG_WAIT: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ const _: () = assert!(
 /// The times of the handshake, and whether it is always needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Config {
+pub struct PingTimes {
     /// How long a matching pong is waited for.
     pub pong_wait: Duration,
     /// How long to wait before the next ping.
@@ -109,7 +109,7 @@ pub struct Config {
     pub needs_pong: bool,
 }
 
-impl Default for Config {
+impl Default for PingTimes {
     /// Seed 000: 5 s, 5 s, 3.
     fn default() -> Self {
         let (pong_wait, retry_delay, attempts_max) = (PONG_WAIT, RETRY_DELAY, ATTEMPTS_MAX);
@@ -117,7 +117,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl PingTimes {
     /// With this time for the pong to each ping.
     #[must_use]
     pub const fn with_pong_wait(mut self, pong_wait: Duration) -> Self {
@@ -146,7 +146,7 @@ pub enum Event {
     /// A caller wants to assign.
     Started,
     /// A pong has come in.
-    Pong(Pong),
+    Pong(PongToken),
     /// A ping could not be typed.
     SendFailed {
         /// Of which attempt.
@@ -159,7 +159,7 @@ pub enum Event {
         /// In which attempt.
         attempt: u8,
         /// What was seen, or why nothing could be.
-        diagnosis: Result<Diagnosis, String>,
+        diagnosis: Result<WindowDiagnosis, String>,
     },
     /// The open command was sent, or could not be.
     OpenDone {
@@ -193,14 +193,14 @@ pub enum Effect {
     /// The worker is not ready: do not assign.
     Failed(ReadinessFailure),
     /// Write it to the event log.
-    Record(Record),
+    Record(HandshakeRecord),
 }
 
 /// What the event log is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Record {
+pub enum HandshakeRecord {
     /// There was no pong and another ping will be sent.
     Retry {
         /// The attempt that was not answered.
@@ -236,7 +236,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Handshake {
     worker: Name,
-    config: Config,
+    config: PingTimes,
     state: State,
     attempt: u8,
     /// An open command was sent in some attempt.
@@ -254,7 +254,7 @@ pub struct Handshake {
 impl Handshake {
     /// A handshake that has not begun.
     #[must_use]
-    pub const fn new(worker: Name, config: Config) -> Self {
+    pub const fn new(worker: Name, config: PingTimes) -> Self {
         Self {
             worker,
             config,
@@ -291,8 +291,8 @@ impl Handshake {
     }
 
     /// The new state if this is the pong that is waited for.
-    fn pong(&mut self, now: Monotonic, pong: Pong) -> Option<State> {
-        let Pong { worker, attempt } = pong;
+    fn pong(&mut self, now: Monotonic, pong: PongToken) -> Option<State> {
+        let PongToken { worker, attempt } = pong;
         if worker == self.worker && attempt == self.attempt {
             self.effects.push_back(Effect::Ready { attempt });
             return Some(State::Ready);
@@ -303,7 +303,7 @@ impl Handshake {
             let late = format!("answered ping {attempt} after {took} s (set `readiness.wait`); ");
             self.late = Some(late);
         }
-        self.effects.push_back(Effect::Record(Record::StrayPong { worker, attempt }));
+        self.effects.push_back(Effect::Record(HandshakeRecord::StrayPong { worker, attempt }));
         None
     }
 
@@ -312,7 +312,7 @@ impl Handshake {
         State::Inspecting { until: now + ACTION_PATIENCE }
     }
 
-    fn inspected(&mut self, now: Monotonic, inspection: Result<Diagnosis, String>) -> State {
+    fn inspected(&mut self, now: Monotonic, inspection: Result<WindowDiagnosis, String>) -> State {
         if self.attempt >= self.config.attempts_max {
             return self.fail(&inspection);
         }
@@ -341,12 +341,12 @@ impl Handshake {
         open_command_sent: bool,
     ) -> State {
         let attempt = self.attempt;
-        let retry = Record::Retry { attempt, error_type, observation, open_command_sent };
+        let retry = HandshakeRecord::Retry { attempt, error_type, observation, open_command_sent };
         self.effects.push_back(Effect::Record(retry));
         State::Pausing { until: now + self.config.retry_delay }
     }
 
-    fn fail(&mut self, inspection: &Result<Diagnosis, String>) -> State {
+    fn fail(&mut self, inspection: &Result<WindowDiagnosis, String>) -> State {
         let error_type = ErrorType::classify(inspection, self.open_tried);
         let failure = ReadinessFailure::new(self.worker.clone(), self.attempt, error_type)
             .inspected(inspection.is_ok())
@@ -356,7 +356,7 @@ impl Handshake {
         State::Failed
     }
 
-    fn observation(&self, inspection: &Result<Diagnosis, String>) -> String {
+    fn observation(&self, inspection: &Result<WindowDiagnosis, String>) -> String {
         let seen = match inspection {
             Ok(diagnosis) => diagnosis.observation.clone(),
             Err(reason) => format!("window not inspected: {reason}"),

@@ -6,11 +6,11 @@ fn worker() -> Name {
 }
 
 fn pong(attempt: u8) -> Event {
-    Event::Pong(Pong { worker: worker(), attempt })
+    Event::Pong(PongToken { worker: worker(), attempt })
 }
 
-fn seen(workspace: Workspace, observation: &str) -> Diagnosis {
-    Diagnosis {
+fn seen(workspace: Workspace, observation: &str) -> WindowDiagnosis {
+    WindowDiagnosis {
         session_alive: true,
         workspace,
         obstacle: None,
@@ -22,10 +22,10 @@ fn seen(workspace: Workspace, observation: &str) -> Diagnosis {
 /// whose open command succeeds as `open` says. Returns when the handshake ended, and everything
 /// it asked for.
 fn silent_worker(
-    diagnosis: impl Fn(u8) -> Result<Diagnosis, String>,
+    diagnosis: impl Fn(u8) -> Result<WindowDiagnosis, String>,
     open: bool,
 ) -> (Monotonic, Vec<(Monotonic, Effect)>) {
-    let mut handshake = Handshake::new(worker(), Config::default());
+    let mut handshake = Handshake::new(worker(), PingTimes::default());
     let (mut now, mut log) = (at(0), Vec::new());
     handshake.handle(now, Event::Started);
     loop {
@@ -62,7 +62,12 @@ fn failure_of(log: &[(Monotonic, Effect)]) -> &ReadinessFailure {
 
 fn retry(attempt: u8, error_type: ErrorType, observation: &str, open: bool) -> Effect {
     let observation = observation.to_owned();
-    Effect::Record(Record::Retry { attempt, error_type, observation, open_command_sent: open })
+    Effect::Record(HandshakeRecord::Retry {
+        attempt,
+        error_type,
+        observation,
+        open_command_sent: open,
+    })
 }
 
 #[test]
@@ -119,16 +124,16 @@ fn error_types_follow_the_table() {
     assert!(!failure.window_inspected);
     assert_eq!(failure.observation, "window not inspected: tmux is gone");
 
-    let dead = |_| Ok(Diagnosis { session_alive: false, ..seen(Workspace::Open, "") });
+    let dead = |_| Ok(WindowDiagnosis { session_alive: false, ..seen(Workspace::Open, "") });
     assert_eq!(failure_of(&silent_worker(dead, true).1).error_type, ErrorType::UnknownWorkerState);
 
     let obstacle =
-        |obstacle| Ok(Diagnosis { obstacle: Some(obstacle), ..seen(Workspace::Open, "") });
+        |obstacle| Ok(WindowDiagnosis { obstacle: Some(obstacle), ..seen(Workspace::Open, "") });
     for (obstacle_seen, expected) in [
-        (Obstacle::Busy, ErrorType::NoPongTimeout),
-        (Obstacle::Login, ErrorType::NoPongTimeout),
-        (Obstacle::Hung, ErrorType::NoPongTimeout),
-        (Obstacle::Crashed, ErrorType::ProviderLaunchFailed),
+        (ReadyObstacle::Busy, ErrorType::NoPongTimeout),
+        (ReadyObstacle::Login, ErrorType::NoPongTimeout),
+        (ReadyObstacle::Hung, ErrorType::NoPongTimeout),
+        (ReadyObstacle::Crashed, ErrorType::ProviderLaunchFailed),
     ] {
         let (_, log) = silent_worker(|_| obstacle(obstacle_seen), true);
         assert_eq!(failure_of(&log).error_type, expected, "{obstacle_seen:?}");
@@ -137,7 +142,7 @@ fn error_types_follow_the_table() {
 
 #[test]
 fn only_this_worker_and_this_attempt_count() {
-    let mut handshake = Handshake::new(worker(), Config::default());
+    let mut handshake = Handshake::new(worker(), PingTimes::default());
     handshake.handle(at(0), Event::Started);
     handshake.handle_timeout(at(5));
     handshake.handle(at(5), Event::Inspected { attempt: 1, diagnosis: Err(String::new()) });
@@ -145,8 +150,8 @@ fn only_this_worker_and_this_attempt_count() {
     drain(&mut handshake);
     let stranger = Name::new("frontend-dev-002").unwrap();
     for (name, attempt) in [(worker(), 1), (worker(), 3), (stranger, 2)] {
-        handshake.handle(at(11), Event::Pong(Pong { worker: name.clone(), attempt }));
-        let stray = Effect::Record(Record::StrayPong { worker: name, attempt });
+        handshake.handle(at(11), Event::Pong(PongToken { worker: name.clone(), attempt }));
+        let stray = Effect::Record(HandshakeRecord::StrayPong { worker: name, attempt });
         assert_eq!(drain(&mut handshake), [stray]);
     }
     handshake.handle(at(12), pong(2));
@@ -156,7 +161,7 @@ fn only_this_worker_and_this_attempt_count() {
 
 #[test]
 fn a_silent_inspector_or_opener_does_not_stop_it() {
-    let mut handshake = Handshake::new(worker(), Config::default());
+    let mut handshake = Handshake::new(worker(), PingTimes::default());
     handshake.handle(at(0), Event::Started);
     let deferral = Deferral::CopyMode;
     handshake.handle(at(0), Event::SendFailed { attempt: 1, deferral });
@@ -175,7 +180,7 @@ fn tokens_are_exact() {
     assert_eq!(ping.to_string(), "AGENT_TEAM_PING frontend-dev-001 2");
     assert_eq!(ping.pong().to_string(), "AGENT_TEAM_PONG frontend-dev-001 2");
     assert_eq!(Ping::parse(&ping.to_string()), Some(ping.clone()));
-    assert_eq!(Pong::parse(" AGENT_TEAM_PONG frontend-dev-001 2\r\n"), Some(ping.pong()));
+    assert_eq!(PongToken::parse(" AGENT_TEAM_PONG frontend-dev-001 2\r\n"), Some(ping.pong()));
     crate::pane::NudgeText::new(
         Ping { worker: Name::new("x".repeat(64)).unwrap(), attempt: 99 }.to_string(),
     )
@@ -193,19 +198,19 @@ fn tokens_are_exact() {
         "AGENT_TEAM_PONG ../x 2",
         "AGENT_TEAM_PONGfrontend-dev-001 2",
     ] {
-        assert_eq!(Pong::parse(line), None, "{line}");
+        assert_eq!(PongToken::parse(line), None, "{line}");
     }
 }
 
 #[test]
 fn the_echo_of_a_ping_is_no_pong() {
-    let screen = |lines: &[&str]| -> Vec<Pong> {
-        Pong::on_screen(&lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>()).collect()
+    let screen = |lines: &[&str]| -> Vec<PongToken> {
+        PongToken::on_screen(&lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>()).collect()
     };
     let echo = ["> AGENT_TEAM_PING w 1", "please answer with AGENT_TEAM_PONG w 1", "│ > │"];
     assert_eq!(screen(&echo), []);
     let answered = ["> AGENT_TEAM_PING w 1", "│ ● AGENT_TEAM_PONG w 1  │"];
-    assert_eq!(screen(&answered), [Pong { worker: Name::new("w").unwrap(), attempt: 1 }]);
+    assert_eq!(screen(&answered), [PongToken { worker: Name::new("w").unwrap(), attempt: 1 }]);
 }
 
 #[test]
@@ -218,7 +223,7 @@ fn an_observation_is_one_line_of_printable_text() {
 }
 
 fn states() -> Vec<(&'static str, Handshake)> {
-    let idle = Handshake::new(worker(), Config::default());
+    let idle = Handshake::new(worker(), PingTimes::default());
     let mut waiting = idle.clone();
     waiting.handle(at(0), Event::Started);
     let mut inspecting = waiting.clone();
@@ -320,7 +325,7 @@ time     idle       inspect I  pausing R   failed F   pausing R  waiting P  read
 
 #[test]
 fn a_pong_that_came_too_late_is_named_in_the_failure() {
-    let mut handshake = Handshake::new(worker(), Config::default().with_attempts_max(2));
+    let mut handshake = Handshake::new(worker(), PingTimes::default().with_attempts_max(2));
     handshake.handle(at(0), Event::Started);
     let inspected =
         |attempt| Event::Inspected { attempt, diagnosis: Ok(seen(Workspace::Open, "idle")) };

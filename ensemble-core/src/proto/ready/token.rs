@@ -21,13 +21,13 @@ pub struct Ping {
 /// `AGENT_TEAM_PONG <worker-id> <attempt>`: the answer.
 ///
 /// ```
-/// use ensemble_core::proto::ready::Pong;
-/// let pong = Pong::parse("AGENT_TEAM_PONG frontend-dev-001 2").unwrap();
+/// use ensemble_core::proto::ready::PongToken;
+/// let pong = PongToken::parse("AGENT_TEAM_PONG frontend-dev-001 2").unwrap();
 /// assert_eq!((pong.worker.as_str(), pong.attempt), ("frontend-dev-001", 2));
-/// assert_eq!(Pong::parse("AGENT_TEAM_PING frontend-dev-001 2"), None);
+/// assert_eq!(PongToken::parse("AGENT_TEAM_PING frontend-dev-001 2"), None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pong {
+pub struct PongToken {
     /// The worker that answers.
     pub worker: Name,
     /// Attempt that is answered.
@@ -43,12 +43,12 @@ impl Ping {
 
     /// The answer to it.
     #[must_use]
-    pub fn pong(&self) -> Pong {
-        Pong { worker: self.worker.clone(), attempt: self.attempt }
+    pub fn pong(&self) -> PongToken {
+        PongToken { worker: self.worker.clone(), attempt: self.attempt }
     }
 }
 
-impl Pong {
+impl PongToken {
     /// Reads a line that is a pong and nothing else, apart from blanks around it.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
@@ -71,7 +71,7 @@ impl fmt::Display for Ping {
     }
 }
 
-impl fmt::Display for Pong {
+impl fmt::Display for PongToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PONG} {} {}", self.worker, self.attempt)
     }

@@ -42,16 +42,16 @@ pub enum AtExpiry {
 ///
 /// ```
 /// use std::time::Duration;
-/// use ensemble_core::proto::request::{AtExpiry, Kind};
-/// let hand_over = Kind {
+/// use ensemble_core::proto::request::{AtExpiry, RequestKind};
+/// let hand_over = RequestKind {
 ///     deadline: Duration::from_secs(600),
 ///     at_expiry: AtExpiry::Escalate,
-///     ..Kind::new("hand_over")
+///     ..RequestKind::new("hand_over")
 /// };
 /// assert_eq!(hand_over.request_type, "hand_over_request");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct RequestKind {
     /// Name of the kind.
     pub name: Cow<'static, str>,
     /// Type of the request message.
@@ -70,7 +70,7 @@ pub struct Kind {
     pub at_expiry: AtExpiry,
 }
 
-impl Kind {
+impl RequestKind {
     /// A kind whose message types follow from its name, with the times of a plan.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
@@ -98,10 +98,10 @@ impl Kind {
     ///
     /// ```
     /// use ensemble_core::message::{Name, Timestamp};
-    /// use ensemble_core::proto::request::{Decision, Kind, Outcome};
+    /// use ensemble_core::proto::request::{Decision, RequestKind, Outcome};
     /// let (bob, now) = (Name::new("bob")?, Timestamp::from_unix_millis(0));
-    /// assert!(Kind::shutdown().carries_out(&Decision::new(Outcome::Approved, bob.clone(), now)));
-    /// assert!(!Kind::shutdown().carries_out(&Decision::new(Outcome::Rejected, bob, now)));
+    /// assert!(RequestKind::shutdown().carries_out(&Decision::new(Outcome::Approved, bob.clone(), now)));
+    /// assert!(!RequestKind::shutdown().carries_out(&Decision::new(Outcome::Rejected, bob, now)));
     /// # Ok::<(), ensemble_core::message::NameError>(())
     /// ```
     #[must_use]

@@ -24,7 +24,7 @@
 //! or another's, comes back as [`Event::Standing`] and is final. Expiry and cancellation go the same way, so a
 //! request cannot be both expired and approved.
 //!
-//! *Silence* of the addressee ends with the deadline; the [`Kind`] defines its meaning. *A crash* before the file
+//! *Silence* of the addressee ends with the deadline; the [`RequestKind`] defines its meaning. *A crash* before the file
 //! exists leaves the request pending; after that it is decided. A restart gives the machine Opened and, if the file
 //! exists, Standing. Announcing twice is harmless because the message has the request's id.
 //!
@@ -32,11 +32,11 @@
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::{Name, Timestamp};
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::request::{Decision, Effect, Event, Kind, Outcome, Request};
+//! use ensemble_core::proto::request::{Decision, Effect, Event, RequestKind, Outcome, Request};
 //!
 //! let (now, wall) = (Monotonic::ZERO, Timestamp::from_unix_millis(0));
 //! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
-//! let mut request = Request::new("abc", Kind::shutdown(), lead, alice.clone(), wall);
+//! let mut request = Request::new("abc", RequestKind::shutdown(), lead, alice.clone(), wall);
 //! request.handle(now, Event::opened());
 //! assert_eq!(request.poll_effect(), Some(Effect::Announce));
 //! let yes = Decision::new(Outcome::Approved, alice, wall);
@@ -63,11 +63,11 @@ mod tests;
 mod tracker;
 
 pub use kind::{
-    AtExpiry, Kind, PERMISSION, PLAN_APPROVAL, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN,
+    AtExpiry, PERMISSION, PLAN_APPROVAL, PLAN_DEADLINE, PLAN_REMIND_EVERY, RequestKind, SHUTDOWN,
     SHUTDOWN_DEADLINE, SHUTDOWN_REMIND_EVERY,
 };
-pub use refusal::Refusal;
-pub use tracker::{Correlated, Tracker};
+pub use refusal::DecisionRefusal;
+pub use tracker::{Correlated, RequestTracker};
 
 /// Interval at which an expiry with unknown outcome is proposed again.
 pub const CLOSE_REPEAT: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ pub enum Effect {
     /// The request is decided: notify the requester, wake the worker, carry out the kind's action. Exactly once.
     Closed(Decision),
     /// Send the refusal to the agent that tried, and log it.
-    Refused(Refusal),
+    Refused(DecisionRefusal),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Request {
     id: String,
-    kind: Kind,
+    kind: RequestKind,
     from: Name,
     to: Name,
     created_at: Timestamp,
@@ -187,7 +187,7 @@ impl Request {
     #[must_use]
     pub fn new(
         id: impl Into<String>,
-        kind: Kind,
+        kind: RequestKind,
         from: Name,
         to: Name,
         created_at: Timestamp,
@@ -204,7 +204,7 @@ impl Request {
 
     /// Kind of the request.
     #[must_use]
-    pub const fn kind(&self) -> &Kind {
+    pub const fn kind(&self) -> &RequestKind {
         &self.kind
     }
 
@@ -232,25 +232,25 @@ impl Request {
     /// Whether this decision may be proposed now; the check of [`Event::Decide`].
     ///
     /// # Errors
-    /// See [`Refusal`].
-    pub fn check(&self, decision: &Decision) -> Result<(), Refusal> {
+    /// See [`DecisionRefusal`].
+    pub fn check(&self, decision: &Decision) -> Result<(), DecisionRefusal> {
         let (id, by) = (self.id.clone(), decision.by.clone());
         if let Some(standing) = self.decision() {
-            return Err(Refusal::Decided { id, decision: standing.clone() });
+            return Err(DecisionRefusal::Decided { id, decision: standing.clone() });
         }
         match decision.outcome {
             Outcome::Approved | Outcome::Rejected if by == self.from => {
-                Err(Refusal::OwnRequest { id, by })
+                Err(DecisionRefusal::OwnRequest { id, by })
             }
             Outcome::Approved | Outcome::Rejected if by != self.to => {
-                Err(Refusal::NotAddressee { id, to: self.to.clone(), by })
+                Err(DecisionRefusal::NotAddressee { id, to: self.to.clone(), by })
             }
             Outcome::Cancelled if by != self.from => {
-                Err(Refusal::NotRequester { id, from: self.from.clone(), by })
+                Err(DecisionRefusal::NotRequester { id, from: self.from.clone(), by })
             }
             Outcome::Approved | Outcome::Rejected | Outcome::Cancelled => Ok(()),
             // Only time expires a request.
-            Outcome::Expired => Err(Refusal::NotAddressee { id, to: self.to.clone(), by }),
+            Outcome::Expired => Err(DecisionRefusal::NotAddressee { id, to: self.to.clone(), by }),
         }
     }
 
@@ -297,7 +297,7 @@ impl Machine for Request {
             (State::New, Event::Opened { age }) => self.open(now, age),
             (State::New, Event::Decide(_) | Event::Cancel(_)) => {
                 let id = self.id.clone();
-                self.effects.push_back(Effect::Refused(Refusal::Unknown { id }));
+                self.effects.push_back(Effect::Refused(DecisionRefusal::Unknown { id }));
                 State::New
             }
             (State::New | State::Pending { .. }, Event::Standing(decision)) => self.close(decision),
@@ -320,7 +320,7 @@ impl Machine for Request {
             | (state @ State::Pending { .. }, Event::Opened { .. }) => state,
             (State::Closed(decision), Event::Decide(_) | Event::Cancel(_)) => {
                 let (id, standing) = (self.id.clone(), decision.clone());
-                let refusal = Refusal::Decided { id, decision: standing };
+                let refusal = DecisionRefusal::Decided { id, decision: standing };
                 self.effects.push_back(Effect::Refused(refusal));
                 State::Closed(decision)
             }

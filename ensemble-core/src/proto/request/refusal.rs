@@ -6,12 +6,12 @@ use crate::message::Name;
 /// Why a decision was refused. Its text is the answer to the agent that tried.
 ///
 /// ```
-/// use ensemble_core::proto::request::Refusal;
-/// let refusal = Refusal::Unknown { id: "abc".to_owned() };
+/// use ensemble_core::proto::request::DecisionRefusal;
+/// let refusal = DecisionRefusal::Unknown { id: "abc".to_owned() };
 /// assert_eq!(refusal.to_string(), "Error: Unknown request_id 'abc'");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum DecisionRefusal {
     /// There is no such request. The text is the seed's.
     #[error("Error: Unknown request_id '{id}'")]
     Unknown {
@@ -92,7 +92,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl DecisionRefusal {
     /// Id of the request concerned; empty if there is none.
     #[must_use]
     pub fn id(&self) -> &str {

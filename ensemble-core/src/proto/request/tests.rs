@@ -16,7 +16,7 @@ fn by(who: &str, outcome: Outcome) -> Decision {
 }
 
 fn plan() -> Request {
-    Request::new("xyz", Kind::plan_approval(), name("bob"), name("lead"), wall(0))
+    Request::new("xyz", RequestKind::plan_approval(), name("bob"), name("lead"), wall(0))
 }
 
 fn opened(mut request: Request) -> Request {
@@ -53,10 +53,11 @@ fn only_the_addressee_decides_and_never_the_requester() {
     request.handle(at(1), Event::Decide(by("lead", Outcome::Expired)));
     assert!(matches!(drain(&mut request)[..], [Effect::Refused(_)]));
 
-    let own = Request::new("own", Kind::plan_approval(), name("lead"), name("lead"), wall(0));
+    let own =
+        Request::new("own", RequestKind::plan_approval(), name("lead"), name("lead"), wall(0));
     let mut own = opened(own);
     own.handle(at(1), Event::Decide(by("lead", Outcome::Approved)));
-    assert!(matches!(drain(&mut own)[..], [Effect::Refused(Refusal::OwnRequest { .. })]));
+    assert!(matches!(drain(&mut own)[..], [Effect::Refused(DecisionRefusal::OwnRequest { .. })]));
 }
 
 #[test]
@@ -112,13 +113,13 @@ fn restart_keeps_the_deadline() {
 
 #[test]
 fn new_kind_needs_a_few_lines() {
-    let review = Kind { deadline: Duration::from_secs(60), ..Kind::new("review") };
+    let review = RequestKind { deadline: Duration::from_secs(60), ..RequestKind::new("review") };
     let mut request = Request::new("r1", review, name("bob"), name("eve"), wall(0));
     request.handle(at(0), Event::opened());
     assert_eq!(request.poll_timeout(), Some(at(60)));
     assert_eq!(request.kind().response_type, "review_response");
-    assert_eq!(Kind::shutdown().request_type, "shutdown_request");
-    assert_eq!(Kind::plan_approval().comment_field, "feedback");
+    assert_eq!(RequestKind::shutdown().request_type, "shutdown_request");
+    assert_eq!(RequestKind::plan_approval().comment_field, "feedback");
 }
 
 fn states() -> Vec<(&'static str, Request)> {
@@ -198,7 +199,7 @@ fn absent_addressee_forces_the_action_at_once_if_silence_would() {
     let absent = by("lead", Outcome::Expired).with_comment(words);
     let mut request = Request::new(
         "x",
-        Kind::shutdown(),
+        RequestKind::shutdown(),
         Name::new("bob").unwrap(),
         Name::new("lead").unwrap(),
         Timestamp::from_unix_millis(0),
@@ -213,7 +214,7 @@ fn absent_addressee_forces_the_action_at_once_if_silence_would() {
 /// and writing.
 #[derive(Default)]
 struct World {
-    tracker: Tracker,
+    tracker: RequestTracker,
     files: BTreeMap<String, Decision>,
     closed: BTreeMap<String, u32>,
 }
@@ -240,7 +241,7 @@ impl World {
                     }
                     *self.closed.entry(id).or_default() += 1;
                 }
-                Effect::Refused(Refusal::Unknown { id }) => assert_eq!(id, "8"),
+                Effect::Refused(DecisionRefusal::Unknown { id }) => assert_eq!(id, "8"),
                 Effect::Announce | Effect::Remind { .. } | Effect::Refused(_) => {}
             }
         }
@@ -256,7 +257,11 @@ fn each_request_gets_one_decision_by_its_addressee_in_time() {
         let (mut rng, mut world, mut now) = (SimRng::new(seed), World::default(), at(0));
         for id in 0..8 {
             let (from, to) = (people[rng.below(4) as usize], people[rng.below(4) as usize]);
-            let kind = if rng.below(2) == 0 { Kind::shutdown() } else { Kind::plan_approval() };
+            let kind = if rng.below(2) == 0 {
+                RequestKind::shutdown()
+            } else {
+                RequestKind::plan_approval()
+            };
             let request = Request::new(id.to_string(), kind, name(from), name(to), wall(0));
             world.tracker.insert(request);
             world.tracker.handle(now, Correlated::new(id.to_string(), Event::opened()));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Effect, Event, Refusal, Request};
+use super::{DecisionRefusal, Effect, Event, Request};
 use crate::env::Monotonic;
 use crate::proto::Machine;
 
@@ -29,22 +29,22 @@ impl<T> Correlated<T> {
 /// use ensemble_core::env::Monotonic;
 /// use ensemble_core::message::{Name, Timestamp};
 /// use ensemble_core::proto::Machine;
-/// use ensemble_core::proto::request::{Correlated, Decision, Effect, Event, Outcome, Refusal, Tracker};
+/// use ensemble_core::proto::request::{Correlated, Decision, Effect, Event, Outcome, DecisionRefusal, RequestTracker};
 ///
-/// let mut tracker = Tracker::default();
+/// let mut tracker = RequestTracker::default();
 /// let yes = Decision::new(Outcome::Approved, Name::new("lead")?, Timestamp::from_unix_millis(0));
 /// tracker.handle(Monotonic::ZERO, Correlated::new("xyz", Event::Decide(yes)));
-/// let unknown = Effect::Refused(Refusal::Unknown { id: "xyz".to_owned() });
+/// let unknown = Effect::Refused(DecisionRefusal::Unknown { id: "xyz".to_owned() });
 /// assert_eq!(tracker.poll_effect(), Some(Correlated::new("xyz", unknown)));
 /// # Ok::<(), ensemble_core::message::NameError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Tracker {
+pub struct RequestTracker {
     requests: BTreeMap<String, Request>,
     effects: VecDeque<Correlated<Effect>>,
 }
 
-impl Tracker {
+impl RequestTracker {
     /// Adds a request; a known id keeps its request.
     pub fn insert(&mut self, request: Request) {
         self.requests.entry(request.id().to_owned()).or_insert(request);
@@ -73,7 +73,7 @@ impl Tracker {
     }
 }
 
-impl Machine for Tracker {
+impl Machine for RequestTracker {
     type Event = Correlated<Event>;
     type Effect = Correlated<Effect>;
 
@@ -85,7 +85,7 @@ impl Machine for Tracker {
                 Self::collect(&mut self.effects, request);
             }
             (None, Event::Decide(_) | Event::Cancel(_)) => {
-                let refusal = Effect::Refused(Refusal::Unknown { id: id.clone() });
+                let refusal = Effect::Refused(DecisionRefusal::Unknown { id: id.clone() });
                 self.effects.push_back(Correlated::new(id, refusal));
             }
             (None, Event::Opened { .. } | Event::Standing(_) | Event::Absent(_)) => {}

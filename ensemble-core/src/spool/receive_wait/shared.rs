@@ -66,7 +66,7 @@ struct WaitRow {
     /// It sleeps on its bell: at other times nothing empties the pipe.
     sleeps: bool,
     /// Made when it first sleeps while another wait reads.
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<WaitBell>>,
     /// Of a task that sleeps.
     waker: Option<Waker>,
     #[cfg(feature = "tokio")]
@@ -75,7 +75,7 @@ struct WaitRow {
 
 /// A pipe that ends the sleep of one wait.
 #[derive(Debug)]
-struct Bell {
+struct WaitBell {
     reader: PipeReader,
     writer: PipeWriter,
 }
@@ -83,7 +83,7 @@ struct Bell {
 /// A wait's part in a sleep.
 enum SleepRole {
     Reader(Arc<OwnedFd>),
-    Follower(Arc<Bell>),
+    Follower(Arc<WaitBell>),
     /// Nothing can end the sleep early.
     Poller,
     /// An event came before the sleep.
@@ -313,7 +313,7 @@ impl SharedWatcher {
         }
     }
 
-    fn end_following(&self, id: u64, bell: &Bell) {
+    fn end_following(&self, id: u64, bell: &WaitBell) {
         let mut state = self.lock();
         state.sleepers.remove(&id);
         if let Some(row) = state.waits.get_mut(&id) {
@@ -331,10 +331,10 @@ impl SharedWatcher {
 }
 
 impl WaitRow {
-    fn bell(&mut self) -> Option<Arc<Bell>> {
+    fn bell(&mut self) -> Option<Arc<WaitBell>> {
         if self.bell.is_none() {
             let (reader, writer) = std::io::pipe().ok()?;
-            self.bell = Some(Arc::new(Bell { reader, writer }));
+            self.bell = Some(Arc::new(WaitBell { reader, writer }));
         }
         self.bell.clone()
     }
@@ -421,7 +421,7 @@ impl WatchState {
     /// Passes pending events on, and says whether those were all.
     fn drain(&mut self) -> bool {
         for _ in 0..DRAINS_MAX {
-            let events = self.watcher.as_mut().map(FsWatcher::take).unwrap_or_default();
+            let events = self.watcher.as_mut().map(FsWatcher::take_events).unwrap_or_default();
             if events.is_empty() {
                 return true;
             }

@@ -4,11 +4,11 @@ use std::sync::Barrier;
 
 use super::*;
 use crate::Error;
-use crate::durable::{Dir, Durability, Moved};
+use crate::durable::{Dir, Durability, MoveOutcome};
 use crate::env::Lease;
 use crate::message::{Envelope, Timestamp};
 use crate::sim::SimClock;
-use crate::spool::{Admission, Options, Settings};
+use crate::spool::{Admission, Settings, SpoolOptions};
 use crate::watch::{FsWatcher, or_skip};
 
 /// Longer than any test may take.
@@ -27,8 +27,8 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn options() -> Options {
-    Options::default().with_durability(Durability::Process)
+fn options() -> SpoolOptions {
+    SpoolOptions::default().with_durability(Durability::Process)
 }
 
 impl Bed {
@@ -36,7 +36,7 @@ impl Bed {
         Self::with(options())
     }
 
-    fn with(options: Options) -> Self {
+    fn with(options: SpoolOptions) -> Self {
         let home = tempfile::tempdir().unwrap();
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let worker = name("worker-1");
@@ -61,7 +61,7 @@ impl Bed {
         let mailboxes = Dir::open(&self.spool.root().join("mailbox")).unwrap();
         let elsewhere = Dir::open(self.home.path()).unwrap();
         let moved = mailboxes.move_new(self.worker.as_str(), &elsewhere, "away").unwrap();
-        assert_eq!(moved, Moved::Done);
+        assert_eq!(moved, MoveOutcome::Done);
     }
 
     fn wait(&self) -> MailWait<&Spool> {
@@ -227,7 +227,7 @@ fn short_processes_in_a_row_need_a_directory_for_their_observations() {
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
     let bed = Bed::new();
     bed.dies_holding_one();
-    let process = |options: Options| {
+    let process = |options: SpoolOptions| {
         clock.advance(LEASE);
         let options = options.with_clock(Arc::new(clock.clone()));
         let spool = Spool::open(bed.spool.root(), options).unwrap();

@@ -1,12 +1,12 @@
 //! Files that land again with the content that was routed before.
 
-use ensemble_core::dropbox::{CompleteFile, Entry};
+use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
-use ensemble_team::contract::Kind;
+use ensemble_team::contract::ContractKind;
 use serde_json::json;
 
-use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
+use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
 use crate::rejection_notice;
 use crate::routing;
 use crate::work_file::WorkFile as _;
@@ -21,10 +21,10 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         mut file: CompleteFile,
-        entry: Entry,
-        context: &Context,
-        mail: &mut Mail,
-    ) -> Option<(CompleteFile, Entry)> {
+        entry: LedgerEntry,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) -> Option<(CompleteFile, LedgerEntry)> {
         // Without it the author is taken as the file names it.
         let _ = file.find_signer(&context.spool);
         if self.counts_again(&file, &entry, context, mail) {
@@ -59,22 +59,24 @@ impl DropBoxes {
     fn counts_again(
         &self,
         file: &CompleteFile,
-        entry: &Entry,
-        context: &Context,
-        mail: &Mail,
+        entry: &LedgerEntry,
+        context: &EngineContext,
+        mail: &EngineMail,
     ) -> bool {
         let routed = self.ledger.get(&entry.path);
         let is_new = routed.is_some_and(|routed| entry.is_new_file(&routed));
         match file.contract() {
-            Some(Kind::Report) if mail.remote.is_alone() => {
+            Some(ContractKind::Report) if mail.remote.is_alone() => {
                 let author = file.author();
                 let task = file.reported_task();
                 let is_open =
                     |task: String| routing::is_open(&task, author.as_ref(), &*context.spool);
                 task.is_some_and(|task| is_open(task).unwrap_or(false))
             }
-            Some(Kind::Report | Kind::Summary | Kind::Escalation) => is_new,
-            Some(Kind::Review | Kind::Task | Kind::Instruction) | None => false,
+            Some(ContractKind::Report | ContractKind::Summary | ContractKind::Escalation) => is_new,
+            Some(ContractKind::Review | ContractKind::Task | ContractKind::Instruction) | None => {
+                false
+            }
         }
     }
 }

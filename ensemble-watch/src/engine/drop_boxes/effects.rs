@@ -7,13 +7,13 @@
 //! | an `ack/` file receives its task | the file is read again |
 //! | the notice of a file that is put aside | the file stays, and is tried again |
 
-use ensemble_core::dropbox::{CompleteFile, Entry};
+use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::is_refusal;
 
-use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
+use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
 use crate::routing;
 use crate::work_file::WorkFile as _;
 
@@ -24,7 +24,7 @@ const UNDONE_MAX: usize = 1_000;
 pub(super) struct UndoneFile {
     pub(super) due: Monotonic,
     pub(super) file: CompleteFile,
-    entry: Entry,
+    entry: LedgerEntry,
 }
 
 impl DropBoxes {
@@ -33,10 +33,10 @@ impl DropBoxes {
     pub(super) fn take_effects(
         &mut self,
         now: Monotonic,
-        routed: Vec<(CompleteFile, Entry)>,
-        context: &Context,
-        mail: &mut Mail,
-    ) -> Vec<Entry> {
+        routed: Vec<(CompleteFile, LedgerEntry)>,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) -> Vec<LedgerEntry> {
         let undone = std::mem::take(&mut self.undone).into_iter();
         let (due, later): (Vec<UndoneFile>, _) = undone.partition(|undone| undone.due <= now);
         self.undone = later;
@@ -64,12 +64,12 @@ impl DropBoxes {
     fn take_effect(
         &mut self,
         file: &CompleteFile,
-        context: &Context,
-        mail: &Mail,
+        context: &EngineContext,
+        mail: &EngineMail,
     ) -> Result<Vec<Name>> {
         let mut changed = self.feedback.end_task(file, context, &mail.remote)?;
         self.settle_acked(file, context, mail)?;
-        changed.extend(self.feedback.give(file, context)?);
+        changed.extend(self.feedback.advise_author(file, context)?);
         Ok(changed)
     }
 
@@ -77,9 +77,9 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         file: CompleteFile,
-        entry: Entry,
+        entry: LedgerEntry,
         error: &Error,
-        context: &Context,
+        context: &EngineContext,
     ) {
         self.record_waiting(&file.path(), error, context);
         if self.undone.len() < UNDONE_MAX {
@@ -88,9 +88,14 @@ impl DropBoxes {
     }
 
     /// A report without an author settles the task that its writer has read by an `ack/` file.
-    fn settle_acked(&self, file: &CompleteFile, context: &Context, mail: &Mail) -> Result<()> {
+    fn settle_acked(
+        &self,
+        file: &CompleteFile,
+        context: &EngineContext,
+        mail: &EngineMail,
+    ) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
-        mail.remote.tell(|sight| sight.unsigned.push(task.clone()));
+        mail.remote.share_observation(|sight| sight.unsigned.push(task.clone()));
         let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
         match routing::settle_acked(&lease, &*context.spool) {
             Ok(_) | Err(Error::LeaseLost { .. }) => Ok(()),

@@ -10,17 +10,17 @@ mod tests;
 use std::path::Path;
 
 use ensemble_core::{Error, Result};
-use ensemble_team::contract::{Node, Value};
+use ensemble_team::contract::{DocumentNode, NodeValue};
 
-use super::Config;
-pub use table::{BoxRule, BoxTable, Refusal};
+use super::ProjectConfig;
+pub use table::{BoxRule, BoxTable, RouteRefusal};
 
 /// Refuses drop boxes and routes that cannot work, by line and field.
-pub(super) fn check(config: &Config, text: &str, path: &Path) -> Result<()> {
+pub(super) fn check(config: &ProjectConfig, text: &str, path: &Path) -> Result<()> {
     if config.drop_boxes.is_empty() && config.routes.is_empty() {
         return Ok(());
     }
-    let refused = |list: &str, index: usize, Refusal { field, detail, .. }: Refusal| {
+    let refused = |list: &str, index: usize, RouteRefusal { field, detail, .. }: RouteRefusal| {
         let line = line_of(text, path, (list, index, field));
         Error::malformed(path, format!("line {line}, {list}[{index}].{field}"), detail)
     };
@@ -36,13 +36,13 @@ pub(super) fn check(config: &Config, text: &str, path: &Path) -> Result<()> {
 
 /// The line of a field of an item in a list; that of the item where the field is not written.
 fn line_of(text: &str, path: &Path, (list, index, field): (&str, usize, &str)) -> u64 {
-    let Ok(root) = Node::parse(text, path) else { return 0 };
-    let named = |node: &Node, name: &str| {
+    let Ok(root) = DocumentNode::parse(text, path) else { return 0 };
+    let named = |node: &DocumentNode, name: &str| {
         let field = node.fields()?.iter().find(|it| it.name == name)?;
         Some((field.line, field.node.clone()))
     };
     let Some((line, node)) = named(&root, list) else { return 0 };
-    let Value::List(items) = node.value else { return line };
+    let NodeValue::List(items) = node.value else { return line };
     let Some(item) = items.get(index) else { return line };
     named(item, field).map_or(item.line, |(line, _)| line)
 }
@@ -54,7 +54,7 @@ pub(super) fn merged(own: Vec<BoxRule>, fallback: Vec<BoxRule>) -> Vec<BoxRule> 
     own.into_iter().chain(fallback).filter(is_added).collect()
 }
 
-impl super::Config {
+impl super::ProjectConfig {
     /// The largest drop-box file, in bytes.
     #[must_use]
     pub fn report_bytes_max(&self) -> usize {
@@ -67,7 +67,7 @@ mod line_tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        Config::parse(text, Path::new("ensemble.yaml")).unwrap_err().to_string()
+        ProjectConfig::parse(text, Path::new("ensemble.yaml")).unwrap_err().to_string()
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod line_tests {
 
     #[test]
     fn the_boxes_of_the_user_come_behind_those_of_the_project() {
-        let parse = |text: &str| Config::parse(text, Path::new("ensemble.yaml")).unwrap();
+        let parse = |text: &str| ProjectConfig::parse(text, Path::new("ensemble.yaml")).unwrap();
         let project = parse("drop_boxes: [{name: a, directory: one}]\n");
         let user = parse("drop_boxes: [{name: A}, {name: b, directory: One}, {name: c}]\n");
         let names: Vec<String> =

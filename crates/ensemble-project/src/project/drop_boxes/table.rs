@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, DropBox, Pattern, RouteRule, Routes, filled};
+use ensemble_core::dropbox::{
+    BoxSpec, DROP_BOXES, DropBox, PathPattern, RouteRule, Routes, filled,
+};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -58,14 +60,14 @@ pub struct BoxRule {
 /// Why a configured drop box or route is refused: the field and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refusal {
+pub struct RouteRefusal {
     /// The field of the box or route.
     pub field: &'static str,
     /// What is wrong, and what to write instead.
     pub detail: String,
 }
 
-impl Refusal {
+impl RouteRefusal {
     fn new(field: &'static str, detail: impl Into<String>) -> Self {
         Self { field, detail: detail.into() }
     }
@@ -93,7 +95,7 @@ impl BoxTable {
     pub fn new(rules: &[BoxRule]) -> Result<Self> {
         let mut table = Self::default();
         for (index, rule) in rules.iter().enumerate() {
-            table.add(rule).map_err(|Refusal { field, detail }| {
+            table.add(rule).map_err(|RouteRefusal { field, detail }| {
                 Error::malformed("drop_boxes", format!("[{index}].{field}"), detail)
             })?;
         }
@@ -104,20 +106,20 @@ impl BoxTable {
     ///
     /// # Errors
     /// A field is impossible, or contradicts another box. Nothing is added then.
-    pub fn add(&mut self, rule: &BoxRule) -> Result<(), Refusal> {
+    pub fn add(&mut self, rule: &BoxRule) -> Result<(), RouteRefusal> {
         let name = rule.name.as_str();
         if DROP_BOXES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             let text = format!("`{name}` is built in: `routes` says where its files go");
-            return Err(Refusal::new("name", text));
+            return Err(RouteRefusal::new("name", text));
         }
         if self.boxes.iter().any(|it| it.name().eq_ignore_ascii_case(name)) {
-            return Err(Refusal::new(
+            return Err(RouteRefusal::new(
                 "name",
                 format!("`{name}` is defined twice: choose another name"),
             ));
         }
         if self.boxes.len() >= DROP_BOXES.len() + BOXES_MAX {
-            return Err(Refusal::new(
+            return Err(RouteRefusal::new(
                 "name",
                 format!("there are more than {BOXES_MAX} drop boxes"),
             ));
@@ -148,7 +150,7 @@ impl BoxTable {
     /// As for [`BoxTable::check`].
     pub fn routes(&self, rules: &[RouteRule]) -> Result<Routes> {
         for rule in rules {
-            self.check(rule).map_err(|Refusal { detail, .. }| {
+            self.check(rule).map_err(|RouteRefusal { detail, .. }| {
                 Error::malformed("routes", rule.pattern.clone(), detail)
             })?;
         }
@@ -160,7 +162,7 @@ impl BoxTable {
     ///
     /// # Errors
     /// It leads from a place that is not watched, or to a name that cannot be a mailbox.
-    pub fn check(&self, rule: &RouteRule) -> Result<(), Refusal> {
+    pub fn check(&self, rule: &RouteRule) -> Result<(), RouteRefusal> {
         let pattern = rule.pattern.as_str();
         let watched = || {
             let names: Vec<String> = self
@@ -174,44 +176,44 @@ impl BoxTable {
         let Some((place, file)) = pattern.split_once('/') else {
             let text =
                 format!("`{pattern}` is not below a drop box: begin it with one of {}", watched());
-            return Err(Refusal::new("match", text));
+            return Err(RouteRefusal::new("match", text));
         };
         let Some(spec) = self.get(place) else {
             let text = format!(
                 "`{place}/` is not watched: add `{{name: {place}}}` to `drop_boxes`, or begin the pattern with one of {}",
                 watched()
             );
-            return Err(Refusal::new("match", text));
+            return Err(RouteRefusal::new("match", text));
         };
         if place == ACK_BOX {
             let text = "files in `ack/` are not routed, they say that an agent has read a task: use another drop box";
-            return Err(Refusal::new("match", text));
+            return Err(RouteRefusal::new("match", text));
         }
         if file.is_empty() || file.contains('/') {
             let text = format!(
                 "`{pattern}` names no file in `{place}/`, and directories below it are not watched: end it with a file name such as `{place}/*.yaml`"
             );
-            return Err(Refusal::new("match", text));
+            return Err(RouteRefusal::new("match", text));
         }
         if DropBox::is_temporary(file) {
-            return Err(Refusal::new(
+            return Err(RouteRefusal::new(
                 "match",
                 format!("no file named `{file}` is read: its writer may still write it"),
             ));
         }
-        let files = Pattern::new(file);
+        let files = PathPattern::new(file);
         if !overlap(spec.files(), &files) {
             let text = format!(
                 "no file matches both `{file}` and the pattern `{}` of the drop box `{place}`: change one of them",
                 spec.files()
             );
-            return Err(Refusal::new("match", text));
+            return Err(RouteRefusal::new("match", text));
         }
         recipients(&rule.to, &files)
     }
 
-    fn directory_of(&self, rule: &BoxRule, files: &Pattern) -> Result<String, Refusal> {
-        let refuse = |text: String| Err(Refusal::new("directory", text));
+    fn directory_of(&self, rule: &BoxRule, files: &PathPattern) -> Result<String, RouteRefusal> {
+        let refuse = |text: String| Err(RouteRefusal::new("directory", text));
         let directory = rule.directory.as_deref().unwrap_or_else(|| rule.name.as_str());
         let field = if rule.directory.is_some() { "directory" } else { "name" };
         if directory == QUEUE_ITSELF {
@@ -230,7 +232,7 @@ impl BoxTable {
             return refuse(format!("{error}: name one directory below the queue, without `/`"));
         }
         if RESERVED.iter().any(|known| known.eq_ignore_ascii_case(directory)) {
-            return Err(Refusal::new(
+            return Err(RouteRefusal::new(
                 field,
                 format!("`{directory}/` holds other files of the queue: choose another directory"),
             ));
@@ -240,7 +242,7 @@ impl BoxTable {
             .iter()
             .find(|it| it.directory().unwrap_or(QUEUE_ITSELF).eq_ignore_ascii_case(directory))
         {
-            Some(other) => Err(Refusal::new(
+            Some(other) => Err(RouteRefusal::new(
                 field,
                 format!(
                     "`{directory}/` is the directory of the drop box `{}`: each has its own",
@@ -261,9 +263,9 @@ impl BoxTable {
     }
 }
 
-fn file_pattern(rule: &BoxRule) -> Result<Pattern, Refusal> {
+fn file_pattern(rule: &BoxRule) -> Result<PathPattern, RouteRefusal> {
     let files = rule.files.as_deref().unwrap_or("*");
-    let refuse = |text: String| Err(Refusal::new("files", text));
+    let refuse = |text: String| Err(RouteRefusal::new("files", text));
     if files.is_empty() || files.len() > PATTERN_BYTES_MAX {
         return refuse(format!("has {} bytes: write 1 to {PATTERN_BYTES_MAX}", files.len()));
     }
@@ -275,16 +277,16 @@ fn file_pattern(rule: &BoxRule) -> Result<Pattern, Refusal> {
     if DropBox::is_temporary(files) {
         return refuse(format!("no file named `{files}` is read: its writer may still write it"));
     }
-    Ok(Pattern::new(files))
+    Ok(PathPattern::new(files))
 }
 
-fn own_route(rule: &BoxRule, files: &Pattern) -> Result<Option<RouteRule>, Refusal> {
+fn own_route(rule: &BoxRule, files: &PathPattern) -> Result<Option<RouteRule>, RouteRefusal> {
     match (&rule.kind, rule.to.is_empty()) {
         (None, true) => Ok(None),
         (None, false) => {
-            Err(Refusal::new("type", "is missing: say which type the messages to `to` have"))
+            Err(RouteRefusal::new("type", "is missing: say which type the messages to `to` have"))
         }
-        (Some(kind), true) => Err(Refusal::new(
+        (Some(kind), true) => Err(RouteRefusal::new(
             "to",
             format!("is empty: name the mailboxes that get messages of type `{kind}`"),
         )),
@@ -297,9 +299,9 @@ fn own_route(rule: &BoxRule, files: &Pattern) -> Result<Option<RouteRule>, Refus
 }
 
 /// Whether each recipient can be the name of a mailbox, whatever the stars stand for.
-fn recipients(to: &[String], files: &Pattern) -> Result<(), Refusal> {
+fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
     if to.is_empty() {
-        return Err(Refusal::new("to", "has no recipient: name a mailbox"));
+        return Err(RouteRefusal::new("to", "has no recipient: name a mailbox"));
     }
     for template in to {
         let stars = vec!["x"; files.stars_count()];
@@ -307,14 +309,14 @@ fn recipients(to: &[String], files: &Pattern) -> Result<(), Refusal> {
             let text = format!(
                 "`{template}` cannot be a mailbox ({error}): write a name, or `{{1}}` for what the first `*` matches"
             );
-            return Err(Refusal::new("to", text));
+            return Err(RouteRefusal::new("to", text));
         }
     }
     Ok(())
 }
 
 /// Whether some text matches both patterns.
-pub(super) fn overlap(one: &Pattern, other: &Pattern) -> bool {
+pub(super) fn overlap(one: &PathPattern, other: &PathPattern) -> bool {
     let (ours, theirs) = (one.to_string(), other.to_string());
     let (ours, theirs) = (ours.as_bytes(), theirs.as_bytes());
     // `row[j]`: whether the rest of ours from `i` and of theirs from `j` have a text in common.

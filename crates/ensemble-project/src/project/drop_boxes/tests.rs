@@ -1,5 +1,5 @@
 use super::table::*;
-use ensemble_core::dropbox::{Pattern, RouteRule};
+use ensemble_core::dropbox::{PathPattern, RouteRule};
 use ensemble_core::message::{Name, yaml};
 
 fn rule(text: &str) -> BoxRule {
@@ -97,7 +97,7 @@ fn two_patterns_overlap_if_some_name_matches_both() {
         ("*a*b*", "b*a", true),
         ("**", "x", true),
     ] {
-        let (one, other) = (Pattern::new(one), Pattern::new(other));
+        let (one, other) = (PathPattern::new(one), PathPattern::new(other));
         assert_eq!((overlap(&one, &other), overlap(&other, &one)), (is_so, is_so), "{one} {other}");
     }
 }

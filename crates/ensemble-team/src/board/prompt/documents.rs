@@ -15,19 +15,19 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// A document to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Document {
+pub struct RequiredDocument {
     /// Path of the document below the project, optionally with `#section`.
     pub place: String,
     /// Reason why the agent must read it.
     pub why: &'static str,
     /// Result of the lookup.
-    pub found: Found,
+    pub found: DocumentMatch,
 }
 
 /// Result of looking up a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum DocumentMatch {
     /// The whole file.
     Whole,
     /// The requested section.
@@ -43,28 +43,28 @@ pub enum Found {
     Nothing,
 }
 
-impl Document {
+impl RequiredDocument {
     /// Looks a document up below `root`.
-    pub(super) fn look(root: &Path, place: &str, why: &'static str) -> Self {
+    pub(super) fn find_document(root: &Path, place: &str, why: &'static str) -> Self {
         Self { place: place.to_owned(), why, found: find(root, place) }
     }
 }
 
 /// Lists documents; missing ones come last, on one line.
-pub(super) fn listed(documents: &[Document]) -> String {
+pub(super) fn listed(documents: &[RequiredDocument]) -> String {
     let mut lines = Vec::new();
     let mut missing = Vec::new();
-    for Document { place, why, found } in documents {
+    for RequiredDocument { place, why, found } in documents {
         let place = super::line(place);
         match found {
-            Found::Whole => lines.push(format!("- {place}: {why}")),
-            Found::Section { first, last } => {
+            DocumentMatch::Whole => lines.push(format!("- {place}: {why}")),
+            DocumentMatch::Section { first, last } => {
                 lines.push(format!("- {place}, lines {first} to {last}: {why}"));
             }
-            Found::NoSection => {
+            DocumentMatch::NoSection => {
                 lines.push(format!("- {place}: {why} (no such section; read the file)"));
             }
-            Found::Nothing => missing.push(place),
+            DocumentMatch::Nothing => missing.push(place),
         }
     }
     if lines.is_empty() {
@@ -76,16 +76,19 @@ pub(super) fn listed(documents: &[Document]) -> String {
     lines.join("\n")
 }
 
-fn find(root: &Path, place: &str) -> Found {
+fn find(root: &Path, place: &str) -> DocumentMatch {
     let (path, section) = match place.split_once('#') {
         Some((path, section)) => (path, Some(section)),
         None => (place, None),
     };
-    let Some(text) = read(root, path) else { return Found::Nothing };
+    let Some(text) = read(root, path) else { return DocumentMatch::Nothing };
     match section {
-        None => Found::Whole,
-        Some(section) => lines_of(&text, section)
-            .map_or(Found::NoSection, |(first, last)| Found::Section { first, last }),
+        None => DocumentMatch::Whole,
+        Some(section) => {
+            lines_of(&text, section).map_or(DocumentMatch::NoSection, |(first, last)| {
+                DocumentMatch::Section { first, last }
+            })
+        }
     }
 }
 
@@ -194,11 +197,14 @@ again
         std::fs::write(root.join("specs/roles.md"), ROLES).unwrap();
         std::fs::write(home.path().join("other.md"), ROLES).unwrap();
         std::os::unix::fs::symlink("../other.md", root.join("link.md")).unwrap();
-        assert_eq!(find(&root, "specs/roles.md"), Found::Whole);
-        assert_eq!(find(&root, "specs/roles.md#roles"), Found::Section { first: 1, last: 14 });
-        assert_eq!(find(&root, "specs/roles.md#boss"), Found::NoSection);
+        assert_eq!(find(&root, "specs/roles.md"), DocumentMatch::Whole);
+        assert_eq!(
+            find(&root, "specs/roles.md#roles"),
+            DocumentMatch::Section { first: 1, last: 14 }
+        );
+        assert_eq!(find(&root, "specs/roles.md#boss"), DocumentMatch::NoSection);
         for place in ["specs", "specs/none.md", "../other.md", "link.md", "/etc/passwd", ""] {
-            assert_eq!(find(&root, place), Found::Nothing, "{place}");
+            assert_eq!(find(&root, place), DocumentMatch::Nothing, "{place}");
         }
     }
 }

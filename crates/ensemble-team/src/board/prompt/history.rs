@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{line, said};
-use crate::board::state::{Anomaly, State, Task};
+use crate::board::state::{BoardAnomaly, BoardTask, State};
 
 /// Most files that are named.
 const FILES_MAX: usize = 20;
@@ -11,11 +11,11 @@ const FILES_MAX: usize = 20;
 /// How the last agent ended, and what it left.
 pub(super) fn of_former_agents(
     state: &State,
-    task: &Task,
+    task: &BoardTask,
     uncommitted: &[String],
 ) -> Option<String> {
     let mut parts = Vec::new();
-    let is_its = |anomaly: &&Anomaly| anomaly.task.as_ref() == Some(&task.id);
+    let is_its = |anomaly: &&BoardAnomaly| anomaly.task.as_ref() == Some(&task.id);
     if let Some(last) = state.anomalies.iter().rev().find(is_its) {
         parts.push(format!("- the last anomaly: {}", described(last)));
     }
@@ -39,7 +39,7 @@ pub(super) fn of_former_agents(
     })
 }
 
-fn described(anomaly: &Anomaly) -> String {
+fn described(anomaly: &BoardAnomaly) -> String {
     let mut told = line(&anomaly.kind);
     for (name, value) in anomaly.details.as_object().into_iter().flatten() {
         let value = match value {

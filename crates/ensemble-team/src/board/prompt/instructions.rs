@@ -1,8 +1,8 @@
 //! Phase 4 of the seed: an agent's first actions, and how it ends.
 
 use super::{PlanStanding, notes_of, said};
-use crate::board::state::{State, Status, Task};
-use crate::board::wake::{Call, Wake};
+use crate::board::state::{BoardTask, State, TaskStatus};
+use crate::board::wake::{PlannerCall, PlannerWake};
 use ensemble_core::message::Name;
 
 /// How a coder hands over before its task is done.
@@ -19,7 +19,7 @@ const BY_THE_WAY: &str = "Work that you find and that is not part of your task: 
 /// Instructions for a coder. Where a plan is not approved yet, they are about the plan alone.
 pub(super) fn coder(
     state: &State,
-    task: &Task,
+    task: &BoardTask,
     plan: Option<&PlanStanding>,
     before: Option<String>,
 ) -> Vec<String> {
@@ -45,7 +45,7 @@ pub(super) fn coder(
     if task.integration_fix == Some(true) {
         all.push(format!(
             "The merge failed: repair that, here, and change nothing else.{}",
-            told(task, "integration_failed")
+            latest_reason(task, "integration_failed")
         ));
     }
     all.push("Read the documents above, and the specification first.".to_owned());
@@ -79,7 +79,7 @@ fn coder_at_work(id: &Name) -> Vec<String> {
 }
 
 /// Instructions for a reviewer.
-pub(super) fn reviewer(task: &Task) -> Vec<String> {
+pub(super) fn reviewer(task: &BoardTask) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
         "Do not look for a task: this review is yours already. Check that it is READY_FOR_REVIEW, \
@@ -95,7 +95,7 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
         let times = if cycles == 1 { "once".to_owned() } else { format!("{cycles} times") };
         all.push(format!(
             "It was rejected {times} before. Check that each point was settled:{}",
-            told(task, "rejected")
+            latest_reason(task, "rejected")
         ));
     }
     all.push(format!(
@@ -108,14 +108,14 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
 }
 
 /// The latest reason of an event in a task's history.
-fn told(task: &Task, event: &str) -> String {
+fn latest_reason(task: &BoardTask, event: &str) -> String {
     let last = task.history.iter().rev().find(|line| line.event == event);
     let reason = last.and_then(|line| line.more.get("reason")?.as_str());
     reason.map_or_else(String::new, |reason| format!("\n  {}", said(Some(reason))))
 }
 
 /// Reasons why a planner was started, the most important first.
-pub(super) fn trigger(calls: &[Call]) -> String {
+pub(super) fn trigger(calls: &[PlannerCall]) -> String {
     match calls {
         [] => "NONE (monitor)".to_owned(),
         some => some.iter().map(|call| call.wake.as_str()).collect::<Vec<_>>().join(", "),
@@ -127,7 +127,7 @@ fn names(names: &[Name]) -> String {
 }
 
 /// Instructions for a planner.
-pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
+pub(super) fn planner(state: &State, calls: &[PlannerCall]) -> Vec<String> {
     let mut all: Vec<String> = calls.iter().flat_map(|call| called(state, call)).collect();
     if calls.is_empty() {
         all.extend(general(state));
@@ -147,10 +147,10 @@ pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     all
 }
 
-fn called(state: &State, call: &Call) -> Vec<String> {
+fn called(state: &State, call: &PlannerCall) -> Vec<String> {
     let about = names(&call.about);
     match call.wake {
-        Wake::InitialPlanning => vec![
+        PlannerWake::InitialPlanning => vec![
             match call.about.is_empty() {
                 true => "There are no tasks: divide the goal into tasks that one agent can finish and \
                          one can review."
@@ -171,25 +171,25 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              goal begin`."
                 .to_owned(),
         ],
-        Wake::BlockedTasks => blocked(state, call),
-        Wake::IntegrationFailed => unmerged(state, call),
-        Wake::HypothesisExhausted => vec![format!(
+        PlannerWake::BlockedTasks => blocked(state, call),
+        PlannerWake::IntegrationFailed => unmerged(state, call),
+        PlannerWake::HypothesisExhausted => vec![format!(
             "Several coders failed at {about}. Do not let agents try it again unchanged: find the \
              root cause, `ensemble task block ID --reason TEXT --question TEXT`, add tasks that \
              are divided differently, and `ensemble task supersede ID --by ID --reason ROOT_CAUSE`."
         )],
-        Wake::ImmediateDiscovery => vec![format!(
+        PlannerWake::ImmediateDiscovery => vec![format!(
             "Triage {about}, described above: make a task of each (`ensemble task add …`, then \
              `ensemble board discover convert ID --task ID`), or let it wait (`ensemble board discover defer \
              ID`)."
         )],
-        Wake::AgentGone => vec![format!(
+        PlannerWake::AgentGone => vec![format!(
             "The agent that worked on {about} is gone, its work is kept, and no free agent can take \
              it over. If the task is too large or too dangerous for one agent, block it and divide it \
              again; if agents are missing, tell a person: `ensemble board checkpoint --reason TEXT`."
         )],
-        Wake::GoalAssessment => general(state),
-        Wake::PlanSubmitted => vec![format!(
+        PlannerWake::GoalAssessment => general(state),
+        PlannerWake::PlanSubmitted => vec![format!(
             "Review {about}: `ensemble request list ID` shows the plan and its task. Does it do what the task's \
              DONE WHEN says, within its scope? If it is good: `ensemble request answer ID --approve`. If not: \
              `ensemble request answer ID --reject --reason TEXT`, with every point. Its coder waits."
@@ -197,8 +197,8 @@ fn called(state: &State, call: &Call) -> Vec<String> {
     }
 }
 
-fn blocked(state: &State, call: &Call) -> Vec<String> {
-    let told = |task: &Task| {
+fn blocked(state: &State, call: &PlannerCall) -> Vec<String> {
+    let told = |task: &BoardTask| {
         let questions: String = task
             .blocked_questions
             .iter()
@@ -218,17 +218,17 @@ fn blocked(state: &State, call: &Call) -> Vec<String> {
     all
 }
 
-fn unmerged(state: &State, call: &Call) -> Vec<String> {
-    let told = |task: &Task| match &task.merge_error {
+fn unmerged(state: &State, call: &PlannerCall) -> Vec<String> {
+    let told = |task: &BoardTask| match &task.merge_error {
         Some(why) => {
             format!("{} is approved, but cannot be merged now: {}", task.id, said(Some(why)))
         }
         None => {
-            let why = told(task, "integration_failed");
+            let why = latest_reason(task, "integration_failed");
             format!("{} was approved, but its merge failed:{why}", task.id)
         }
     };
-    let tasks: Vec<&Task> = call.about.iter().filter_map(|id| state.task(id)).collect();
+    let tasks: Vec<&BoardTask> = call.about.iter().filter_map(|id| state.task(id)).collect();
     let mut all: Vec<String> = tasks.iter().map(|task| told(task)).collect();
     if tasks.iter().any(|task| task.merge_error.is_some()) {
         all.push(
@@ -259,7 +259,7 @@ fn general(state: &State) -> Vec<String> {
     let drafts: Vec<&str> = state
         .tasks
         .iter()
-        .filter(|task| task.status == Status::Draft)
+        .filter(|task| task.status == TaskStatus::Draft)
         .map(|task| task.id.as_str())
         .collect();
     if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {

@@ -31,21 +31,21 @@
 //! # let plan = locked.plan_claim(&task, &coder)?;
 //! # locked.commit_claim(&plan, Some("0a1b2c3"))?;
 //! # locked.commit()?;
-//! use ensemble_team::board::prompt::Prompts;
+//! use ensemble_team::board::prompt::PromptBuilder;
 //!
-//! let brief = Prompts::of(&board).coder(&board.read()?, &task)?;
+//! let brief = PromptBuilder::of(&board).coder(&board.read()?, &task)?;
 //! assert!(brief.text.starts_with("Mode: Liza coder\n"));
 //! assert!(brief.text.contains("=== ASSIGNED TASK ===\nTASK ID: task-1\nWORKTREE: /"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::{BoardError, Obstacle};
+use super::{BoardError, BoardObstacle};
 use std::path::{Path, PathBuf};
 
-use super::state::{State, Status, Task};
-use super::wake::Call;
-use super::{Board, Control, project_in};
-use crate::template::Form;
+use super::state::{BoardTask, State, TaskStatus};
+use super::wake::PlannerCall;
+use super::{ActiveControl, Board, project_in};
+use crate::template::TemplateForm;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -58,7 +58,7 @@ mod situation;
 mod templates;
 
 pub use crate::template::TemplateError;
-pub use documents::{Document, Found};
+pub use documents::{DocumentMatch, RequiredDocument};
 pub use plan::{PlanStanding, SubmittedPlan};
 pub use templates::{CODER, PLANNER, REVIEWER};
 
@@ -70,7 +70,7 @@ const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 /// The roles of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum BoardRole {
     /// Divides the goal into tasks.
     Planner,
     /// Works on tasks.
@@ -79,7 +79,7 @@ pub enum Role {
     CodeReviewer,
 }
 
-impl Role {
+impl BoardRole {
     /// All roles.
     pub const ALL: [Self; 3] = [Self::Planner, Self::Coder, Self::CodeReviewer];
 
@@ -103,7 +103,7 @@ impl Role {
         }
     }
 
-    const fn form(self) -> &'static Form {
+    const fn form(self) -> &'static TemplateForm {
         match self {
             Self::Planner => &templates::PLANNER_FORM,
             Self::Coder => &templates::CODER_FORM,
@@ -120,7 +120,7 @@ impl Role {
     }
 }
 
-impl std::str::FromStr for Role {
+impl std::str::FromStr for BoardRole {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -135,16 +135,16 @@ impl std::str::FromStr for Role {
 /// A prompt and the documents that it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Brief {
+pub struct AgentBrief {
     /// Text of the prompt.
     pub text: String,
     /// Documents that the prompt lists.
-    pub documents: Vec<Document>,
+    pub documents: Vec<RequiredDocument>,
 }
 
 /// Builds prompts for the agents of a board.
 #[derive(Clone, Debug)]
-pub struct Prompts {
+pub struct PromptBuilder {
     /// The project's path as programs in a worktree see it.
     project: PathBuf,
     board: PathBuf,
@@ -155,14 +155,14 @@ pub struct Prompts {
 
 /// The agent that reads the prompt.
 #[derive(Clone, Copy)]
-struct Reader<'a> {
-    role: Role,
+struct PromptReader<'a> {
+    role: BoardRole,
     agent: &'a Name,
     /// The agent's task and the epoch of its claim or review.
-    task: Option<(&'a Task, u64)>,
+    task: Option<(&'a BoardTask, u64)>,
 }
 
-impl Prompts {
+impl PromptBuilder {
     /// Prompts for a board and its project.
     #[must_use]
     pub fn of(board: &Board) -> Self {
@@ -188,12 +188,12 @@ impl Prompts {
     /// # Errors
     /// [`BoardError::Unknown`]; [`BoardError::NotAllowed`] if it is
     /// not claimed; [`Error::Malformed`] if the project's form is wrong.
-    pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
+    pub fn coder(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = task(state, id)?;
-        let coder = task.assigned_to.as_ref().filter(|_| task.status == Status::Claimed);
-        let agent = coder.ok_or_else(|| not_held(id, "coder", Obstacle::NoCoder))?;
+        let coder = task.assigned_to.as_ref().filter(|_| task.status == TaskStatus::Claimed);
+        let agent = coder.ok_or_else(|| not_held(id, "coder", BoardObstacle::NoCoder))?;
         let held = (task, task.lease_epoch.unwrap_or_default());
-        let reader = Reader { role: Role::Coder, agent, task: Some(held) };
+        let reader = PromptReader { role: BoardRole::Coder, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
         let before = match is_resumed(state, task) {
             true => history::of_former_agents(state, task, &self.uncommitted),
@@ -207,13 +207,14 @@ impl Prompts {
     /// The prompt for the reviewer that has claimed a review.
     ///
     /// # Errors
-    /// As for [`Prompts::coder`], if the task has no reviewer.
-    pub fn reviewer(&self, state: &State, id: &Name) -> Result<Brief> {
+    /// As for [`PromptBuilder::coder`], if the task has no reviewer.
+    pub fn reviewer(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = task(state, id)?;
-        let reviewer = task.reviewing_by.as_ref().filter(|_| task.status == Status::ReadyForReview);
-        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", Obstacle::NoReviewer))?;
+        let reviewer =
+            task.reviewing_by.as_ref().filter(|_| task.status == TaskStatus::ReadyForReview);
+        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", BoardObstacle::NoReviewer))?;
         let held = (task, task.review_epoch.unwrap_or_default());
-        let reader = Reader { role: Role::CodeReviewer, agent, task: Some(held) };
+        let reader = PromptReader { role: BoardRole::CodeReviewer, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
         let instructions = instructions::reviewer(task);
         let value = |name: &str| match name {
@@ -229,8 +230,13 @@ impl Prompts {
     ///
     /// # Errors
     /// [`Error::Malformed`] if the project's template is invalid.
-    pub fn planner(&self, state: &State, agent: &Name, calls: &[Call]) -> Result<Brief> {
-        let reader = Reader { role: Role::Planner, agent, task: None };
+    pub fn planner(
+        &self,
+        state: &State,
+        agent: &Name,
+        calls: &[PlannerCall],
+    ) -> Result<AgentBrief> {
+        let reader = PromptReader { role: BoardRole::Planner, agent, task: None };
         let documents = self.documents(state, &reader);
         let instructions = instructions::planner(state, calls);
         let value = |name: &str| match name {
@@ -244,13 +250,13 @@ impl Prompts {
     fn fill(
         &self,
         state: &State,
-        reader: Reader<'_>,
-        documents: Vec<Document>,
+        reader: PromptReader<'_>,
+        documents: Vec<RequiredDocument>,
         instructions: &[String],
         own: impl Fn(&str) -> Option<String>,
-    ) -> Result<Brief> {
+    ) -> Result<AgentBrief> {
         let role = reader.role;
-        let controls = Control::read_all(self.board.parent().unwrap_or(&self.project))?;
+        let controls = ActiveControl::read_all(self.board.parent().unwrap_or(&self.project))?;
         let value = |name: &str| {
             Some(match name {
                 "mode" => format!("Mode: Liza {}", role.as_str()),
@@ -275,10 +281,10 @@ impl Prompts {
             .form()
             .fill(own_form.as_deref().unwrap_or_else(|| role.template()), value)
             .map_err(|error| Error::malformed(&place, "template", error.to_string()))?;
-        Ok(Brief { text, documents })
+        Ok(AgentBrief { text, documents })
     }
 
-    fn of_task(&self, task: &Task, name: &str) -> Option<String> {
+    fn of_task(&self, task: &BoardTask, name: &str) -> Option<String> {
         Some(match name {
             "task_id" => task.id.to_string(),
             "worktree" => match &task.worktree {
@@ -295,8 +301,8 @@ impl Prompts {
         })
     }
 
-    fn identity(&self, state: &State, reader: &Reader<'_>) -> String {
-        let Reader { role, agent, task } = reader;
+    fn identity(&self, state: &State, reader: &PromptReader<'_>) -> String {
+        let PromptReader { role, agent, task } = reader;
         let mut lines = vec![
             format!("AGENT ID: {agent} (LIZA_AGENT_ID and ENSEMBLE_AGENT_ID say the same)"),
             format!("ROLE: {}", role.as_str()),
@@ -318,7 +324,7 @@ impl Prompts {
     }
 
     /// Phase 2, and the specification of the task.
-    fn documents(&self, state: &State, reader: &Reader<'_>) -> Vec<Document> {
+    fn documents(&self, state: &State, reader: &PromptReader<'_>) -> Vec<RequiredDocument> {
         let goal = state.goal.as_ref().and_then(|goal| goal.spec_ref.as_deref());
         let role = format!("specs/architecture/roles.md#{}", reader.role.as_str());
         let mut wanted = vec![
@@ -330,12 +336,15 @@ impl Prompts {
         if let Some(spec) = reader.task.and_then(|(task, _)| task.spec_ref.as_deref()) {
             wanted.push((spec.to_owned(), "what this task is about"));
         }
-        wanted.iter().map(|(place, why)| Document::look(&self.project, place, why)).collect()
+        wanted
+            .iter()
+            .map(|(place, why)| RequiredDocument::find_document(&self.project, place, why))
+            .collect()
     }
 
     /// Path of a project's own template for a role.
     #[must_use]
-    pub fn template_path(&self, role: Role) -> PathBuf {
+    pub fn template_path(&self, role: BoardRole) -> PathBuf {
         let directory = self.board.parent().unwrap_or(&self.project);
         directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))
     }
@@ -344,7 +353,7 @@ impl Prompts {
     ///
     /// # Errors
     /// The template cannot be read, or is not UTF-8.
-    pub fn template(&self, role: Role) -> Result<Option<String>> {
+    pub fn template(&self, role: BoardRole) -> Result<Option<String>> {
         let path = self.template_path(role);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
         else {
@@ -360,11 +369,11 @@ impl Prompts {
     }
 }
 
-fn task<'a>(state: &'a State, id: &Name) -> Result<&'a Task> {
+fn task<'a>(state: &'a State, id: &Name) -> Result<&'a BoardTask> {
     state.task(id).ok_or_else(|| super::locked::not_on_board(state, id))
 }
 
-fn not_held(id: &Name, role: &str, why: Obstacle) -> Error {
+fn not_held(id: &Name, role: &str, why: BoardObstacle) -> Error {
     let what = format!("build the {role}'s prompt for task `{id}`");
     BoardError::NotAllowed { what, why }.into()
 }
@@ -378,7 +387,7 @@ const CLAIMS: [&str; 4] = [
 ];
 
 /// Whether an agent worked on the task before, at this claim or an earlier one, or hand-over notes exist.
-fn is_resumed(state: &State, task: &Task) -> bool {
+fn is_resumed(state: &State, task: &BoardTask) -> bool {
     let is_claim = |event: &str| CLAIMS.contains(&event);
     let begun = task.history.iter().map(|line| line.event.as_str());
     let begun = begun.filter(|event| is_claim(event) || *event == "iteration");
@@ -388,7 +397,7 @@ fn is_resumed(state: &State, task: &Task) -> bool {
 /// Hand-over notes that wait for the next agent at a task.
 fn notes_of<'a>(
     state: &'a State,
-    task: &Task,
+    task: &BoardTask,
 ) -> Option<&'a serde_json::Map<String, serde_json::Value>> {
     state.handoff.get(&task.id).filter(|_| task.handoff_pending != Some(false))
 }

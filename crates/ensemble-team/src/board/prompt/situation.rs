@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Reader, Role, line, notes_of, said};
+use super::{BoardRole, PromptReader, line, notes_of, said};
 use crate::board::graph::{claimable, reviewable, unmet};
-use crate::board::state::{HumanNote, State, Status, Task};
+use crate::board::state::{BoardTask, HumanNote, State, TaskStatus};
 use crate::board::steps::word;
-use crate::board::{Control, Discovery};
+use crate::board::{ActiveControl, Discovery};
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::Name;
 
@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 20;
 const DESCRIPTION_CHARS: usize = 100;
 
 /// Goal, signals, tasks, agents and notes.
-pub(super) fn text(state: &State, controls: &[Control], reader: &Reader<'_>) -> String {
+pub(super) fn text(state: &State, controls: &[ActiveControl], reader: &PromptReader<'_>) -> String {
     let mut text = Vec::new();
     text.push(match &state.goal {
         Some(goal) => {
@@ -26,7 +26,7 @@ pub(super) fn text(state: &State, controls: &[Control], reader: &Reader<'_>) -> 
         }
         None => "GOAL: none".to_owned(),
     });
-    let signal = |control: &Control| {
+    let signal = |control: &ActiveControl| {
         let reason = if control.reason.is_empty() { "no reason given" } else { &control.reason };
         format!("{} since {} ({})", control.file.name(), control.since, line(reason))
     };
@@ -45,7 +45,7 @@ pub(super) fn text(state: &State, controls: &[Control], reader: &Reader<'_>) -> 
     section(&mut text, "AGENTS", agents.collect());
     section(&mut text, "HAND-OVER NOTES", handed_over(state, reader));
     section(&mut text, "NOTES FROM PEOPLE", of_people(state, reader));
-    if reader.role == Role::Planner {
+    if reader.role == BoardRole::Planner {
         section(&mut text, "IMMEDIATE DISCOVERIES", immediate(state));
     }
     text.join("\n")
@@ -64,7 +64,7 @@ fn section(text: &mut Vec<String>, title: &str, items: Vec<String>) {
     }
 }
 
-fn task_line(state: &State, task: &Task) -> String {
+fn task_line(state: &State, task: &BoardTask) -> String {
     let mut told = format!("{} {}", task.id, task.status.as_str());
     if let Some(agent) = task.reviewing_by.as_ref().or(task.assigned_to.as_ref()) {
         told.push_str(&format!(", {agent}"));
@@ -81,7 +81,7 @@ fn task_line(state: &State, task: &Task) -> String {
 }
 
 /// Hand-over notes: in full for the agent that works on the task, only mentioned for others.
-fn handed_over(state: &State, reader: &Reader<'_>) -> Vec<String> {
+fn handed_over(state: &State, reader: &PromptReader<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for task in &state.tasks {
         let Some(notes) = notes_of(state, task) else { continue };
@@ -118,7 +118,7 @@ fn indented(value: &Value) -> String {
 }
 
 /// Notes from people to all agents, to this agent or to its role.
-fn of_people(state: &State, reader: &Reader<'_>) -> Vec<String> {
+fn of_people(state: &State, reader: &PromptReader<'_>) -> Vec<String> {
     let me = [reader.agent.as_str(), reader.role.as_str(), "all"];
     let is_me = |value: &Value| value.as_str().is_some_and(|text| me.contains(&text));
     let is_mine = |note: &&HumanNote| match &note.to {
@@ -151,14 +151,15 @@ fn immediate(state: &State) -> Vec<String> {
 
 /// Metrics of the sprint that the seed computes.
 pub(super) fn sprint(state: &State) -> String {
-    let count = |is_it: &dyn Fn(&Task) -> bool| state.tasks.iter().filter(|t| is_it(t)).count();
-    let of = |status: Status| count(&|task| task.status == status);
+    let count =
+        |is_it: &dyn Fn(&BoardTask) -> bool| state.tasks.iter().filter(|t| is_it(t)).count();
+    let of = |status: TaskStatus| count(&|task| task.status == status);
     let mut lines = Vec::new();
     if let Some(sprint) = &state.sprint {
         let status = serde_json::json!(sprint.status);
         lines.push(format!("- sprint: {} {}", sprint.id, status.as_str().unwrap_or("IN_PROGRESS")));
         let is_merged =
-            |id: &&Name| state.task(id).is_some_and(|task| task.status == Status::Merged);
+            |id: &&Name| state.task(id).is_some_and(|task| task.status == TaskStatus::Merged);
         let planned = &sprint.scope.planned;
         let merged = planned.iter().filter(is_merged).count();
         lines.push(format!("- planned: {merged} of {} merged", planned.len()));
@@ -167,20 +168,20 @@ pub(super) fn sprint(state: &State) -> String {
         }
     }
     let exhausted =
-        |task: &Task| !task.status.is_terminal() && task.failed_by.len() >= EXHAUSTED_BY;
+        |task: &BoardTask| !task.status.is_terminal() && task.failed_by.len() >= EXHAUSTED_BY;
     let numbers = [
         ("total", state.tasks.len()),
-        ("merged", of(Status::Merged)),
-        ("abandoned", of(Status::Abandoned)),
-        ("superseded", of(Status::Superseded)),
-        ("blocked", of(Status::Blocked)),
-        ("in_progress", of(Status::Claimed)),
-        ("ready_for_review", of(Status::ReadyForReview)),
-        ("rejected", of(Status::Rejected)),
-        ("approved", of(Status::Approved)),
-        ("integration_failed", of(Status::IntegrationFailed)),
-        ("unclaimed", of(Status::Unclaimed)),
-        ("draft", of(Status::Draft)),
+        ("merged", of(TaskStatus::Merged)),
+        ("abandoned", of(TaskStatus::Abandoned)),
+        ("superseded", of(TaskStatus::Superseded)),
+        ("blocked", of(TaskStatus::Blocked)),
+        ("in_progress", of(TaskStatus::Claimed)),
+        ("ready_for_review", of(TaskStatus::ReadyForReview)),
+        ("rejected", of(TaskStatus::Rejected)),
+        ("approved", of(TaskStatus::Approved)),
+        ("integration_failed", of(TaskStatus::IntegrationFailed)),
+        ("unclaimed", of(TaskStatus::Unclaimed)),
+        ("draft", of(TaskStatus::Draft)),
         ("claimable_now", claimable(state, None).len()),
         ("reviewable_now", reviewable(state, None).len()),
         ("hypothesis_exhausted", count(&exhausted)),

@@ -1,6 +1,6 @@
 //! The prompt templates: what a project may replace, and which fields each may use.
 
-use crate::template::Form;
+use crate::template::TemplateForm;
 
 const WHAT_TO_DO: (&str, &str) =
     ("instructions", "an agent must learn what to do and how to report");
@@ -30,7 +30,7 @@ INSTRUCTIONS:
 {{instructions}}
 ";
 
-pub(super) const CODER_FORM: Form = Form {
+pub(super) const CODER_FORM: TemplateForm = TemplateForm {
     names: &[
         "mode",
         "resume",
@@ -73,7 +73,7 @@ INSTRUCTIONS:
 {{instructions}}
 ";
 
-pub(super) const REVIEWER_FORM: Form = Form {
+pub(super) const REVIEWER_FORM: TemplateForm = TemplateForm {
     names: &[
         "mode",
         "role",
@@ -119,7 +119,7 @@ INSTRUCTIONS:
 {{instructions}}
 ";
 
-pub(super) const PLANNER_FORM: Form = Form {
+pub(super) const PLANNER_FORM: TemplateForm = TemplateForm {
     names: &[
         "mode",
         "role",

@@ -2,26 +2,26 @@
 //!
 //! Block mappings and block sequences are compared entry by entry. Any other value that differs is
 //! replaced as a whole, behind its `key:` or `-`. The splices need not be right for every layout
-//! that YAML allows: [`super::Text::update`] parses and compares the outcome.
+//! that YAML allows: [`super::YamlText::update`] parses and compares the outcome.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::render::{self, Rendered};
-use super::{Entry, Kind, Node, Text};
+use super::render::{self, RenderedValue};
+use super::{MappingEntry, NodeKind, TextNode, YamlText};
 
 /// Replaces `range` by `text`.
-struct Splice {
+struct TextSplice {
     range: Range<usize>,
     text: String,
 }
 
 /// The text of `old`, changed so that its value is `new`.
-pub(super) fn splice(old: &Text, new: &Value) -> String {
-    let mut change = Change { old, source: &old.source, splices: Vec::new() };
+pub(super) fn splice(old: &YamlText, new: &Value) -> String {
+    let mut change = TextChange { old, source: &old.source, splices: Vec::new() };
     match (&old.root.kind, new) {
-        (Kind::Mapping { entries, is_flow: false }, Value::Object(fields))
+        (NodeKind::Mapping { entries, is_flow: false }, Value::Object(fields))
             if change.is_regular(entries) && !fields.is_empty() =>
         {
             change.mapping(entries, fields);
@@ -31,7 +31,7 @@ pub(super) fn splice(old: &Text, new: &Value) -> String {
     }
     change.splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
     let (mut out, mut at) = (String::with_capacity(old.source.len() + 1024), 0);
-    for Splice { range, text } in change.splices {
+    for TextSplice { range, text } in change.splices {
         out.push_str(&old.source[at.min(range.start)..range.start]);
         out.push_str(&text);
         at = range.end;
@@ -40,27 +40,27 @@ pub(super) fn splice(old: &Text, new: &Value) -> String {
     out
 }
 
-struct Change<'a> {
-    old: &'a Text,
+struct TextChange<'a> {
+    old: &'a YamlText,
     source: &'a str,
-    splices: Vec<Splice>,
+    splices: Vec<TextSplice>,
 }
 
-impl Change<'_> {
+impl TextChange<'_> {
     fn put(&mut self, range: Range<usize>, text: String) {
-        self.splices.push(Splice { range, text });
+        self.splices.push(TextSplice { range, text });
     }
 
     /// Changes a file that is one flow mapping.
     fn root(&mut self, fields: &Map<String, Value>) {
-        let Node { start, end, .. } = self.old.root;
+        let TextNode { start, end, .. } = self.old.root;
         let comments = self.comments(start..end).map(|c| format!("\n{c}")).collect::<String>();
         let text = render::document(fields);
         self.put(start..end, text.trim_end().to_owned());
         self.put(self.line_end(end)..self.line_end(end), comments);
     }
 
-    fn mapping(&mut self, entries: &[Entry], fields: &Map<String, Value>) {
+    fn mapping(&mut self, entries: &[MappingEntry], fields: &Map<String, Value>) {
         let Some(first) = entries.first() else { return };
         let indent = column(self.source, first.start);
         for entry in entries {
@@ -85,7 +85,7 @@ impl Change<'_> {
         }
     }
 
-    fn sequence(&mut self, items: &[Node], values: &[Value]) {
+    fn sequence(&mut self, items: &[TextNode], values: &[Value]) {
         let dashes: Vec<usize> = items.iter().map(|item| dash(self.source, item.start)).collect();
         let Some(indent) = dashes.first().map(|dash| column(self.source, *dash)) else { return };
         for (at, item) in items.iter().enumerate() {
@@ -102,27 +102,33 @@ impl Change<'_> {
     }
 
     /// Changes `node` to `new`. `lead` is behind its colon or dash, which is at column `indent`.
-    fn value(&mut self, node: &Node, new: &Value, lead: usize, indent: usize, in_list: bool) {
+    fn value(&mut self, node: &TextNode, new: &Value, lead: usize, indent: usize, in_list: bool) {
         match (&node.kind, new) {
-            (Kind::Scalar { value, .. }, new) if value == new => {}
-            (Kind::Mapping { entries, is_flow: false }, Value::Object(fields))
+            (NodeKind::Scalar { value, .. }, new) if value == new => {}
+            (NodeKind::Mapping { entries, is_flow: false }, Value::Object(fields))
                 if self.can_change(node, entries, fields) =>
             {
                 self.mapping(entries, fields);
             }
-            (Kind::Sequence { items, is_flow: false }, Value::Array(values))
+            (NodeKind::Sequence { items, is_flow: false }, Value::Array(values))
                 if !values.is_empty() && self.are_on_own_lines(items) =>
             {
                 self.sequence(items, values);
             }
-            (Kind::Sequence { .. } | Kind::Mapping { .. }, new) if node.value() == *new => {}
+            (NodeKind::Sequence { .. } | NodeKind::Mapping { .. }, new) if node.value() == *new => {
+            }
             _ => self.replace(node, new, lead, indent, in_list),
         }
     }
 
     /// Whether the entries can be changed one by one. The first entry must stay if it shares its
     /// line with a dash.
-    fn can_change(&self, node: &Node, entries: &[Entry], fields: &Map<String, Value>) -> bool {
+    fn can_change(
+        &self,
+        node: &TextNode,
+        entries: &[MappingEntry],
+        fields: &Map<String, Value>,
+    ) -> bool {
         let begins_line = self.before_on_line(node.start).trim().is_empty();
         self.is_regular(entries)
             && entries.iter().any(|entry| fields.contains_key(&entry.key))
@@ -130,7 +136,7 @@ impl Change<'_> {
     }
 
     /// Whether each line has one `key: value`, all at one column.
-    fn is_regular(&self, entries: &[Entry]) -> bool {
+    fn is_regular(&self, entries: &[MappingEntry]) -> bool {
         let indent = entries.first().map(|entry| column(self.source, entry.start));
         entries.iter().enumerate().all(|(at, entry)| {
             Some(column(self.source, entry.start)) == indent
@@ -139,7 +145,7 @@ impl Change<'_> {
         })
     }
 
-    fn are_on_own_lines(&self, items: &[Node]) -> bool {
+    fn are_on_own_lines(&self, items: &[TextNode]) -> bool {
         items.iter().all(|item| {
             let dash = dash(self.source, item.start);
             self.source[dash..].starts_with('-') && self.before_on_line(dash).trim().is_empty()
@@ -179,10 +185,10 @@ impl Change<'_> {
         self.put(start..end, comments);
     }
 
-    fn replace(&mut self, node: &Node, new: &Value, lead: usize, indent: usize, in_list: bool) {
+    fn replace(&mut self, node: &TextNode, new: &Value, lead: usize, indent: usize, in_list: bool) {
         let rendered = render::value(new, indent, in_list);
         let is_one_line = !self.source[lead..node.end.max(lead)].contains('\n');
-        if let (true, Rendered::Inline(text)) = (is_one_line, &rendered) {
+        if let (true, RenderedValue::Inline(text)) = (is_one_line, &rendered) {
             let blank = if node.start <= lead { " " } else { "" };
             let start = node.start.max(lead);
             return self.put(start..node.end.max(start), format!("{blank}{text}"));
@@ -192,8 +198,8 @@ impl Change<'_> {
         let mut header = self.comments(first_line.clone()).map(|c| format!(" {c}")).next();
         let others: Vec<String> = self.comments(first_line.end..end).map(str::to_owned).collect();
         let mut text = match rendered {
-            Rendered::Inline(text) => format!(" {text}{}", header.take().unwrap_or_default()),
-            Rendered::Lines { header: mark, lines } => {
+            RenderedValue::Inline(text) => format!(" {text}{}", header.take().unwrap_or_default()),
+            RenderedValue::Lines { header: mark, lines } => {
                 let blank = if mark.is_empty() { "" } else { " " };
                 let comment = header.take().unwrap_or_default();
                 format!("{blank}{mark}{comment}\n{}", lines.join("\n"))

@@ -39,40 +39,40 @@ const KEYS_MAX: usize = 4_096;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
-pub(crate) struct Text {
+pub(crate) struct YamlText {
     source: String,
-    root: Node,
+    root: TextNode,
     /// Start and end of each comment, in order.
     comments: Vec<(usize, usize)>,
 }
 
 /// A value and its place in the text.
 #[derive(Clone, Debug)]
-struct Node {
+struct TextNode {
     /// Position of its first byte; for a block sequence, of the first dash.
     start: usize,
     /// Position after its last byte; for a block, after its last significant byte.
     end: usize,
-    kind: Kind,
+    kind: NodeKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum NodeKind {
     Scalar { value: Value, is_block: bool },
-    Sequence { items: Vec<Node>, is_flow: bool },
-    Mapping { entries: Vec<Entry>, is_flow: bool },
+    Sequence { items: Vec<TextNode>, is_flow: bool },
+    Mapping { entries: Vec<MappingEntry>, is_flow: bool },
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct MappingEntry {
     key: String,
     start: usize,
     /// Position after the key, before the colon.
     end: usize,
-    value: Node,
+    value: TextNode,
 }
 
-impl Text {
+impl YamlText {
     /// Parses a file that is at `path`.
     ///
     /// # Errors
@@ -82,7 +82,8 @@ impl Text {
         if !source.ends_with('\n') {
             source.push('\n');
         }
-        let mut reader = Reader { path, source: &source, stack: Vec::new(), root: None, nodes: 0 };
+        let mut reader =
+            TextReader { path, source: &source, stack: Vec::new(), root: None, nodes: 0 };
         let mut comments = Vec::new();
         for event in Parser::new_from_str(&source) {
             let (event, span) = event.map_err(|error| {
@@ -94,7 +95,7 @@ impl Text {
                 comments.push((range.start, range.end));
                 continue;
             }
-            reader.take(event, span)?;
+            reader.read_event(event, span)?;
         }
         let empty = || Error::malformed(path, "file", "is empty: it must be a mapping of fields");
         let root = reader.root.take().ok_or_else(empty)?;
@@ -144,22 +145,22 @@ impl Text {
 }
 
 /// A collection whose end is not read yet.
-struct Open {
+struct OpenCollection {
     start: usize,
     /// A key whose value is not read yet, and its place.
     pending_key: Option<(String, usize, usize)>,
-    kind: Kind,
+    kind: NodeKind,
 }
 
-struct Reader<'a> {
+struct TextReader<'a> {
     path: &'a Path,
     source: &'a str,
-    stack: Vec<Open>,
-    root: Option<Node>,
+    stack: Vec<OpenCollection>,
+    root: Option<TextNode>,
     nodes: usize,
 }
 
-impl Reader<'_> {
+impl TextReader<'_> {
     fn refused(&self, line: usize, column: usize, detail: &str) -> Error {
         let detail: String = detail.chars().filter(|c| !c.is_control()).take(200).collect();
         Error::malformed(self.path, format!("line {line}, column {column}"), detail)
@@ -169,7 +170,7 @@ impl Reader<'_> {
         self.refused(span.start.line(), span.start.col() + 1, detail)
     }
 
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<()> {
+    fn read_event(&mut self, event: Event<'_>, span: Span) -> Result<()> {
         let range = span.byte_range().unwrap_or_default();
         let properties = match &event {
             Event::Scalar(_, _, anchor, tag)
@@ -186,11 +187,11 @@ impl Reader<'_> {
             Event::Scalar(text, style, _, _) => self.scalar(&text, style, span),
             Event::SequenceStart(style, _, _) => {
                 let is_flow = style == StructureStyle::Flow;
-                self.open(span, Kind::Sequence { items: Vec::new(), is_flow })
+                self.open(span, NodeKind::Sequence { items: Vec::new(), is_flow })
             }
             Event::MappingStart(style, _, _) => {
                 let is_flow = style == StructureStyle::Flow;
-                self.open(span, Kind::Mapping { entries: Vec::new(), is_flow })
+                self.open(span, NodeKind::Mapping { entries: Vec::new(), is_flow })
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span, range.end),
             Event::Alias(_) => Err(self.refuse(span, "aliases are not allowed here")),
@@ -201,33 +202,36 @@ impl Reader<'_> {
         }
     }
 
-    fn open(&mut self, span: Span, kind: Kind) -> Result<()> {
+    fn open(&mut self, span: Span, kind: NodeKind) -> Result<()> {
         if self.stack.len() >= DEPTH_MAX {
             return Err(self.refuse(span, &format!("is nested deeper than {DEPTH_MAX}")));
         }
-        if let Some(Open { kind: Kind::Mapping { .. }, pending_key: None, .. }) = self.stack.last()
+        if let Some(OpenCollection { kind: NodeKind::Mapping { .. }, pending_key: None, .. }) =
+            self.stack.last()
         {
             return Err(self.refuse(span, "a key must be plain text"));
         }
         let start = span.byte_range().unwrap_or_default().start;
-        self.stack.push(Open { start, pending_key: None, kind });
+        self.stack.push(OpenCollection { start, pending_key: None, kind });
         Ok(())
     }
 
     fn close(&mut self, span: Span, flow_end: usize) -> Result<()> {
-        let Some(Open { start, kind, .. }) = self.stack.pop() else { return Ok(()) };
+        let Some(OpenCollection { start, kind, .. }) = self.stack.pop() else { return Ok(()) };
         let (start, end) = match &kind {
-            Kind::Sequence { is_flow: false, items } => {
+            NodeKind::Sequence { is_flow: false, items } => {
                 let first =
                     items.first().map_or(start, |item| change::dash(self.source, item.start));
                 (first, items.last().map_or(start, |item| item.end))
             }
-            Kind::Mapping { is_flow: false, entries } => {
+            NodeKind::Mapping { is_flow: false, entries } => {
                 (start, entries.last().map_or(start, |entry| entry.value.end))
             }
-            Kind::Scalar { .. } | Kind::Sequence { .. } | Kind::Mapping { .. } => (start, flow_end),
+            NodeKind::Scalar { .. } | NodeKind::Sequence { .. } | NodeKind::Mapping { .. } => {
+                (start, flow_end)
+            }
         };
-        self.node(Node { start, end, kind }, span)
+        self.node(TextNode { start, end, kind }, span)
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> Result<()> {
@@ -236,8 +240,11 @@ impl Reader<'_> {
             let detail = format!("has {} bytes, the limit is {SCALAR_BYTES_MAX}", text.len());
             return Err(self.refuse(span, &detail));
         }
-        if let Some(Open { kind: Kind::Mapping { entries, .. }, pending_key: key @ None, .. }) =
-            self.stack.last_mut()
+        if let Some(OpenCollection {
+            kind: NodeKind::Mapping { entries, .. },
+            pending_key: key @ None,
+            ..
+        }) = self.stack.last_mut()
         {
             if entries.iter().any(|entry| entry.key == text) {
                 let detail = format!("the key `{}` appears twice", text.escape_debug());
@@ -260,45 +267,47 @@ impl Reader<'_> {
         };
         let end = if is_block { change::end_of_block(self.source, &range) } else { range.end };
         let start = range.start.min(end);
-        self.node(Node { start, end, kind: Kind::Scalar { value, is_block } }, span)
+        self.node(TextNode { start, end, kind: NodeKind::Scalar { value, is_block } }, span)
     }
 
     /// Adds a finished node to its collection.
-    fn node(&mut self, node: Node, span: Span) -> Result<()> {
+    fn node(&mut self, node: TextNode, span: Span) -> Result<()> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err(self.refuse(span, &format!("has more than {NODES_MAX} values")));
         }
         match self.stack.last_mut() {
             None => {
-                if !matches!(node.kind, Kind::Mapping { .. }) {
+                if !matches!(node.kind, NodeKind::Mapping { .. }) {
                     return Err(self.refuse(span, "must be a mapping of fields"));
                 }
                 self.root = Some(node);
             }
-            Some(Open { kind: Kind::Sequence { items, is_flow }, .. }) => {
+            Some(OpenCollection { kind: NodeKind::Sequence { items, is_flow }, .. }) => {
                 let is_missing = !*is_flow && node.is_missing();
                 let place = is_missing.then(|| change::behind_dash(self.source, node.start));
                 items.push(node.placed(place.flatten()));
             }
-            Some(Open { kind: Kind::Mapping { entries, .. }, pending_key, .. }) => {
+            Some(OpenCollection {
+                kind: NodeKind::Mapping { entries, .. }, pending_key, ..
+            }) => {
                 if let Some((key, start, end)) = pending_key.take() {
                     let is_missing = node.is_missing();
                     let place = is_missing.then(|| change::behind_colon(self.source, end));
                     let value = node.placed(place.flatten());
-                    entries.push(Entry { key, start, end, value });
+                    entries.push(MappingEntry { key, start, end, value });
                 }
             }
-            Some(Open { kind: Kind::Scalar { .. }, .. }) => {}
+            Some(OpenCollection { kind: NodeKind::Scalar { .. }, .. }) => {}
         }
         Ok(())
     }
 }
 
-impl Node {
+impl TextNode {
     /// Whether the node is a null that is not written in the text.
     fn is_missing(&self) -> bool {
-        self.start == self.end && matches!(self.kind, Kind::Scalar { is_block: false, .. })
+        self.start == self.end && matches!(self.kind, NodeKind::Scalar { is_block: false, .. })
     }
 
     /// Adds `place`, if it is known.
@@ -311,9 +320,9 @@ impl Node {
 
     fn value(&self) -> Value {
         match &self.kind {
-            Kind::Scalar { value, .. } => value.clone(),
-            Kind::Sequence { items, .. } => items.iter().map(Self::value).collect(),
-            Kind::Mapping { entries, .. } => {
+            NodeKind::Scalar { value, .. } => value.clone(),
+            NodeKind::Sequence { items, .. } => items.iter().map(Self::value).collect(),
+            NodeKind::Mapping { entries, .. } => {
                 let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.value()));
                 Value::Object(pairs.collect::<Map<_, _>>())
             }

@@ -13,7 +13,7 @@ const FLOW_INDENT_MIN: usize = 4;
 const STEP: usize = 2;
 
 /// A value as written behind `key:` or `-`.
-pub(super) enum Rendered {
+pub(super) enum RenderedValue {
     /// On the same line.
     Inline(String),
     /// `header` (`|-`, or empty) behind the key or dash, then these lines, indented.
@@ -28,20 +28,20 @@ pub(super) fn document(fields: &Map<String, Value>) -> String {
 }
 
 /// A value whose key or dash is at column `indent`.
-pub(super) fn value(value: &Value, indent: usize, in_list: bool) -> Rendered {
+pub(super) fn value(value: &Value, indent: usize, in_list: bool) -> RenderedValue {
     if let Some(inline) = inline(value, indent, in_list) {
-        return Rendered::Inline(inline);
+        return RenderedValue::Inline(inline);
     }
     match value {
         Value::String(text) => literal(text, indent + STEP),
         Value::Array(items) => {
             let lines = items.iter().flat_map(|item| item_lines(item, indent + STEP)).collect();
-            Rendered::Lines { header: "", lines }
+            RenderedValue::Lines { header: "", lines }
         }
         Value::Object(fields) => {
-            Rendered::Lines { header: "", lines: mapping(fields, indent + STEP) }
+            RenderedValue::Lines { header: "", lines: mapping(fields, indent + STEP) }
         }
-        other => Rendered::Inline(other.to_string()),
+        other => RenderedValue::Inline(other.to_string()),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn item_lines(content: &Value, indent: usize) -> Vec<String> {
     let lead = format!("{}-", " ".repeat(indent));
     match value(content, indent, true) {
         // The first field shares the line of the dash.
-        Rendered::Lines { header: "", mut lines } if !lines.is_empty() => {
+        RenderedValue::Lines { header: "", mut lines } if !lines.is_empty() => {
             let first = lines[0].trim_start().to_owned();
             lines[0] = format!("{lead} {first}");
             lines
@@ -64,11 +64,11 @@ pub(super) fn item_lines(content: &Value, indent: usize) -> Vec<String> {
     }
 }
 
-fn with_lead(lead: String, rendered: Rendered) -> Vec<String> {
+fn with_lead(lead: String, rendered: RenderedValue) -> Vec<String> {
     match rendered {
-        Rendered::Inline(text) => vec![format!("{lead} {text}")],
-        Rendered::Lines { header: "", lines } => std::iter::once(lead).chain(lines).collect(),
-        Rendered::Lines { header, lines } => {
+        RenderedValue::Inline(text) => vec![format!("{lead} {text}")],
+        RenderedValue::Lines { header: "", lines } => std::iter::once(lead).chain(lines).collect(),
+        RenderedValue::Lines { header, lines } => {
             std::iter::once(format!("{lead} {header}")).chain(lines).collect()
         }
     }
@@ -181,12 +181,12 @@ fn is_literal(text: &str) -> bool {
         && !body.chars().any(|c| c != '\n' && (is_unprintable(c) || c == '\t'))
 }
 
-fn literal(text: &str, indent: usize) -> Rendered {
+fn literal(text: &str, indent: usize) -> RenderedValue {
     let (header, body) = match text.strip_suffix('\n') {
         Some(body) => ("|", body),
         None => ("|-", text),
     };
     let lead = " ".repeat(indent);
     let line = |line: &str| if line.is_empty() { String::new() } else { format!("{lead}{line}") };
-    Rendered::Lines { header, lines: body.split('\n').map(line).collect() }
+    RenderedValue::Lines { header, lines: body.split('\n').map(line).collect() }
 }

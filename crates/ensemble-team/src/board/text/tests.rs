@@ -2,12 +2,12 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn parse(source: &str) -> Text {
-    Text::parse(source, Path::new("state.yaml")).unwrap_or_else(|e| panic!("{e}\n{source}"))
+fn parse(source: &str) -> YamlText {
+    YamlText::parse(source, Path::new("state.yaml")).unwrap_or_else(|e| panic!("{e}\n{source}"))
 }
 
 fn error(source: &str) -> String {
-    Text::parse(source, Path::new("state.yaml")).map(|_| ()).unwrap_err().to_string()
+    YamlText::parse(source, Path::new("state.yaml")).map(|_| ()).unwrap_err().to_string()
 }
 
 /// Changes a text by changing its value.

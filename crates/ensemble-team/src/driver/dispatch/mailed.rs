@@ -3,8 +3,8 @@
 use ensemble_core::Result;
 use ensemble_core::message::Envelope;
 
-use super::{Batch, DispatchRun, Event, is_of, plan_of};
-use crate::contract::{self, Instruction, Reading, Report, Status};
+use super::{DispatchRun, Event, TaskBatch, is_of, plan_of};
+use crate::contract::{self, Instruction, Reading, Status, TaskReport};
 
 impl DispatchRun<'_> {
     /// Takes in the report of a worker of another host. One of this host is read from its file instead, so
@@ -14,7 +14,7 @@ impl DispatchRun<'_> {
     /// The state cannot be read or written, or it cannot be told of which host the worker is.
     pub fn take_mailed(
         &self,
-        batch: &Batch,
+        batch: &TaskBatch,
         instruction: &Instruction,
         envelope: &Envelope,
     ) -> Result<()> {
@@ -28,7 +28,7 @@ impl DispatchRun<'_> {
         if is_known || !self.hands.is_elsewhere(&hand.worker)? {
             return Ok(());
         }
-        let read = contract::read_as::<Report>(&envelope.body, "report.yaml".as_ref());
+        let read = contract::read_as::<TaskReport>(&envelope.body, "report.yaml".as_ref());
         let Ok(Reading::Whole(report)) = read else { return Ok(()) };
         // A worker of which a file is here reports here: its mail is of that file, or of the one before it.
         let is_here = self.report(&task)?.is_some_and(|(_, here)| {

@@ -1,13 +1,13 @@
 //! What is told of a batch at its end.
 
-use super::{Batch, DispatchRun};
+use super::{DispatchRun, TaskBatch};
 use crate::contract::{Summary, SummaryStatus, TaskResult};
 use crate::proto::dispatch::{Plan, State, TaskState};
 use ensemble_core::message::Name;
 
 impl DispatchRun<'_> {
     /// The outcome of each task.
-    pub(super) fn summary(&self, batch: &Batch, plan: &Plan, state: &State) -> Summary {
+    pub(super) fn summary(&self, batch: &TaskBatch, plan: &Plan, state: &State) -> Summary {
         let mut summary = Summary::new(batch.tasks.len() as u64);
         summary.batch_id = Some(batch.id.to_string());
         for task in &plan.tasks {

@@ -10,7 +10,7 @@
 //! without a second end. *A crash* before step 2 leaves settled messages without a note, whose settle is refused
 //! as that of any settled message.
 
-use super::{Ended, TaskEnds};
+use super::{TaskEndRecord, TaskEnds};
 use ensemble_core::Result;
 use ensemble_core::broker::{Broker, EndedMessage, TaskEnd};
 use ensemble_core::event_log::Recorder;
@@ -45,7 +45,7 @@ impl TaskEnds {
     /// The shard of the task cannot be read.
     pub fn was_reported(&self, task: &str, id: &MessageId) -> Result<bool> {
         let mut is_known = false;
-        self.change(task, |known: &mut Ended| {
+        self.change(task, |known: &mut TaskEndRecord| {
             is_known = known.reported.iter().any(|reported| reported == id.as_str());
             Ok(None)
         })?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use ensemble_core::env::Monotonic;
-use ensemble_core::proto::calendar::Reading;
+use ensemble_core::proto::calendar::ClockReading;
 use ensemble_core::sim::SimRecorder;
-use ensemble_core::spool::{Options, Settings};
+use ensemble_core::spool::{Settings, SpoolOptions};
 
 struct Bed {
     home: tempfile::TempDir,
@@ -22,7 +22,7 @@ impl Bed {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let log = SimRecorder::default();
-        let mut options = Options::default().with_recorder(Arc::new(log.clone()));
+        let mut options = SpoolOptions::default().with_recorder(Arc::new(log.clone()));
         options.durability = Durability::Process;
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         spool.add_mailbox(&worker(), &Settings::default()).unwrap();
@@ -30,8 +30,8 @@ impl Bed {
         Self { home, spool, log }
     }
 
-    fn reviews(&self) -> Reviews {
-        Reviews::new(&self.home.path().join("queue"), &self.home.path().join("state"), None)
+    fn reviews(&self) -> ReviewCounts {
+        ReviewCounts::new(&self.home.path().join("queue"), &self.home.path().join("state"), None)
     }
 
     fn ends(&self) -> TaskEnds {
@@ -45,8 +45,8 @@ impl Bed {
         self.spool.receive(&worker(), &worker()).unwrap().unwrap()
     }
 
-    fn text(status: Status, version: u32) -> (Report, String) {
-        let mut report = Report::new("t", status);
+    fn text(status: Status, version: u32) -> (TaskReport, String) {
+        let mut report = TaskReport::new("t", status);
         report.worker_id = Some("1".to_owned());
         report.test_results = Some(version.into());
         let text = contract::write(&report);
@@ -168,7 +168,7 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
     let bed = Bed::new();
     let ends = bed.ends();
     for number in 0..1000 {
-        let mut report = Report::new(format!("t-{number}"), Status::Success);
+        let mut report = TaskReport::new(format!("t-{number}"), Status::Success);
         report.worker_id = Some("1".to_owned());
         let text = contract::write(&report);
         assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
@@ -184,9 +184,9 @@ const DAY: u64 = 24 * 60 * 60;
 /// A calendar that began a day ago, so many seconds later.
 fn later(seconds: u64) -> Calendar {
     let began = Timestamp::from_unix_millis(SystemClock.wall().unix_millis() - 86_400_000);
-    let mut calendar = Calendar::begin(&Reading::new("boot", Monotonic::ZERO, began));
+    let mut calendar = Calendar::begin(&ClockReading::new("boot", Monotonic::ZERO, began));
     let passed = Duration::from_secs(seconds + DAY);
-    calendar.look(&Reading::new("boot", Monotonic::ZERO + passed, began.plus(passed)));
+    calendar.read_clocks(&ClockReading::new("boot", Monotonic::ZERO + passed, began.plus(passed)));
     calendar
 }
 
@@ -196,7 +196,11 @@ fn a_jump_of_the_wall_clock_forgets_no_end() {
     assert!(bed.report(Status::Failed, 1));
     let mut calendar = later(1);
     let jumped = SystemClock.wall().plus(Duration::from_secs(400 * DAY));
-    calendar.look(&Reading::new("boot", Monotonic::ZERO + Duration::from_secs(DAY + 2), jumped));
+    calendar.read_clocks(&ClockReading::new(
+        "boot",
+        Monotonic::ZERO + Duration::from_secs(DAY + 2),
+        jumped,
+    ));
     assert_eq!(bed.ends().sweep(&bed.spool, &mut calendar).unwrap(), 0);
     assert!(!bed.report(Status::Failed, 1), "it is still known");
 }
@@ -259,8 +263,8 @@ fn a_part_of_a_line_and_lines_of_other_tasks_do_not_count() {
 #[test]
 fn a_shard_that_is_full_keeps_the_newest_line_of_its_newest_tasks() {
     let line = |task: &str, status: &str| {
-        let ended = Ended { status: Some(status.to_owned()), ..Ended::default() };
-        json!(Ended { task_id: task.to_owned(), ..ended }).to_string()
+        let ended = TaskEndRecord { status: Some(status.to_owned()), ..TaskEndRecord::default() };
+        json!(TaskEndRecord { task_id: task.to_owned(), ..ended }).to_string()
     };
     let mut shard = String::new();
     while shard.len() < SHARD_BYTES_MAX {
@@ -275,5 +279,5 @@ fn a_shard_that_is_full_keeps_the_newest_line_of_its_newest_tasks() {
     assert_eq!(text.matches("\"x\"").count(), 1);
     let newest = shard.lines().rev().nth(1).unwrap();
     assert!(text.lines().any(|line| line == newest), "{newest}");
-    assert!(text.lines().all(|line| serde_json::from_str::<Ended>(line).is_ok()));
+    assert!(text.lines().all(|line| serde_json::from_str::<TaskEndRecord>(line).is_ok()));
 }

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::supervisor_lock;
-use crate::proto::supervise::Ending;
+use crate::proto::supervise::ProgramEnding;
 use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
@@ -41,9 +41,9 @@ const HAND_OVER: i32 = 42;
 
 /// A mark that no process has yet.
 #[derive(Clone, Debug)]
-pub(super) struct Mark(String);
+pub(super) struct ProcessMark(String);
 
-impl Mark {
+impl ProcessMark {
     pub(super) fn new() -> Result<Self> {
         const SOURCE: &str = "/dev/urandom";
         let mut bytes = [0; MARK_BYTES];
@@ -65,19 +65,19 @@ impl Mark {
 
 /// The agent process to start.
 #[derive(Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct ProcessOrder<'a> {
     pub(super) command: &'a [String],
     pub(super) directory: &'a Path,
     pub(super) env: BTreeMap<String, OsString>,
     pub(super) prompt: &'a str,
     /// Path of the written prompt.
     pub(super) prompt_file: &'a Path,
-    pub(super) mark: &'a Mark,
+    pub(super) mark: &'a ProcessMark,
 }
 
 /// An agent process that runs, or has ended and was not waited for.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct AgentProcess {
     child: Child,
     started: Option<u64>,
     mark: Digest,
@@ -85,13 +85,13 @@ pub(super) struct Running {
     activity: BTreeMap<u32, u64>,
 }
 
-impl Running {
+impl AgentProcess {
     /// Starts the agent.
     ///
     /// # Errors
     /// [`Error::TooLarge`] if the prompt does not fit into a word; [`Error::Io`] if the program is
     /// missing or cannot be started.
-    pub(super) fn start(order: &Order<'_>) -> Result<Self> {
+    pub(super) fn start(order: &ProcessOrder<'_>) -> Result<Self> {
         let words = filled(order)?;
         let by_input = words == order.command;
         let (program, arguments) = words.split_first().ok_or_else(|| {
@@ -118,13 +118,13 @@ impl Running {
     }
 
     /// How the agent ended; `None` while it runs.
-    pub(super) fn ended(&mut self) -> Result<Option<Ending>> {
+    pub(super) fn ended(&mut self) -> Result<Option<ProgramEnding>> {
         let path = || PathBuf::from(format!("/proc/{}", self.child.id()));
         let path = path();
         let status = self.child.try_wait().map_err(|error| Error::io("wait for", path, error))?;
         Ok(status.map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => ending(code),
-            (None, signal) => Ending::Killed(signal.unwrap_or_default()),
+            (None, signal) => ProgramEnding::Killed(signal.unwrap_or_default()),
         }))
     }
 
@@ -161,16 +161,16 @@ impl Running {
 }
 
 /// Meaning of an exit status.
-pub(super) const fn ending(code: i32) -> Ending {
+pub(super) const fn ending(code: i32) -> ProgramEnding {
     match code {
-        0 => Ending::Done,
-        HAND_OVER => Ending::HandOver,
-        code => Ending::Failed(code),
+        0 => ProgramEnding::Done,
+        HAND_OVER => ProgramEnding::HandOver,
+        code => ProgramEnding::Failed(code),
     }
 }
 
 /// The command with the prompt inserted.
-fn filled(order: &Order<'_>) -> Result<Vec<String>> {
+fn filled(order: &ProcessOrder<'_>) -> Result<Vec<String>> {
     let file = order.prompt_file.display().to_string();
     let fill = |word: &String| {
         let word = word.replace(PROMPT_FILE, &file).replace(PROMPT, order.prompt);

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::run::Run;
-use super::work::Work;
+use super::run::SupervisorRun;
+use super::work::SupervisedWork;
 use super::{
     EPOCH_VARIABLE, PROMPT_VARIABLE, TASK_EPOCH_VARIABLE, TASK_VARIABLE, WORKTREE_VARIABLE,
 };
 use crate::worktree::CEILING_VARIABLE;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Variables that tell an agent who it is and what it was started for.
-    pub(super) fn environment(&self, work: &Work) -> BTreeMap<String, OsString> {
+    pub(super) fn environment(&self, work: &SupervisedWork) -> BTreeMap<String, OsString> {
         let mut env = self.order.env.clone();
         let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));
         let id = self.order.id.as_str();

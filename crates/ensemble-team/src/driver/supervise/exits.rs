@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::LINGER_MAX;
-use super::run::Run;
-use super::work::{Fate, Work};
-use crate::board::{State, Status};
-use crate::proto::supervise::{Ending, Event, Exit};
+use super::run::SupervisorRun;
+use super::work::{SupervisedWork, WorkFate};
+use crate::board::{State, TaskStatus};
+use crate::proto::supervise::{AgentExit, Event, ProgramEnding};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Handles the agent's end.
     pub(super) fn notice_exit(&mut self) {
         let now = self.now();
@@ -28,7 +28,7 @@ impl Run<'_> {
             Ok(_) => {}
             Err(error) => return self.failed("end the agent's remaining processes", &error),
         }
-        ending = ending.or(Some(Ending::Done));
+        ending = ending.or(Some(ProgramEnding::Done));
         self.agent = None;
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.listen(now, &self.directory);
@@ -38,9 +38,9 @@ impl Run<'_> {
             Some(Err(error)) => {
                 self.failed("read the agent's result", &error);
                 // Without the board the result is unknown, and nothing can be done.
-                let ending = Ending::Failed(1);
+                let ending = ProgramEnding::Failed(1);
                 let exit =
-                    Exit { ending, holds: true, progress: false, notes: false, drafts: false };
+                    AgentExit { ending, holds: true, progress: false, notes: false, drafts: false };
                 self.handle(Event::Exited(exit));
             }
             None => {}
@@ -48,11 +48,13 @@ impl Run<'_> {
     }
 
     /// The meaning of an agent's end, from the board and from the agent's announcement.
-    fn exit(&mut self, ending: Ending) -> Result<Exit> {
+    fn exit(&mut self, ending: ProgramEnding) -> Result<AgentExit> {
         let said = self.heartbeat.as_mut().and_then(|heartbeat| heartbeat.leaving.take());
         self.exit_reason = said.as_ref().map(|said| said.reason.clone());
         let ending = match (ending, said) {
-            (Ending::Done | Ending::HandOver, Some(said)) => super::agent::ending(said.code),
+            (ProgramEnding::Done | ProgramEnding::HandOver, Some(said)) => {
+                super::agent::ending(said.code)
+            }
             (ending, _) => ending,
         };
         let mut state = self.board.read()?;
@@ -62,22 +64,26 @@ impl Run<'_> {
             Err(error) => self.failed("complete what the agent has written", &error),
         }
         let fate = self.work.as_ref().map(|work| work.fate(&state));
-        let is_plan = matches!(self.work, Some(Work::Plan { .. }));
-        let is_task = matches!(self.work, Some(Work::Task { .. }));
-        let holds = fate == Some(Fate::Held) && !is_plan;
+        let is_plan = matches!(self.work, Some(SupervisedWork::Plan { .. }));
+        let is_task = matches!(self.work, Some(SupervisedWork::Task { .. }));
+        let holds = fate == Some(WorkFate::Held) && !is_plan;
         let planned = holds && self.has_planned();
-        let task = self.work.as_ref().and_then(Work::task);
+        let task = self.work.as_ref().and_then(SupervisedWork::task);
         let notes = super::work::notes_of(&state, task);
         let print = self.footprint(&state);
-        let exit = Exit {
+        let exit = AgentExit {
             // An agent that has submitted its plan has done its task.
-            ending: if planned && ending == Ending::Done { Ending::HandOver } else { ending },
+            ending: if planned && ending == ProgramEnding::Done {
+                ProgramEnding::HandOver
+            } else {
+                ending
+            },
             holds,
-            progress: matches!(fate, Some(Fate::Finished | Fate::ByHand))
+            progress: matches!(fate, Some(WorkFate::Finished | WorkFate::ByHand))
                 || print != self.before.0
                 || planned,
             notes: !is_task || notes != self.before.1 || planned,
-            drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
+            drafts: is_plan && state.tasks.iter().any(|task| task.status == TaskStatus::Draft),
         };
         self.record(
             types::SUPERVISE_EXITED,
@@ -86,15 +92,16 @@ impl Run<'_> {
                 "progress": exit.progress, "notes": exit.notes,
             }),
         );
-        let what = if planned { "it has submitted a plan".to_owned() } else { told(exit) };
-        self.tell(format!("agent ended: {what}"));
+        let what = if planned { "it has submitted a plan".to_owned() } else { describe_exit(exit) };
+        self.queue_line(format!("agent ended: {what}"));
         self.after(exit);
         Ok(exit)
     }
 
     /// Adds to the board what an agent has left out that finished its work by hand.
     fn complete_by_hand(&self, state: &State) -> Result<Option<State>> {
-        let Some(work) = self.work.as_ref().filter(|work| work.fate(state) == Fate::ByHand) else {
+        let Some(work) = self.work.as_ref().filter(|work| work.fate(state) == WorkFate::ByHand)
+        else {
             return Ok(None);
         };
         let (Some(id), Some(holder)) = (work.task(), work.holder()) else { return Ok(None) };
@@ -106,10 +113,10 @@ impl Run<'_> {
     }
 
     /// Keeps or drops the held work after an agent's end.
-    fn after(&mut self, exit: Exit) {
+    fn after(&mut self, exit: AgentExit) {
         self.finished = None;
-        if let Some(Work::Plan { occurrences, .. }) = &self.work
-            && exit.ending == Ending::Done
+        if let Some(SupervisedWork::Plan { occurrences, .. }) = &self.work
+            && exit.ending == ProgramEnding::Done
             && !exit.drafts
         {
             self.answered.extend(occurrences.iter().cloned());
@@ -121,9 +128,9 @@ impl Run<'_> {
 }
 
 /// Describes an exit in words.
-fn told(exit: Exit) -> String {
+fn describe_exit(exit: AgentExit) -> String {
     let how = match exit.ending {
-        Ending::HandOver => "exit 42, hand-over".to_owned(),
+        ProgramEnding::HandOver => "exit 42, hand-over".to_owned(),
         ending => ending.to_string(),
     };
     let work = if exit.holds { ", its work is not finished" } else { "" };

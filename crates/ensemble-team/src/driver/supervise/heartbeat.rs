@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::agent::Running;
-use crate::board::{Board, Leaving, Sign, State};
+use super::agent::AgentProcess;
+use crate::board::{AgentSign, AnnouncedExit, Board, State};
 use crate::driver::board_leases::directory;
-use crate::proto::beat::{Beat, Effect, Event};
-use crate::proto::task::Holder;
+use crate::proto::beat::{Effect, Event, LeaseRenewal};
+use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
@@ -21,24 +21,24 @@ const STAMP_SLACK: Duration = Duration::from_secs(2);
 
 /// The beats of one registration.
 #[derive(Debug)]
-pub(super) struct Heartbeat {
-    agent: Holder,
-    beat: Beat,
+pub(super) struct BoardHeartbeat {
+    agent: TaskHolder,
+    beat: LeaseRenewal,
     /// Sequence of the last sign that was seen.
     seen: u64,
     /// The agent's own stamps that were seen last on the board.
     stamped: Option<u64>,
     /// The exit that the agent has announced since it was started.
-    pub(super) leaving: Option<Leaving>,
+    pub(super) leaving: Option<AnnouncedExit>,
     /// Whether a sign came since the last beat.
     has_signed: bool,
     is_long: bool,
 }
 
-impl Heartbeat {
+impl BoardHeartbeat {
     /// Starts to beat for a registration.
-    pub(super) fn new(now: Monotonic, agent: Holder, lease: Duration) -> Self {
-        let mut beat = Beat::new(lease);
+    pub(super) fn new(now: Monotonic, agent: TaskHolder, lease: Duration) -> Self {
+        let mut beat = LeaseRenewal::new(lease);
         beat.handle(now, Event::Granted);
         Self {
             agent,
@@ -53,7 +53,7 @@ impl Heartbeat {
 
     /// Prepares for a fresh agent: an announcement of the last one does not count.
     pub(super) fn fresh(&mut self, board: &Board) {
-        let sign = Sign::read(directory(board), &self.agent);
+        let sign = AgentSign::read(directory(board), &self.agent);
         // A fresh agent has used nothing of its context. If that cannot be written, the next sign says so.
         let sign = sign.map(|sign| match sign.context_percent {
             Some(1..) => board.note_context(sign.clone(), &self.agent, 0).unwrap_or(sign),
@@ -70,7 +70,7 @@ impl Heartbeat {
 
     /// Reads the agent's last sign.
     pub(super) fn listen(&mut self, now: Monotonic, directory: &Path) {
-        let Some(sign) = Sign::read(directory, &self.agent) else { return };
+        let Some(sign) = AgentSign::read(directory, &self.agent) else { return };
         if sign.sequence == self.seen {
             return;
         }
@@ -134,7 +134,7 @@ impl Heartbeat {
         &mut self,
         now: Monotonic,
         board: &Board,
-        running: Option<&mut Running>,
+        running: Option<&mut AgentProcess>,
         recorder: &dyn Recorder,
     ) -> Result<bool> {
         self.beat.handle_timeout(now);
@@ -153,7 +153,7 @@ impl Heartbeat {
         }
         let Some((sequence, duration)) = due else { return Ok(is_doubtful) };
         // Always look, so that the next look compares with this one.
-        let moved = running.map(Running::has_moved);
+        let moved = running.map(AgentProcess::has_moved);
         if moved.unwrap_or(true) || self.has_signed {
             self.has_signed = false;
             board.beat(&self.agent, sequence, duration)?;

@@ -40,9 +40,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::board::prompt::Role;
-use crate::board::{Board, Config};
-use crate::proto::supervise::{Pace, Reason};
+use crate::board::prompt::BoardRole;
+use crate::board::{Board, BoardConfig};
+use crate::proto::supervise::{EndReason, SupervisePace};
 use crate::worktree::Worktrees;
 use ensemble_core::Result;
 use ensemble_core::env::{Clock, SystemClock};
@@ -50,7 +50,7 @@ use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
 
 pub use agent::{PROMPT, PROMPT_FILE};
-pub use office::{Office, PRESS_MARGIN};
+pub use office::{PRESS_MARGIN, RosterAccess};
 pub use plans::{PLANS_MAX, plan_standing};
 pub use supervisor_lock::{SEATS, SupervisorRecord, end_orphan, seated};
 
@@ -73,11 +73,11 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The agent to supervise, with options.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Order {
+pub struct SuperviseOrder {
     /// The agent.
     pub id: Name,
     /// The agent's role.
-    pub role: Role,
+    pub role: BoardRole,
     /// Command of its program; see [`PROMPT`] and [`PROMPT_FILE`].
     pub command: Vec<String>,
     /// Additional environment variables.
@@ -87,23 +87,23 @@ pub struct Order {
     /// Whether to take over an entry of another program whose leases are over.
     pub takes_over: bool,
     /// Delays and limits.
-    pub pace: Pace,
+    pub pace: SupervisePace,
     /// The clock.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Recorder of events.
     pub recorder: Arc<dyn Recorder>,
     /// Where the supervisor speaks for its agent; without it, the agent has neither row nor mail.
-    pub office: Option<Office>,
+    pub office: Option<RosterAccess>,
 }
 
-impl Order {
+impl SuperviseOrder {
     /// Sets the pace from the board's `config`.
     #[must_use]
-    pub fn with_config(mut self, config: &Config) -> Self {
+    pub fn with_config(mut self, config: &BoardConfig) -> Self {
         let (poll, wait) = match self.role {
-            Role::Planner => (config.planner_poll_interval, None),
-            Role::Coder => (config.coder_poll_interval, config.coder_max_wait),
-            Role::CodeReviewer => (config.reviewer_poll_interval, None),
+            BoardRole::Planner => (config.planner_poll_interval, None),
+            BoardRole::Coder => (config.coder_poll_interval, config.coder_max_wait),
+            BoardRole::CodeReviewer => (config.reviewer_poll_interval, None),
         };
         if let Some(seconds) = poll {
             self.pace.poll = Duration::from_secs(seconds.max(1));
@@ -114,11 +114,11 @@ impl Order {
 
     /// The default pace of a role, without a recorder.
     #[must_use]
-    pub fn new(id: Name, role: Role, command: Vec<String>) -> Self {
+    pub fn new(id: Name, role: BoardRole, command: Vec<String>) -> Self {
         let pace = match role {
-            Role::Planner => Pace::planner(),
-            Role::Coder => Pace::coder(),
-            Role::CodeReviewer => Pace::reviewer(),
+            BoardRole::Planner => SupervisePace::planner(),
+            BoardRole::Coder => SupervisePace::coder(),
+            BoardRole::CodeReviewer => SupervisePace::reviewer(),
         };
         Self {
             id,
@@ -135,9 +135,9 @@ impl Order {
     }
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for SuperviseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order")
+        f.debug_struct("SuperviseOrder")
             .field("id", &self.id)
             .field("role", &self.role)
             .field("command", &self.command)
@@ -146,7 +146,7 @@ impl fmt::Debug for Order {
 }
 
 /// Services that the caller provides to a supervisor.
-pub trait Surroundings {
+pub trait SupervisorServices {
     /// Sleeps at most `limit`, less if the board's directory has changed.
     fn rest(&mut self, limit: Duration);
 
@@ -154,7 +154,7 @@ pub trait Surroundings {
     fn is_over(&mut self) -> bool;
 
     /// Shows one line to a person.
-    fn tell(&mut self, line: &str);
+    fn print_line(&mut self, line: &str);
 }
 
 /// Supervises until it is told to end, or cannot continue. Blocks meanwhile; it starts one process
@@ -169,8 +169,8 @@ pub trait Surroundings {
 pub fn supervise(
     board: &Board,
     worktrees: Option<&Worktrees>,
-    order: &Order,
-    surroundings: &mut dyn Surroundings,
-) -> Result<Reason> {
-    run::Run::begin(board, worktrees, order)?.run(surroundings)
+    order: &SuperviseOrder,
+    surroundings: &mut dyn SupervisorServices,
+) -> Result<EndReason> {
+    run::SupervisorRun::begin(board, worktrees, order)?.run(surroundings)
 }

@@ -1,9 +1,9 @@
 //! What a supervisor learns of the team besides the board: news of the servers, and gates that open.
 
-use super::run::Run;
+use super::run::SupervisorRun;
 use crate::proto::supervise::Event;
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Makes this host's copy of a board on servers new, if something has changed there. It is tried again until that
     /// succeeds.
     pub(super) fn refresh(&mut self) {

@@ -18,19 +18,19 @@ use std::time::Duration;
 use serde_json::Map;
 
 use super::LOOK_EVERY;
-use super::agent::Mark;
+use super::agent::ProcessMark;
 use super::plans::is_plan_for;
-use super::run::Run;
-use super::work::Work;
-use crate::authority::{Authority, Standing};
+use super::run::SupervisorRun;
+use super::work::SupervisedWork;
+use crate::authority::{ActorStanding, Authority};
 use crate::board::{NewHandoff, is_fenced};
 use crate::driver::departure_note;
-use crate::proto::supervise::{Event, Reason};
-use crate::roster::{Enrolment, Farewell, Member, MemberState, Roster};
+use crate::proto::supervise::{EndReason, Event};
+use crate::roster::{Enrolment, Member, MemberState, Roster, SupervisorFarewell};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::request::{Refusal, SHUTDOWN};
-use ensemble_core::requests::{Entry, RequestStore, Requests};
+use ensemble_core::proto::request::{DecisionRefusal, SHUTDOWN};
+use ensemble_core::requests::{RequestEntry, RequestStore, Requests};
 use ensemble_core::spool::{Settings, State};
 use ensemble_core::{Error, Result};
 
@@ -44,7 +44,7 @@ const QUESTIONS_MAX: usize = 1_000;
 /// Where a supervisor speaks for its agent.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Office {
+pub struct RosterAccess {
     /// Requests and mailboxes.
     pub store: Arc<dyn RequestStore + Send + Sync>,
     /// The roster.
@@ -55,13 +55,13 @@ pub struct Office {
     pub provider: String,
 }
 
-impl fmt::Debug for Office {
+impl fmt::Debug for RosterAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Office").field("roster", &self.roster).finish_non_exhaustive()
+        f.debug_struct("RosterAccess").field("roster", &self.roster).finish_non_exhaustive()
     }
 }
 
-impl Office {
+impl RosterAccess {
     /// With the default authority.
     #[must_use]
     pub fn new(
@@ -75,8 +75,8 @@ impl Office {
 
 /// A request that waits for the supervisor's answer.
 #[derive(Debug)]
-struct Question {
-    entry: Entry,
+struct OpenQuestion {
+    entry: RequestEntry,
     /// When the work must be handed over.
     press_at: Monotonic,
     is_pressed: bool,
@@ -87,10 +87,10 @@ struct Question {
 
 /// What a supervisor knows of its agent's row and requests.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct RepresentedAgent {
     member: Option<Member>,
-    pass: Option<Mark>,
-    question: Option<Question>,
+    pass: Option<ProcessMark>,
+    question: Option<OpenQuestion>,
     /// Requests that are decided, or addressed to another agent.
     settled: BTreeSet<Name>,
     requests_seen: Option<Monotonic>,
@@ -104,10 +104,10 @@ pub(super) struct Desk {
     pub(super) plan_told: Option<Name>,
 }
 
-impl Desk {
+impl RepresentedAgent {
     /// The pass by which the agent's commands are recognized.
     pub(super) fn pass(&self) -> Option<&str> {
-        self.pass.as_ref().map(Mark::text)
+        self.pass.as_ref().map(ProcessMark::text)
     }
 
     /// The mailbox that the agent reads.
@@ -116,13 +116,13 @@ impl Desk {
     }
 }
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Enters the agent into the roster, and makes its mailbox.
     pub(super) fn enrol(&mut self) -> Result<()> {
         let Some(office) = &self.order.office else { return Ok(()) };
         let (id, now) = (self.order.id.clone(), self.order.clock.wall());
         let role = Name::new(self.order.role.as_str()).map_err(Error::from)?;
-        let pass = Mark::new()?;
+        let pass = ProcessMark::new()?;
         let mut enrolment = Enrolment::new(id, role, office.provider.clone(), now);
         enrolment.pass_sha256 = Some(pass.digest());
         let member = office.roster.enrol(&enrolment)?;
@@ -145,12 +145,16 @@ impl Run<'_> {
     }
 
     /// Takes the agent out of the roster.
-    pub(super) fn dismiss(&mut self, _reason: Reason) {
+    pub(super) fn dismiss(&mut self, _reason: EndReason) {
         let (Some(office), Some(member)) = (&self.order.office, self.desk.member.take()) else {
             return;
         };
         let Some(supervisor) = member.supervisor else { return };
-        let farewell = if self.desk.has_agreed { Farewell::Agreed } else { Farewell::Ended };
+        let farewell = if self.desk.has_agreed {
+            SupervisorFarewell::Agreed
+        } else {
+            SupervisorFarewell::Ended
+        };
         let now = self.order.clock.wall();
         if let Err(error) = office.roster.dismiss(&member.name, supervisor, farewell, now) {
             self.failed("leave the roster", &error);
@@ -189,7 +193,7 @@ impl Run<'_> {
         match found {
             None if known.is_some() => {
                 self.desk.question = None;
-                self.tell("the request for its shutdown waits no more".to_owned());
+                self.queue_line("the request for its shutdown waits no more".to_owned());
                 self.handle(Event::Withdrawn);
             }
             Some(entry) if known.as_ref() != Some(&entry.request.request_id) => {
@@ -207,8 +211,8 @@ impl Run<'_> {
     }
 
     /// The oldest pending request for the agent's shutdown. Rejects those without authority.
-    fn pending(&mut self, requests: &Requests<'_>) -> Result<Option<Entry>> {
-        let mut oldest: Option<Entry> = None;
+    fn pending(&mut self, requests: &Requests<'_>) -> Result<Option<RequestEntry>> {
+        let mut oldest: Option<RequestEntry> = None;
         let mut plans = Vec::new();
         let ids = requests.ids()?;
         let is_there = |id: &Name| ids.contains(id);
@@ -257,33 +261,34 @@ impl Run<'_> {
         let office = self.order.office.as_ref()?;
         let (members, _) = office.roster.entries().unwrap_or_default();
         let state = self.board.read().ok();
-        let standing = Standing::of(from, &members, state.as_ref());
+        let standing = ActorStanding::of(from, &members, state.as_ref());
         let refused = office.authority.check_shutdown(&standing, &self.order.id).err()?;
         Some(refused.to_string())
     }
 
-    fn take_question(&mut self, entry: Entry) {
+    fn take_question(&mut self, entry: RequestEntry) {
         let asked = &entry.request;
         let left = asked.deadline_at().since(self.calendar());
         let margin = PRESS_MARGIN.min(Duration::from_secs(asked.deadline_seconds) / 4);
         let press_at = self.now() + left.saturating_sub(margin);
-        let task = self.work.as_ref().and_then(Work::task).cloned();
+        let task = self.work.as_ref().and_then(SupervisedWork::task).cloned();
         let (from, id) = (&asked.from, &asked.request_id);
         let then = match (&self.work, &task) {
             (None, _) => "it has no work".to_owned(),
             (Some(_), Some(task)) => format!("it finishes `{task}` first and claims nothing"),
             (Some(_), None) => "it finishes the plan first".to_owned(),
         };
-        self.tell(format!("{from} asks for its shutdown (request {id}): {then}"));
+        self.queue_line(format!("{from} asks for its shutdown (request {id}): {then}"));
         let (is_pressed, is_handed_over) = (false, false);
-        self.desk.question = Some(Question { entry, press_at, is_pressed, task, is_handed_over });
+        self.desk.question =
+            Some(OpenQuestion { entry, press_at, is_pressed, task, is_handed_over });
         self.handle(Event::Asked);
     }
 
     /// Gives the work to the next agent, with notes where there is a task.
     pub(super) fn hand_over(&mut self) -> Event {
         let noted = match (&self.work, &self.desk.question) {
-            (Some(Work::Task { id, holder, .. }), Some(question)) => {
+            (Some(SupervisedWork::Task { id, holder, .. }), Some(question)) => {
                 let asked = &question.entry.request;
                 let (by, from, request) = (&self.order.id, &asked.from, &asked.request_id);
                 let notes = NewHandoff {
@@ -336,13 +341,13 @@ impl Run<'_> {
         match requests.respond(id.as_str(), &me, true, &words) {
             Ok(_) => {
                 self.desk.has_agreed = true;
-                self.tell(format!("agreed to its shutdown (request {id}): {words}"));
+                self.queue_line(format!("agreed to its shutdown (request {id}): {words}"));
                 if let Err(error) = settle_questions(&*store, &me, &id) {
                     self.failed("settle the question", &error);
                 }
                 Event::Agreed
             }
-            Err(error) if error.area::<Refusal>().is_some() => {
+            Err(error) if error.area::<DecisionRefusal>().is_some() => {
                 // Another process has decided it: the next look shows what follows.
                 self.desk.question = None;
                 Event::Withdrawn

@@ -15,18 +15,18 @@
 
 use serde_json::json;
 
-use super::heartbeat::Heartbeat;
-use super::run::Run;
-use super::work::Work;
+use super::heartbeat::BoardHeartbeat;
+use super::run::SupervisorRun;
+use super::work::SupervisedWork;
 use crate::board::prompt::{PlanStanding, SubmittedPlan};
-use crate::board::{Call, Wake};
-use crate::proto::supervise::{Event, Gate as Closure, Lost};
+use crate::board::{PlannerCall, PlannerWake};
+use crate::proto::supervise::{ControlGate, Event, SupervisorLoss};
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
-use ensemble_core::requests::{Asked, Gate, GateState, RequestStore, Requests};
+use ensemble_core::requests::{AskedRequest, GateState, PlanGate, RequestStore, Requests};
 
 /// After so many plans without an approval the task is blocked.
 pub const PLANS_MAX: u32 = 3;
@@ -49,7 +49,7 @@ pub fn plan_standing(
     let Some(entry) = Requests::new(store).find(gate.request_id.as_str())? else {
         return Ok(demanded.filter(|_| gate.demanded));
     };
-    let Asked { request_id, to, content, .. } = entry.request;
+    let AskedRequest { request_id, to, content, .. } = entry.request;
     let mut plan = SubmittedPlan::new(request_id, to, content);
     plan.comment = entry.decision.map(|decision| decision.comment).unwrap_or_default();
     Ok(Some(match gate.state {
@@ -62,10 +62,12 @@ pub fn plan_standing(
     }))
 }
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// The gate of the claimed task.
-    fn plan_gate(&self) -> Result<Option<Gate>> {
-        let (Some(office), Some(Work::Task { id, .. })) = (&self.order.office, &self.work) else {
+    fn plan_gate(&self) -> Result<Option<PlanGate>> {
+        let (Some(office), Some(SupervisedWork::Task { id, .. })) =
+            (&self.order.office, &self.work)
+        else {
             return Ok(None);
         };
         office.store.gate(id.as_str(), &self.order.id)
@@ -74,7 +76,7 @@ impl Run<'_> {
     /// What the agent is told of the plan of its task.
     pub(super) fn plan_of_prompt(&self) -> Result<Option<PlanStanding>> {
         match (&self.order.office, &self.work) {
-            (Some(office), Some(Work::Task { id, .. })) => {
+            (Some(office), Some(SupervisedWork::Task { id, .. })) => {
                 plan_standing(&*office.store, id, &self.order.id)
             }
             _ => Ok(None),
@@ -84,13 +86,14 @@ impl Run<'_> {
     /// Whether an agent runs, and its next beat is due. An agent that waits for the review of its
     /// plan stands still, and lives.
     pub(super) fn beat_is_due(&self, now: Monotonic) -> bool {
-        let due = self.heartbeat.as_ref().and_then(Heartbeat::next_timeout);
+        let due = self.heartbeat.as_ref().and_then(BoardHeartbeat::next_timeout);
         self.agent.is_some() && due.is_some_and(|due| now >= due)
     }
 
     /// Whether the review of the claimed task's plan is waited for. What cannot be read waits.
     pub(super) fn waits_for_review(&self) -> bool {
-        let waits = |gate: Gate| matches!(gate.state, GateState::Pending | GateState::Unreadable);
+        let waits =
+            |gate: PlanGate| matches!(gate.state, GateState::Pending | GateState::Unreadable);
         self.plan_gate().map_or(true, |gate| gate.is_some_and(waits))
     }
 
@@ -113,17 +116,17 @@ impl Run<'_> {
             GateState::Pending | GateState::Unreadable => {
                 if self.desk.plan_told.as_ref() != Some(&gate.request_id) {
                     let whom = gate.waits_for.as_ref().map_or("its reviewer", Name::as_str);
-                    self.tell(format!(
+                    self.queue_line(format!(
                         "plan {} of `{}` waits for {whom}",
                         gate.request_id, gate.task_id
                     ));
                     self.desk.plan_told = Some(gate.request_id);
                 }
-                Ok(Some(Event::Gated(Closure::Closed)))
+                Ok(Some(Event::Gated(ControlGate::Closed)))
             }
             GateState::Rejected | GateState::Expired if gate.round >= PLANS_MAX => {
                 self.give_up_planning(&gate)?;
-                Ok(Some(Event::Fenced(Lost::Work)))
+                Ok(Some(Event::Fenced(SupervisorLoss::Work)))
             }
             GateState::Rejected | GateState::Expired | GateState::Needed | GateState::Open => {
                 Ok(None)
@@ -132,8 +135,9 @@ impl Run<'_> {
     }
 
     /// Blocks the claimed task: its plans are not approved.
-    fn give_up_planning(&mut self, gate: &Gate) -> Result<()> {
-        let (Some(office), Some(Work::Task { id, holder, .. })) = (&self.order.office, &self.work)
+    fn give_up_planning(&mut self, gate: &PlanGate) -> Result<()> {
+        let (Some(office), Some(SupervisedWork::Task { id, holder, .. })) =
+            (&self.order.office, &self.work)
         else {
             return Ok(());
         };
@@ -151,19 +155,19 @@ impl Run<'_> {
         locked.commit()?;
         let id = id.clone();
         self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-        self.tell(format!("`{id}` is blocked: {reason}"));
+        self.queue_line(format!("`{id}` is blocked: {reason}"));
         self.work = None;
         Ok(())
     }
 
     /// The plans that wait for this planner's review.
-    pub(super) fn plans_to_review(&self) -> Option<Call> {
+    pub(super) fn plans_to_review(&self) -> Option<PlannerCall> {
         let about = self.desk.plans.clone();
-        (!about.is_empty()).then_some(Call { wake: Wake::PlanSubmitted, about })
+        (!about.is_empty()).then_some(PlannerCall { wake: PlannerWake::PlanSubmitted, about })
     }
 }
 
 /// Whether a request is a plan that waits for this agent's review.
-pub(super) fn is_plan_for(asked: &Asked, agent: &Name) -> bool {
+pub(super) fn is_plan_for(asked: &AskedRequest, agent: &Name) -> bool {
     asked.to == *agent && asked.kind.as_str() == PLAN_APPROVAL
 }

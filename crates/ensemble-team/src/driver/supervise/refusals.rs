@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::run::Run;
-use super::work::Work;
+use super::run::SupervisorRun;
+use super::work::SupervisedWork;
 use crate::admission::is_refusal;
-use crate::board::{BoardError, Obstacle, State, Task};
-use crate::proto::task::Holder;
+use crate::board::{BoardError, BoardObstacle, BoardTask, State};
+use crate::proto::task::TaskHolder;
 use crate::worktree::{
     GitError, Operation, WorktreeFault, Worktrees, is_not_allowed, short_reason,
 };
@@ -28,11 +28,11 @@ use ensemble_core::{Error, Result};
 const CLAIMS_A_LOOK: usize = 8;
 
 /// Takes a task: the work, and the failure of a hook that did not keep it from being taken.
-type ClaimCall = fn(&Worktrees, &Name, &Holder) -> Result<(Work, Option<String>)>;
+type ClaimCall = fn(&Worktrees, &Name, &TaskHolder) -> Result<(SupervisedWork, Option<String>)>;
 
 /// Claims that have failed.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(BTreeMap<Name, ClaimRefusal>);
+pub(super) struct FailedClaims(BTreeMap<Name, ClaimRefusal>);
 
 #[derive(Debug)]
 struct ClaimRefusal {
@@ -42,21 +42,21 @@ struct ClaimRefusal {
     again_at: Monotonic,
 }
 
-impl Refusals {
+impl FailedClaims {
     fn is_due(&self, id: &Name, now: Monotonic) -> bool {
         self.0.get(id).is_none_or(|refused| refused.again_at <= now)
     }
 }
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Claims the first task that is available.
     pub(super) fn claim(
         &mut self,
-        agent: &Holder,
+        agent: &TaskHolder,
         mut state: State,
-        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s Task>,
+        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s BoardTask>,
         take: ClaimCall,
-    ) -> Result<Option<Work>> {
+    ) -> Result<Option<SupervisedWork>> {
         let Some(worktrees) = self.worktrees else {
             return Err(WorktreeFault::NoRepository.to(Operation::Claim));
         };
@@ -64,7 +64,7 @@ impl Run<'_> {
         let mut tried: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
             let now = self.now();
-            let is_free = |task: &&Task| {
+            let is_free = |task: &&BoardTask| {
                 !tried.contains(&task.id)
                     && self.refusals.is_due(&task.id, now)
                     && !worktrees.is_kept_elsewhere(task)
@@ -78,7 +78,7 @@ impl Run<'_> {
                 Ok((work, hook_failure)) => {
                     self.refusals.0.remove(&id);
                     if let Some(why) = hook_failure {
-                        self.tell(format!("warning: the post-checkout hook failed: {why}"));
+                        self.queue_line(format!("warning: the post-checkout hook failed: {why}"));
                     }
                     return Ok(Some(work));
                 }
@@ -98,21 +98,21 @@ impl Run<'_> {
     pub(super) fn take_task(
         worktrees: &Worktrees,
         id: &Name,
-        agent: &Holder,
-    ) -> Result<(Work, Option<String>)> {
+        agent: &TaskHolder,
+    ) -> Result<(SupervisedWork, Option<String>)> {
         let claimed = worktrees.claim_task_now(id, agent)?;
         let (holder, path) = (claimed.granted.holder, claimed.path);
-        Ok((Work::Task { id: id.clone(), holder, path }, claimed.hook_failure))
+        Ok((SupervisedWork::Task { id: id.clone(), holder, path }, claimed.hook_failure))
     }
 
     pub(super) fn take_review(
         worktrees: &Worktrees,
         id: &Name,
-        agent: &Holder,
-    ) -> Result<(Work, Option<String>)> {
+        agent: &TaskHolder,
+    ) -> Result<(SupervisedWork, Option<String>)> {
         let claimed = worktrees.claim_review_now(id, agent)?;
         let (holder, path) = (claimed.granted.holder, claimed.path);
-        Ok((Work::Review { id: id.clone(), holder, path }, None))
+        Ok((SupervisedWork::Review { id: id.clone(), holder, path }, None))
     }
 
     /// Counts a claim that failed although the task is free. Returns the board after that.
@@ -127,7 +127,7 @@ impl Run<'_> {
                 types::SUPERVISE_FAILED,
                 json!({ "what": what, "error": error.to_string() }),
             );
-            self.tell(format!("cannot {what}: {why}"));
+            self.queue_line(format!("cannot {what}: {why}"));
         }
         let mut locked = self.board.lock()?;
         let is_claimable = locked.state().task(id).is_some_and(|task| task.status.is_claimable());
@@ -136,7 +136,7 @@ impl Run<'_> {
             let question = format!("What keeps agents from claiming `{id}`? {why}");
             locked.block(id, None, &reason, &[question])?;
             self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-            self.tell(format!("`{id}` is blocked: {reason}"));
+            self.queue_line(format!("`{id}` is blocked: {reason}"));
         } else {
             locked.claim_refused(id, &why)?;
             self.refusals.0.insert(id.clone(), ClaimRefusal { count, why, again_at });
@@ -151,5 +151,5 @@ fn is_race(error: &Error) -> bool {
         BoardError::NotAllowed { why, .. } => Some(why),
         _ => None,
     });
-    error.is_transient() || matches!(why, Some(Some(Obstacle::ChangedSincePlan)))
+    error.is_transient() || matches!(why, Some(Some(BoardObstacle::ChangedSincePlan)))
 }

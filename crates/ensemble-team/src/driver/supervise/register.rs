@@ -13,16 +13,16 @@
 //! is a decision of a person, so it goes by the written times. A wrong one does no harm: the entry's
 //! epoch is over, and writes under it are refused.
 
-use super::heartbeat::Heartbeat;
-use super::run::Run;
+use super::heartbeat::BoardHeartbeat;
+use super::run::SupervisorRun;
 use crate::board::{NewAgent, is_fenced};
 use crate::proto::agent;
-use crate::proto::supervise::{Event, Lost};
-use crate::proto::task::Holder;
+use crate::proto::supervise::{Event, SupervisorLoss};
+use crate::proto::task::TaskHolder;
 use crate::worktree::is_not_allowed;
 use ensemble_core::Result;
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Registers the agent, after an earlier supervisor's registration was removed from the board.
     pub(super) fn register(&mut self) -> Result<Event> {
         match self.try_register() {
@@ -41,7 +41,7 @@ impl Run<'_> {
         let mut locked = self.board.lock()?;
         if let Some(entry) = locked.state().agents.get(id) {
             let epoch = entry.epoch.unwrap_or_default();
-            let left = Holder { by: id.clone(), epoch };
+            let left = TaskHolder { by: id.clone(), epoch };
             if self.lock.is_left_over(epoch) {
                 locked.unregister(&left, "its supervisor was killed, or got no answer")?;
             } else if self.order.takes_over && self.heartbeat.is_none() {
@@ -61,10 +61,14 @@ impl Run<'_> {
         let state = locked.commit()?;
         self.lock.end_registration(holder.epoch)?;
         self.heartbeat =
-            Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
+            Some(BoardHeartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
         self.registered = Some(holder);
         self.repair();
-        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
+        self.queue_line(format!(
+            "`{}` is registered as {}",
+            self.order.id,
+            self.order.role.as_str()
+        ));
         Ok(())
     }
 
@@ -84,7 +88,7 @@ impl Run<'_> {
                 }
                 Event::Left
             }
-            Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
+            Err(error) if is_fenced(&error) => Event::Fenced(SupervisorLoss::Registration),
             // The board was removed: there is nothing to leave.
             Err(_) if !self.board.path().exists() => Event::Left,
             Err(error) => {

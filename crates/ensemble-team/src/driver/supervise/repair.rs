@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::run::Run;
+use super::run::SupervisorRun;
 
 /// Shortest interval between repairs, because each takes several runs of git.
 const REPAIR_EVERY_MIN: Duration = Duration::from_secs(5);
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// Completes or undoes what crashes left in worktrees.
     pub(super) fn repair(&mut self) {
         self.repaired = Some(self.now());
@@ -19,7 +19,7 @@ impl Run<'_> {
                 let left: BTreeSet<String> =
                     left.map(|it| format!("{}: {}", it.path, it.problem)).collect();
                 let new: Vec<String> = left.difference(&self.unrepaired).cloned().collect();
-                new.into_iter().for_each(|line| self.tell(line));
+                new.into_iter().for_each(|line| self.queue_line(line));
                 self.unrepaired = left;
             }
             Err(error) => self.failed("repair worktrees", &error),

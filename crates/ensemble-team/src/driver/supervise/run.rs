@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::agent::Running;
-use super::heartbeat::Heartbeat;
-use super::office::Desk;
-use super::refusals::Refusals;
+use super::agent::AgentProcess;
+use super::heartbeat::BoardHeartbeat;
+use super::office::RepresentedAgent;
+use super::refusals::FailedClaims;
 use super::supervisor_lock::SupervisorLock;
-use super::work::{Fate, Footprint, Work};
-use super::{LOOK_EVERY, Order, Surroundings};
-use crate::board::{Board, Control, ControlFile, State, WakeOccurrence};
+use super::work::{Footprint, SupervisedWork, WorkFate};
+use super::{LOOK_EVERY, SuperviseOrder, SupervisorServices};
+use crate::board::{ActiveControl, Board, ControlFile, State, WakeOccurrence};
 use crate::driver::board_leases::{BoardLeases, directory};
 use crate::driver::board_upkeep::BoardUpkeep;
-use crate::proto::supervise::{Effect, Event, Gate, Lost, Reason, Supervise};
-use crate::proto::task::Holder;
+use crate::proto::supervise::{ControlGate, Effect, EndReason, Event, Supervise, SupervisorLoss};
+use crate::proto::task::TaskHolder;
 use crate::worktree::Worktrees;
 use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::env::Monotonic;
@@ -32,23 +32,23 @@ const LEASES_EVERY_MIN: Duration = Duration::from_millis(200);
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// One run of a supervisor.
-pub(super) struct Run<'a> {
+pub(super) struct SupervisorRun<'a> {
     pub(super) board: &'a Board,
     pub(super) worktrees: Option<&'a Worktrees>,
-    pub(super) order: &'a Order,
+    pub(super) order: &'a SuperviseOrder,
     pub(super) directory: PathBuf,
     pub(super) lock: SupervisorLock,
     pub(super) machine: Supervise,
-    pub(super) registered: Option<Holder>,
-    pub(super) heartbeat: Option<Heartbeat>,
-    pub(super) work: Option<Work>,
-    pub(super) agent: Option<Running>,
+    pub(super) registered: Option<TaskHolder>,
+    pub(super) heartbeat: Option<BoardHeartbeat>,
+    pub(super) work: Option<SupervisedWork>,
+    pub(super) agent: Option<AgentProcess>,
     /// State of the board when the agent was started.
     pub(super) before: (Footprint, Option<String>),
     /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
     /// What a full disk has kept from being written.
-    pub(super) unwritten: super::steps::Unwritten,
+    pub(super) unwritten: super::steps::UnwrittenChanges,
     /// Why the agent is ended, if something else has changed the board.
     pub(super) ended_because: Option<&'static str>,
     /// Reason that the last agent has announced for its exit.
@@ -60,7 +60,7 @@ pub(super) struct Run<'a> {
     /// The reasons for which a planner was started last.
     pub(super) called: BTreeSet<WakeOccurrence>,
     /// Claims that have failed, by their tasks.
-    pub(super) refusals: Refusals,
+    pub(super) refusals: FailedClaims,
     leases: BoardLeases,
     upkeep: BoardUpkeep,
     /// The control files at the last look.
@@ -75,23 +75,24 @@ pub(super) struct Run<'a> {
     /// distinguish two writes within milliseconds, nor does size.
     pub(super) seen: Option<(FileId, u64, i128)>,
     pub(super) is_over: bool,
-    pub(super) desk: Desk,
+    pub(super) desk: RepresentedAgent,
     /// Whether the copy of a board on servers is older than the board.
     pub(super) is_stale: bool,
     last_failure: String,
     pub(super) lines: Vec<String>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SupervisorRun<'a> {
     /// Takes the supervisor's lock; see [`super::supervise`].
     pub(super) fn begin(
         board: &'a Board,
         worktrees: Option<&'a Worktrees>,
-        order: &'a Order,
+        order: &'a SuperviseOrder,
     ) -> Result<Self> {
         board.read()?;
         let directory = directory(board).to_owned();
-        let (lock, ended) = SupervisorLock::take(&directory, &order.id, order.role.as_str())?;
+        let (lock, ended) =
+            SupervisorLock::acquire_lock(&directory, &order.id, order.role.as_str())?;
         let clock = &*order.clock;
         let mut machine = Supervise::new(order.pace);
         machine.resume(lock.record.loops);
@@ -107,13 +108,13 @@ impl<'a> Run<'a> {
             agent: None,
             before: (Footprint::default(), None),
             counted: None,
-            unwritten: super::steps::Unwritten::default(),
+            unwritten: super::steps::UnwrittenChanges::default(),
             ended_because: None,
             exit_reason: None,
             finished: None,
             answered: BTreeSet::new(),
             called: BTreeSet::new(),
-            refusals: Refusals::default(),
+            refusals: FailedClaims::default(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
             upkeep: BoardUpkeep::new(board.clone()),
             controls: Vec::new(),
@@ -122,7 +123,7 @@ impl<'a> Run<'a> {
             unrepaired: BTreeSet::new(),
             seen: None,
             is_over: false,
-            desk: Desk::default(),
+            desk: RepresentedAgent::default(),
             is_stale: false,
             last_failure: String::new(),
             lines: Vec::new(),
@@ -138,7 +139,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs until the machine has ended.
-    pub(super) fn run(mut self, surroundings: &mut dyn Surroundings) -> Result<Reason> {
+    pub(super) fn run(mut self, surroundings: &mut dyn SupervisorServices) -> Result<EndReason> {
         self.handle(Event::Start);
         loop {
             while let Some(effect) = self.machine.poll_effect() {
@@ -149,13 +150,13 @@ impl<'a> Run<'a> {
                         Err(refused) => return self.refuse(refused),
                     },
                     Effect::Terminate => Some(self.terminate(surroundings)),
-                    Effect::Look => Some(self.look()),
+                    Effect::Look => Some(self.claim_work()),
                     Effect::Check => Some(self.check()),
                     Effect::Spawn => Some(self.spawn()),
                     Effect::Unregister => Some(self.unregister()),
                     Effect::HandOver => Some(self.hand_over()),
                     Effect::Agree => Some(self.agree()),
-                    Effect::Note(anomaly) => self.note(anomaly),
+                    Effect::Note(anomaly) => self.record_anomaly(anomaly),
                     Effect::Block(trouble) => self.block(trouble),
                 };
                 if let Some(event) = event {
@@ -186,7 +187,7 @@ impl<'a> Run<'a> {
     }
 
     /// Collects all events since the last time.
-    fn notice(&mut self, surroundings: &mut dyn Surroundings) {
+    fn notice(&mut self, surroundings: &mut dyn SupervisorServices) {
         if (surroundings.is_over() || self.leaves_team()) && !self.is_over {
             self.is_over = true;
             self.handle(Event::Stop);
@@ -204,7 +205,7 @@ impl<'a> Run<'a> {
     }
 
     /// Lets the sprint follow control files, however they came, before ABORT ends this supervisor.
-    fn notice_controls(&mut self, found: &[Control]) {
+    fn notice_controls(&mut self, found: &[ActiveControl]) {
         let files: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
         if files != self.controls {
             match self.board.read() {
@@ -214,13 +215,13 @@ impl<'a> Run<'a> {
             }
         }
         if files.contains(&ControlFile::Abort) {
-            self.handle(Event::Gated(Gate::Abort));
+            self.handle(Event::Gated(ControlGate::Abort));
         }
     }
 
     /// Does what is due on the board. Returns whether all of it is done.
     fn look_after(&mut self, state: &State) -> bool {
-        match self.upkeep.look(state) {
+        match self.upkeep.do_due_work(state) {
             Ok(_) => true,
             // Another process writes, and sees the same; this one looks again.
             Err(Error::Locked { .. }) => false,
@@ -266,7 +267,7 @@ impl<'a> Run<'a> {
     }
 
     /// The loss of work or registration, if the board shows one.
-    fn lost(&mut self, state: &State) -> Option<Lost> {
+    fn lost(&mut self, state: &State) -> Option<SupervisorLoss> {
         let registered = self.registered.as_ref()?;
         if !is_registered(state, registered) {
             let has_hung = self.work.as_ref().is_some_and(|work| work.has_run_out(state));
@@ -276,22 +277,26 @@ impl<'a> Run<'a> {
                 true => Some("it did nothing until its lease ran out"),
                 false => Some("it is no longer registered"),
             };
-            return Some(if has_hung { Lost::Lease } else { Lost::Registration });
+            return Some(if has_hung {
+                SupervisorLoss::Lease
+            } else {
+                SupervisorLoss::Registration
+            });
         }
         match self.work.as_ref().map(|work| work.fate(state)) {
-            None | Some(Fate::Held) => None,
-            Some(Fate::Finished | Fate::ByHand) => {
+            None | Some(WorkFate::Held) => None,
+            Some(WorkFate::Finished | WorkFate::ByHand) => {
                 let now = self.now();
                 self.finished.get_or_insert(now);
                 None
             }
-            Some(Fate::Lost) => {
+            Some(WorkFate::Lost) => {
                 let has_hung = self.work.take().is_some_and(|work| work.has_run_out(state));
                 self.ended_because = match has_hung {
                     true => Some("it did nothing until the lease of its work ran out"),
                     false => Some("its work was taken from it"),
                 };
-                Some(if has_hung { Lost::Claim } else { Lost::Work })
+                Some(if has_hung { SupervisorLoss::Claim } else { SupervisorLoss::Work })
             }
         }
     }
@@ -334,7 +339,7 @@ impl<'a> Run<'a> {
         }
         if now >= self.leases_due() {
             self.leases_seen = Some(now);
-            if let Err(error) = self.leases.look(&*order.clock, &*order.recorder) {
+            if let Err(error) = self.leases.expire_leases(&*order.clock, &*order.recorder) {
                 self.failed("watch leases", &error);
             }
         }
@@ -354,7 +359,7 @@ impl<'a> Run<'a> {
         let longest = if self.agent.is_some() { LOOK_EVERY } else { SLEEP_MAX };
         let dues = [
             self.machine.poll_timeout(),
-            self.heartbeat.as_ref().and_then(Heartbeat::next_timeout),
+            self.heartbeat.as_ref().and_then(BoardHeartbeat::next_timeout),
             Some(self.leases_due()),
             Some(now + longest),
         ];
@@ -362,19 +367,23 @@ impl<'a> Run<'a> {
     }
 
     /// Ends because another supervisor has the name; removes this supervisor's files.
-    fn refuse(mut self, refused: Error) -> Result<Reason> {
-        self.dismiss(Reason::Refused);
+    fn refuse(mut self, refused: Error) -> Result<EndReason> {
+        self.dismiss(EndReason::Refused);
         self.lock.leave()?;
         Err(refused)
     }
 
-    fn end(mut self, reason: Reason, surroundings: &mut dyn Surroundings) -> Result<Reason> {
+    fn end(
+        mut self,
+        reason: EndReason,
+        surroundings: &mut dyn SupervisorServices,
+    ) -> Result<EndReason> {
         self.record(types::SUPERVISE_ENDED, json!({ "reason": format!("{reason:?}") }));
-        self.tell(format!("ended: {reason:?}"));
+        self.queue_line(format!("ended: {reason:?}"));
         self.dismiss(reason);
         self.say(surroundings);
         // A successor has to know a registration that could not be taken back.
-        if reason != Reason::Refused && self.registered.is_none() {
+        if reason != EndReason::Refused && self.registered.is_none() {
             self.lock.leave()?;
         }
         Ok(reason)
@@ -400,24 +409,24 @@ impl<'a> Run<'a> {
         if line != self.last_failure {
             let data = json!({ "what": what, "error": error.to_string() });
             self.record(types::SUPERVISE_FAILED, data);
-            self.tell(line.clone());
+            self.queue_line(line.clone());
             self.last_failure = line;
         }
     }
 
-    pub(super) fn tell(&mut self, line: String) {
+    pub(super) fn queue_line(&mut self, line: String) {
         self.lines.push(line);
     }
 
-    fn say(&mut self, surroundings: &mut dyn Surroundings) {
+    fn say(&mut self, surroundings: &mut dyn SupervisorServices) {
         for line in self.lines.drain(..) {
-            surroundings.tell(&line);
+            surroundings.print_line(&line);
         }
     }
 }
 
 /// Whether a registration is the current one.
-pub(super) fn is_registered(state: &State, holder: &Holder) -> bool {
+pub(super) fn is_registered(state: &State, holder: &TaskHolder) -> bool {
     let entry = state.agents.get(&holder.by);
     entry.is_some_and(|entry| entry.epoch.unwrap_or_default() == holder.epoch)
 }

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
-use super::agent::{Mark, Order as Start, Running};
-use super::run::{Run, is_registered};
-use super::work::{Fate, Work, notes_of};
-use super::{LOOK_EVERY, Surroundings};
-use crate::board::prompt::{Prompts, Role};
+use super::agent::{AgentProcess, ProcessMark, ProcessOrder};
+use super::run::{SupervisorRun, is_registered};
+use super::work::{SupervisedWork, WorkFate, notes_of};
+use super::{LOOK_EVERY, SupervisorServices};
+use crate::board::prompt::{BoardRole, PromptBuilder};
 use crate::board::{
-    Control, ControlFile, NewAnomaly, State, Status, Task, claimable, disagrees, is_fenced,
-    last_coder, occurrences, reviewable, wake,
+    ActiveControl, BoardTask, ControlFile, NewAnomaly, State, TaskStatus, claimable, disagrees,
+    is_fenced, last_coder, occurrences, reviewable, wake,
 };
-use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
-use crate::worktree::{Merged, is_not_allowed};
+use crate::proto::supervise::{
+    CONTENDED_WAIT, ControlGate, Event, SuperviseAnomaly, SupervisorLoss, WorkTrouble,
+};
+use crate::worktree::{MergeOutcome, is_not_allowed};
 use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
@@ -22,20 +24,20 @@ use ensemble_core::{Error, Result};
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
-impl Run<'_> {
+impl SupervisorRun<'_> {
     /// The event of a control file, if one exists.
     fn gate(&mut self) -> Result<Option<Event>> {
         let found = self.board.controls()?;
-        let Some(control) = Control::gate(&found) else { return Ok(None) };
+        let Some(control) = ActiveControl::gate(&found) else { return Ok(None) };
         let gate = match control.file {
-            ControlFile::Abort => Gate::Abort,
-            ControlFile::Pause | ControlFile::Checkpoint => Gate::Closed,
+            ControlFile::Abort => ControlGate::Abort,
+            ControlFile::Pause | ControlFile::Checkpoint => ControlGate::Closed,
         };
         if !self.machine.is_gated() {
             let (file, reason) = (control.file.name(), control.reason.clone());
             self.record(types::SUPERVISE_GATED, json!({ "file": file }));
             let since = control.since;
-            self.tell(
+            self.queue_line(
                 format!("{file} since {since}: no new work starts. {reason}").trim_end().to_owned(),
             );
         }
@@ -43,7 +45,7 @@ impl Run<'_> {
     }
 
     /// Looks for work, and claims it.
-    pub(super) fn look(&mut self) -> Event {
+    pub(super) fn claim_work(&mut self) -> Event {
         if let Some(trouble) = self.unwritten.block.take() {
             self.block(trouble);
             if self.unwritten.block.is_some() {
@@ -59,20 +61,20 @@ impl Run<'_> {
             return Ok(gated);
         }
         let Some(agent) = self.registered.clone() else {
-            return Ok(Event::Fenced(Lost::Registration));
+            return Ok(Event::Fenced(SupervisorLoss::Registration));
         };
         let state = self.board.read()?;
         if !is_registered(&state, &agent) {
             self.registered = None;
-            return Ok(Event::Fenced(Lost::Registration));
+            return Ok(Event::Fenced(SupervisorLoss::Registration));
         }
         let state = self.reconcile(state)?;
         let found = match self.order.role {
-            Role::Planner => self.plan()?,
-            Role::Coder => {
+            BoardRole::Planner => self.plan()?,
+            BoardRole::Coder => {
                 self.claim(&agent, state, |state, id| claimable(state, Some(id)), Self::take_task)?
             }
-            Role::CodeReviewer => {
+            BoardRole::CodeReviewer => {
                 let state = self.merge(state)?;
                 if let Some(gated) = self.gate()? {
                     return Ok(gated);
@@ -91,12 +93,14 @@ impl Run<'_> {
         };
         let task = work.task().cloned();
         let is_new = match &work {
-            Work::Plan { occurrences, .. } => {
+            SupervisedWork::Plan { occurrences, .. } => {
                 let is_new = *occurrences != self.called;
                 self.called.clone_from(occurrences);
                 is_new
             }
-            Work::Task { .. } | Work::Review { .. } => task != self.lock.record.task,
+            SupervisedWork::Task { .. } | SupervisedWork::Review { .. } => {
+                task != self.lock.record.task
+            }
         };
         self.work = Some(work);
         self.lock.record.task = task;
@@ -126,7 +130,7 @@ impl Run<'_> {
                     && !is_registered(&state, &agent)
                 {
                     self.registered = None;
-                    return Event::Fenced(Lost::Registration);
+                    return Event::Fenced(SupervisorLoss::Registration);
                 }
             }
             _ => {}
@@ -139,9 +143,10 @@ impl Run<'_> {
     fn merge(&mut self, state: State) -> Result<State> {
         let Some(worktrees) = self.worktrees else { return Ok(state) };
         // Without a remote, another host merges what was made there.
-        let is_due =
-            |task: &&Task| task.status == Status::Approved && !worktrees.is_kept_elsewhere(task);
-        let approved: Vec<&Task> = state.tasks.iter().filter(is_due).collect();
+        let is_due = |task: &&BoardTask| {
+            task.status == TaskStatus::Approved && !worktrees.is_kept_elsewhere(task)
+        };
+        let approved: Vec<&BoardTask> = state.tasks.iter().filter(is_due).collect();
         if approved.is_empty() {
             return Ok(state);
         }
@@ -155,16 +160,16 @@ impl Run<'_> {
                 self.expect_long(&format!("merge {}", task.id));
             }
             match worktrees.merge_now(&task.id) {
-                Ok(Merged::Done { .. }) => self.tell(format!("merged `{}`", task.id)),
-                Ok(Merged::Failed { reason }) => {
-                    self.tell(format!("`{}` cannot be merged: {reason}", task.id));
+                Ok(MergeOutcome::Done { .. }) => self.queue_line(format!("merged `{}`", task.id)),
+                Ok(MergeOutcome::Failed { reason }) => {
+                    self.queue_line(format!("`{}` cannot be merged: {reason}", task.id));
                 }
                 // Another process is merging, and continues with the other tasks.
                 Err(Error::Locked { .. }) => break,
                 Err(error) => {
                     let now = self.board.read()?;
                     let is_left =
-                        now.task(&task.id).is_some_and(|now| now.status == Status::Approved);
+                        now.task(&task.id).is_some_and(|now| now.status == TaskStatus::Approved);
                     if is_left {
                         self.failed(&format!("merge `{}`", task.id), &error);
                     }
@@ -175,7 +180,7 @@ impl Run<'_> {
         self.board.read()
     }
 
-    fn plan(&mut self) -> Result<Option<Work>> {
+    fn plan(&mut self) -> Result<Option<SupervisedWork>> {
         let state = self.board.read()?;
         let mut calls = wake(&state);
         calls.extend(self.plans_to_review());
@@ -185,7 +190,7 @@ impl Run<'_> {
             return Ok(None);
         }
         match FileLock::acquire(&self.directory.join(PLANNING_LOCK), Duration::ZERO) {
-            Ok(lock) => Ok(Some(Work::Plan { calls, occurrences, _lock: lock })),
+            Ok(lock) => Ok(Some(SupervisedWork::Plan { calls, occurrences, _lock: lock })),
             Err(Error::Locked { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -205,13 +210,13 @@ impl Run<'_> {
         let is_ours = self.registered.as_ref().is_some_and(|agent| is_registered(&state, agent));
         if !is_ours {
             self.registered = None;
-            return Ok(Event::Fenced(Lost::Registration));
+            return Ok(Event::Fenced(SupervisorLoss::Registration));
         }
         match self.work.as_ref().map(|work| work.fate(&state)) {
-            Some(Fate::Held) => Ok(self.check_plan()?.unwrap_or(Event::Open)),
-            Some(Fate::Finished | Fate::ByHand | Fate::Lost) | None => {
+            Some(WorkFate::Held) => Ok(self.check_plan()?.unwrap_or(Event::Open)),
+            Some(WorkFate::Finished | WorkFate::ByHand | WorkFate::Lost) | None => {
                 self.work = None;
-                Ok(Event::Fenced(Lost::Work))
+                Ok(Event::Fenced(SupervisorLoss::Work))
             }
         }
     }
@@ -222,7 +227,7 @@ impl Run<'_> {
             Ok(true) => Event::Spawned,
             Ok(false) => {
                 self.work = None;
-                Event::Fenced(Lost::Work)
+                Event::Fenced(SupervisorLoss::Work)
             }
             Err(error) if is_fenced(&error) => {
                 self.seen = None;
@@ -240,24 +245,24 @@ impl Run<'_> {
     fn try_spawn(&mut self) -> Result<bool> {
         let state = self.begin_again()?;
         let Some(work) = &self.work else { return Ok(false) };
-        if work.fate(&state) != Fate::Held {
+        if work.fate(&state) != WorkFate::Held {
             return Ok(false);
         }
         let uncommitted = self.worktrees.zip(work.path()).map(|(it, path)| it.uncommitted(path));
-        let prompts = Prompts::of(self.board)
+        let prompts = PromptBuilder::of(self.board)
             .with_plan(self.plan_of_prompt()?)
             .with_uncommitted(uncommitted.transpose()?.unwrap_or_default());
         let brief = match work {
-            Work::Task { id, .. } => prompts.coder(&state, id)?,
-            Work::Review { id, .. } => prompts.reviewer(&state, id)?,
-            Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
+            SupervisedWork::Task { id, .. } => prompts.coder(&state, id)?,
+            SupervisedWork::Review { id, .. } => prompts.reviewer(&state, id)?,
+            SupervisedWork::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
         let env = self.environment(work);
         let directory = match work.path() {
             Some(worktree) => self.board.project_in(worktree),
             None => self.board.project().to_owned(),
         };
-        let mark = Mark::new()?;
+        let mark = ProcessMark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
         let plan_before = self.last_plan();
         // Record the mark before an agent with it runs.
@@ -272,7 +277,7 @@ impl Run<'_> {
         let file = self.lock.prompt_path();
         let started = write_document(&file, prompt.as_bytes(), Durability::Process);
         let started = started.and_then(|()| {
-            Running::start(&Start {
+            AgentProcess::start(&ProcessOrder {
                 command: &self.order.command,
                 directory: &directory,
                 env,
@@ -289,11 +294,11 @@ impl Run<'_> {
         let (pid, started) = running.process();
         self.lock.record.agent = Some((pid, started));
         self.agent = Some(running);
-        let task = self.work.as_ref().and_then(Work::task);
-        let epoch = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
+        let task = self.work.as_ref().and_then(SupervisedWork::task);
+        let epoch = self.work.as_ref().and_then(SupervisedWork::holder).map(|holder| holder.epoch);
         self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
-        self.tell(format!("agent started for {what} (pid {pid})"));
+        self.queue_line(format!("agent started for {what} (pid {pid})"));
         self.unwritten.process = true;
         self.record_process();
         Ok(true)
@@ -315,7 +320,7 @@ impl Run<'_> {
 
     /// Counts a further agent at the same claim; the claim counted the first one.
     fn begin_again(&mut self) -> Result<State> {
-        let number = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
+        let number = self.work.as_ref().and_then(SupervisedWork::holder).map(|holder| holder.epoch);
         let is_first = number.is_none() || self.counted != number;
         self.counted = number;
         let (Some(registered), false) = (&self.registered, is_first) else {
@@ -323,14 +328,14 @@ impl Run<'_> {
         };
         let mut locked = self.board.lock()?;
         locked.fresh_agent(registered)?;
-        if let Some(Work::Task { id, holder, .. }) = &self.work {
+        if let Some(SupervisedWork::Task { id, holder, .. }) = &self.work {
             locked.iterate(id, holder)?;
         }
         locked.commit()
     }
 
     /// Ends the agent; returns only when none of its processes is left.
-    pub(super) fn terminate(&mut self, surroundings: &mut dyn Surroundings) -> Event {
+    pub(super) fn terminate(&mut self, surroundings: &mut dyn SupervisorServices) -> Event {
         while let Some(agent) = &mut self.agent {
             match agent.end() {
                 Ok(ended) => {
@@ -338,7 +343,7 @@ impl Run<'_> {
                     self.record(types::SUPERVISE_TERMINATED, json!({ "processes": ended }));
                     let why = self.ended_because.take();
                     let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                    self.tell(format!("the agent was ended{why}"));
+                    self.queue_line(format!("the agent was ended{why}"));
                 }
                 Err(error) => {
                     self.failed("end the agent", &error);
@@ -351,18 +356,25 @@ impl Run<'_> {
     }
 
     /// Records an anomaly for people.
-    pub(super) fn note(&mut self, anomaly: Anomaly) -> Option<Event> {
-        let task = self.work.as_ref().and_then(Work::task).or(self.lock.record.task.as_ref());
+    pub(super) fn record_anomaly(&mut self, anomaly: SuperviseAnomaly) -> Option<Event> {
+        let task =
+            self.work.as_ref().and_then(SupervisedWork::task).or(self.lock.record.task.as_ref());
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
         // The pattern names no task, so that the same trouble at several tasks is seen as one.
         let (count, pattern) = match anomaly {
-            Anomaly::Crashed { ending, count } => (count, ending.to_string()),
-            Anomaly::Hung { count } => {
+            SuperviseAnomaly::Crashed { ending, count } => (count, ending.to_string()),
+            SuperviseAnomaly::Hung { count } => {
                 (count, "no sign of life until the lease ran out".to_owned())
             }
-            Anomaly::NotStarted { count } => (count, "the agent cannot be started".to_owned()),
-            Anomaly::Unfinished { count } => (count, "exit 0 with unfinished work".to_owned()),
-            Anomaly::NoNotes { count } => (count, "exit 42 without hand-over notes".to_owned()),
+            SuperviseAnomaly::NotStarted { count } => {
+                (count, "the agent cannot be started".to_owned())
+            }
+            SuperviseAnomaly::Unfinished { count } => {
+                (count, "exit 0 with unfinished work".to_owned())
+            }
+            SuperviseAnomaly::NoNotes { count } => {
+                (count, "exit 42 without hand-over notes".to_owned())
+            }
         };
         let mut details = Map::new();
         details.insert("count".to_owned(), json!(count));
@@ -371,7 +383,7 @@ impl Run<'_> {
         if let Some(reason) = self.exit_reason.take().filter(|reason| !reason.is_empty()) {
             details.insert("reason".to_owned(), json!(reason));
         }
-        self.tell(format!("anomaly: {pattern}{about} ({count} in a row)"));
+        self.queue_line(format!("anomaly: {pattern}{about} ({count} in a row)"));
         let anomaly = NewAnomaly {
             kind: "retry_loop".to_owned(),
             task: task.clone(),
@@ -390,11 +402,13 @@ impl Run<'_> {
         None
     }
 
-    /// Blocks the task at which agents fail. If that fails, [`Run::look`] tries again before it looks
+    /// Blocks the task at which agents fail. If that fails, [`SupervisorRun::claim_work`] tries again before it looks
     /// for other work: the claim would be renewed for ever, and no agent would work.
-    pub(super) fn block(&mut self, trouble: Trouble) -> Option<Event> {
+    pub(super) fn block(&mut self, trouble: WorkTrouble) -> Option<Event> {
         let held = match &self.work {
-            Some(Work::Task { id, holder, .. }) => Some((id.clone(), Some(holder.clone()))),
+            Some(SupervisedWork::Task { id, holder, .. }) => {
+                Some((id.clone(), Some(holder.clone())))
+            }
             // An agent that hung has lost its task, which is free now.
             None => self.lock.record.task.clone().map(|id| (id, None)),
             Some(_) => None,
@@ -406,7 +420,7 @@ impl Run<'_> {
         );
         let reason = trouble.to_string();
         let blocked = self.board.lock().and_then(|mut locked| {
-            let is_free = |task: &Task| {
+            let is_free = |task: &BoardTask| {
                 task.status.is_claimable() && last_coder(task).as_ref() == Some(&self.order.id)
             };
             if holder.is_none() && !locked.state().task(&id).is_some_and(is_free) {
@@ -422,7 +436,7 @@ impl Run<'_> {
             }
             Ok(()) | Err(_) => {
                 self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-                self.tell(format!("`{id}` is blocked: {reason}"));
+                self.queue_line(format!("`{id}` is blocked: {reason}"));
                 self.work = None;
             }
         }
@@ -432,9 +446,9 @@ impl Run<'_> {
 
 /// What is to be written once that is possible.
 #[derive(Debug, Default)]
-pub(super) struct Unwritten {
+pub(super) struct UnwrittenChanges {
     /// The process of the running agent; only its mark is recorded.
     process: bool,
     /// The block of the claimed task.
-    block: Option<Trouble>,
+    block: Option<WorkTrouble>,
 }

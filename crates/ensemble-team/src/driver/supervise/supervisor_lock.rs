@@ -18,8 +18,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, TERMINATE_WAIT};
-use crate::proto::supervise::Loops;
-use ensemble_core::durable::{Dir, Durability, FileLock, Modes, write_document};
+use crate::proto::supervise::FailureCounts;
+use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::process;
@@ -64,7 +64,7 @@ pub struct SupervisorRecord {
     pub task: Option<Name>,
     /// Counters of their outcomes.
     #[serde(default)]
-    pub loops: Loops,
+    pub loops: FailureCounts,
 }
 
 /// The right to supervise an agent, held until this is dropped.
@@ -85,7 +85,7 @@ impl SupervisorLock {
     ///
     /// # Errors
     /// [`Error::Locked`] names the holder; or a leftover process cannot be ended.
-    pub(crate) fn take(directory: &Path, id: &Name, role: &str) -> Result<(Self, usize)> {
+    pub(crate) fn acquire_lock(directory: &Path, id: &Name, role: &str) -> Result<(Self, usize)> {
         let lock = lock(directory, id)?;
         let before = read(directory, id)?;
         let ended = before.as_ref().map_or(Ok(0), end_agent)?;
@@ -115,7 +115,7 @@ impl SupervisorLock {
 
     /// Writes the current record.
     pub(crate) fn write(&self) -> Result<()> {
-        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
+        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, FileModes::default())?;
         let path = dir.path().join(format!("{}.yaml", self.record.id));
         write_document(&path, yaml::render(&self.record).as_bytes(), Durability::Process)
     }
@@ -156,7 +156,7 @@ impl SupervisorLock {
 
     /// Releases the lock and removes the record: a successor needs nothing from it.
     pub(crate) fn leave(self) -> Result<()> {
-        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
+        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, FileModes::default())?;
         dir.remove(&format!("{}.prompt", self.record.id))?;
         dir.remove(&format!("{}.yaml", self.record.id))
     }
@@ -190,7 +190,7 @@ fn lock_path(directory: &Path, id: &Name) -> PathBuf {
 }
 
 fn lock(directory: &Path, id: &Name) -> Result<FileLock> {
-    Dir::open(directory)?.ensure_child(LOCKS, Modes::default())?;
+    Dir::open(directory)?.ensure_child(LOCKS, FileModes::default())?;
     FileLock::acquire(&lock_path(directory, id), Duration::ZERO)
 }
 

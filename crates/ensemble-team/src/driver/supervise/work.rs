@@ -6,25 +6,27 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::board::{Call, Happened, LEASE_RAN_OUT, State, Status, Task, WakeOccurrence};
-use crate::proto::task::Holder;
+use crate::board::{
+    BoardTask, HistoryEvent, LEASE_RAN_OUT, PlannerCall, State, TaskStatus, WakeOccurrence,
+};
+use crate::proto::task::TaskHolder;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 
 /// Work that a supervisor holds for its agent.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum SupervisedWork {
     /// A claimed task.
-    Task { id: Name, holder: Holder, path: PathBuf },
+    Task { id: Name, holder: TaskHolder, path: PathBuf },
     /// A review.
-    Review { id: Name, holder: Holder, path: PathBuf },
+    Review { id: Name, holder: TaskHolder, path: PathBuf },
     /// The plan; the lock keeps other planners out.
-    Plan { calls: Vec<Call>, occurrences: BTreeSet<WakeOccurrence>, _lock: FileLock },
+    Plan { calls: Vec<PlannerCall>, occurrences: BTreeSet<WakeOccurrence>, _lock: FileLock },
 }
 
 /// State of the held work, from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum WorkFate {
     /// The agent still holds it.
     Held,
     /// The agent has finished it: submitted, judged, given up or blocked.
@@ -35,7 +37,7 @@ pub(super) enum Fate {
     Lost,
 }
 
-impl Work {
+impl SupervisedWork {
     /// The task concerned.
     pub(super) const fn task(&self) -> Option<&Name> {
         match self {
@@ -45,7 +47,7 @@ impl Work {
     }
 
     /// Holder of the claim or the review.
-    pub(super) const fn holder(&self) -> Option<&Holder> {
+    pub(super) const fn holder(&self) -> Option<&TaskHolder> {
         match self {
             Self::Task { holder, .. } | Self::Review { holder, .. } => Some(holder),
             Self::Plan { .. } => None,
@@ -64,7 +66,7 @@ impl Work {
     /// is no longer registered; nothing else takes one away from its supervisor.
     pub(super) fn has_run_out(&self, state: &State) -> bool {
         let (Some(id), Some(holder)) = (self.task(), self.holder()) else { return true };
-        let is_it = |line: &Happened| {
+        let is_it = |line: &HistoryEvent| {
             line.more.get("epoch").and_then(Value::as_u64) == Some(holder.epoch)
                 && line.more.get("reason").and_then(Value::as_str) == Some(LEASE_RAN_OUT)
         };
@@ -72,34 +74,35 @@ impl Work {
     }
 
     /// The work's state on the board.
-    pub(super) fn fate(&self, state: &State) -> Fate {
+    pub(super) fn fate(&self, state: &State) -> WorkFate {
         match self {
-            Self::Plan { .. } => Fate::Held,
-            Self::Task { id, holder, .. } => state.task(id).map_or(Fate::Lost, |task| {
-                let is_held = task.status == Status::Claimed
+            Self::Plan { .. } => WorkFate::Held,
+            Self::Task { id, holder, .. } => state.task(id).map_or(WorkFate::Lost, |task| {
+                let is_held = task.status == TaskStatus::Claimed
                     && task.assigned_to.as_ref() == Some(&holder.by)
                     && task.lease_epoch.unwrap_or_default() == holder.epoch;
-                let by_hand = [Status::ReadyForReview, Status::Blocked].contains(&task.status)
+                let by_hand = [TaskStatus::ReadyForReview, TaskStatus::Blocked]
+                    .contains(&task.status)
                     && task.assigned_to.as_ref() == Some(&holder.by)
                     && task.lease_epoch.unwrap_or_default() == holder.epoch;
-                match told(task, holder, CODER_ENDS) {
-                    _ if is_held => Fate::Held,
-                    Fate::Lost if by_hand => Fate::ByHand,
+                match fate_by_history(task, holder, CODER_ENDS) {
+                    _ if is_held => WorkFate::Held,
+                    WorkFate::Lost if by_hand => WorkFate::ByHand,
                     fate => fate,
                 }
             }),
-            Self::Review { id, holder, .. } => state.task(id).map_or(Fate::Lost, |task| {
-                let is_held = task.status == Status::ReadyForReview
+            Self::Review { id, holder, .. } => state.task(id).map_or(WorkFate::Lost, |task| {
+                let is_held = task.status == TaskStatus::ReadyForReview
                     && task.reviewing_by.as_ref() == Some(&holder.by)
                     && task.review_epoch.unwrap_or_default() == holder.epoch;
                 let is_his = |name: &Option<Name>| name.as_ref().is_none_or(|it| *it == holder.by);
-                let by_hand = [Status::Approved, Status::Rejected].contains(&task.status)
+                let by_hand = [TaskStatus::Approved, TaskStatus::Rejected].contains(&task.status)
                     && is_his(&task.reviewing_by)
                     && is_his(&task.approved_by)
                     && task.review_epoch.unwrap_or_default() == holder.epoch;
-                match told(task, holder, REVIEWER_ENDS) {
-                    _ if is_held => Fate::Held,
-                    Fate::Lost if by_hand => Fate::ByHand,
+                match fate_by_history(task, holder, REVIEWER_ENDS) {
+                    _ if is_held => WorkFate::Held,
+                    WorkFate::Lost if by_hand => WorkFate::ByHand,
                     fate => fate,
                 }
             }),
@@ -114,16 +117,16 @@ const REVIEWER_ENDS: &[&str] = &["approved", "rejected"];
 
 /// Whether a task's history shows that its holder has finished it. A planner's block has neither
 /// epoch nor name.
-fn told(task: &Task, holder: &Holder, ends: &[&str]) -> Fate {
-    let is_his = |line: &&Happened| {
+fn fate_by_history(task: &BoardTask, holder: &TaskHolder, ends: &[&str]) -> WorkFate {
+    let is_his = |line: &&HistoryEvent| {
         let by = line.more.get("agent").and_then(Value::as_str) == Some(holder.by.as_str());
         let number = line.more.get("epoch").and_then(Value::as_u64);
         by && number.is_none_or(|epoch| epoch == holder.epoch)
             && ends.contains(&line.event.as_str())
     };
     match task.history.iter().rev().take(HISTORY_LOOKED_AT).any(|line| is_his(&line)) {
-        true => Fate::Finished,
-        false => Fate::Lost,
+        true => WorkFate::Finished,
+        false => WorkFate::Lost,
     }
 }
 
@@ -133,23 +136,23 @@ const HISTORY_LOOKED_AT: usize = 6;
 /// Data that is compared to detect an agent's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
-    status: Option<Status>,
+    status: Option<TaskStatus>,
     cycles: Option<u64>,
     head: Option<String>,
     /// For planners: the plan without the fields that supervisors write.
-    plan: Vec<(Name, Status)>,
+    plan: Vec<(Name, TaskStatus)>,
     discovered: usize,
 }
 
 impl Footprint {
     /// The footprint of the current board, and of the commit in the worktree.
-    pub(super) fn of(work: &Work, state: &State, head: Option<String>) -> Self {
+    pub(super) fn of(work: &SupervisedWork, state: &State, head: Option<String>) -> Self {
         let mut footprint = Self { head, ..Self::default() };
         if let Some(task) = work.task().and_then(|id| state.task(id)) {
             footprint.status = Some(task.status);
             footprint.cycles = task.review_cycles_total;
         }
-        if let Work::Plan { .. } = work {
+        if let SupervisedWork::Plan { .. } = work {
             footprint.plan = state.tasks.iter().map(|t| (t.id.clone(), t.status)).collect();
             let open = |d: &&crate::board::Discovery| d.converted_to_task.is_none();
             footprint.discovered = state.discovered.iter().filter(open).count();

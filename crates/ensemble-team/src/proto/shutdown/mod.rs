@@ -35,12 +35,12 @@
 //! ```
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::shutdown::{Consent, Effect, Event, Shutdown};
+//! use ensemble_team::proto::shutdown::{ShutdownConsent, Effect, Event, AgentShutdown};
 //! use ensemble_tmux::reaper::Signal;
 //!
 //! let now = Monotonic::ZERO;
-//! let mut shutdown = Shutdown::default();
-//! shutdown.handle(now, Event::Begin(Consent::Forced));
+//! let mut shutdown = AgentShutdown::default();
+//! shutdown.handle(now, Event::Begin(ShutdownConsent::Forced));
 //! assert_eq!(shutdown.poll_effect(), Some(Effect::Sweep(Signal::Terminate)));
 //! shutdown.handle(now, Event::Found(0)); // it had gone already
 //! assert_eq!(shutdown.poll_effect(), Some(Effect::Close));
@@ -76,7 +76,7 @@ const _: () = assert!(RETRY_MIN.as_secs() < RETRY_MAX.as_secs());
 
 /// Whether the worker consented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Consent {
+pub enum ShutdownConsent {
     /// The worker approved and may finish its work.
     Approved,
     /// The worker was not asked, or was silent: it is ended at once.
@@ -85,7 +85,7 @@ pub enum Consent {
 
 /// Observed state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Worker {
+pub enum WorkerPresence {
     /// The agent's program has ended.
     Gone,
     /// It waits for input and holds nothing.
@@ -96,7 +96,7 @@ pub enum Worker {
 
 /// A step that may fail and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum ShutdownStep {
     /// The search for the worker's processes.
     Sweep,
     /// Closing its pane.
@@ -111,17 +111,17 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Start the shutdown.
-    Begin(Consent),
+    Begin(ShutdownConsent),
     /// The observed state of the worker.
-    Seen(Worker),
+    Seen(WorkerPresence),
     /// Number of processes that the last sweep found, before its signal.
     Found(usize),
     /// All processes of the last sweep have ended.
     Exited,
     /// A step is done.
-    Done(Step),
+    Done(ShutdownStep),
     /// A step failed.
-    Failed(Step),
+    Failed(ShutdownStep),
 }
 
 /// An action for the caller.
@@ -161,7 +161,7 @@ enum State {
 
 /// The machine of one agent's shutdown; see the module's table.
 #[derive(Clone, Debug)]
-pub struct Shutdown {
+pub struct AgentShutdown {
     grace: Duration,
     state: State,
     survivors: usize,
@@ -170,13 +170,13 @@ pub struct Shutdown {
     effects: VecDeque<Effect>,
 }
 
-impl Default for Shutdown {
+impl Default for AgentShutdown {
     fn default() -> Self {
         Self::new(GRACE)
     }
 }
 
-impl Shutdown {
+impl AgentShutdown {
     /// A worker that has `grace` to finish, if it approves.
     #[must_use]
     pub const fn new(grace: Duration) -> Self {
@@ -196,13 +196,13 @@ impl Shutdown {
         matches!(self.state, State::Ended)
     }
 
-    fn begin(&mut self, now: Monotonic, consent: Consent) -> State {
+    fn begin(&mut self, now: Monotonic, consent: ShutdownConsent) -> State {
         match consent {
-            Consent::Approved => {
+            ShutdownConsent::Approved => {
                 self.effects.push_back(Effect::Look);
                 State::Finishing { until: now + self.grace, look_at: None }
             }
-            Consent::Forced => self.end(0),
+            ShutdownConsent::Forced => self.end(0),
         }
     }
 
@@ -218,16 +218,18 @@ impl Shutdown {
             return self.end(round + 1);
         }
         self.survivors = found;
-        self.step(Step::Close)
+        self.step(ShutdownStep::Close)
     }
 
-    fn step(&mut self, step: Step) -> State {
+    fn step(&mut self, step: ShutdownStep) -> State {
         self.backoff = RETRY_MIN;
         let (state, effect) = match step {
-            Step::Sweep => return self.end(0),
-            Step::Close => (State::Closing, Effect::Close),
-            Step::Return => (State::Returning, Effect::Return),
-            Step::Record => (State::Recording, Effect::Record { survivors: self.survivors }),
+            ShutdownStep::Sweep => return self.end(0),
+            ShutdownStep::Close => (State::Closing, Effect::Close),
+            ShutdownStep::Return => (State::Returning, Effect::Return),
+            ShutdownStep::Record => {
+                (State::Recording, Effect::Record { survivors: self.survivors })
+            }
         };
         self.effects.push_back(effect);
         state
@@ -244,43 +246,57 @@ impl Shutdown {
     }
 
     /// Handles a failure; one of a step other than the current is late and ignored.
-    fn failed(&mut self, now: Monotonic, state: State, step: Step) {
+    fn failed(&mut self, now: Monotonic, state: State, step: ShutdownStep) {
         match (state, step) {
-            (State::Ending { round }, Step::Sweep) => {
+            (State::Ending { round }, ShutdownStep::Sweep) => {
                 let signal = if round == 0 { Signal::Terminate } else { Signal::Kill };
                 self.retry(now, Effect::Sweep(signal));
             }
-            (State::Closing, Step::Close) => self.retry(now, Effect::Close),
-            (State::Returning, Step::Return) => self.retry(now, Effect::Return),
-            (State::Recording, Step::Record) => {
+            (State::Closing, ShutdownStep::Close) => self.retry(now, Effect::Close),
+            (State::Returning, ShutdownStep::Return) => self.retry(now, Effect::Return),
+            (State::Recording, ShutdownStep::Record) => {
                 self.retry(now, Effect::Record { survivors: self.survivors });
             }
-            (_late, Step::Sweep | Step::Close | Step::Return | Step::Record) => {}
+            (
+                _late,
+                ShutdownStep::Sweep
+                | ShutdownStep::Close
+                | ShutdownStep::Return
+                | ShutdownStep::Record,
+            ) => {}
         }
     }
 
-    fn done(&mut self, state: State, step: Step) -> State {
+    fn done(&mut self, state: State, step: ShutdownStep) -> State {
         match (state, step) {
-            (State::Closing, Step::Close) => self.step(Step::Return),
-            (State::Returning, Step::Return) => self.step(Step::Record),
-            (State::Recording, Step::Record) => self.finished(),
-            (late, Step::Sweep | Step::Close | Step::Return | Step::Record) => late,
+            (State::Closing, ShutdownStep::Close) => self.step(ShutdownStep::Return),
+            (State::Returning, ShutdownStep::Return) => self.step(ShutdownStep::Record),
+            (State::Recording, ShutdownStep::Record) => self.finished(),
+            (
+                late,
+                ShutdownStep::Sweep
+                | ShutdownStep::Close
+                | ShutdownStep::Return
+                | ShutdownStep::Record,
+            ) => late,
         }
     }
 }
 
-impl Machine for Shutdown {
+impl Machine for AgentShutdown {
     type Event = Event;
     type Effect = Effect;
 
     fn handle(&mut self, now: Monotonic, event: Event) {
         self.state = match (self.state, event) {
             (State::New, Event::Begin(consent)) => self.begin(now, consent),
-            (State::Finishing { until, .. }, Event::Seen(Worker::Busy)) => {
+            (State::Finishing { until, .. }, Event::Seen(WorkerPresence::Busy)) => {
                 State::Finishing { until, look_at: Some(now + LOOK_EVERY) }
             }
-            (State::Finishing { .. }, Event::Seen(Worker::Gone | Worker::Idle)) => self.end(0),
-            (State::Ending { .. }, Event::Found(0)) => self.step(Step::Close),
+            (State::Finishing { .. }, Event::Seen(WorkerPresence::Gone | WorkerPresence::Idle)) => {
+                self.end(0)
+            }
+            (State::Ending { .. }, Event::Found(0)) => self.step(ShutdownStep::Close),
             (State::Ending { round }, Event::Found(found)) => {
                 let wait = if round == 0 { TERMINATE_WAIT } else { KILL_WAIT };
                 State::Waiting { round, found, until: now + wait }

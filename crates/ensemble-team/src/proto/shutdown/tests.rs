@@ -1,8 +1,8 @@
 use super::*;
 use ensemble_core::proto::testing::{at, drain, pairs, run};
 
-fn with(grace: Duration, events: &[Event]) -> Shutdown {
-    let mut machine = Shutdown::new(grace);
+fn with(grace: Duration, events: &[Event]) -> AgentShutdown {
+    let mut machine = AgentShutdown::new(grace);
     for event in events {
         machine.handle(at(0), *event);
         drain(&mut machine);
@@ -10,8 +10,8 @@ fn with(grace: Duration, events: &[Event]) -> Shutdown {
     machine
 }
 
-fn forced_until(rounds: u32) -> Shutdown {
-    let mut machine = with(GRACE, &[Event::Begin(Consent::Forced)]);
+fn forced_until(rounds: u32) -> AgentShutdown {
+    let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Forced)]);
     for _ in 0..rounds {
         machine.handle(at(0), Event::Found(2));
         machine.handle(at(0), Event::Exited);
@@ -33,18 +33,24 @@ fn name(state: State) -> String {
     }
 }
 
-fn states() -> Vec<(&'static str, Shutdown)> {
+fn states() -> Vec<(&'static str, AgentShutdown)> {
     use Event::{Begin, Done, Found};
-    let forced = Begin(Consent::Forced);
+    let forced = Begin(ShutdownConsent::Forced);
     let closed = [forced, Found(0)];
-    let returning = [forced, Found(0), Done(Step::Close)];
-    let recording = [forced, Found(0), Done(Step::Close), Done(Step::Return)];
-    let ended = [forced, Found(0), Done(Step::Close), Done(Step::Return), Done(Step::Record)];
+    let returning = [forced, Found(0), Done(ShutdownStep::Close)];
+    let recording = [forced, Found(0), Done(ShutdownStep::Close), Done(ShutdownStep::Return)];
+    let ended = [
+        forced,
+        Found(0),
+        Done(ShutdownStep::Close),
+        Done(ShutdownStep::Return),
+        Done(ShutdownStep::Record),
+    ];
     let mut waiting_last = forced_until(KILL_ROUNDS);
     waiting_last.handle(at(0), Found(1));
     vec![
         ("New", with(GRACE, &[])),
-        ("Finishing", with(GRACE, &[Begin(Consent::Approved)])),
+        ("Finishing", with(GRACE, &[Begin(ShutdownConsent::Approved)])),
         ("Ending 0", with(GRACE, &[forced])),
         ("Waiting 0", with(GRACE, &[forced, Found(3)])),
         ("Ending 1", forced_until(1)),
@@ -58,22 +64,22 @@ fn states() -> Vec<(&'static str, Shutdown)> {
 
 fn events() -> Vec<(&'static str, Event)> {
     vec![
-        ("Begin(Approved)", Event::Begin(Consent::Approved)),
-        ("Begin(Forced)", Event::Begin(Consent::Forced)),
-        ("Seen(Gone)", Event::Seen(Worker::Gone)),
-        ("Seen(Idle)", Event::Seen(Worker::Idle)),
-        ("Seen(Busy)", Event::Seen(Worker::Busy)),
+        ("Begin(Approved)", Event::Begin(ShutdownConsent::Approved)),
+        ("Begin(Forced)", Event::Begin(ShutdownConsent::Forced)),
+        ("Seen(Gone)", Event::Seen(WorkerPresence::Gone)),
+        ("Seen(Idle)", Event::Seen(WorkerPresence::Idle)),
+        ("Seen(Busy)", Event::Seen(WorkerPresence::Busy)),
         ("Found(0)", Event::Found(0)),
         ("Found(2)", Event::Found(2)),
         ("Exited", Event::Exited),
-        ("Done(Sweep)", Event::Done(Step::Sweep)),
-        ("Done(Close)", Event::Done(Step::Close)),
-        ("Done(Return)", Event::Done(Step::Return)),
-        ("Done(Record)", Event::Done(Step::Record)),
-        ("Failed(Sweep)", Event::Failed(Step::Sweep)),
-        ("Failed(Close)", Event::Failed(Step::Close)),
-        ("Failed(Return)", Event::Failed(Step::Return)),
-        ("Failed(Record)", Event::Failed(Step::Record)),
+        ("Done(Sweep)", Event::Done(ShutdownStep::Sweep)),
+        ("Done(Close)", Event::Done(ShutdownStep::Close)),
+        ("Done(Return)", Event::Done(ShutdownStep::Return)),
+        ("Done(Record)", Event::Done(ShutdownStep::Record)),
+        ("Failed(Sweep)", Event::Failed(ShutdownStep::Sweep)),
+        ("Failed(Close)", Event::Failed(ShutdownStep::Close)),
+        ("Failed(Return)", Event::Failed(ShutdownStep::Return)),
+        ("Failed(Record)", Event::Failed(ShutdownStep::Record)),
     ]
 }
 
@@ -94,11 +100,11 @@ fn every_pair_of_state_and_event() {
 
 #[test]
 fn approving_worker_may_finish_within_its_grace() {
-    let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
+    let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Approved)]);
     for second in 0..60 {
         machine.handle_timeout(at(second));
         assert!(drain(&mut machine).iter().all(|e| *e == Effect::Look), "second {second}");
-        machine.handle(at(second), Event::Seen(Worker::Busy));
+        machine.handle(at(second), Event::Seen(WorkerPresence::Busy));
     }
     machine.handle_timeout(at(60));
     assert_eq!(drain(&mut machine), [Effect::Sweep(Signal::Terminate)]);
@@ -106,15 +112,15 @@ fn approving_worker_may_finish_within_its_grace() {
 
 #[test]
 fn missing_observation_does_not_block_the_shutdown() {
-    let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
+    let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Approved)]);
     let seen = run(&mut machine, at(600));
     assert_eq!(seen, [(at(60), Effect::Sweep(Signal::Terminate))]);
 }
 
 #[test]
 fn stubborn_processes_are_killed_and_survivors_are_reported() {
-    let mut machine = Shutdown::default();
-    machine.handle(at(0), Event::Begin(Consent::Forced));
+    let mut machine = AgentShutdown::default();
+    machine.handle(at(0), Event::Begin(ShutdownConsent::Forced));
     let mut now = at(0);
     let mut signals = Vec::new();
     loop {
@@ -136,22 +142,22 @@ fn stubborn_processes_are_killed_and_survivors_are_reported() {
         signals,
         std::iter::once((at(0), Signal::Terminate)).chain(kills).collect::<Vec<_>>()
     );
-    for step in [Step::Close, Step::Return] {
+    for step in [ShutdownStep::Close, ShutdownStep::Return] {
         machine.handle(now, Event::Done(step));
     }
     assert_eq!(drain(&mut machine), [Effect::Return, Effect::Record { survivors: 1 }]);
-    machine.handle(now, Event::Done(Step::Record));
+    machine.handle(now, Event::Done(ShutdownStep::Record));
     assert_eq!(drain(&mut machine), [Effect::Ended { survivors: 1 }]);
     assert!(machine.is_over());
 }
 
 #[test]
 fn failed_step_is_retried_with_backoff() {
-    let mut machine = with(GRACE, &[Event::Begin(Consent::Forced), Event::Found(0)]);
+    let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Forced), Event::Found(0)]);
     let mut waits = Vec::new();
     let mut now = at(0);
     for _ in 0..7 {
-        machine.handle(now, Event::Failed(Step::Close));
+        machine.handle(now, Event::Failed(ShutdownStep::Close));
         let due = machine.poll_timeout().expect("it tries again");
         waits.push((due - now).as_secs());
         now = due;
@@ -159,8 +165,8 @@ fn failed_step_is_retried_with_backoff() {
         assert_eq!(drain(&mut machine), [Effect::Close]);
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-    machine.handle(now, Event::Done(Step::Close));
-    machine.handle(now, Event::Failed(Step::Return));
+    machine.handle(now, Event::Done(ShutdownStep::Close));
+    machine.handle(now, Event::Failed(ShutdownStep::Return));
     assert_eq!(
         machine.poll_timeout(),
         Some(now + RETRY_MIN),

@@ -42,20 +42,20 @@
 //!
 //! *Silence* of the worker is not seen here: [`ensemble_core::proto::lease`] judges leases and sends
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
-//! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`Step::restore`]
+//! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`StepMachine::restore`]
 //! loads it. Only the time until the next reminder starts again.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::Name;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::step::{Effect, Event, Report, Step};
+//! use ensemble_team::proto::step::{Effect, Event, StepReport, StepMachine};
 //!
 //! let (now, devon) = (Monotonic::ZERO, Name::new("Devon")?);
-//! let mut step = Step::new(3);
+//! let mut step = StepMachine::new(3);
 //! step.handle(now, Event::Taken { by: devon.clone() });
 //! assert_eq!(step.poll_effect(), Some(Effect::Hand { to: devon.clone(), attempt: 1, epoch: 1, error: None }));
-//! let report = Report::Failure { error: "2 tests fail".to_owned() };
+//! let report = StepReport::Failure { error: "2 tests fail".to_owned() };
 //! step.handle(now, Event::Reported { by: devon, epoch: Some(1), report });
 //! assert_eq!(step.poll_effect(), Some(Effect::Free));
 //! assert!(matches!(step.poll_effect(), Some(Effect::RequestFix { next_attempt: 2, .. })));
@@ -75,9 +75,9 @@ mod refusal;
 mod tests;
 mod vocabulary;
 
-pub use order::{OrderError, Phase, check_cycles};
-pub use refusal::Refusal;
-pub use vocabulary::{Effect, Event, Fix, Report, Resolution, State};
+pub use order::{OrderError, TddPhase, check_cycles};
+pub use refusal::StepRefusal;
+pub use vocabulary::{Effect, Event, FixState, State, StepReport, StepResolution};
 
 /// Most attempts of a step by default.
 pub const ATTEMPTS_DEFAULT: u32 = 3;
@@ -90,7 +90,7 @@ const _: () = assert!(ATTEMPTS_DEFAULT <= ATTEMPTS_LIMIT);
 
 /// The machine of one step; see the module's table.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct StepMachine {
     state: State,
     attempt: u32,
     epoch: u64,
@@ -102,7 +102,7 @@ pub struct Step {
     effects: VecDeque<Effect>,
 }
 
-impl Step {
+impl StepMachine {
     /// A waiting step with this limit of attempts (1 to [`ATTEMPTS_LIMIT`]).
     #[must_use]
     pub fn new(attempts_max: u32) -> Self {
@@ -166,13 +166,13 @@ impl Step {
         self.epoch
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> State {
+    fn refuse(&mut self, refusal: StepRefusal) -> State {
         self.effects.push_back(Effect::Refused(refusal));
         self.state.clone()
     }
 
     fn refuse_here(&mut self) -> State {
-        let refusal = Refusal::of(&self.state);
+        let refusal = StepRefusal::of(&self.state);
         self.refuse(refusal)
     }
 
@@ -186,19 +186,19 @@ impl Step {
     }
 
     /// Why this worker may not report on the step, if so.
-    fn objection(&self, holder: &Name, by: &Name, epoch: Option<u64>) -> Option<Refusal> {
+    fn objection(&self, holder: &Name, by: &Name, epoch: Option<u64>) -> Option<StepRefusal> {
         if holder != by {
-            return Some(Refusal::HeldByAnother { holder: holder.clone() });
+            return Some(StepRefusal::HeldByAnother { holder: holder.clone() });
         }
         let current = self.epoch;
         match epoch {
-            Some(epoch) if epoch != current => Some(Refusal::Outdated { epoch, current }),
+            Some(epoch) if epoch != current => Some(StepRefusal::Outdated { epoch, current }),
             Some(_) | None => None,
         }
     }
 
     /// Handles a report while no worker holds the step: it counts if it comes from the last holder.
-    fn while_lost(&mut self, by: &Name, epoch: Option<u64>, report: Report) -> State {
+    fn while_lost(&mut self, by: &Name, epoch: Option<u64>, report: StepReport) -> State {
         match &self.last_holder {
             Some(last) if self.objection(last, by, epoch).is_none() => {
                 let next = self.report(report);
@@ -213,16 +213,20 @@ impl Step {
         }
     }
 
-    fn report(&mut self, report: Report) -> State {
+    fn report(&mut self, report: StepReport) -> State {
         match report {
-            Report::Success => {
+            StepReport::Success => {
                 self.effects.extend([Effect::Free, Effect::Advance]);
-                State::Completed(Resolution::Success)
+                State::Completed(StepResolution::Success)
             }
-            Report::Failure { error } if error.trim().is_empty() => self.refuse(Refusal::NoError),
-            Report::Failure { error } => self.fail(error),
-            Report::Blocked { reasons } if reasons.is_empty() => self.refuse(Refusal::NoReasons),
-            Report::Blocked { reasons } => {
+            StepReport::Failure { error } if error.trim().is_empty() => {
+                self.refuse(StepRefusal::NoError)
+            }
+            StepReport::Failure { error } => self.fail(error),
+            StepReport::Blocked { reasons } if reasons.is_empty() => {
+                self.refuse(StepRefusal::NoReasons)
+            }
+            StepReport::Blocked { reasons } => {
                 self.effects.extend([Effect::Free, Effect::Stop { reasons: reasons.clone() }]);
                 State::Blocked { reasons }
             }
@@ -234,8 +238,8 @@ impl Step {
         if self.attempt < self.attempts_max {
             let (next_attempt, copy) = (self.attempt + 1, error.clone());
             let (effect, fix) = match self.has_fixer {
-                true => (Effect::OrderFix { error: copy, next_attempt }, Fix::Ordered),
-                false => (Effect::RequestFix { error: copy, next_attempt }, Fix::Due),
+                true => (Effect::OrderFix { error: copy, next_attempt }, FixState::Ordered),
+                false => (Effect::RequestFix { error: copy, next_attempt }, FixState::Due),
             };
             self.effects.push_back(effect);
             return State::Failed { error, fix };
@@ -245,7 +249,7 @@ impl Step {
 
     fn exhaust(&mut self, error: String) -> State {
         self.effects.push_back(Effect::Stop { reasons: vec![error.clone()] });
-        State::Failed { error, fix: Fix::Exhausted }
+        State::Failed { error, fix: FixState::Exhausted }
     }
 
     fn lease_ended(&mut self, holder: &Name) -> State {
@@ -264,7 +268,7 @@ impl Step {
         State::Pending
     }
 
-    fn resolve(&mut self, resolution: Resolution) -> State {
+    fn resolve(&mut self, resolution: StepResolution) -> State {
         self.effects.push_back(Effect::Advance);
         State::Completed(resolution)
     }
@@ -290,32 +294,32 @@ impl Step {
                 self.begin_anew()
             }
             Event::Taken { .. } | Event::Unblocked | Event::Skipped | Event::Split => {
-                self.refuse(Refusal::HeldByAnother { holder })
+                self.refuse(StepRefusal::HeldByAnother { holder })
             }
         }
     }
 
     fn remind_from(&mut self, now: Monotonic) {
         self.remind_at = match &self.state {
-            State::Blocked { .. } | State::Failed { fix: Fix::Exhausted, .. } => {
+            State::Blocked { .. } | State::Failed { fix: FixState::Exhausted, .. } => {
                 Some(now + REMIND_EVERY)
             }
             State::Pending
             | State::InProgress { .. }
             | State::Completed(_)
-            | State::Failed { fix: Fix::Due | Fix::Ordered, .. } => None,
+            | State::Failed { fix: FixState::Due | FixState::Ordered, .. } => None,
         };
     }
 }
 
-impl Machine for Step {
+impl Machine for StepMachine {
     type Event = Event;
     type Effect = Effect;
 
     fn handle(&mut self, now: Monotonic, event: Event) {
         let next = match (self.state.clone(), event) {
             (State::Pending, Event::Taken { by }) => self.hand(by, None),
-            (State::Failed { error, fix: Fix::Due }, Event::Taken { by }) => {
+            (State::Failed { error, fix: FixState::Due }, Event::Taken { by }) => {
                 self.hand(by, Some(error))
             }
             (State::InProgress { holder }, event) => self.while_held(holder, event),
@@ -323,17 +327,17 @@ impl Machine for Step {
                 self.begin_anew()
             }
             (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Skipped) => {
-                self.resolve(Resolution::Skipped)
+                self.resolve(StepResolution::Skipped)
             }
             (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Split) => {
-                self.resolve(Resolution::Split)
+                self.resolve(StepResolution::Split)
             }
-            (State::Failed { error, fix: Fix::Ordered }, Event::FixDone) => {
+            (State::Failed { error, fix: FixState::Ordered }, Event::FixDone) => {
                 self.effects.push_back(Effect::Advance);
-                State::Failed { error, fix: Fix::Due }
+                State::Failed { error, fix: FixState::Due }
             }
             (
-                State::Pending | State::Failed { fix: Fix::Exhausted, .. },
+                State::Pending | State::Failed { fix: FixState::Exhausted, .. },
                 Event::Reported { by, epoch, report },
             ) => self.while_lost(&by, epoch, report),
             // The step has no holder, so no lease can end. It waits for no fix step.
@@ -351,7 +355,7 @@ impl Machine for Step {
             | (
                 State::Completed(_)
                 | State::Blocked { .. }
-                | State::Failed { fix: Fix::Ordered | Fix::Exhausted, .. },
+                | State::Failed { fix: FixState::Ordered | FixState::Exhausted, .. },
                 Event::Taken { .. },
             )
             | (State::Pending | State::Completed(_) | State::Failed { .. }, Event::Unblocked)

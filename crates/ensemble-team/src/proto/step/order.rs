@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum TddPhase {
     /// Write a test that fails.
     Red,
     /// Make it pass.
@@ -23,7 +23,7 @@ pub enum Phase {
     Review,
 }
 
-impl Phase {
+impl TddPhase {
     /// All phases, in order.
     pub const ALL: [Self; 4] = [Self::Red, Self::Green, Self::Refactor, Self::Review];
 
@@ -65,9 +65,9 @@ pub enum OrderError {
         /// Index of the step, starting at 0.
         step: usize,
         /// Phase of the step.
-        phase: Phase,
+        phase: TddPhase,
         /// The phase before it.
-        after: Phase,
+        after: TddPhase,
         /// Cycle of the step.
         cycle: String,
     },
@@ -77,7 +77,7 @@ pub enum OrderError {
         /// Index of the step, starting at 0.
         step: usize,
         /// Phase of the step.
-        phase: Phase,
+        phase: TddPhase,
         /// Cycle of the step.
         cycle: String,
     },
@@ -100,14 +100,14 @@ impl OrderError {
 /// # Errors
 /// The first step that is out of order.
 pub fn check_cycles<'a>(
-    steps: impl IntoIterator<Item = (Option<Phase>, &'a str)>,
+    steps: impl IntoIterator<Item = (Option<TddPhase>, &'a str)>,
 ) -> Result<(), OrderError> {
-    let mut last: BTreeMap<&str, Phase> = BTreeMap::new();
+    let mut last: BTreeMap<&str, TddPhase> = BTreeMap::new();
     for (step, (phase, cycle)) in steps.into_iter().enumerate() {
         let Some(phase) = phase else { return Err(OrderError::NoPhase { step }) };
         let cycle_name = || cycle.to_owned();
         match last.insert(cycle, phase) {
-            None if phase != Phase::Red => {
+            None if phase != TddPhase::Red => {
                 return Err(OrderError::NoTest { step, phase, cycle: cycle_name() });
             }
             Some(after) if phase < after => {
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn cycle_begins_red_and_never_goes_back() {
-        use Phase::{Green, Red, Refactor, Review};
-        let check = |phases: &[Phase]| check_cycles(phases.iter().map(|p| (Some(*p), "a")));
+        use TddPhase::{Green, Red, Refactor, Review};
+        let check = |phases: &[TddPhase]| check_cycles(phases.iter().map(|p| (Some(*p), "a")));
         assert_eq!(check(&[Red, Green, Refactor, Review]), Ok(()));
         assert_eq!(check(&[Red, Red, Green, Review]), Ok(()));
         assert!(matches!(check(&[Green]), Err(OrderError::NoTest { step: 0, .. })));
@@ -136,8 +136,12 @@ mod tests {
 
     #[test]
     fn cycles_do_not_wait_for_each_other() {
-        let steps =
-            [(Phase::Red, "a"), (Phase::Red, "b"), (Phase::Green, "a"), (Phase::Green, "b")];
+        let steps = [
+            (TddPhase::Red, "a"),
+            (TddPhase::Red, "b"),
+            (TddPhase::Green, "a"),
+            (TddPhase::Green, "b"),
+        ];
         assert_eq!(check_cycles(steps.map(|(phase, cycle)| (Some(phase), cycle))), Ok(()));
     }
 }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Fix, Resolution, State};
+use super::{FixState, State, StepResolution};
 use ensemble_core::message::Name;
 
 /// Why a step did not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "refusal", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum StepRefusal {
     /// The step was not handed out.
     NotTaken,
     /// Another worker holds the step.
@@ -29,7 +29,7 @@ pub enum Refusal {
     /// The step is done.
     Completed {
         /// The resolution that it was settled with.
-        resolution: Resolution,
+        resolution: StepResolution,
     },
     /// The step is blocked.
     Blocked,
@@ -46,7 +46,7 @@ pub enum Refusal {
     NoError,
 }
 
-impl Refusal {
+impl StepRefusal {
     /// The refusal for a state without a holder.
     pub(super) fn of(state: &State) -> Self {
         match state {
@@ -54,13 +54,13 @@ impl Refusal {
             State::InProgress { holder } => Self::HeldByAnother { holder: holder.clone() },
             State::Completed(resolution) => Self::Completed { resolution: *resolution },
             State::Blocked { .. } => Self::Blocked,
-            State::Failed { fix: Fix::Ordered, .. } => Self::WaitsForFix,
-            State::Failed { fix, .. } => Self::Failed { fix_due: *fix == Fix::Due },
+            State::Failed { fix: FixState::Ordered, .. } => Self::WaitsForFix,
+            State::Failed { fix, .. } => Self::Failed { fix_due: *fix == FixState::Due },
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for StepRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotTaken => write!(
@@ -77,13 +77,13 @@ impl fmt::Display for Refusal {
                 "it was handed out again since (epoch {current}, this is about {epoch}): read the \
                  newest prompt, check what has changed, and report again"
             ),
-            Self::Completed { resolution: Resolution::Success } => {
+            Self::Completed { resolution: StepResolution::Success } => {
                 write!(f, "it is COMPLETED already: continue with the next step")
             }
-            Self::Completed { resolution: Resolution::Skipped } => {
+            Self::Completed { resolution: StepResolution::Skipped } => {
                 write!(f, "it was skipped: continue with the next step")
             }
-            Self::Completed { resolution: Resolution::Split } => {
+            Self::Completed { resolution: StepResolution::Split } => {
                 write!(f, "it was split: continue with its parts")
             }
             Self::Blocked => {

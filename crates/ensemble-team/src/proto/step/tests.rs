@@ -6,21 +6,21 @@ fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
-fn reported(by: &str, epoch: Option<u64>, report: Report) -> Event {
+fn reported(by: &str, epoch: Option<u64>, report: StepReport) -> Event {
     Event::Reported { by: name(by), epoch, report }
 }
 
-fn failure() -> Report {
-    Report::Failure { error: "2 tests fail".to_owned() }
+fn failure() -> StepReport {
+    StepReport::Failure { error: "2 tests fail".to_owned() }
 }
 
-fn blocked(reasons: &[&str]) -> Report {
-    Report::Blocked { reasons: reasons.iter().map(|&reason| reason.to_owned()).collect() }
+fn blocked(reasons: &[&str]) -> StepReport {
+    StepReport::Blocked { reasons: reasons.iter().map(|&reason| reason.to_owned()).collect() }
 }
 
 /// A step after these events, with the effects of the last one.
-fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (Step, Vec<Effect>) {
-    let mut step = Step::new(attempts_max);
+fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (StepMachine, Vec<Effect>) {
+    let mut step = StepMachine::new(attempts_max);
     let mut effects = Vec::new();
     for event in events {
         step.handle(at(0), event);
@@ -30,8 +30,8 @@ fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (Step, V
 }
 
 /// A step whose failures another agent fixes, after these events.
-fn fixed_by_another(events: impl IntoIterator<Item = Event>) -> Step {
-    let mut step = Step::new(2).with_fixer(true);
+fn fixed_by_another(events: impl IntoIterator<Item = Event>) -> StepMachine {
+    let mut step = StepMachine::new(2).with_fixer(true);
     for event in events {
         step.handle(at(0), event);
         drain(&mut step);
@@ -43,23 +43,23 @@ fn taken() -> Event {
     Event::Taken { by: name("Devon") }
 }
 
-fn word(step: &Step) -> &'static str {
+fn word(step: &StepMachine) -> &'static str {
     match step.state() {
         State::Pending => "PENDING",
         State::InProgress { .. } => "IN_PROGRESS",
-        State::Completed(Resolution::Success) => "COMPLETED",
-        State::Completed(Resolution::Skipped) => "skipped",
-        State::Completed(Resolution::Split) => "split",
+        State::Completed(StepResolution::Success) => "COMPLETED",
+        State::Completed(StepResolution::Skipped) => "skipped",
+        State::Completed(StepResolution::Split) => "split",
         State::Blocked { .. } => "BLOCKED",
-        State::Failed { fix: Fix::Due, .. } => "FAILED, fix",
-        State::Failed { fix: Fix::Ordered, .. } => "FAILED, wait",
-        State::Failed { fix: Fix::Exhausted, .. } => "FAILED, end",
+        State::Failed { fix: FixState::Due, .. } => "FAILED, fix",
+        State::Failed { fix: FixState::Ordered, .. } => "FAILED, wait",
+        State::Failed { fix: FixState::Exhausted, .. } => "FAILED, end",
     }
 }
 
 #[test]
 fn every_pair_of_state_and_event() {
-    let success = || reported("Devon", Some(1), Report::Success);
+    let success = || reported("Devon", Some(1), StepReport::Success);
     let states = [
         ("PENDING", after(2, []).0),
         ("IN_PROGRESS", after(2, [taken()]).0),
@@ -74,11 +74,11 @@ fn every_pair_of_state_and_event() {
     let events = [
         ("Taken", taken()),
         ("success", success()),
-        ("success, no epoch", reported("Devon", None, Report::Success)),
-        ("success of Tara", reported("Tara", Some(1), Report::Success)),
-        ("success, late", reported("Devon", Some(0), Report::Success)),
+        ("success, no epoch", reported("Devon", None, StepReport::Success)),
+        ("success of Tara", reported("Tara", Some(1), StepReport::Success)),
+        ("success, late", reported("Devon", Some(0), StepReport::Success)),
         ("failure", reported("Devon", Some(1), failure())),
-        ("failure, no why", reported("Devon", Some(1), Report::Failure { error: " ".to_owned() })),
+        ("no reason", reported("Devon", Some(1), StepReport::Failure { error: " ".to_owned() })),
         ("blocked", reported("Devon", Some(1), blocked(&["why"]))),
         ("blocked, no why", reported("Devon", Some(1), blocked(&[]))),
         ("Beat", Event::Beat { by: name("Devon"), epoch: Some(1) }),
@@ -111,7 +111,7 @@ success, no epoch  refused      COMPLETED    COMPLETED    refused    refused  re
 success of Tara    refused      refused      refused      refused    refused  refused      refused      refused       refused
 success, late      refused      refused      refused      refused    refused  refused      refused      refused       refused
 failure            refused      FAILED, fix  FAILED, end  refused    refused  refused      refused      FAILED, wait  refused
-failure, no why    refused      refused      refused      refused    refused  refused      refused      refused       refused
+no reason          refused      refused      refused      refused    refused  refused      refused      refused       refused
 blocked            refused      BLOCKED      BLOCKED      refused    refused  refused      refused      BLOCKED       refused
 blocked, no why    refused      refused      refused      refused    refused  refused      refused      refused       refused
 Beat               refused      IN_PROGRESS  IN_PROGRESS  refused    refused  refused      refused      IN_PROGRESS   refused
@@ -136,8 +136,8 @@ fn failed_step_is_retried_with_its_error_and_then_stops() {
     let error = Some("2 tests fail".to_owned());
     let hand = Effect::Hand { to: name("Tara"), attempt: 2, epoch: 2, error };
     assert_eq!(drain(&mut step), [hand]);
-    step.handle(at(2), reported("Devon", Some(1), Report::Success));
-    assert!(matches!(drain(&mut step)[..], [Effect::Refused(Refusal::HeldByAnother { .. })]));
+    step.handle(at(2), reported("Devon", Some(1), StepReport::Success));
+    assert!(matches!(drain(&mut step)[..], [Effect::Refused(StepRefusal::HeldByAnother { .. })]));
     step.handle(at(3), reported("Tara", Some(2), failure()));
     let stop = Effect::Stop { reasons: vec!["2 tests fail".to_owned()] };
     assert_eq!(drain(&mut step), [Effect::Free, stop]);
@@ -150,7 +150,7 @@ fn failed_step_is_retried_with_its_error_and_then_stops() {
 fn failed_step_with_a_fixer_is_taken_after_its_fix_step_and_stops_after_its_attempts() {
     let mut step = fixed_by_another([taken(), reported("Devon", Some(1), failure())]);
     step.handle(at(1), taken());
-    assert_eq!(drain(&mut step), [Effect::Refused(Refusal::WaitsForFix)]);
+    assert_eq!(drain(&mut step), [Effect::Refused(StepRefusal::WaitsForFix)]);
     step.handle(at(2), Event::FixDone);
     assert_eq!(drain(&mut step), [Effect::Advance]);
     step.handle(at(3), taken());
@@ -165,21 +165,21 @@ fn failed_step_with_a_fixer_is_taken_after_its_fix_step_and_stops_after_its_atte
 #[test]
 fn same_worker_with_an_older_epoch_is_rejected() {
     let (mut step, _) = after(3, [taken(), Event::LeaseEnded { epoch: 1 }, taken()]);
-    step.handle(at(1), reported("Devon", Some(1), Report::Success));
-    let refusal = Refusal::Outdated { epoch: 1, current: 2 };
+    step.handle(at(1), reported("Devon", Some(1), StepReport::Success));
+    let refusal = StepRefusal::Outdated { epoch: 1, current: 2 };
     assert_eq!(drain(&mut step), [Effect::Refused(refusal)]);
-    step.handle(at(2), reported("Devon", Some(2), Report::Success));
-    assert_eq!(step.state(), &State::Completed(Resolution::Success));
+    step.handle(at(2), reported("Devon", Some(2), StepReport::Success));
+    assert_eq!(step.state(), &State::Completed(StepResolution::Success));
 }
 
 #[test]
 fn step_that_keeps_losing_workers_stops() {
-    let mut step = Step::new(3);
+    let mut step = StepMachine::new(3);
     for epoch in 1..=3 {
         step.handle(at(epoch), taken());
         step.handle(at(epoch), Event::LeaseEnded { epoch });
     }
-    assert!(matches!(step.state(), State::Failed { fix: Fix::Exhausted, .. }), "{step:?}");
+    assert!(matches!(step.state(), State::Failed { fix: FixState::Exhausted, .. }), "{step:?}");
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn reminders_repeat_until_an_intervention() {
     assert_eq!(reminders, [at(600), at(1_200), at(1_800)].map(|at| (at, Effect::Remind)));
     step.handle(at(1_801), Event::Unblocked);
     assert_eq!(step.poll_timeout(), None);
-    let state = State::Failed { error: "x".to_owned(), fix: Fix::Exhausted };
-    let restored = Step::restore(state, 3, 3, 3, at(50));
+    let state = State::Failed { error: "x".to_owned(), fix: FixState::Exhausted };
+    let restored = StepMachine::restore(state, 3, 3, 3, at(50));
     assert_eq!(restored.poll_timeout(), Some(at(650)));
 }
 
@@ -199,7 +199,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
     for seed in 0..2_000 {
         let mut random = SimRng::new(seed);
         let attempts_max = 1 + u32::try_from(random.below(4)).unwrap();
-        let mut step = Step::new(attempts_max).with_fixer(random.percent(50));
+        let mut step = StepMachine::new(attempts_max).with_fixer(random.percent(50));
         let (mut held, mut ended, mut completed) = (None, 0, 0);
         for second in 0..60 {
             let by = if random.below(4) == 0 { "Tara" } else { "Devon" };
@@ -210,7 +210,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
             };
             let event = match random.below(11) {
                 0..=2 => Event::Taken { by: name(by) },
-                3 => reported(by, epoch, Report::Success),
+                3 => reported(by, epoch, StepReport::Success),
                 4 => reported(by, epoch, failure()),
                 5 => reported(by, epoch, blocked(&["why"])),
                 6 => Event::LeaseEnded { epoch: random.below(5) },
@@ -251,7 +251,8 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
 
 #[test]
 fn the_last_holder_may_still_report_until_the_step_is_handed_out_again() {
-    let report = |by: &str, epoch| Event::Reported { by: name(by), epoch, report: Report::Success };
+    let report =
+        |by: &str, epoch| Event::Reported { by: name(by), epoch, report: StepReport::Success };
     for (by, epoch, ends) in [
         ("Devon", Some(2), true),
         ("Devon", None, true),
@@ -259,12 +260,12 @@ fn the_last_holder_may_still_report_until_the_step_is_handed_out_again() {
         ("Ada", None, false),
     ] {
         for state in
-            [State::Pending, State::Failed { error: "silent".to_owned(), fix: Fix::Exhausted }]
+            [State::Pending, State::Failed { error: "silent".to_owned(), fix: FixState::Exhausted }]
         {
-            let mut step =
-                Step::restore(state.clone(), 2, 2, 3, at(0)).with_last_holder(Some(name("Devon")));
+            let mut step = StepMachine::restore(state.clone(), 2, 2, 3, at(0))
+                .with_last_holder(Some(name("Devon")));
             step.handle(at(1), report(by, epoch));
-            let wanted = if ends { State::Completed(Resolution::Success) } else { state };
+            let wanted = if ends { State::Completed(StepResolution::Success) } else { state };
             assert_eq!(*step.state(), wanted, "{by}, {epoch:?}");
         }
     }
@@ -273,16 +274,16 @@ fn the_last_holder_may_still_report_until_the_step_is_handed_out_again() {
 #[test]
 fn refusals_state_a_remedy() {
     for refusal in [
-        Refusal::NotTaken,
-        Refusal::HeldByAnother { holder: name("Devon") },
-        Refusal::Outdated { epoch: 1, current: 2 },
-        Refusal::Completed { resolution: Resolution::Split },
-        Refusal::Blocked,
-        Refusal::Failed { fix_due: true },
-        Refusal::Failed { fix_due: false },
-        Refusal::WaitsForFix,
-        Refusal::NoReasons,
-        Refusal::NoError,
+        StepRefusal::NotTaken,
+        StepRefusal::HeldByAnother { holder: name("Devon") },
+        StepRefusal::Outdated { epoch: 1, current: 2 },
+        StepRefusal::Completed { resolution: StepResolution::Split },
+        StepRefusal::Blocked,
+        StepRefusal::Failed { fix_due: true },
+        StepRefusal::Failed { fix_due: false },
+        StepRefusal::WaitsForFix,
+        StepRefusal::NoReasons,
+        StepRefusal::NoError,
     ] {
         let text = refusal.to_string();
         assert!(text.contains(": ") && text.len() > 30, "{text}");

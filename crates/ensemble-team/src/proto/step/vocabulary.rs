@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Refusal;
+use super::StepRefusal;
 use ensemble_core::message::Name;
 
 /// State of a step: the seed's five states with their data.
@@ -16,7 +16,7 @@ pub enum State {
         holder: Name,
     },
     /// The step is done.
-    Completed(Resolution),
+    Completed(StepResolution),
     /// Its worker could not continue; a person or the orchestrator must intervene.
     Blocked {
         /// Reasons; never empty.
@@ -27,14 +27,14 @@ pub enum State {
         /// The error.
         error: String,
         /// Whether a worker will fix it, or an intervention is needed.
-        fix: Fix,
+        fix: FixState,
     },
 }
 
 /// How a step was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resolution {
+pub enum StepResolution {
     /// Its worker has reported success.
     Success,
     /// A person or the orchestrator skipped it.
@@ -45,7 +45,7 @@ pub enum Resolution {
 
 /// The remedy of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fix {
+pub enum FixState {
     /// A worker takes it up again, with the error.
     Due,
     /// Its fix step must be done first; then its own agent takes it up again.
@@ -56,7 +56,7 @@ pub enum Fix {
 
 /// A worker's report on its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum StepReport {
     /// The work is done.
     Success,
     /// The work failed.
@@ -86,7 +86,7 @@ pub enum Event {
         /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
         /// The report.
-        report: Report,
+        report: StepReport,
     },
     /// A worker gives a sign of life.
     Beat {
@@ -155,5 +155,5 @@ pub enum Effect {
     /// The queue can continue.
     Advance,
     /// The event was refused; nothing changed.
-    Refused(Refusal),
+    Refused(StepRefusal),
 }

@@ -1,7 +1,7 @@
 //! The machine's steps around a request for the shutdown of its agent; each covers all states.
 
-use super::vocabulary::{Effect, Reason};
-use super::{After, Again, State, Supervise};
+use super::vocabulary::{Effect, EndReason};
+use super::{NextAction, RetryAction, State, Supervise};
 
 impl Supervise {
     pub(super) fn agree(&mut self) -> State {
@@ -21,7 +21,7 @@ impl Supervise {
             State::Idle { .. }
             | State::Gated { holds: false, .. }
             | State::Delayed { holds: false, .. }
-            | State::Retrying { again: Again::Look, .. } => self.agree(),
+            | State::Retrying { again: RetryAction::Look, .. } => self.agree(),
             late => late,
         }
     }
@@ -31,12 +31,12 @@ impl Supervise {
         match self.state {
             State::Spawning | State::Running => {
                 self.is_asked = true;
-                self.terminate(After::HandOver)
+                self.terminate(NextAction::HandOver)
             }
             State::Checking
             | State::Gated { holds: true, .. }
             | State::Delayed { holds: true, .. }
-            | State::Retrying { again: Again::Check, .. } => {
+            | State::Retrying { again: RetryAction::Check, .. } => {
                 self.is_asked = true;
                 self.hand_over()
             }
@@ -48,7 +48,9 @@ impl Supervise {
     pub(super) fn withdrawn(&mut self) -> State {
         self.is_asked = false;
         match self.state {
-            State::Agreeing | State::Retrying { again: Again::Agree, .. } => self.look(0),
+            State::Agreeing | State::Retrying { again: RetryAction::Agree, .. } => {
+                self.look_for_work(0)
+            }
             late => late,
         }
     }
@@ -56,7 +58,7 @@ impl Supervise {
     /// The work is given back.
     pub(super) fn handed_over(&mut self) -> State {
         match self.state {
-            State::HandingOver => self.look(0),
+            State::HandingOver => self.look_for_work(0),
             late => late,
         }
     }
@@ -64,7 +66,7 @@ impl Supervise {
     /// The request was approved.
     pub(super) fn agreed(&mut self) -> State {
         match self.state {
-            State::Agreeing => self.leave(Reason::Agreed),
+            State::Agreeing => self.leave(EndReason::Agreed),
             late => late,
         }
     }

@@ -75,10 +75,10 @@
 //! use std::time::Duration;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::supervise::{Effect, Event, Pace, Supervise};
+//! use ensemble_team::proto::supervise::{Effect, Event, SupervisePace, Supervise};
 //!
 //! let now = Monotonic::ZERO;
-//! let mut supervise = Supervise::new(Pace::coder());
+//! let mut supervise = Supervise::new(SupervisePace::coder());
 //! supervise.handle(now, Event::Start);
 //! assert_eq!(supervise.poll_effect(), Some(Effect::Register));
 //! supervise.handle(now, Event::Registered);
@@ -100,26 +100,30 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
 
 pub use pace::{
-    CLAIM_TRIES_MAX, CONTENDED_WAIT, CRASHES_MAX, DRAFT_POLL, FAREWELLS_MAX, GATE_POLL,
-    HAND_OVER_DELAY, Loops, PLANNER_POLL, Pace, RESTART_DELAY, SPINS_MAX, Trouble, WORK_POLL,
+    CLAIM_TRIES_MAX, CONTENDED_WAIT, CRASHES_MAX, DRAFT_POLL, FAREWELLS_MAX, FailureCounts,
+    GATE_POLL, HAND_OVER_DELAY, PLANNER_POLL, RESTART_DELAY, SPINS_MAX, SupervisePace, WORK_POLL,
+    WorkTrouble,
 };
-pub use vocabulary::{Anomaly, Effect, Ending, Event, Exit, Gate, Lost, Reason};
+pub use vocabulary::{
+    AgentExit, ControlGate, Effect, EndReason, Event, ProgramEnding, SuperviseAnomaly,
+    SupervisorLoss,
+};
 
 /// The action that is repeated after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
+enum RetryAction {
     Register,
     Look,
     Check,
     HandOver,
     Agree,
-    Unregister(Reason),
+    Unregister(EndReason),
 }
 
 /// The next action after the agent has been ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    Leave(Reason),
+enum NextAction {
+    Leave(EndReason),
     Look,
     HandOver,
     Register,
@@ -136,20 +140,20 @@ enum State {
     Spawning,
     Running,
     Delayed { until: Monotonic, holds: bool },
-    Retrying { until: Monotonic, again: Again },
-    Stopping { after: After },
+    Retrying { until: Monotonic, again: RetryAction },
+    Stopping { after: NextAction },
     HandingOver,
     Agreeing,
-    Leaving { reason: Reason },
+    Leaving { reason: EndReason },
     Ended,
 }
 
 /// The machine of one supervisor; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Supervise {
-    pace: Pace,
+    pace: SupervisePace,
     state: State,
-    loops: Loops,
+    loops: FailureCounts,
     /// Whether a shutdown request waits for an answer.
     is_asked: bool,
     /// Since when there has been no work.
@@ -162,11 +166,11 @@ pub struct Supervise {
 impl Supervise {
     /// A supervisor that has not started.
     #[must_use]
-    pub const fn new(pace: Pace) -> Self {
+    pub const fn new(pace: SupervisePace) -> Self {
         Self {
             pace,
             state: State::New,
-            loops: Loops { crashes: 0, hangs: 0, spins: 0 },
+            loops: FailureCounts { crashes: 0, hangs: 0, spins: 0 },
             is_asked: false,
             idle_since: None,
             farewells: 0,
@@ -176,12 +180,12 @@ impl Supervise {
 
     /// Counters of unsuccessful agents; the driver stores them for its successor.
     #[must_use]
-    pub const fn loops(&self) -> Loops {
+    pub const fn loops(&self) -> FailureCounts {
         self.loops
     }
 
     /// Continues with an earlier supervisor's counters at the same work.
-    pub const fn resume(&mut self, loops: Loops) {
+    pub const fn resume(&mut self, loops: FailureCounts) {
         self.loops = loops;
     }
 
@@ -212,14 +216,14 @@ impl Machine for Supervise {
             Event::Contended { wait } => self.contended(now, wait),
             Event::Claimed { is_new } => self.claimed(is_new),
             Event::Open => self.open(),
-            Event::Gated(Gate::Closed) => self.closed(now),
-            Event::Gated(Gate::Abort) => self.halt(Reason::Aborted),
+            Event::Gated(ControlGate::Closed) => self.closed(now),
+            Event::Gated(ControlGate::Abort) => self.halt(EndReason::Aborted),
             Event::Woken => self.woken(),
             Event::Spawned => self.spawned(),
             Event::SpawnFailed => self.not_spawned(now),
             Event::Exited(exit) => self.exited(now, exit),
             Event::Fenced(lost) => self.fenced(lost),
-            Event::Stop => self.halt(Reason::Stopped),
+            Event::Stop => self.halt(EndReason::Stopped),
             Event::Asked => self.asked(),
             Event::Pressed => self.pressed(),
             Event::Withdrawn => self.withdrawn(),
@@ -235,15 +239,15 @@ impl Machine for Supervise {
             return;
         }
         self.state = match self.state {
-            State::Idle { tries, .. } => self.look(tries),
+            State::Idle { tries, .. } => self.look_for_work(tries),
             State::Gated { holds, .. } | State::Delayed { holds, .. } => self.look_or_check(holds),
             State::Retrying { again, .. } => match again {
-                Again::Register => self.register(),
-                Again::Look => self.look(0),
-                Again::Check => self.check(),
-                Again::HandOver => self.hand_over(),
-                Again::Agree => self.agree(),
-                Again::Unregister(reason) => self.leave(reason),
+                RetryAction::Register => self.register(),
+                RetryAction::Look => self.look_for_work(0),
+                RetryAction::Check => self.check(),
+                RetryAction::HandOver => self.hand_over(),
+                RetryAction::Agree => self.agree(),
+                RetryAction::Unregister(reason) => self.leave(reason),
             },
             state @ (State::New
             | State::Registering

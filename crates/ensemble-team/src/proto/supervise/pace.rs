@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::vocabulary::{Anomaly, Ending};
+use super::vocabulary::{ProgramEnding, SuperviseAnomaly};
 
 /// Delay before a fresh agent after a hand-over (exit 42).
 pub const HAND_OVER_DELAY: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 /// Delays and limits of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pace {
+pub struct SupervisePace {
     /// Delay after exit 42.
     pub hand_over: Duration,
     /// Delay after any other exit with unfinished work, and after a failed action.
@@ -57,7 +57,7 @@ pub struct Pace {
     pub can_block: bool,
 }
 
-impl Pace {
+impl SupervisePace {
     /// The seed's values for a coder.
     #[must_use]
     pub const fn coder() -> Self {
@@ -89,7 +89,7 @@ impl Pace {
 
 /// Why the work is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trouble {
+pub enum WorkTrouble {
     /// Agents crashed.
     Crashes(u32),
     /// Agents did nothing until their lease ran out.
@@ -98,7 +98,7 @@ pub enum Trouble {
     Spins(u32),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for WorkTrouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Crashes(count) => write!(f, "{count} agents crashed at it without progress"),
@@ -112,7 +112,7 @@ impl std::fmt::Display for Trouble {
 
 /// Counts unsuccessful agents, one after another at the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Loops {
+pub struct FailureCounts {
     /// Crashes since the last progress; a hang is one.
     pub crashes: u32,
     /// Hangs among them.
@@ -122,24 +122,24 @@ pub struct Loops {
     pub spins: u32,
 }
 
-impl Loops {
-    pub(super) fn crashed(&mut self, ending: Ending) -> Anomaly {
+impl FailureCounts {
+    pub(super) fn crashed(&mut self, ending: ProgramEnding) -> SuperviseAnomaly {
         self.crashes += 1;
         self.spins += 1;
-        Anomaly::Crashed { ending, count: self.crashes }
+        SuperviseAnomaly::Crashed { ending, count: self.crashes }
     }
 
-    pub(super) fn hung(&mut self) -> Anomaly {
+    pub(super) fn hung(&mut self) -> SuperviseAnomaly {
         self.crashes += 1;
         self.hangs += 1;
         self.spins += 1;
-        Anomaly::Hung { count: self.crashes }
+        SuperviseAnomaly::Hung { count: self.crashes }
     }
 
-    pub(super) fn not_started(&mut self) -> Anomaly {
+    pub(super) fn not_started(&mut self) -> SuperviseAnomaly {
         self.crashes += 1;
         self.spins += 1;
-        Anomaly::NotStarted { count: self.crashes }
+        SuperviseAnomaly::NotStarted { count: self.crashes }
     }
 
     pub(super) const fn spun(&mut self) -> u32 {
@@ -148,13 +148,13 @@ impl Loops {
     }
 
     /// The limit that was reached, if any.
-    pub(super) const fn trouble(self, pace: &Pace) -> Option<Trouble> {
+    pub(super) const fn trouble(self, pace: &SupervisePace) -> Option<WorkTrouble> {
         if self.crashes >= pace.crashes_max && self.hangs == self.crashes {
-            Some(Trouble::Hangs(self.hangs))
+            Some(WorkTrouble::Hangs(self.hangs))
         } else if self.crashes >= pace.crashes_max {
-            Some(Trouble::Crashes(self.crashes))
+            Some(WorkTrouble::Crashes(self.crashes))
         } else if self.spins >= pace.spins_max {
-            Some(Trouble::Spins(self.spins))
+            Some(WorkTrouble::Spins(self.spins))
         } else {
             None
         }

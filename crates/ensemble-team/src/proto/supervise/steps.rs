@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::pace::{CLAIM_TRIES_MAX, FAREWELLS_MAX, Loops};
-use super::vocabulary::{Anomaly, Effect, Ending, Exit, Lost, Reason};
-use super::{After, Again, State, Supervise};
+use super::pace::{CLAIM_TRIES_MAX, FAREWELLS_MAX, FailureCounts};
+use super::vocabulary::{
+    AgentExit, Effect, EndReason, ProgramEnding, SuperviseAnomaly, SupervisorLoss,
+};
+use super::{NextAction, RetryAction, State, Supervise};
 use ensemble_core::env::Monotonic;
 
 impl Supervise {
@@ -18,7 +20,7 @@ impl Supervise {
     }
 
     /// Looks for work, unless a shutdown request waits: then there will be none.
-    pub(super) fn look(&mut self, tries: u32) -> State {
+    pub(super) fn look_for_work(&mut self, tries: u32) -> State {
         if self.is_asked {
             return self.agree();
         }
@@ -34,42 +36,42 @@ impl Supervise {
     pub(super) fn look_or_check(&mut self, holds: bool) -> State {
         match holds {
             true => self.check(),
-            false => self.look(0),
+            false => self.look_for_work(0),
         }
     }
 
-    pub(super) fn leave(&mut self, reason: Reason) -> State {
+    pub(super) fn leave(&mut self, reason: EndReason) -> State {
         self.ask(Effect::Unregister);
         State::Leaving { reason }
     }
 
-    pub(super) fn terminate(&mut self, after: After) -> State {
+    pub(super) fn terminate(&mut self, after: NextAction) -> State {
         self.ask(Effect::Terminate);
         State::Stopping { after }
     }
 
-    pub(super) fn end(&mut self, reason: Reason) -> State {
+    pub(super) fn end(&mut self, reason: EndReason) -> State {
         self.ask(Effect::Ended(reason));
         State::Ended
     }
 
-    pub(super) fn retry(&self, now: Monotonic, again: Again) -> State {
+    pub(super) fn retry(&self, now: Monotonic, again: RetryAction) -> State {
         State::Retrying { until: now + self.pace.restart, again }
     }
 
-    pub(super) const fn lost(lost: Lost) -> After {
+    pub(super) const fn lost(lost: SupervisorLoss) -> NextAction {
         match lost {
-            Lost::Work | Lost::Claim => After::Look,
-            Lost::Registration | Lost::Lease => After::Register,
+            SupervisorLoss::Work | SupervisorLoss::Claim => NextAction::Look,
+            SupervisorLoss::Registration | SupervisorLoss::Lease => NextAction::Register,
         }
     }
 
-    pub(super) fn go_on(&mut self, after: After) -> State {
+    pub(super) fn go_on(&mut self, after: NextAction) -> State {
         match after {
-            After::Leave(reason) => self.leave(reason),
-            After::Look => self.look(0),
-            After::HandOver => self.hand_over(),
-            After::Register => self.register(),
+            NextAction::Leave(reason) => self.leave(reason),
+            NextAction::Look => self.look_for_work(0),
+            NextAction::HandOver => self.hand_over(),
+            NextAction::Register => self.register(),
         }
     }
 
@@ -83,7 +85,7 @@ impl Supervise {
         if let Some(patience) = self.pace.patience {
             let end = since + patience;
             if now >= end {
-                return self.leave(Reason::NoWork);
+                return self.leave(EndReason::NoWork);
             }
             until = until.min(end);
         }
@@ -91,7 +93,7 @@ impl Supervise {
     }
 
     /// An agent has ended by itself.
-    pub(super) fn exited(&mut self, now: Monotonic, exit: Exit) -> State {
+    pub(super) fn exited(&mut self, now: Monotonic, exit: AgentExit) -> State {
         match self.state {
             State::Running => {}
             state @ (State::New
@@ -109,30 +111,30 @@ impl Supervise {
             | State::Leaving { .. }
             | State::Ended) => return state,
         }
-        if exit.progress || !exit.holds && exit.ending == Ending::Done && !exit.drafts {
-            self.loops = Loops::default();
+        if exit.progress || !exit.holds && exit.ending == ProgramEnding::Done && !exit.drafts {
+            self.loops = FailureCounts::default();
         }
         let delay = match (exit.ending, exit.holds) {
-            (Ending::Done, false) if exit.drafts => {
+            (ProgramEnding::Done, false) if exit.drafts => {
                 if !exit.progress {
                     self.loops.spun();
                 }
                 self.pace.drafts
             }
-            (Ending::Done, false) => return self.look(0),
-            (Ending::Done, true) => {
+            (ProgramEnding::Done, false) => return self.look_for_work(0),
+            (ProgramEnding::Done, true) => {
                 let count = self.loops.spun();
-                self.ask(Effect::Note(Anomaly::Unfinished { count }));
+                self.ask(Effect::Note(SuperviseAnomaly::Unfinished { count }));
                 self.pace.restart
             }
-            (Ending::HandOver, holds) => {
+            (ProgramEnding::HandOver, holds) => {
                 let count = self.loops.spun();
                 if holds && !exit.notes {
-                    self.ask(Effect::Note(Anomaly::NoNotes { count }));
+                    self.ask(Effect::Note(SuperviseAnomaly::NoNotes { count }));
                 }
                 self.pace.hand_over
             }
-            (ending @ (Ending::Failed(_) | Ending::Killed(_)), _) => {
+            (ending @ (ProgramEnding::Failed(_) | ProgramEnding::Killed(_)), _) => {
                 let anomaly = self.loops.crashed(ending);
                 self.ask(Effect::Note(anomaly));
                 self.pace.restart
@@ -146,35 +148,35 @@ impl Supervise {
         match self.loops.trouble(&self.pace) {
             None => State::Delayed { until: now + delay, holds },
             Some(trouble) if holds && self.pace.can_block => {
-                self.loops = Loops::default();
+                self.loops = FailureCounts::default();
                 self.ask(Effect::Block(trouble));
                 State::Delayed { until: now + self.pace.restart, holds: false }
             }
-            Some(_) => self.leave(Reason::GaveUp),
+            Some(_) => self.leave(EndReason::GaveUp),
         }
     }
 
     /// The agent has done nothing until its lease ran out.
-    fn hung(&mut self, then: After) -> State {
+    fn hung(&mut self, then: NextAction) -> State {
         let anomaly = self.loops.hung();
         self.ask(Effect::Note(anomaly));
         match self.loops.trouble(&self.pace) {
             None => self.terminate(then),
             Some(trouble) if self.pace.can_block => {
-                self.loops = Loops::default();
+                self.loops = FailureCounts::default();
                 self.ask(Effect::Block(trouble));
                 self.terminate(then)
             }
-            Some(_) => self.terminate(After::Leave(Reason::GaveUp)),
+            Some(_) => self.terminate(NextAction::Leave(EndReason::GaveUp)),
         }
     }
 
     /// Ends the supervisor from any state.
-    pub(super) fn halt(&mut self, reason: Reason) -> State {
+    pub(super) fn halt(&mut self, reason: EndReason) -> State {
         match self.state {
             State::New => self.end(reason),
-            State::Spawning | State::Running => self.terminate(After::Leave(reason)),
-            State::Stopping { .. } => State::Stopping { after: After::Leave(reason) },
+            State::Spawning | State::Running => self.terminate(NextAction::Leave(reason)),
+            State::Stopping { .. } => State::Stopping { after: NextAction::Leave(reason) },
             State::Registering
             | State::Looking { .. }
             | State::Idle { .. }
@@ -191,16 +193,16 @@ impl Supervise {
     /// A requested action has failed.
     pub(super) fn failed(&mut self, now: Monotonic) -> State {
         match self.state {
-            State::Registering => self.retry(now, Again::Register),
-            State::Looking { .. } => self.retry(now, Again::Look),
+            State::Registering => self.retry(now, RetryAction::Register),
+            State::Looking { .. } => self.retry(now, RetryAction::Look),
             // What failed has nothing to do with the agent: it is no trouble of the task.
-            State::Checking | State::Spawning => self.retry(now, Again::Check),
-            State::HandingOver => self.retry(now, Again::HandOver),
-            State::Agreeing => self.retry(now, Again::Agree),
+            State::Checking | State::Spawning => self.retry(now, RetryAction::Check),
+            State::HandingOver => self.retry(now, RetryAction::HandOver),
+            State::Agreeing => self.retry(now, RetryAction::Agree),
             State::Leaving { reason } => {
                 self.farewells += 1;
                 match self.farewells < FAREWELLS_MAX {
-                    true => self.retry(now, Again::Unregister(reason)),
+                    true => self.retry(now, RetryAction::Unregister(reason)),
                     false => self.end(reason),
                 }
             }
@@ -208,14 +210,16 @@ impl Supervise {
         }
     }
 
-    pub(super) fn fenced(&mut self, lost: Lost) -> State {
+    pub(super) fn fenced(&mut self, lost: SupervisorLoss) -> State {
         match (self.state, lost) {
-            (State::Running, Lost::Lease | Lost::Claim) => self.hung(Self::lost(lost)),
+            (State::Running, SupervisorLoss::Lease | SupervisorLoss::Claim) => {
+                self.hung(Self::lost(lost))
+            }
             (State::Spawning | State::Running, lost) => self.terminate(Self::lost(lost)),
-            (State::Leaving { reason }, Lost::Registration | Lost::Lease)
+            (State::Leaving { reason }, SupervisorLoss::Registration | SupervisorLoss::Lease)
             | (
-                State::Retrying { again: Again::Unregister(reason), .. },
-                Lost::Registration | Lost::Lease,
+                State::Retrying { again: RetryAction::Unregister(reason), .. },
+                SupervisorLoss::Registration | SupervisorLoss::Lease,
             ) => self.end(reason),
             (
                 State::Looking { .. }
@@ -223,16 +227,16 @@ impl Supervise {
                 | State::Checking
                 | State::Gated { .. }
                 | State::Delayed { .. }
-                | State::Retrying { again: Again::Look | Again::Check, .. },
-                Lost::Registration | Lost::Lease,
+                | State::Retrying { again: RetryAction::Look | RetryAction::Check, .. },
+                SupervisorLoss::Registration | SupervisorLoss::Lease,
             ) => self.register(),
             (
                 State::Checking
                 | State::Gated { holds: true, .. }
                 | State::Delayed { holds: true, .. }
-                | State::Retrying { again: Again::Check, .. },
-                Lost::Work | Lost::Claim,
-            ) => self.go_on(After::Look),
+                | State::Retrying { again: RetryAction::Check, .. },
+                SupervisorLoss::Work | SupervisorLoss::Claim,
+            ) => self.go_on(NextAction::Look),
             (
                 state @ (State::New
                 | State::Registering
@@ -240,20 +244,26 @@ impl Supervise {
                 | State::HandingOver
                 | State::Agreeing
                 | State::Retrying {
-                    again: Again::Register | Again::HandOver | Again::Agree,
+                    again: RetryAction::Register | RetryAction::HandOver | RetryAction::Agree,
                     ..
                 }
                 | State::Ended),
-                Lost::Work | Lost::Claim | Lost::Registration | Lost::Lease,
+                SupervisorLoss::Work
+                | SupervisorLoss::Claim
+                | SupervisorLoss::Registration
+                | SupervisorLoss::Lease,
             )
             | (
                 state @ (State::Looking { .. }
                 | State::Idle { .. }
                 | State::Gated { holds: false, .. }
                 | State::Delayed { holds: false, .. }
-                | State::Retrying { again: Again::Look | Again::Unregister(_), .. }
+                | State::Retrying {
+                    again: RetryAction::Look | RetryAction::Unregister(_),
+                    ..
+                }
                 | State::Leaving { .. }),
-                Lost::Work | Lost::Claim,
+                SupervisorLoss::Work | SupervisorLoss::Claim,
             ) => state,
         }
     }
@@ -269,7 +279,7 @@ impl Supervise {
     /// The agent is on the board.
     pub(super) fn registered(&mut self) -> State {
         match self.state {
-            State::Registering => self.look(0),
+            State::Registering => self.look_for_work(0),
             late => late,
         }
     }
@@ -277,7 +287,7 @@ impl Supervise {
     /// Another supervisor has the id.
     pub(super) fn refused(&mut self) -> State {
         match self.state {
-            State::Registering => self.end(Reason::Refused),
+            State::Registering => self.end(EndReason::Refused),
             late => late,
         }
     }
@@ -307,7 +317,7 @@ impl Supervise {
             State::Looking { .. } => {
                 self.idle_since = None;
                 if is_new {
-                    self.loops = Loops::default();
+                    self.loops = FailureCounts::default();
                 }
                 self.check()
             }
@@ -338,7 +348,7 @@ impl Supervise {
     /// The board has changed.
     pub(super) fn woken(&mut self) -> State {
         match self.state {
-            State::Idle { tries: 0, .. } => self.look(0),
+            State::Idle { tries: 0, .. } => self.look_for_work(0),
             State::Gated { holds, .. } => self.look_or_check(holds),
             late => late,
         }

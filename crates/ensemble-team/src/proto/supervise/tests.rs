@@ -5,7 +5,7 @@ use ensemble_core::proto::testing::{at, drain, run};
 
 const CLAIMED: Event = Event::Claimed { is_new: true };
 
-fn fed(pace: Pace, events: &[Event]) -> Supervise {
+fn fed(pace: SupervisePace, events: &[Event]) -> Supervise {
     let mut machine = Supervise::new(pace);
     for event in events {
         machine.handle(at(0), *event);
@@ -15,16 +15,16 @@ fn fed(pace: Pace, events: &[Event]) -> Supervise {
 }
 
 fn coder(events: &[Event]) -> Supervise {
-    fed(Pace::coder(), events)
+    fed(SupervisePace::coder(), events)
 }
 
 /// A supervisor whose agent runs.
-fn running(pace: Pace) -> Supervise {
+fn running(pace: SupervisePace) -> Supervise {
     fed(pace, &[Event::Start, Event::Registered, CLAIMED, Event::Open, Event::Spawned])
 }
 
-fn exit(ending: Ending, holds: bool) -> Exit {
-    Exit { ending, holds, progress: false, notes: false, drafts: false }
+fn exit(ending: ProgramEnding, holds: bool) -> AgentExit {
+    AgentExit { ending, holds, progress: false, notes: false, drafts: false }
 }
 
 fn name(state: State) -> String {
@@ -42,10 +42,10 @@ fn name(state: State) -> String {
         State::Stopping { after } => format!(
             "Stopping>{}",
             match after {
-                After::Leave(_) => "Leave",
-                After::Look => "Look",
-                After::HandOver => "HandOver",
-                After::Register => "Register",
+                NextAction::Leave(_) => "Leave",
+                NextAction::Look => "Look",
+                NextAction::HandOver => "HandOver",
+                NextAction::Register => "Register",
             }
         ),
         State::HandingOver => "HandingOver".to_owned(),
@@ -74,17 +74,18 @@ fn said(effect: Effect) -> &'static str {
 fn states() -> Vec<(&'static str, Supervise)> {
     use Event::{Contended, Exited, Fenced, Gated, Open, Registered, Start, Stop};
     let wait = Duration::from_secs(2);
-    let closed = Gated(Gate::Closed);
-    let mut stopping = running(Pace::coder());
+    let closed = Gated(ControlGate::Closed);
+    let mut stopping = running(SupervisePace::coder());
     stopping.handle(at(0), Stop);
     drain(&mut stopping);
-    let mut losing = running(Pace::coder());
-    losing.handle(at(0), Fenced(Lost::Work));
+    let mut losing = running(SupervisePace::coder());
+    losing.handle(at(0), Fenced(SupervisorLoss::Work));
     drain(&mut losing);
-    let mut delayed = running(Pace::coder());
-    delayed.handle(at(0), Exited(exit(Ending::HandOver, false)));
-    let mut delayed_with = running(Pace::coder());
-    delayed_with.handle(at(0), Exited(Exit { notes: true, ..exit(Ending::HandOver, true) }));
+    let mut delayed = running(SupervisePace::coder());
+    delayed.handle(at(0), Exited(exit(ProgramEnding::HandOver, false)));
+    let mut delayed_with = running(SupervisePace::coder());
+    delayed_with
+        .handle(at(0), Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) }));
     vec![
         ("New", coder(&[])),
         ("Registering", coder(&[Start])),
@@ -95,7 +96,7 @@ fn states() -> Vec<(&'static str, Supervise)> {
         ("Gated", coder(&[Start, Registered, closed])),
         ("Gated+", coder(&[Start, Registered, CLAIMED, closed])),
         ("Spawning", coder(&[Start, Registered, CLAIMED, Open])),
-        ("Running", running(Pace::coder())),
+        ("Running", running(SupervisePace::coder())),
         ("Delayed", delayed),
         ("Delayed+", delayed_with),
         ("Retrying (register)", coder(&[Start, Event::Failed])),
@@ -125,22 +126,25 @@ fn events() -> Vec<(&'static str, Event)> {
         ("Contended", Event::Contended { wait: Duration::from_secs(1) }),
         ("Claimed", CLAIMED),
         ("Open", Event::Open),
-        ("Gated(Closed)", Gated(Gate::Closed)),
-        ("Gated(Abort)", Gated(Gate::Abort)),
+        ("Gated(Closed)", Gated(ControlGate::Closed)),
+        ("Gated(Abort)", Gated(ControlGate::Abort)),
         ("Woken", Event::Woken),
         ("Spawned", Event::Spawned),
         ("SpawnFailed", Event::SpawnFailed),
-        ("Exited(0)", Exited(exit(Ending::Done, false))),
-        ("Exited(0, unfinished)", Exited(exit(Ending::Done, true))),
-        ("Exited(0, drafts)", Exited(Exit { drafts: true, ..exit(Ending::Done, false) })),
-        ("Exited(42)", Exited(Exit { notes: true, ..exit(Ending::HandOver, true) })),
-        ("Exited(42, no notes)", Exited(exit(Ending::HandOver, true))),
-        ("Exited(1)", Exited(exit(Ending::Failed(1), true))),
-        ("Exited(1, finished)", Exited(exit(Ending::Failed(1), false))),
-        ("Fenced(Work)", Fenced(Lost::Work)),
-        ("Fenced(Claim)", Fenced(Lost::Claim)),
-        ("Fenced(Registration)", Fenced(Lost::Registration)),
-        ("Fenced(Lease)", Fenced(Lost::Lease)),
+        ("Exited(0)", Exited(exit(ProgramEnding::Done, false))),
+        ("Exited(0, unfinished)", Exited(exit(ProgramEnding::Done, true))),
+        (
+            "Exited(0, drafts)",
+            Exited(AgentExit { drafts: true, ..exit(ProgramEnding::Done, false) }),
+        ),
+        ("Exited(42)", Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) })),
+        ("Exited(42, no notes)", Exited(exit(ProgramEnding::HandOver, true))),
+        ("Exited(1)", Exited(exit(ProgramEnding::Failed(1), true))),
+        ("Exited(1, finished)", Exited(exit(ProgramEnding::Failed(1), false))),
+        ("Fenced(Work)", Fenced(SupervisorLoss::Work)),
+        ("Fenced(Claim)", Fenced(SupervisorLoss::Claim)),
+        ("Fenced(Registration)", Fenced(SupervisorLoss::Registration)),
+        ("Fenced(Lease)", Fenced(SupervisorLoss::Lease)),
         ("Stop", Event::Stop),
         ("Asked", Event::Asked),
         ("Pressed", Event::Pressed),
@@ -173,22 +177,22 @@ fn every_pair_of_state_and_event() {
 
 #[test]
 fn delays_are_those_of_the_seed() {
-    let due = |exit: Exit| {
-        let mut machine = running(Pace::coder());
+    let due = |exit: AgentExit| {
+        let mut machine = running(SupervisePace::coder());
         machine.handle(at(100), Event::Exited(exit));
         machine.poll_timeout().map(|due| due.since(at(100)).as_secs())
     };
-    assert_eq!(due(exit(Ending::HandOver, true)), Some(2));
-    assert_eq!(due(exit(Ending::Failed(1), true)), Some(5));
-    assert_eq!(due(exit(Ending::Killed(9), true)), Some(5));
-    assert_eq!(due(exit(Ending::Done, true)), Some(5));
-    assert_eq!(due(Exit { drafts: true, ..exit(Ending::Done, false) }), Some(30));
+    assert_eq!(due(exit(ProgramEnding::HandOver, true)), Some(2));
+    assert_eq!(due(exit(ProgramEnding::Failed(1), true)), Some(5));
+    assert_eq!(due(exit(ProgramEnding::Killed(9), true)), Some(5));
+    assert_eq!(due(exit(ProgramEnding::Done, true)), Some(5));
+    assert_eq!(due(AgentExit { drafts: true, ..exit(ProgramEnding::Done, false) }), Some(30));
     // Finished work is followed by the next at once.
-    assert_eq!(due(exit(Ending::Done, false)), None);
+    assert_eq!(due(exit(ProgramEnding::Done, false)), None);
 }
 
 /// Ends agents in the same way, one after another; returns the effects at the end of each.
-fn again(machine: &mut Supervise, exit: Exit, times: usize) -> Vec<Vec<Effect>> {
+fn again(machine: &mut Supervise, exit: AgentExit, times: usize) -> Vec<Vec<Effect>> {
     let mut now = at(0);
     let mut seen = Vec::new();
     for _ in 0..times {
@@ -207,44 +211,48 @@ fn again(machine: &mut Supervise, exit: Exit, times: usize) -> Vec<Vec<Effect>> 
 
 #[test]
 fn fifth_crash_blocks_the_task_and_the_supervisor_looks_for_another() {
-    let mut machine = running(Pace::coder());
-    let seen = again(&mut machine, exit(Ending::Failed(1), true), 4);
+    let mut machine = running(SupervisePace::coder());
+    let seen = again(&mut machine, exit(ProgramEnding::Failed(1), true), 4);
     for (count, effects) in (1..).zip(&seen) {
-        let crashed = Anomaly::Crashed { ending: Ending::Failed(1), count };
+        let crashed = SuperviseAnomaly::Crashed { ending: ProgramEnding::Failed(1), count };
         assert_eq!(*effects, [Effect::Note(crashed)]);
     }
-    machine.handle(at(60), Event::Exited(exit(Ending::Killed(11), true)));
-    let crashed = Anomaly::Crashed { ending: Ending::Killed(11), count: 5 };
-    assert_eq!(drain(&mut machine), [Effect::Note(crashed), Effect::Block(Trouble::Crashes(5))]);
+    machine.handle(at(60), Event::Exited(exit(ProgramEnding::Killed(11), true)));
+    let crashed = SuperviseAnomaly::Crashed { ending: ProgramEnding::Killed(11), count: 5 };
+    assert_eq!(
+        drain(&mut machine),
+        [Effect::Note(crashed), Effect::Block(WorkTrouble::Crashes(5))]
+    );
     assert_eq!(machine.poll_timeout(), Some(at(65)));
     machine.handle_timeout(at(65));
     assert_eq!(drain(&mut machine), [Effect::Look]);
-    assert_eq!(machine.loops(), Loops::default());
+    assert_eq!(machine.loops(), FailureCounts::default());
 }
 
 #[test]
 fn tenth_agent_without_progress_blocks_the_task() {
-    for ending in [Ending::Done, Ending::HandOver] {
-        let mut machine = running(Pace::coder());
-        let exit = Exit { notes: true, ..exit(ending, true) };
+    for ending in [ProgramEnding::Done, ProgramEnding::HandOver] {
+        let mut machine = running(SupervisePace::coder());
+        let exit = AgentExit { notes: true, ..exit(ending, true) };
         let seen = again(&mut machine, exit, 10);
         assert!(!seen[..9].iter().flatten().any(|e| matches!(e, Effect::Block(_))), "{seen:?}");
-        assert_eq!(seen[9].last(), Some(&Effect::Block(Trouble::Spins(10))));
+        assert_eq!(seen[9].last(), Some(&Effect::Block(WorkTrouble::Spins(10))));
     }
 }
 
 #[test]
 fn an_agent_that_hangs_counts_like_one_that_crashes() {
-    let mut machine = running(Pace::coder());
-    again(&mut machine, exit(Ending::Failed(1), true), 3);
-    for (count, last, lost) in [(4, false, Lost::Claim), (5, true, Lost::Lease)] {
+    let mut machine = running(SupervisePace::coder());
+    again(&mut machine, exit(ProgramEnding::Failed(1), true), 3);
+    for (count, last, lost) in [(4, false, SupervisorLoss::Claim), (5, true, SupervisorLoss::Lease)]
+    {
         machine.handle(at(50), Event::Fenced(lost));
-        let mut effects = vec![Effect::Note(Anomaly::Hung { count })];
-        effects.extend(last.then_some(Effect::Block(Trouble::Crashes(5))));
+        let mut effects = vec![Effect::Note(SuperviseAnomaly::Hung { count })];
+        effects.extend(last.then_some(Effect::Block(WorkTrouble::Crashes(5))));
         effects.push(Effect::Terminate);
         assert_eq!(drain(&mut machine), effects);
         machine.handle(at(51), Event::Terminated);
-        if lost == Lost::Lease {
+        if lost == SupervisorLoss::Lease {
             machine.handle(at(51), Event::Registered);
         }
         for event in [Event::Claimed { is_new: false }, Event::Open, Event::Spawned] {
@@ -252,39 +260,39 @@ fn an_agent_that_hangs_counts_like_one_that_crashes() {
         }
         drain(&mut machine);
     }
-    assert_eq!(machine.loops(), Loops::default());
+    assert_eq!(machine.loops(), FailureCounts::default());
 
-    let mut reviewer = running(Pace { crashes_max: 1, ..Pace::reviewer() });
-    reviewer.handle(at(1), Event::Fenced(Lost::Lease));
+    let mut reviewer = running(SupervisePace { crashes_max: 1, ..SupervisePace::reviewer() });
+    reviewer.handle(at(1), Event::Fenced(SupervisorLoss::Lease));
     reviewer.handle(at(2), Event::Terminated);
     reviewer.handle(at(2), Event::Left);
-    assert_eq!(drain(&mut reviewer).last(), Some(&Effect::Ended(Reason::GaveUp)));
+    assert_eq!(drain(&mut reviewer).last(), Some(&Effect::Ended(EndReason::GaveUp)));
 }
 
 #[test]
 fn progress_resets_the_counters() {
-    let mut machine = running(Pace::coder());
-    let crash = exit(Ending::Failed(1), true);
+    let mut machine = running(SupervisePace::coder());
+    let crash = exit(ProgramEnding::Failed(1), true);
     again(&mut machine, crash, 4);
-    again(&mut machine, Exit { progress: true, ..crash }, 1);
-    assert_eq!(machine.loops(), Loops { crashes: 1, hangs: 0, spins: 1 });
-    let mut other = running(Pace::coder());
+    again(&mut machine, AgentExit { progress: true, ..crash }, 1);
+    assert_eq!(machine.loops(), FailureCounts { crashes: 1, hangs: 0, spins: 1 });
+    let mut other = running(SupervisePace::coder());
     again(&mut other, crash, 4);
-    other.handle(at(50), Event::Fenced(Lost::Work));
+    other.handle(at(50), Event::Fenced(SupervisorLoss::Work));
     other.handle(at(51), Event::Terminated);
     assert_eq!(other.loops().crashes, 4, "losing a claim is not progress");
     other.handle(at(52), CLAIMED);
-    assert_eq!(other.loops(), Loops::default(), "another task starts at zero");
+    assert_eq!(other.loops(), FailureCounts::default(), "another task starts at zero");
 }
 
 #[test]
 fn supervisor_ends_if_its_work_cannot_be_blocked() {
-    for pace in [Pace::planner(), Pace::reviewer()] {
+    for pace in [SupervisePace::planner(), SupervisePace::reviewer()] {
         let mut machine = running(pace);
-        let seen = again(&mut machine, exit(Ending::Failed(1), false), 5);
+        let seen = again(&mut machine, exit(ProgramEnding::Failed(1), false), 5);
         assert_eq!(seen[4].last(), Some(&Effect::Unregister));
         machine.handle(at(99), Event::Left);
-        assert_eq!(drain(&mut machine), [Effect::Ended(Reason::GaveUp)]);
+        assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::GaveUp)]);
     }
 }
 
@@ -307,7 +315,7 @@ fn contended_claims_are_tried_three_times() {
 
 #[test]
 fn supervisor_leaves_when_its_patience_is_over() {
-    let mut pace = Pace::coder();
+    let mut pace = SupervisePace::coder();
     pace.patience = Some(Duration::from_secs(70));
     let mut machine = fed(pace, &[Event::Start, Event::Registered, Event::Nothing]);
     for due in [30, 60, 70] {
@@ -318,7 +326,7 @@ fn supervisor_leaves_when_its_patience_is_over() {
     }
     assert_eq!(drain(&mut machine), [Effect::Unregister]);
     machine.handle(at(70), Event::Left);
-    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::NoWork)]);
+    assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::NoWork)]);
 }
 
 #[test]
@@ -332,12 +340,12 @@ fn supervisor_whose_board_does_not_answer_leaves_all_the_same() {
         assert_eq!(drain(&mut machine), [Effect::Unregister]);
     }
     machine.handle(now, Event::Failed);
-    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::Stopped)]);
+    assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
 }
 
 #[test]
 fn pause_gates_claims_and_spawns_but_not_running_agents() {
-    let closed = Event::Gated(Gate::Closed);
+    let closed = Event::Gated(ControlGate::Closed);
     let mut machine = coder(&[Event::Start, Event::Registered, closed]);
     assert_eq!(run(&mut machine, at(6)), [(at(5), Effect::Look)]);
     machine.handle(at(6), CLAIMED);
@@ -350,11 +358,11 @@ fn pause_gates_claims_and_spawns_but_not_running_agents() {
     drain(&mut machine);
     machine.handle(at(8), closed);
     assert_eq!(drain(&mut machine), []);
-    machine.handle(at(9), Event::Gated(Gate::Abort));
+    machine.handle(at(9), Event::Gated(ControlGate::Abort));
     assert_eq!(drain(&mut machine), [Effect::Terminate]);
     machine.handle(at(9), Event::Terminated);
     machine.handle(at(9), Event::Left);
-    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(Reason::Aborted)]);
+    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(EndReason::Aborted)]);
 }
 
 #[test]
@@ -362,10 +370,10 @@ fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
     // The registration was taken meanwhile, so there is nothing left to release.
-    machine.handle(at(5), Event::Fenced(Lost::Registration));
-    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::Stopped)]);
-    let mut machine = running(Pace::coder());
-    machine.handle(at(1), Event::Fenced(Lost::Registration));
+    machine.handle(at(5), Event::Fenced(SupervisorLoss::Registration));
+    assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
+    let mut machine = running(SupervisePace::coder());
+    machine.handle(at(1), Event::Fenced(SupervisorLoss::Registration));
     machine.handle(at(1), Event::Stop);
     machine.handle(at(2), Event::Terminated);
     assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
@@ -378,28 +386,31 @@ fn an_idle_supervisor_agrees_to_its_shutdown_at_once() {
     assert_eq!(drain(&mut machine), [Effect::Agree]);
     machine.handle(at(1), Event::Agreed);
     machine.handle(at(1), Event::Left);
-    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(Reason::Agreed)]);
+    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(EndReason::Agreed)]);
 }
 
 #[test]
 fn a_busy_supervisor_finishes_its_work_first_and_claims_nothing_new() {
-    let mut machine = running(Pace::coder());
+    let mut machine = running(SupervisePace::coder());
     machine.handle(at(1), Event::Asked);
     assert_eq!(drain(&mut machine), []);
     // A fresh agent goes on with the same work.
-    machine.handle(at(2), Event::Exited(Exit { notes: true, ..exit(Ending::HandOver, true) }));
+    machine.handle(
+        at(2),
+        Event::Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) }),
+    );
     machine.handle_timeout(at(4));
     assert_eq!(drain(&mut machine), [Effect::Check]);
     machine.handle(at(4), Event::Open);
     machine.handle(at(4), Event::Spawned);
     drain(&mut machine);
-    machine.handle(at(5), Event::Exited(exit(Ending::Done, false)));
+    machine.handle(at(5), Event::Exited(exit(ProgramEnding::Done, false)));
     assert_eq!(drain(&mut machine), [Effect::Agree], "it looks for no other work");
 }
 
 #[test]
 fn near_the_deadline_the_work_is_handed_over() {
-    let mut machine = running(Pace::coder());
+    let mut machine = running(SupervisePace::coder());
     machine.handle(at(1), Event::Asked);
     machine.handle(at(100), Event::Pressed);
     assert_eq!(drain(&mut machine), [Effect::Terminate]);
@@ -414,9 +425,9 @@ fn near_the_deadline_the_work_is_handed_over() {
 
 #[test]
 fn a_withdrawn_request_changes_nothing() {
-    let mut machine = running(Pace::coder());
+    let mut machine = running(SupervisePace::coder());
     machine.handle(at(1), Event::Asked);
     machine.handle(at(2), Event::Withdrawn);
-    machine.handle(at(3), Event::Exited(exit(Ending::Done, false)));
+    machine.handle(at(3), Event::Exited(exit(ProgramEnding::Done, false)));
     assert_eq!(drain(&mut machine), [Effect::Look]);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::pace::Trouble;
+use super::pace::WorkTrouble;
 
 /// How an agent's program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum ProgramEnding {
     /// Exit 0.
     Done,
     /// Exit 42: its context is full.
@@ -17,7 +17,7 @@ pub enum Ending {
     Killed(i32),
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for ProgramEnding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Done => f.write_str("exit 0"),
@@ -30,9 +30,9 @@ impl std::fmt::Display for Ending {
 
 /// The board's state after an agent's program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Exit {
+pub struct AgentExit {
     /// The way in which the program ended.
-    pub ending: Ending,
+    pub ending: ProgramEnding,
     /// Whether its task or review is unfinished and still its own.
     pub holds: bool,
     /// Whether there was progress: a step of the task, a commit, a change of the plan.
@@ -45,7 +45,7 @@ pub struct Exit {
 
 /// Restriction by the control files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Gate {
+pub enum ControlGate {
     /// PAUSE or CHECKPOINT: no new work starts.
     Closed,
     /// ABORT: all agents end.
@@ -54,7 +54,7 @@ pub enum Gate {
 
 /// A loss of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lost {
+pub enum SupervisorLoss {
     /// The task or the review: another agent has it, or no agent.
     Work,
     /// The same, since the agent did nothing until the lease of its work ran out. It is still registered.
@@ -91,7 +91,7 @@ pub enum Event {
     /// No control file exists.
     Open,
     /// A control file exists.
-    Gated(Gate),
+    Gated(ControlGate),
     /// The board has changed.
     Woken,
     /// The agent runs.
@@ -99,9 +99,9 @@ pub enum Event {
     /// The agent's program could not be started.
     SpawnFailed,
     /// The agent's program has ended by itself.
-    Exited(Exit),
+    Exited(AgentExit),
     /// A write was refused, or the board shows the loss.
-    Fenced(Lost),
+    Fenced(SupervisorLoss),
     /// The supervisor must end: it got a signal, or its agent must leave the team.
     Stop,
     /// A request for the shutdown of the agent waits for an answer.
@@ -122,7 +122,7 @@ pub enum Event {
 
 /// Why a supervisor has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum EndReason {
     /// The agent was stopped.
     Stopped,
     /// The supervisor agreed to a request for the shutdown of its agent.
@@ -139,11 +139,11 @@ pub enum Reason {
 
 /// An anomaly that people should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Anomaly {
+pub enum SuperviseAnomaly {
     /// The agent failed again without progress.
     Crashed {
         /// The way in which the agent ended.
-        ending: Ending,
+        ending: ProgramEnding,
         /// Number of consecutive crashes.
         count: u32,
     },
@@ -189,9 +189,9 @@ pub enum Effect {
     /// Release everything and unregister.
     Unregister,
     /// Record an anomaly for people.
-    Note(Anomaly),
+    Note(SuperviseAnomaly),
     /// Block the task, and continue with another one.
-    Block(Trouble),
+    Block(WorkTrouble),
     /// The supervisor has ended. Exactly once.
-    Ended(Reason),
+    Ended(EndReason),
 }

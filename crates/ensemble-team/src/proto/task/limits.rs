@@ -9,7 +9,7 @@ pub const EXHAUSTED_BY: usize = 2;
 
 /// The limits of every task; a task's `max_iterations` overrides the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TaskLimits {
     /// Most iterations of one coder.
     pub iterations_max: u32,
     /// Iteration from which on there is a warning.
@@ -20,14 +20,14 @@ pub struct Limits {
     pub review_cycles_warn: u32,
 }
 
-impl Default for Limits {
+impl Default for TaskLimits {
     fn default() -> Self {
         Self { iterations_max: 10, iterations_warn: 8, review_cycles_max: 5, review_cycles_warn: 3 }
     }
 }
 
 const _: () = {
-    let usual = Limits {
+    let usual = TaskLimits {
         iterations_max: 10,
         iterations_warn: 8,
         review_cycles_max: 5,
@@ -37,7 +37,7 @@ const _: () = {
     assert!(usual.review_cycles_warn < usual.review_cycles_max);
 };
 
-impl Limits {
+impl TaskLimits {
     /// Limits with these maxima; warnings come two before.
     #[must_use]
     pub const fn with_max(iterations_max: u32, review_cycles_max: u32) -> Self {
@@ -52,14 +52,14 @@ impl Limits {
 
 /// Kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// [`Limits::iterations_max`].
+pub enum LimitKind {
+    /// [`TaskLimits::iterations_max`].
     Iterations,
-    /// [`Limits::review_cycles_max`].
+    /// [`TaskLimits::review_cycles_max`].
     ReviewCycles,
 }
 
-impl Limit {
+impl LimitKind {
     /// The limit's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -72,7 +72,7 @@ impl Limit {
 
 /// Counters of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TaskCounts {
     /// Iteration of its coder, starting at 1.
     pub iteration: u32,
     /// The coder of these iterations: the last one that claimed the task, if known.
@@ -85,7 +85,7 @@ pub struct Counts {
     pub failed_by: BTreeSet<Name>,
 }
 
-impl Counts {
+impl TaskCounts {
     /// Whether no further coder may try the task.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {

@@ -34,7 +34,7 @@
 //! task can neither submit nor block it. A reviewer has its own epoch, gives its verdict on the
 //! submitted commit, and is never the author.
 //!
-//! *Limits.* A coder has [`Limits::iterations_max`] iterations and [`Limits::review_cycles_max`]
+//! *Limits.* A coder has [`TaskLimits::iterations_max`] iterations and [`TaskLimits::review_cycles_max`]
 //! rejections; with the last one it has failed. After two failed coders the task is exhausted: no
 //! coder can claim it, and its planner must block and rescope it.
 //!
@@ -43,10 +43,10 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_team::proto::task::{Counts, Effect, Event, Holder, Limits, State, Task};
+//! use ensemble_team::proto::task::{TaskCounts, Effect, Event, TaskHolder, TaskLimits, State, TaskMachine};
 //!
-//! let holder = Holder { by: Name::new("coder-1")?, epoch: 7 };
-//! let task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
+//! let holder = TaskHolder { by: Name::new("coder-1")?, epoch: 7 };
+//! let task = TaskMachine::new(State::Unclaimed, TaskCounts::default(), TaskLimits::default());
 //! let (task, effects) = task.next(Event::Claim(holder.clone()))?;
 //! assert_eq!(effects, [Effect::FreshWorktree]);
 //! let commit = "0a1b2c3".to_owned();
@@ -63,32 +63,32 @@ mod refusal;
 mod tests;
 mod vocabulary;
 
-pub use limits::{Counts, EXHAUSTED_BY, Limit, Limits};
-pub use refusal::Refusal;
-pub use vocabulary::{Effect, Event, Holder, Origin, State};
+pub use limits::{EXHAUSTED_BY, LimitKind, TaskCounts, TaskLimits};
+pub use refusal::TaskRefusal;
+pub use vocabulary::{Effect, Event, State, TaskHolder, TaskOrigin};
 
 /// The machine of one task; see the module's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskMachine {
     state: State,
-    counts: Counts,
-    limits: Limits,
+    counts: TaskCounts,
+    limits: TaskLimits,
 }
 
 /// A step of a task under way: its counters change, and effects come up.
-struct Moving {
-    counts: Counts,
-    limits: Limits,
+struct TaskChange {
+    counts: TaskCounts,
+    limits: TaskLimits,
     effects: Vec<Effect>,
 }
 
 /// The next state, or the reason why there is none.
-type Next = Result<State, Refusal>;
+type TaskTransition = Result<State, TaskRefusal>;
 
-impl Task {
+impl TaskMachine {
     /// A task in the board's state.
     #[must_use]
-    pub const fn new(state: State, counts: Counts, limits: Limits) -> Self {
+    pub const fn new(state: State, counts: TaskCounts, limits: TaskLimits) -> Self {
         Self { state, counts, limits }
     }
 
@@ -100,7 +100,7 @@ impl Task {
 
     /// The current counters.
     #[must_use]
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &TaskCounts {
         &self.counts
     }
 
@@ -109,27 +109,27 @@ impl Task {
     ///
     /// # Errors
     /// The reason why the state does not allow the event.
-    pub fn next(self, event: Event) -> Result<(Self, Vec<Effect>), Refusal> {
+    pub fn next(self, event: Event) -> Result<(Self, Vec<Effect>), TaskRefusal> {
         let Self { state, counts, limits } = self;
-        let mut moving = Moving { counts, limits, effects: Vec::new() };
+        let mut moving = TaskChange { counts, limits, effects: Vec::new() };
         let state = moving.next(state, event)?;
         Ok((Self { state, counts: moving.counts, limits }, moving.effects))
     }
 }
 
-const fn out_of_turn(state: &State) -> Refusal {
-    Refusal::NotNow { status: state.name() }
+const fn out_of_turn(state: &State) -> TaskRefusal {
+    TaskRefusal::NotNow { status: state.name() }
 }
 
-impl Moving {
+impl TaskChange {
     /// Claims the task for a coder, unless that coder has failed at it.
-    fn claim(&mut self, holder: Holder, from: Origin, keeps: bool) -> Next {
+    fn claim(&mut self, holder: TaskHolder, from: TaskOrigin, keeps: bool) -> TaskTransition {
         if self.counts.is_exhausted() {
             let failed_by = self.counts.failed_by.iter().cloned().collect();
-            return Err(Refusal::Exhausted { failed_by });
+            return Err(TaskRefusal::Exhausted { failed_by });
         }
         if self.counts.failed_by.contains(&holder.by) {
-            return Err(Refusal::HasFailed { agent: holder.by });
+            return Err(TaskRefusal::HasFailed { agent: holder.by });
         }
         if keeps {
             self.effects.push(Effect::KeepWorktree);
@@ -145,23 +145,23 @@ impl Moving {
         Ok(State::Claimed { holder, from })
     }
 
-    fn give_up(&mut self, by: Name, limit: Option<Limit>) {
+    fn give_up(&mut self, by: Name, limit: Option<LimitKind>) {
         self.counts.failed_by.insert(by.clone());
         let is_exhausted = self.counts.is_exhausted();
         self.effects.push(Effect::GivenUp { by, limit, is_exhausted });
     }
 
     /// Handles events of the verified holder.
-    fn work(&mut self, holder: Holder, from: Origin, event: Event) -> Next {
+    fn work(&mut self, holder: TaskHolder, from: TaskOrigin, event: Event) -> TaskTransition {
         Ok(match event {
             Event::Iterate(_) => {
                 self.counts.iteration += 1;
                 if self.counts.iteration > self.limits.iterations_max {
-                    self.give_up(holder.by, Some(Limit::Iterations));
+                    self.give_up(holder.by, Some(LimitKind::Iterations));
                     return Ok(from.into());
                 }
                 if self.counts.iteration == self.limits.iterations_warn {
-                    self.effects.push(Effect::Near(Limit::Iterations));
+                    self.effects.push(Effect::Near(LimitKind::Iterations));
                 }
                 State::Claimed { holder, from }
             }
@@ -192,11 +192,11 @@ impl Moving {
         self.counts.review_cycles_total += 1;
         if self.counts.review_cycles_current >= self.limits.review_cycles_max {
             // The task has no coder any more: the coder is free for other work.
-            self.give_up(author, Some(Limit::ReviewCycles));
+            self.give_up(author, Some(LimitKind::ReviewCycles));
             return State::Rejected { author: None };
         }
         if self.counts.review_cycles_current == self.limits.review_cycles_warn {
-            self.effects.push(Effect::Near(Limit::ReviewCycles));
+            self.effects.push(Effect::Near(LimitKind::ReviewCycles));
         }
         State::Rejected { author: Some(author) }
     }
@@ -204,25 +204,25 @@ impl Moving {
     /// Checks a verdict: the reviewer's epoch, and the commit.
     fn verdict(
         &mut self,
-        (author, commit, review): (Name, String, Option<Holder>),
-        (holder, reviewed): (Holder, String),
+        (author, commit, review): (Name, String, Option<TaskHolder>),
+        (holder, reviewed): (TaskHolder, String),
         is_yes: bool,
-    ) -> Next {
+    ) -> TaskTransition {
         if review.as_ref() != Some(&holder) {
-            return Err(Refusal::NotHolder { presented: holder, holder: review });
+            return Err(TaskRefusal::NotHolder { presented: holder, holder: review });
         }
         if reviewed != commit {
-            return Err(Refusal::OtherCommit { submitted: commit, presented: reviewed });
+            return Err(TaskRefusal::OtherCommit { submitted: commit, presented: reviewed });
         }
         Ok(if is_yes { State::Approved } else { self.reject(author) })
     }
 
-    fn claimed(&mut self, holder: Holder, from: Origin, event: Event) -> Next {
+    fn claimed(&mut self, holder: TaskHolder, from: TaskOrigin, event: Event) -> TaskTransition {
         let presented = match &event {
             Event::Iterate(by) | Event::GiveUp(by) | Event::Block(Some(by)) => Some(by),
             Event::Submit { holder: by, .. } => Some(by),
             Event::Expire { epoch } if *epoch != holder.epoch => {
-                return Err(Refusal::OldEpoch { presented: *epoch, now: holder.epoch });
+                return Err(TaskRefusal::OldEpoch { presented: *epoch, now: holder.epoch });
             }
             Event::Finalize
             | Event::Claim(_)
@@ -239,21 +239,21 @@ impl Moving {
         };
         if let Some(presented) = presented.filter(|presented| **presented != holder) {
             let presented = presented.clone();
-            return Err(Refusal::NotHolder { presented, holder: Some(holder) });
+            return Err(TaskRefusal::NotHolder { presented, holder: Some(holder) });
         }
         self.work(holder, from, event)
     }
 
     fn in_review(
         &mut self,
-        (author, commit, review): (Name, String, Option<Holder>),
+        (author, commit, review): (Name, String, Option<TaskHolder>),
         event: Event,
-    ) -> Next {
+    ) -> TaskTransition {
         match event {
             Event::Review(holder) => match review {
-                None if holder.by == author => Err(Refusal::OwnWork),
+                None if holder.by == author => Err(TaskRefusal::OwnWork),
                 None => Ok(State::ReadyForReview { author, commit, review: Some(holder) }),
-                Some(holder) => Err(Refusal::Taken { holder }),
+                Some(holder) => Err(TaskRefusal::Taken { holder }),
             },
             Event::Approve { holder, commit: reviewed } => {
                 self.verdict((author, commit, review), (holder, reviewed), true)
@@ -264,7 +264,7 @@ impl Moving {
             Event::Expire { epoch } => {
                 let now = review.as_ref().map_or(0, |holder| holder.epoch);
                 if epoch != now {
-                    return Err(Refusal::OldEpoch { presented: epoch, now });
+                    return Err(TaskRefusal::OldEpoch { presented: epoch, now });
                 }
                 Ok(State::ReadyForReview { author, commit, review: None })
             }
@@ -282,18 +282,18 @@ impl Moving {
         }
     }
 
-    fn next(&mut self, state: State, event: Event) -> Next {
+    fn next(&mut self, state: State, event: Event) -> TaskTransition {
         match (state, event) {
             (State::Draft, Event::Finalize) => Ok(State::Unclaimed),
             (State::Unclaimed, Event::Claim(holder)) => {
-                self.claim(holder, Origin::Unclaimed, false)
+                self.claim(holder, TaskOrigin::Unclaimed, false)
             }
             (State::Rejected { author }, Event::Claim(holder)) => {
                 let keeps = author.as_ref() == Some(&holder.by);
-                self.claim(holder, Origin::Rejected, keeps)
+                self.claim(holder, TaskOrigin::Rejected, keeps)
             }
             (State::IntegrationFailed, Event::Claim(holder)) => {
-                self.claim(holder, Origin::IntegrationFailed, true)
+                self.claim(holder, TaskOrigin::IntegrationFailed, true)
             }
             (State::Claimed { holder, from }, event) => self.claimed(holder, from, event),
             (State::ReadyForReview { author, commit, review }, event) => {

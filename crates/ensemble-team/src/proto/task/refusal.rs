@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::Holder;
+use super::TaskHolder;
 use ensemble_core::message::Name;
 
 /// Why an event was refused; the task is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum TaskRefusal {
     /// The table has no such step.
     NotNow {
         /// Status of the task.
@@ -16,9 +16,9 @@ pub enum Refusal {
     /// Another agent holds the task, or none does: the lease is over.
     NotHolder {
         /// The agent that tried.
-        presented: Holder,
+        presented: TaskHolder,
         /// The current holder.
-        holder: Option<Holder>,
+        holder: Option<TaskHolder>,
     },
     /// There is a later claim.
     OldEpoch {
@@ -30,7 +30,7 @@ pub enum Refusal {
     /// Another agent reviews the task.
     Taken {
         /// The reviewer.
-        holder: Holder,
+        holder: TaskHolder,
     },
     /// An agent must not review its own work.
     OwnWork,
@@ -53,7 +53,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for TaskRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotNow { status } => write!(f, "its status is {status}"),
@@ -86,4 +86,4 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for TaskRefusal {}

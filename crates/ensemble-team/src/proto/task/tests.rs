@@ -7,11 +7,11 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn holder(by: &str, epoch: u64) -> Holder {
-    Holder { by: name(by), epoch }
+fn holder(by: &str, epoch: u64) -> TaskHolder {
+    TaskHolder { by: name(by), epoch }
 }
 
-fn in_review(review: Option<Holder>) -> State {
+fn in_review(review: Option<TaskHolder>) -> State {
     State::ReadyForReview { author: name("ann"), commit: "c1".to_owned(), review }
 }
 
@@ -19,7 +19,7 @@ fn states() -> Vec<(&'static str, State)> {
     vec![
         ("draft", State::Draft),
         ("unclaimed", State::Unclaimed),
-        ("claimed", State::Claimed { holder: holder("ann", 7), from: Origin::Rejected }),
+        ("claimed", State::Claimed { holder: holder("ann", 7), from: TaskOrigin::Rejected }),
         ("ready", in_review(None)),
         ("review", in_review(Some(holder("rev", 8)))),
         ("approved", State::Approved),
@@ -62,13 +62,13 @@ fn events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-fn new(state: State) -> Task {
-    Task::new(state, Counts::default(), Limits::default())
+fn new(state: State) -> TaskMachine {
+    TaskMachine::new(state, TaskCounts::default(), TaskLimits::default())
 }
 
 /// Applies an event that must be allowed; returns its effects.
 #[track_caller]
-fn step(task: &mut Task, event: Event) -> Vec<Effect> {
+fn step(task: &mut TaskMachine, event: Event) -> Vec<Effect> {
     let (next, effects) = task.clone().next(event).unwrap();
     *task = next;
     effects
@@ -76,7 +76,7 @@ fn step(task: &mut Task, event: Event) -> Vec<Effect> {
 
 /// The reason why an event is refused.
 #[track_caller]
-fn refused(task: &Task, event: Event) -> Refusal {
+fn refused(task: &TaskMachine, event: Event) -> TaskRefusal {
     task.clone().next(event).unwrap_err()
 }
 
@@ -85,14 +85,14 @@ fn outcome(state: &State, event: &Event) -> String {
     match new(state.clone()).next(event.clone()) {
         Err(refusal) => {
             let why = match refusal {
-                Refusal::NotNow { .. } => "",
-                Refusal::NotHolder { .. } => "holder",
-                Refusal::OldEpoch { .. } => "epoch",
-                Refusal::Taken { .. } => "taken",
-                Refusal::OwnWork => "own",
-                Refusal::OtherCommit { .. } => "commit",
-                Refusal::Exhausted { .. } => "exhausted",
-                Refusal::HasFailed { .. } => "failed",
+                TaskRefusal::NotNow { .. } => "",
+                TaskRefusal::NotHolder { .. } => "holder",
+                TaskRefusal::OldEpoch { .. } => "epoch",
+                TaskRefusal::Taken { .. } => "taken",
+                TaskRefusal::OwnWork => "own",
+                TaskRefusal::OtherCommit { .. } => "commit",
+                TaskRefusal::Exhausted { .. } => "exhausted",
+                TaskRefusal::HasFailed { .. } => "failed",
             };
             format!("!{why}")
         }
@@ -145,13 +145,13 @@ fn only_steps_of_the_table_are_possible() {
 
 #[test]
 fn task_returns_to_its_origin_when_its_holder_is_gone() {
-    for from in [Origin::Unclaimed, Origin::Rejected, Origin::IntegrationFailed] {
+    for from in [TaskOrigin::Unclaimed, TaskOrigin::Rejected, TaskOrigin::IntegrationFailed] {
         let claimed = State::Claimed { holder: holder("ann", 7), from };
         let mut task = new(claimed);
         step(&mut task, Event::Expire { epoch: 7 });
         assert_eq!(task.state(), &State::from(from));
         let late = Event::Submit { holder: holder("ann", 7), commit: "c".into() };
-        assert!(matches!(refused(&task, late), Refusal::NotNow { .. }));
+        assert!(matches!(refused(&task, late), TaskRefusal::NotNow { .. }));
     }
 }
 
@@ -164,16 +164,16 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
     }
     let given_up =
         |by: &str, limit, is_exhausted| Effect::GivenUp { by: name(by), limit, is_exhausted };
-    let iterations = Some(Limit::Iterations);
+    let iterations = Some(LimitKind::Iterations);
     let expected = [
         Effect::FreshWorktree,
-        Effect::Near(Limit::Iterations),
+        Effect::Near(LimitKind::Iterations),
         given_up("ann", iterations, false),
     ];
     assert_eq!(seen, expected);
     assert_eq!(task.state(), &State::Unclaimed);
     let again = refused(&task, Event::Claim(holder("ann", 2)));
-    assert_eq!(again, Refusal::HasFailed { agent: name("ann") });
+    assert_eq!(again, TaskRefusal::HasFailed { agent: name("ann") });
 
     for cycle in 1..=5 {
         let claim = step(&mut task, Event::Claim(holder("bob", 2 * cycle)));
@@ -185,23 +185,24 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
         step(&mut task, Event::Review(reviewer()));
         let effects = step(&mut task, Event::Reject { holder: reviewer(), commit: commit() });
         match cycle {
-            3 => assert_eq!(effects, [Effect::Near(Limit::ReviewCycles)]),
-            5 => assert_eq!(effects, [given_up("bob", Some(Limit::ReviewCycles), true)]),
+            3 => assert_eq!(effects, [Effect::Near(LimitKind::ReviewCycles)]),
+            5 => assert_eq!(effects, [given_up("bob", Some(LimitKind::ReviewCycles), true)]),
             _ => assert_eq!(effects, []),
         }
     }
     assert_eq!((task.counts().iteration, task.counts().review_cycles_total), (5, 5));
     let exhausted = refused(&task, Event::Claim(holder("eve", 20)));
-    assert!(matches!(exhausted, Refusal::Exhausted { .. }));
+    assert!(matches!(exhausted, TaskRefusal::Exhausted { .. }));
     step(&mut task, Event::Block(None));
     assert_eq!(task.state(), &State::Blocked);
 }
 
 #[test]
 fn coder_in_a_kept_worktree_has_all_its_iterations() {
-    let counts = Counts { iteration: 10, coder: Some(name("ann")), ..Counts::default() };
+    let counts = TaskCounts { iteration: 10, coder: Some(name("ann")), ..TaskCounts::default() };
     for (by, iteration) in [("ann", 11), ("bob", 1)] {
-        let mut task = Task::new(State::IntegrationFailed, counts.clone(), Limits::default());
+        let mut task =
+            TaskMachine::new(State::IntegrationFailed, counts.clone(), TaskLimits::default());
         assert_eq!(step(&mut task, Event::Claim(holder(by, 9))), [Effect::KeepWorktree]);
         assert_eq!(task.counts().iteration, iteration);
         let effects = step(&mut task, Event::Iterate(holder(by, 9)));

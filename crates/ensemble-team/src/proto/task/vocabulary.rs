@@ -1,11 +1,11 @@
 //! States, events and effects of a task.
 
-use super::Limit;
+use super::LimitKind;
 use ensemble_core::message::Name;
 
 /// The holder of a task or of its review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct TaskHolder {
     /// The agent.
     pub by: Name,
     /// Fencing epoch of the claim or review.
@@ -14,7 +14,7 @@ pub struct Holder {
 
 /// The status to which a task returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum TaskOrigin {
     /// The task was new.
     Unclaimed,
     /// The task had been rejected.
@@ -33,9 +33,9 @@ pub enum State {
     /// A coder works on it.
     Claimed {
         /// The holder.
-        holder: Holder,
+        holder: TaskHolder,
         /// The status to which it returns.
-        from: Origin,
+        from: TaskOrigin,
     },
     /// Its coder has submitted it.
     ReadyForReview {
@@ -44,7 +44,7 @@ pub enum State {
         /// The commit to review.
         commit: String,
         /// The reviewer, if there is one.
-        review: Option<Holder>,
+        review: Option<TaskHolder>,
     },
     /// The task may be merged.
     Approved,
@@ -91,36 +91,36 @@ pub enum Event {
     /// Its planner has finished writing it.
     Finalize,
     /// A coder claims it; its dependencies were checked before.
-    Claim(Holder),
+    Claim(TaskHolder),
     /// Its holder begins another iteration.
-    Iterate(Holder),
+    Iterate(TaskHolder),
     /// The holder submits the task.
     Submit {
         /// The holder.
-        holder: Holder,
+        holder: TaskHolder,
         /// The commit to review.
         commit: String,
     },
     /// Its holder gives up for lack of further ideas.
-    GiveUp(Holder),
+    GiveUp(TaskHolder),
     /// The lease of this epoch is over, or was released.
     Expire {
         /// Epoch of the claim or review.
         epoch: u64,
     },
     /// A reviewer takes it.
-    Review(Holder),
+    Review(TaskHolder),
     /// The reviewer approves the task.
     Approve {
         /// The reviewer.
-        holder: Holder,
+        holder: TaskHolder,
         /// The reviewed commit.
         commit: String,
     },
     /// The reviewer rejects the task.
     Reject {
         /// The reviewer.
-        holder: Holder,
+        holder: TaskHolder,
         /// The reviewed commit.
         commit: String,
     },
@@ -129,7 +129,7 @@ pub enum Event {
     /// The merge of the task failed.
     FailIntegration,
     /// It is blocked by its holder, or by a planner or supervisor, which hold nothing.
-    Block(Option<Holder>),
+    Block(Option<TaskHolder>),
     /// The obstacle is gone.
     Unblock,
     /// Other tasks replace it.
@@ -146,24 +146,24 @@ pub enum Effect {
     /// Continue in the existing worktree.
     KeepWorktree,
     /// A warning: the limit is near.
-    Near(Limit),
+    Near(LimitKind),
     /// The coder has failed at the task.
     GivenUp {
         /// The coder.
         by: Name,
         /// The limit that was reached, if any.
-        limit: Option<Limit>,
+        limit: Option<LimitKind>,
         /// Whether the task is exhausted now: no coder can claim it any more.
         is_exhausted: bool,
     },
 }
 
-impl From<Origin> for State {
-    fn from(origin: Origin) -> Self {
+impl From<TaskOrigin> for State {
+    fn from(origin: TaskOrigin) -> Self {
         match origin {
-            Origin::Unclaimed => Self::Unclaimed,
-            Origin::Rejected => Self::Rejected { author: None },
-            Origin::IntegrationFailed => Self::IntegrationFailed,
+            TaskOrigin::Unclaimed => Self::Unclaimed,
+            TaskOrigin::Rejected => Self::Rejected { author: None },
+            TaskOrigin::IntegrationFailed => Self::IntegrationFailed,
         }
     }
 }

@@ -21,15 +21,19 @@ fn team() -> Vec<Member> {
     vec![made("a", 10), made("b", 20), ended]
 }
 
-fn ask(pass: Option<&str>, line: &[(u32, u64)], claimed: &str) -> Result<Identity, Refusal> {
-    let mut asking = Asking { pass: None, line: line.to_vec(), pane: None };
+fn ask(
+    pass: Option<&str>,
+    line: &[(u32, u64)],
+    claimed: &str,
+) -> Result<CallerIdentity, NameRefusal> {
+    let mut asking = CallerEvidence { pass: None, line: line.to_vec(), pane: None };
     asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
     let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-    identify(&team(), &asking, claimed.as_ref(), Outsiders::Refuse)
+    identify(&team(), &asking, claimed.as_ref(), OutsiderPolicy::Refuse)
 }
 
-fn known(called: &str, proof: Proof) -> Result<Identity, Refusal> {
-    Ok(Identity { name: Some(called).filter(|c| !c.is_empty()).map(name), proof })
+fn known(called: &str, proof: IdentityProof) -> Result<CallerIdentity, NameRefusal> {
+    Ok(CallerIdentity { name: Some(called).filter(|c| !c.is_empty()).map(name), proof })
 }
 
 const A: &[(u32, u64)] = &[(99, 99), (10, 10), (1, 1)];
@@ -39,9 +43,9 @@ const OUTSIDE: &[(u32, u64)] = &[(99, 99), (1, 1)];
 #[test]
 fn a_member_is_known_by_its_pass_and_by_its_pane() {
     for claimed in ["", "a"] {
-        assert_eq!(ask(Some("a"), A, claimed), known("a", Proof::Pass));
-        assert_eq!(ask(Some("a"), OUTSIDE, claimed), known("a", Proof::Pass));
-        assert_eq!(ask(None, A, claimed), known("a", Proof::ProcessTree));
+        assert_eq!(ask(Some("a"), A, claimed), known("a", IdentityProof::Pass));
+        assert_eq!(ask(Some("a"), OUTSIDE, claimed), known("a", IdentityProof::Pass));
+        assert_eq!(ask(None, A, claimed), known("a", IdentityProof::ProcessTree));
     }
 }
 
@@ -50,12 +54,12 @@ fn a_member_cannot_take_another_name() {
     let (claimed, actual) = (name("b"), name("a"));
     let refusal = |proof| {
         let (claimed, actual) = (claimed.clone(), actual.clone());
-        Err(Refusal::Mismatch { claimed, actual, proof })
+        Err(NameRefusal::Mismatch { claimed, actual, proof })
     };
-    assert_eq!(ask(Some("a"), A, "b"), refusal(Proof::Pass));
-    assert_eq!(ask(None, A, "b"), refusal(Proof::ProcessTree));
-    assert!(matches!(ask(None, A, "another"), Err(Refusal::Mismatch { .. })));
-    let contradiction = Refusal::Contradiction { pass: name("a"), tree: name("b") };
+    assert_eq!(ask(Some("a"), A, "b"), refusal(IdentityProof::Pass));
+    assert_eq!(ask(None, A, "b"), refusal(IdentityProof::ProcessTree));
+    assert!(matches!(ask(None, A, "another"), Err(NameRefusal::Mismatch { .. })));
+    let contradiction = NameRefusal::Contradiction { pass: name("a"), tree: name("b") };
     for claimed in ["", "a", "b"] {
         assert_eq!(ask(Some("a"), B, claimed), Err(contradiction.clone()));
     }
@@ -65,28 +69,34 @@ fn a_member_cannot_take_another_name() {
 fn a_forged_and_an_old_pass_are_refused() {
     for claimed in ["", "a", "free"] {
         let tree = Some(name("a"));
-        assert_eq!(ask(Some("forged"), A, claimed), Err(Refusal::UnknownPass { tree }));
-        let unknown = Refusal::UnknownPass { tree: None };
+        assert_eq!(ask(Some("forged"), A, claimed), Err(NameRefusal::UnknownPass { tree }));
+        let unknown = NameRefusal::UnknownPass { tree: None };
         assert_eq!(ask(Some("forged"), OUTSIDE, claimed), Err(unknown));
-        assert_eq!(ask(Some("c"), OUTSIDE, claimed), Err(Refusal::Ended { name: name("c") }));
+        assert_eq!(ask(Some("c"), OUTSIDE, claimed), Err(NameRefusal::Ended { name: name("c") }));
     }
 }
 
 #[test]
 fn outsiders_have_names_of_their_own() {
-    assert_eq!(ask(None, OUTSIDE, ""), known("", Proof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", Proof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "c"), known("c", Proof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "a"), Err(Refusal::Outsider { claimed: name("a") }));
-    let allowed = identify(&team(), &Asking::new(), Some(&name("a")), Outsiders::Allow);
-    assert_eq!(allowed, known("a", Proof::Claimed));
-    let empty = identify(&[], &Asking::new().with_pass("x"), Some(&name("a")), Outsiders::Refuse);
-    assert_eq!(empty, known("a", Proof::Claimed));
+    assert_eq!(ask(None, OUTSIDE, ""), known("", IdentityProof::Claimed));
+    assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", IdentityProof::Claimed));
+    assert_eq!(ask(None, OUTSIDE, "c"), known("c", IdentityProof::Claimed));
+    assert_eq!(ask(None, OUTSIDE, "a"), Err(NameRefusal::Outsider { claimed: name("a") }));
+    let allowed =
+        identify(&team(), &CallerEvidence::new(), Some(&name("a")), OutsiderPolicy::Allow);
+    assert_eq!(allowed, known("a", IdentityProof::Claimed));
+    let empty = identify(
+        &[],
+        &CallerEvidence::new().with_pass("x"),
+        Some(&name("a")),
+        OutsiderPolicy::Refuse,
+    );
+    assert_eq!(empty, known("a", IdentityProof::Claimed));
 }
 
 #[test]
 fn a_message_says_how_its_sender_is_known() {
-    let proof = |asked: Result<Identity, Refusal>| asked.unwrap().sender_proof();
+    let proof = |asked: Result<CallerIdentity, NameRefusal>| asked.unwrap().sender_proof();
     assert_eq!(proof(ask(Some("a"), A, "")), Some(SenderProof::Pass));
     assert_eq!(proof(ask(None, A, "a")), Some(SenderProof::Pane));
     assert_eq!(proof(ask(None, OUTSIDE, "")), Some(SenderProof::Person));
@@ -96,40 +106,43 @@ fn a_message_says_how_its_sender_is_known() {
 
 #[test]
 fn a_pid_that_is_used_again_is_another_process() {
-    assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", Proof::Claimed));
+    assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", IdentityProof::Claimed));
     // The pane of an agent that was shut down identifies no agent.
-    assert_eq!(ask(None, &[(30, 30)], ""), known("", Proof::Claimed));
+    assert_eq!(ask(None, &[(30, 30)], ""), known("", IdentityProof::Claimed));
 }
 
 #[test]
 fn the_nearest_pane_decides() {
     // b's pane was opened from within a's.
-    assert_eq!(ask(None, &[(99, 99), (20, 20), (10, 10)], ""), known("b", Proof::ProcessTree));
+    assert_eq!(
+        ask(None, &[(99, 99), (20, 20), (10, 10)], ""),
+        known("b", IdentityProof::ProcessTree)
+    );
 }
 
 #[test]
 fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
     // No process has this number: /proc/sys/kernel/pid_max is at most 2^22.
-    let hidden = |pane| Asking::new().with_hidden_pane("/tmp/s,4194305,0", pane);
+    let hidden = |pane| CallerEvidence::new().with_hidden_pane("/tmp/s,4194305,0", pane);
     let team = [team().remove(0), team().remove(2)];
-    let ask = |asking: &Asking, claimed: &str| {
+    let ask = |asking: &CallerEvidence, claimed: &str| {
         let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-        identify(&team, asking, claimed.as_ref(), Outsiders::Refuse)
+        identify(&team, asking, claimed.as_ref(), OutsiderPolicy::Refuse)
     };
-    assert_eq!(ask(&hidden("%1"), ""), known("a", Proof::HiddenPane));
-    assert_eq!(ask(&hidden("%1"), "a"), known("a", Proof::HiddenPane));
-    assert!(matches!(ask(&hidden("%1"), "free"), Err(Refusal::Mismatch { .. })));
-    assert_eq!(ask(&hidden("%2"), ""), known("", Proof::Claimed));
-    let elsewhere = Asking::new().with_hidden_pane("/tmp/another,4194305,0", "%1");
-    assert_eq!(ask(&elsewhere, ""), known("", Proof::Claimed));
+    assert_eq!(ask(&hidden("%1"), ""), known("a", IdentityProof::HiddenPane));
+    assert_eq!(ask(&hidden("%1"), "a"), known("a", IdentityProof::HiddenPane));
+    assert!(matches!(ask(&hidden("%1"), "free"), Err(NameRefusal::Mismatch { .. })));
+    assert_eq!(ask(&hidden("%2"), ""), known("", IdentityProof::Claimed));
+    let elsewhere = CallerEvidence::new().with_hidden_pane("/tmp/another,4194305,0", "%1");
+    assert_eq!(ask(&elsewhere, ""), known("", IdentityProof::Claimed));
     // The environment names a server that can be seen: the process tree would have shown it.
     let tmux = format!("/tmp/s,{},0", std::process::id());
-    let seen = Asking::new().with_hidden_pane(&tmux, "%1");
-    assert_eq!(ask(&seen, ""), known("", Proof::Claimed));
-    assert_eq!(ask(&seen, "a"), Err(Refusal::Outsider { claimed: name("a") }));
+    let seen = CallerEvidence::new().with_hidden_pane(&tmux, "%1");
+    assert_eq!(ask(&seen, ""), known("", IdentityProof::Claimed));
+    assert_eq!(ask(&seen, "a"), Err(NameRefusal::Outsider { claimed: name("a") }));
     for damaged in ["", "/tmp/s", "/tmp/s,x,0", ",,"] {
-        let asking = Asking::new().with_hidden_pane(damaged, "%1");
-        assert_eq!(asking, Asking::new(), "{damaged}");
+        let asking = CallerEvidence::new().with_hidden_pane(damaged, "%1");
+        assert_eq!(asking, CallerEvidence::new(), "{damaged}");
     }
 }
 
@@ -145,7 +158,7 @@ fn a_real_process_has_a_line() {
         pid: parent,
         started,
     });
-    let asking = Asking::new().with_process(std::process::id());
-    let identity = identify(&[ours], &asking, None, Outsiders::Refuse);
-    assert_eq!(identity, known("ours", Proof::ProcessTree));
+    let asking = CallerEvidence::new().with_process(std::process::id());
+    let identity = identify(&[ours], &asking, None, OutsiderPolicy::Refuse);
+    assert_eq!(identity, known("ours", IdentityProof::ProcessTree));
 }

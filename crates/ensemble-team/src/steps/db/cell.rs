@@ -4,135 +4,135 @@ use std::borrow::Cow;
 
 /// A value of a statement. Its type is known even if it is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::steps) enum Value<'v> {
+pub(in crate::steps) enum BindValue<'v> {
     Integer(Option<i64>),
     Text(Option<Cow<'v, str>>),
 }
 
 /// A type that can be a value of a statement.
-pub(in crate::steps) trait Bind {
+pub(in crate::steps) trait BindParameter {
     /// The value that stands for none.
-    const NONE: Value<'static>;
+    const NONE: BindValue<'static>;
 
-    fn bind(&self) -> Value<'_>;
+    fn bind(&self) -> BindValue<'_>;
 }
 
-impl Bind for str {
-    const NONE: Value<'static> = Value::Text(None);
+impl BindParameter for str {
+    const NONE: BindValue<'static> = BindValue::Text(None);
 
-    fn bind(&self) -> Value<'_> {
-        Value::Text(Some(Cow::Borrowed(self)))
+    fn bind(&self) -> BindValue<'_> {
+        BindValue::Text(Some(Cow::Borrowed(self)))
     }
 }
 
-impl Bind for String {
-    const NONE: Value<'static> = Value::Text(None);
+impl BindParameter for String {
+    const NONE: BindValue<'static> = BindValue::Text(None);
 
-    fn bind(&self) -> Value<'_> {
+    fn bind(&self) -> BindValue<'_> {
         self.as_str().bind()
     }
 }
 
-impl Bind for i64 {
-    const NONE: Value<'static> = Value::Integer(None);
+impl BindParameter for i64 {
+    const NONE: BindValue<'static> = BindValue::Integer(None);
 
-    fn bind(&self) -> Value<'_> {
-        Value::Integer(Some(*self))
+    fn bind(&self) -> BindValue<'_> {
+        BindValue::Integer(Some(*self))
     }
 }
 
 /// A number beyond the largest of the database is stored as that.
-impl Bind for u64 {
-    const NONE: Value<'static> = Value::Integer(None);
+impl BindParameter for u64 {
+    const NONE: BindValue<'static> = BindValue::Integer(None);
 
-    fn bind(&self) -> Value<'_> {
-        Value::Integer(Some(Self::min(*self, i64::MAX as Self) as i64))
+    fn bind(&self) -> BindValue<'_> {
+        BindValue::Integer(Some(Self::min(*self, i64::MAX as Self) as i64))
     }
 }
 
 macro_rules! bind_as_integer {
     ($($kind:ty),*) => {$(
-        impl Bind for $kind {
-            const NONE: Value<'static> = Value::Integer(None);
+        impl BindParameter for $kind {
+            const NONE: BindValue<'static> = BindValue::Integer(None);
 
-            fn bind(&self) -> Value<'_> {
-                Value::Integer(Some(i64::from(*self)))
+            fn bind(&self) -> BindValue<'_> {
+                BindValue::Integer(Some(i64::from(*self)))
             }
         }
     )*};
 }
 bind_as_integer!(bool, u8, u32);
 
-impl<T: Bind + ?Sized> Bind for &T {
-    const NONE: Value<'static> = T::NONE;
+impl<T: BindParameter + ?Sized> BindParameter for &T {
+    const NONE: BindValue<'static> = T::NONE;
 
-    fn bind(&self) -> Value<'_> {
+    fn bind(&self) -> BindValue<'_> {
         (**self).bind()
     }
 }
 
-impl<T: Bind> Bind for Option<T> {
-    const NONE: Value<'static> = T::NONE;
+impl<T: BindParameter> BindParameter for Option<T> {
+    const NONE: BindValue<'static> = T::NONE;
 
-    fn bind(&self) -> Value<'_> {
-        self.as_ref().map_or(T::NONE, Bind::bind)
+    fn bind(&self) -> BindValue<'_> {
+        self.as_ref().map_or(T::NONE, BindParameter::bind)
     }
 }
 
 /// A cell of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::steps) enum Cell<'r> {
+pub(in crate::steps) enum RowCell<'r> {
     Null,
     Integer(i64),
     Text(&'r str),
 }
 
 /// A type that a column is read as; `None` if the cell has another.
-pub(in crate::steps) trait Column: Sized {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self>;
+pub(in crate::steps) trait ColumnType: Sized {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self>;
 }
 
-impl Column for String {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl ColumnType for String {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         match cell {
-            Cell::Text(text) => Some((*text).to_owned()),
-            Cell::Null | Cell::Integer(_) => None,
+            RowCell::Text(text) => Some((*text).to_owned()),
+            RowCell::Null | RowCell::Integer(_) => None,
         }
     }
 }
 
-impl Column for i64 {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl ColumnType for i64 {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         match cell {
-            Cell::Integer(number) => Some(*number),
-            Cell::Null | Cell::Text(_) => None,
+            RowCell::Integer(number) => Some(*number),
+            RowCell::Null | RowCell::Text(_) => None,
         }
     }
 }
 
-impl Column for u32 {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl ColumnType for u32 {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         i64::from_cell(cell)?.try_into().ok()
     }
 }
 
-impl Column for u8 {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl ColumnType for u8 {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         i64::from_cell(cell)?.try_into().ok()
     }
 }
 
-impl Column for bool {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl ColumnType for bool {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         i64::from_cell(cell).map(|number| number != 0)
     }
 }
 
-impl<T: Column> Column for Option<T> {
-    fn from_cell(cell: &Cell<'_>) -> Option<Self> {
+impl<T: ColumnType> ColumnType for Option<T> {
+    fn from_cell(cell: &RowCell<'_>) -> Option<Self> {
         match cell {
-            Cell::Null => Some(None),
-            Cell::Integer(_) | Cell::Text(_) => T::from_cell(cell).map(Some),
+            RowCell::Null => Some(None),
+            RowCell::Integer(_) | RowCell::Text(_) => T::from_cell(cell).map(Some),
         }
     }
 }

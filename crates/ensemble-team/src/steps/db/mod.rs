@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::Trouble;
+use super::DbFailure;
 
 mod cell;
 mod error;
@@ -18,25 +18,25 @@ mod error;
 pub(super) mod postgres;
 pub(super) mod sqlite;
 
-pub(super) use cell::{Bind, Cell, Column, Value};
+pub(super) use cell::{BindParameter, BindValue, ColumnType, RowCell};
 pub(super) use error::{DbError, DbResult};
 
 /// Values of a statement, in the order of their numbers.
 macro_rules! values {
     ($($value:expr),* $(,)?) => {
-        &[$($crate::steps::db::Bind::bind(&$value)),*][..]
+        &[$($crate::steps::db::BindParameter::bind(&$value)),*][..]
     };
 }
 pub(super) use values;
 
 /// A connection to either database.
-pub(super) enum Db {
-    Sqlite(Box<sqlite::Sqlite>),
+pub(super) enum DbConnection {
+    Sqlite(Box<sqlite::SqliteDatabase>),
     #[cfg(feature = "postgres")]
-    Postgres(Box<postgres::Postgres>),
+    Postgres(Box<postgres::PostgresDatabase>),
 }
 
-impl Db {
+impl DbConnection {
     pub(super) fn data_version(&mut self) -> DbResult<i64> {
         match self {
             Self::Sqlite(db) => db.data_version(),
@@ -66,7 +66,10 @@ impl Db {
         }
     }
 
-    pub(super) fn read<T>(&mut self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
+    pub(super) fn read<T>(
+        &mut self,
+        read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>,
+    ) -> DbResult<T> {
         match self {
             Self::Sqlite(db) => db.read(read),
             #[cfg(feature = "postgres")]
@@ -77,8 +80,8 @@ impl Db {
     pub(super) fn write<T>(
         &mut self,
         patience: Duration,
-        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        write: impl FnOnce(&DbTransaction<'_>) -> Result<T, DbFailure>,
+    ) -> Result<T, DbFailure> {
         match self {
             Self::Sqlite(db) => db.write(patience, write),
             #[cfg(feature = "postgres")]
@@ -88,30 +91,30 @@ impl Db {
 }
 
 /// An open transaction.
-pub(super) struct Tx<'a>(Inner<'a>);
+pub(super) struct DbTransaction<'a>(TransactionInner<'a>);
 
-enum Inner<'a> {
+enum TransactionInner<'a> {
     Sqlite(&'a rusqlite::Connection),
     #[cfg(feature = "postgres")]
     Postgres(&'a postgres::PgTx<'a>),
 }
 
-impl<'a> Tx<'a> {
+impl<'a> DbTransaction<'a> {
     pub(super) const fn sqlite(db: &'a rusqlite::Connection) -> Self {
-        Self(Inner::Sqlite(db))
+        Self(TransactionInner::Sqlite(db))
     }
 
     #[cfg(feature = "postgres")]
     const fn postgres(tx: &'a postgres::PgTx<'a>) -> Self {
-        Self(Inner::Postgres(tx))
+        Self(TransactionInner::Postgres(tx))
     }
 
     /// Runs a statement that returns no rows.
-    pub(super) fn execute(&self, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
+    pub(super) fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(db) => sqlite::execute(db, statement, values),
+            TransactionInner::Sqlite(db) => sqlite::execute(db, statement, values),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => tx.execute(statement, values),
+            TransactionInner::Postgres(tx) => tx.execute(statement, values),
         }
     }
 
@@ -119,15 +122,15 @@ impl<'a> Tx<'a> {
     fn each(
         &self,
         statement: &str,
-        values: &[Value<'_>],
-        read: &mut dyn FnMut(&Row<'_>) -> DbResult<bool>,
+        values: &[BindValue<'_>],
+        read: &mut dyn FnMut(&DbRow<'_>) -> DbResult<bool>,
     ) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(db) => sqlite::query(db, statement, values, read),
+            TransactionInner::Sqlite(db) => sqlite::query(db, statement, values, read),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => {
+            TransactionInner::Postgres(tx) => {
                 for row in tx.query(statement, values)? {
-                    if !read(&Row::Postgres(&row))? {
+                    if !read(&DbRow::Postgres(&row))? {
                         break;
                     }
                 }
@@ -140,8 +143,8 @@ impl<'a> Tx<'a> {
     pub(super) fn all<T>(
         &self,
         statement: &str,
-        values: &[Value<'_>],
-        mut read: impl FnMut(&Row<'_>) -> DbResult<T>,
+        values: &[BindValue<'_>],
+        mut read: impl FnMut(&DbRow<'_>) -> DbResult<T>,
     ) -> DbResult<Vec<T>> {
         let mut found = Vec::new();
         self.each(statement, values, &mut |row| {
@@ -155,8 +158,8 @@ impl<'a> Tx<'a> {
     pub(super) fn first<T>(
         &self,
         statement: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> DbResult<T>,
+        values: &[BindValue<'_>],
+        read: impl FnOnce(&DbRow<'_>) -> DbResult<T>,
     ) -> DbResult<Option<T>> {
         let (mut read, mut found) = (Some(read), None);
         self.each(statement, values, &mut |row| {
@@ -170,41 +173,45 @@ impl<'a> Tx<'a> {
     pub(super) fn only<T>(
         &self,
         statement: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> DbResult<T>,
+        values: &[BindValue<'_>],
+        read: impl FnOnce(&DbRow<'_>) -> DbResult<T>,
     ) -> DbResult<T> {
         self.first(statement, values, read)?.ok_or(DbError::NoRow)
     }
 
     /// Reads the first column of the only row.
-    pub(super) fn value<T: Column>(&self, statement: &str, values: &[Value<'_>]) -> DbResult<T> {
+    pub(super) fn value<T: ColumnType>(
+        &self,
+        statement: &str,
+        values: &[BindValue<'_>],
+    ) -> DbResult<T> {
         self.only(statement, values, |row| row.get(0))
     }
 
     /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
     pub(super) fn lock_queue(&self, task_id: &str) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(_) => {
+            TransactionInner::Sqlite(_) => {
                 let _ = task_id;
                 Ok(())
             }
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => {
+            TransactionInner::Postgres(tx) => {
                 let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
                 tx.query(lock, values![task_id]).map(drop)
             }
         }
     }
 
-    /// As [`Tx::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
+    /// As [`DbTransaction::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
     pub(super) fn try_lock_queue(&self, task_id: &str) -> DbResult<bool> {
         match &self.0 {
-            Inner::Sqlite(_) => {
+            TransactionInner::Sqlite(_) => {
                 let _ = task_id;
                 Ok(true)
             }
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => {
+            TransactionInner::Postgres(tx) => {
                 let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";
                 Ok(!tx.query(lock, values![task_id])?.is_empty())
             }
@@ -214,30 +221,34 @@ impl<'a> Tx<'a> {
     /// Lets no other transaction add a queue.
     pub(super) fn lock_queues(&self) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(_) => Ok(()),
+            TransactionInner::Sqlite(_) => Ok(()),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => tx.lock("LOCK TABLE task_queues IN SHARE ROW EXCLUSIVE MODE"),
+            TransactionInner::Postgres(tx) => {
+                tx.lock("LOCK TABLE task_queues IN SHARE ROW EXCLUSIVE MODE")
+            }
         }
     }
 
     /// Lets no other transaction lock or free a file.
     pub(super) fn lock_files(&self) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(_) => Ok(()),
+            TransactionInner::Sqlite(_) => Ok(()),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => tx.lock("LOCK TABLE file_locks IN SHARE ROW EXCLUSIVE MODE"),
+            TransactionInner::Postgres(tx) => {
+                tx.lock("LOCK TABLE file_locks IN SHARE ROW EXCLUSIVE MODE")
+            }
         }
     }
 
     /// Lets no other transaction hand a step to this agent on its own request.
     pub(super) fn lock_agent(&self, agent: &str) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(_) => {
+            TransactionInner::Sqlite(_) => {
                 let _ = agent;
                 Ok(())
             }
             #[cfg(feature = "postgres")]
-            Inner::Postgres(tx) => {
+            TransactionInner::Postgres(tx) => {
                 let lock = "SELECT pg_advisory_xact_lock(hashtext(current_schema()), hashtext(?1))";
                 tx.query(lock, values![agent]).map(drop)
             }
@@ -248,13 +259,13 @@ impl<'a> Tx<'a> {
     /// boots, on a server those that were not renewed for long.
     pub(super) fn store_observation(&self, boot_id: &str, snapshot: &str) -> DbResult<()> {
         let (forget, store) = match &self.0 {
-            Inner::Sqlite(_) => (
+            TransactionInner::Sqlite(_) => (
                 "DELETE FROM lease_observations WHERE boot_id <> ?1",
                 "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
                  ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
             ),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(_) => (
+            TransactionInner::Postgres(_) => (
                 "DELETE FROM lease_observations \
                  WHERE boot_id <> ?1 AND stored_at < now() - interval '7 days'",
                 "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
@@ -267,15 +278,15 @@ impl<'a> Tx<'a> {
 }
 
 /// A row of a result.
-pub(super) enum Row<'r> {
+pub(super) enum DbRow<'r> {
     Sqlite(&'r rusqlite::Row<'r>),
     #[cfg(feature = "postgres")]
     Postgres(&'r postgres::PgRow),
 }
 
-impl Row<'_> {
+impl DbRow<'_> {
     /// Reads a column.
-    pub(super) fn get<T: Column>(&self, column: usize) -> DbResult<T> {
+    pub(super) fn get<T: ColumnType>(&self, column: usize) -> DbResult<T> {
         let cell = self.cell(column)?;
         T::from_cell(&cell).ok_or_else(|| DbError::damaged(column, "has another type"))
     }
@@ -283,12 +294,12 @@ impl Row<'_> {
     /// The text of a column that has one, without a copy.
     pub(super) fn text(&self, column: usize) -> DbResult<&str> {
         match self.cell(column)? {
-            Cell::Text(text) => Ok(text),
-            Cell::Null | Cell::Integer(_) => Err(DbError::damaged(column, "is not text")),
+            RowCell::Text(text) => Ok(text),
+            RowCell::Null | RowCell::Integer(_) => Err(DbError::damaged(column, "is not text")),
         }
     }
 
-    fn cell(&self, column: usize) -> DbResult<Cell<'_>> {
+    fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
         match self {
             Self::Sqlite(row) => sqlite::cell(row, column),
             #[cfg(feature = "postgres")]

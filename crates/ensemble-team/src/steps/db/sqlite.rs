@@ -13,8 +13,8 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
-use super::{Cell, DbError, DbResult, Row, Tx, Value};
-use crate::steps::{StepError, StepOptions, Trouble, fixes};
+use super::{BindValue, DbError, DbResult, DbRow, DbTransaction, RowCell};
+use crate::steps::{DbFailure, StepError, StepOptions, fixes};
 
 /// The newest version of the tables, in `PRAGMA user_version`.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -34,13 +34,13 @@ const STATEMENTS: usize = 64;
 const LOCK_FILE: &str = "steps.lock";
 
 /// A connection to the file.
-pub(in crate::steps) struct Sqlite {
+pub(in crate::steps) struct SqliteDatabase {
     db: Connection,
     /// The writers' lock file; `None` if it cannot be opened.
     write_lock: Option<LockFile>,
 }
 
-impl Sqlite {
+impl SqliteDatabase {
     pub(in crate::steps) fn open(path: &Path, options: &StepOptions) -> Result<Self> {
         find_database(path, options)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -56,9 +56,12 @@ impl Sqlite {
         Ok(self.db.pragma_query_value(None, "data_version", |row| row.get(0))?)
     }
 
-    pub(super) fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
-        let transaction = Open::begin(&self.db, "BEGIN")?;
-        let value = read(&Tx::sqlite(&self.db))?;
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>,
+    ) -> DbResult<T> {
+        let transaction = SqliteTransaction::begin(&self.db, "BEGIN")?;
+        let value = read(&DbTransaction::sqlite(&self.db))?;
         transaction.commit()?;
         Ok(value)
     }
@@ -66,13 +69,14 @@ impl Sqlite {
     pub(super) fn write<T>(
         &self,
         patience: Duration,
-        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        write: impl FnOnce(&DbTransaction<'_>) -> Result<T, DbFailure>,
+    ) -> Result<T, DbFailure> {
         // If another process holds it for too long, SQLite's own locks decide.
         let write_lock = self.write_lock.as_ref().map(|lock| lock.lock_resting(patience));
         let _held = write_lock.and_then(Result::ok);
-        let transaction = Open::begin(&self.db, "BEGIN IMMEDIATE").map_err(DbError::from)?;
-        let value = write(&Tx::sqlite(&self.db))?;
+        let transaction =
+            SqliteTransaction::begin(&self.db, "BEGIN IMMEDIATE").map_err(DbError::from)?;
+        let value = write(&DbTransaction::sqlite(&self.db))?;
         transaction.commit().map_err(DbError::from)?;
         Ok(value)
     }
@@ -96,9 +100,9 @@ impl Sqlite {
 }
 
 /// A transaction whose statements stay prepared, as all others do. Dropping it rolls it back.
-struct Open<'a>(&'a Connection);
+struct SqliteTransaction<'a>(&'a Connection);
 
-impl<'a> Open<'a> {
+impl<'a> SqliteTransaction<'a> {
     fn begin(db: &'a Connection, how: &str) -> rusqlite::Result<Self> {
         db.prepare_cached(how)?.execute([])?;
         Ok(Self(db))
@@ -109,7 +113,7 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for SqliteTransaction<'_> {
     fn drop(&mut self) {
         // SQLite has already rolled it back after some errors.
         if !self.0.is_autocommit() {
@@ -118,7 +122,7 @@ impl Drop for Open<'_> {
     }
 }
 
-impl ToSql for Value<'_> {
+impl ToSql for BindValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Integer(Some(number)) => ValueRef::Integer(*number),
@@ -128,7 +132,7 @@ impl ToSql for Value<'_> {
     }
 }
 
-pub(super) fn execute(db: &Connection, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
+pub(super) fn execute(db: &Connection, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
     db.prepare_cached(statement)?.execute(params_from_iter(values))?;
     Ok(())
 }
@@ -137,25 +141,25 @@ pub(super) fn execute(db: &Connection, statement: &str, values: &[Value<'_>]) ->
 pub(super) fn query(
     db: &Connection,
     statement: &str,
-    values: &[Value<'_>],
-    read: &mut dyn FnMut(&Row<'_>) -> DbResult<bool>,
+    values: &[BindValue<'_>],
+    read: &mut dyn FnMut(&DbRow<'_>) -> DbResult<bool>,
 ) -> DbResult<()> {
     let mut statement = db.prepare_cached(statement)?;
     let mut rows = statement.query(params_from_iter(values))?;
     while let Some(row) = rows.next()? {
-        if !read(&Row::Sqlite(row))? {
+        if !read(&DbRow::Sqlite(row))? {
             break;
         }
     }
     Ok(())
 }
 
-pub(super) fn cell<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> DbResult<Cell<'r>> {
+pub(super) fn cell<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> DbResult<RowCell<'r>> {
     match row.get_ref(column)? {
-        ValueRef::Null => Ok(Cell::Null),
-        ValueRef::Integer(number) => Ok(Cell::Integer(number)),
+        ValueRef::Null => Ok(RowCell::Null),
+        ValueRef::Integer(number) => Ok(RowCell::Integer(number)),
         ValueRef::Text(text) => match std::str::from_utf8(text) {
-            Ok(text) => Ok(Cell::Text(text)),
+            Ok(text) => Ok(RowCell::Text(text)),
             Err(error) => Err(DbError::damaged(column, error)),
         },
         ValueRef::Real(_) | ValueRef::Blob(_) => Err(DbError::damaged(column, "has another type")),
@@ -271,9 +275,9 @@ fn migrate(db: &Connection, path: &Path, root: &Path) -> Result<()> {
         tx.execute_batch(migration).map_err(fail)?;
     }
     if found == 1 {
-        fixes::migrate(&Tx::sqlite(&tx), root).map_err(|trouble| match trouble {
-            Trouble::Sql(error) => error.into_error("bring up to date", path),
-            Trouble::Told(error) => error,
+        fixes::migrate(&DbTransaction::sqlite(&tx), root).map_err(|trouble| match trouble {
+            DbFailure::Sql(error) => error.into_error("bring up to date", path),
+            DbFailure::Told(error) => error,
         })?;
     }
     tx.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(fail)?;

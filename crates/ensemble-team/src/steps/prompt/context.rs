@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::{Limits, skeleton};
+use super::{PromptLimits, skeleton};
 use ensemble_core::message::fenced;
 
 /// Larger files are not read to their end and have no digest.
@@ -16,11 +16,11 @@ const DIGITS: usize = 12;
 /// A file in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Shown {
+pub struct ShownFile {
     /// Path, relative to the project's directory.
     pub path: String,
     /// How the file is shown.
-    pub how: How,
+    pub how: FileDisplay,
     /// Size in bytes, if the file exists.
     pub bytes: Option<u64>,
     /// SHA-256 in hexadecimal, if the file could be read.
@@ -29,7 +29,7 @@ pub struct Shown {
 
 /// How a file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum FileDisplay {
     /// The whole text.
     Whole,
     /// Only the lines that declare something.
@@ -46,7 +46,7 @@ pub enum How {
     Unreadable,
 }
 
-impl How {
+impl FileDisplay {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -63,15 +63,15 @@ impl How {
 }
 
 /// Content found at a path.
-struct Found {
-    how: How,
+struct PathContent {
+    how: FileDisplay,
     bytes: Option<u64>,
     sha256: Option<String>,
     text: String,
 }
 
-impl Found {
-    const fn nothing(how: How) -> Self {
+impl PathContent {
+    const fn nothing(how: FileDisplay) -> Self {
         Self { how, bytes: None, sha256: None, text: String::new() }
     }
 }
@@ -80,17 +80,17 @@ impl Found {
 pub(super) fn render(
     root: &Path,
     resources: &[(String, bool)],
-    limits: Limits,
-) -> (String, Vec<Shown>) {
+    limits: PromptLimits,
+) -> (String, Vec<ShownFile>) {
     let (mut entries, mut shown) = (String::new(), Vec::with_capacity(resources.len()));
     for (path, _) in resources {
-        let mut found = look(root, path, limits);
+        let mut found = read_path(root, path, limits);
         if entries.len() + found.text.len() > limits.total_bytes_max && !found.text.is_empty() {
-            (found.how, found.text) = (How::Named, String::new());
+            (found.how, found.text) = (FileDisplay::Named, String::new());
         }
         entries.push_str(&entry(path, &describe(&found), &found.text));
-        let Found { how, bytes, sha256, .. } = found;
-        shown.push(Shown { path: path.clone(), how, bytes, sha256 });
+        let PathContent { how, bytes, sha256, .. } = found;
+        shown.push(ShownFile { path: path.clone(), how, bytes, sha256 });
     }
     (entries, shown)
 }
@@ -103,65 +103,71 @@ pub(super) fn entry(name: &str, remark: &str, content: &str) -> String {
     }
 }
 
-fn describe(found: &Found) -> String {
+fn describe(found: &PathContent) -> String {
     let size = found.bytes.map(|bytes| format!("{bytes} bytes")).unwrap_or_default();
     let digest = match &found.sha256 {
         Some(digest) => format!(", sha256 {}", &digest[..DIGITS]),
         None => String::new(),
     };
     match found.how {
-        How::Whole => format!("{size}{digest}"),
-        How::Skeleton => format!("{size}{digest}; large, so only its declarations; read it there"),
-        How::Named => format!("{size}{digest}; not shown, the prompt is full: read it there"),
-        How::Binary => format!("{size}{digest}; binary, not shown"),
-        How::Missing => {
+        FileDisplay::Whole => format!("{size}{digest}"),
+        FileDisplay::Skeleton => {
+            format!("{size}{digest}; large, so only its declarations; read it there")
+        }
+        FileDisplay::Named => {
+            format!("{size}{digest}; not shown, the prompt is full: read it there")
+        }
+        FileDisplay::Binary => format!("{size}{digest}; binary, not shown"),
+        FileDisplay::Missing => {
             "there is no such file: create it if that is your task, else report it in `blockers`"
                 .to_owned()
         }
-        How::NoFile => "not a regular file of this project, not shown".to_owned(),
-        How::Unreadable => "cannot be read: report it in `blockers` if you need it".to_owned(),
+        FileDisplay::NoFile => "not a regular file of this project, not shown".to_owned(),
+        FileDisplay::Unreadable => {
+            "cannot be read: report it in `blockers` if you need it".to_owned()
+        }
     }
 }
 
-fn look(root: &Path, path: &str, limits: Limits) -> Found {
+fn read_path(root: &Path, path: &str, limits: PromptLimits) -> PathContent {
     let whole = root.join(path);
     if std::fs::symlink_metadata(&whole).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-        return Found::nothing(How::Missing);
+        return PathContent::nothing(FileDisplay::Missing);
     }
     // Follow a link as long as it stays in the project.
     let inside = match (whole.canonicalize(), root.canonicalize()) {
         (Ok(real), Ok(root)) => real.starts_with(root).then_some(real),
-        _ => return Found::nothing(How::Unreadable),
+        _ => return PathContent::nothing(FileDisplay::Unreadable),
     };
     let Some(real) = inside.filter(|real| real.is_file()) else {
-        return Found::nothing(How::NoFile);
+        return PathContent::nothing(FileDisplay::NoFile);
     };
-    read(&real, limits).unwrap_or_else(|_| Found::nothing(How::Unreadable))
+    read(&real, limits).unwrap_or_else(|_| PathContent::nothing(FileDisplay::Unreadable))
 }
 
-fn read(path: &Path, limits: Limits) -> std::io::Result<Found> {
+fn read(path: &Path, limits: PromptLimits) -> std::io::Result<PathContent> {
     // Open without blocking, because the file may have been replaced by a pipe.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOFOLLOW);
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let bytes = file.metadata()?.len();
     if bytes > HASHED_BYTES_MAX {
-        return Ok(Found { bytes: Some(bytes), ..Found::nothing(How::Named) });
+        return Ok(PathContent { bytes: Some(bytes), ..PathContent::nothing(FileDisplay::Named) });
     }
     let mut content = Vec::new();
     file.by_ref().take(HASHED_BYTES_MAX).read_to_end(&mut content)?;
     let sha256 = Some(ensemble_core::message::Digest::of(&content).to_string());
     let bytes = Some(content.len() as u64);
-    let found = |how, text| Found { how, bytes, sha256, text };
+    let found = |how, text| PathContent { how, bytes, sha256, text };
     let text = match String::from_utf8(content) {
         Ok(text) if !text.contains('\0') => text,
-        _ => return Ok(found(How::Binary, String::new())),
+        _ => return Ok(found(FileDisplay::Binary, String::new())),
     };
     Ok(match text.len() <= limits.file_bytes_max {
-        true => found(How::Whole, text),
+        true => found(FileDisplay::Whole, text),
         false => {
             let skeleton = skeleton::of(&text, limits.skeleton_bytes_max);
-            found(How::Skeleton, skeleton)
+            found(FileDisplay::Skeleton, skeleton)
         }
     })
 }

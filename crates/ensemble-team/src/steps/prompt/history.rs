@@ -11,28 +11,28 @@
 //! No sentence orders what the constraints below it forbid.
 
 use super::leftovers::Leftovers;
-use crate::proto::step::Phase;
-use crate::steps::db::{DbResult, Tx, values};
+use crate::proto::step::TddPhase;
+use crate::steps::db::{DbResult, DbTransaction, values};
 use crate::steps::rows::{self, StepView};
-use crate::steps::{Handed, StepKey};
+use crate::steps::{ClaimedStep, StepKey};
 use ensemble_core::message::{Name, fenced};
 
 /// Earlier hand-outs of a step, as far as the next worker needs them.
-pub(super) struct History {
+pub(super) struct HandoutHistory {
     /// The last failure that a worker reported.
-    failure: Option<Failure>,
+    failure: Option<EarlierFailure>,
     /// The hand-out before this one, if its worker did not report.
-    lost: Option<Lost>,
+    lost: Option<LostHandout>,
     /// The newest step that was to fix that failure.
     fix: Option<FixedBy>,
 }
 
-struct Failure {
+struct EarlierFailure {
     epoch: u64,
     error: String,
 }
 
-struct Lost {
+struct LostHandout {
     epoch: u64,
     agent: Name,
     /// Whether an order took the step away. Otherwise its lease ended.
@@ -46,8 +46,8 @@ struct FixedBy {
     note: Option<String>,
 }
 
-impl History {
-    pub(super) fn read(tx: &Tx<'_>, step: &StepView, epoch: u64) -> DbResult<Self> {
+impl HandoutHistory {
+    pub(super) fn read(tx: &DbTransaction<'_>, step: &StepView, epoch: u64) -> DbResult<Self> {
         let (key, epoch) = (&step.key, epoch);
         let failure = tx.first(
             "SELECT epoch, coalesce(summary, ''), blockers FROM step_runs \
@@ -58,7 +58,7 @@ impl History {
                 let (summary, blockers): (String, Vec<String>) = (row.get(1)?, rows::json(row, 2)?);
                 let parts = std::iter::once(summary).chain(blockers);
                 let parts: Vec<String> = parts.filter(|part| !part.trim().is_empty()).collect();
-                Ok(Failure { epoch: rows::number(row, 0)?, error: parts.join("\n") })
+                Ok(EarlierFailure { epoch: rows::number(row, 0)?, error: parts.join("\n") })
             },
         )?;
         let lost = tx
@@ -69,7 +69,7 @@ impl History {
                 values![key.task_id, key.step_index, epoch],
                 |row| {
                     let outcome: Option<String> = row.get(2)?;
-                    let lost = Lost {
+                    let lost = LostHandout {
                         epoch: rows::number(row, 0)?,
                         agent: rows::name(row, 1)?,
                         is_taken_away: outcome.as_deref() == Some("taken_away"),
@@ -94,7 +94,7 @@ impl History {
         Ok(Self { failure, lost, fix })
     }
 
-    fn fix(tx: &Tx<'_>, key: &StepKey, epoch: u64) -> DbResult<Option<FixedBy>> {
+    fn fix(tx: &DbTransaction<'_>, key: &StepKey, epoch: u64) -> DbResult<Option<FixedBy>> {
         tx.first(
             "SELECT step_index, agent, resolution, note FROM task_steps \
              WHERE task_id = ?1 AND fixes = ?2 AND fixes_epoch = ?3 AND status = 'COMPLETED' \
@@ -120,8 +120,8 @@ impl History {
     /// Instructions that come before those of the plan.
     pub(super) fn instructions(
         &self,
-        handed: &Handed,
-        phase: Option<Phase>,
+        handed: &ClaimedStep,
+        phase: Option<TddPhase>,
         left: Option<&Leftovers>,
     ) -> Vec<String> {
         let lost = self.lost.as_ref().map(|lost| lost.sentence(left));
@@ -129,8 +129,13 @@ impl History {
         lost.into_iter().chain(failure).collect()
     }
 
-    fn error(&self, failure: &Failure, handed: &Handed, phase: Option<Phase>) -> String {
-        let Handed { attempt, attempts_max, epoch, .. } = handed;
+    fn error(
+        &self,
+        failure: &EarlierFailure,
+        handed: &ClaimedStep,
+        phase: Option<TddPhase>,
+    ) -> String {
+        let ClaimedStep { attempt, attempts_max, epoch, .. } = handed;
         let which = match failure.epoch + 1 == *epoch {
             true => "The last attempt",
             false => "An earlier attempt",
@@ -143,7 +148,7 @@ impl History {
                  error is gone {now}:\n{text}",
                 fix.sentence()
             ),
-            (None, Some(Phase::Review)) => format!(
+            (None, Some(TddPhase::Review)) => format!(
                 "{which} failed with this error. Check whether it is still there {now}:\n{text}"
             ),
             (None, _) => format!(
@@ -154,7 +159,7 @@ impl History {
     }
 }
 
-impl Lost {
+impl LostHandout {
     fn sentence(&self, left: Option<&Leftovers>) -> String {
         let Self { epoch, agent, is_taken_away } = self;
         let why = match is_taken_away {

@@ -21,7 +21,7 @@
 //! Only resources that are linked to the task or the step are shown. A small text is shown whole.
 //! Of a large text, the lines that declare something are shown with their numbers. Binary, missing
 //! and unreadable files are only named, with the reason. Each file has its size and a prefix of its
-//! SHA-256. What was shown is stored with the run ([`Shown`]), as a record of what the worker knew.
+//! SHA-256. What was shown is stored with the run ([`ShownFile`]), as a record of what the worker knew.
 //! Content is fenced with more backticks than it contains, so it cannot end its fence.
 //!
 //! A queue may have its own template. It may use `{{role}}`, `{{goal}}`, `{{context_files}}`,
@@ -33,11 +33,11 @@ use super::db::values;
 use serde::Serialize;
 
 use super::rows::{self, StepView};
-use super::{Handed, StepStore};
-use crate::proto::step::Phase;
+use super::{ClaimedStep, StepStore};
+use crate::proto::step::TddPhase;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
-use history::History;
+use history::HandoutHistory;
 
 mod context;
 mod history;
@@ -48,14 +48,14 @@ mod template;
 mod tests;
 
 pub use crate::template::TemplateError;
-pub use context::{How, Shown};
+pub use context::{FileDisplay, ShownFile};
 pub use leftovers::{FindLeftovers, Leftovers};
 pub use template::TEMPLATE;
 
 /// Limits on the files in a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct PromptLimits {
     /// Largest text that is shown whole, in bytes.
     pub file_bytes_max: usize,
     /// Most bytes shown of a larger text.
@@ -64,7 +64,7 @@ pub struct Limits {
     pub total_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for PromptLimits {
     /// Defaults with which a usual prompt fits into the body of one message.
     fn default() -> Self {
         Self { file_bytes_max: 16 * 1024, skeleton_bytes_max: 4 * 1024, total_bytes_max: 44 * 1024 }
@@ -76,30 +76,30 @@ const _: () = assert!(44 * 1024 < ensemble_core::message::BODY_BYTES_MAX);
 /// A prompt, and the files that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Prompt {
+pub struct StepPrompt {
     /// Text of the prompt.
     pub text: String,
     /// Digest of the text.
     pub sha256: Digest,
     /// The files in it.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ShownFile>,
 }
 
 /// Context that a worker left for the next one.
-struct Left {
+struct LeftContext {
     step_index: u32,
     agent: Name,
     text: String,
 }
 
 /// All of a step that goes into its prompt.
-struct Material {
+struct PromptMaterial {
     step: StepView,
     constraints: Vec<String>,
     template: Option<String>,
     resources: Vec<(String, bool)>,
-    left: Option<Left>,
-    history: History,
+    left: Option<LeftContext>,
+    history: HandoutHistory,
 }
 
 impl StepStore {
@@ -107,15 +107,15 @@ impl StepStore {
     ///
     /// # Errors
     /// [`Error::Malformed`] if the queue's template is invalid; [`StepError::Database`].
-    pub fn prompt(&self, handed: &Handed) -> Result<Prompt> {
-        self.prompt_with(handed, Limits::default())
+    pub fn prompt(&self, handed: &ClaimedStep) -> Result<StepPrompt> {
+        self.prompt_with(handed, PromptLimits::default())
     }
 
     /// As [`StepStore::prompt`], with other limits.
     ///
     /// # Errors
     /// As for [`StepStore::prompt`].
-    pub fn prompt_with(&self, handed: &Handed, limits: Limits) -> Result<Prompt> {
+    pub fn prompt_with(&self, handed: &ClaimedStep, limits: PromptLimits) -> Result<StepPrompt> {
         let material = self.material(handed)?;
         // No transaction is open: finding them may take a while.
         let lost = material.history.lost_by().zip(self.options.leftovers.as_ref());
@@ -140,7 +140,7 @@ impl StepStore {
         let text = template::FORM
             .fill(template, value)
             .map_err(|error| Error::malformed(&self.path, "template", error.to_string()))?;
-        Ok(Prompt { sha256: Digest::of(text.as_bytes()), text, shown })
+        Ok(StepPrompt { sha256: Digest::of(text.as_bytes()), text, shown })
     }
 
     /// Stores which message carried the prompt of a run, and what the prompt showed.
@@ -149,9 +149,9 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn note_prompt(
         &self,
-        handed: &Handed,
+        handed: &ClaimedStep,
         message: Option<&str>,
-        prompt: &Prompt,
+        prompt: &StepPrompt,
     ) -> Result<()> {
         let shown = serde_json::to_string(&prompt.shown).unwrap_or_default();
         self.write("remember a prompt in", |tx| {
@@ -172,7 +172,7 @@ impl StepStore {
         })
     }
 
-    fn material(&self, handed: &Handed) -> Result<Material> {
+    fn material(&self, handed: &ClaimedStep) -> Result<PromptMaterial> {
         let key = &handed.key;
         let found = self.read(|tx| {
             let Some(queue) = rows::find_queue(tx, &key.task_id, false)? else { return Ok(None) };
@@ -185,21 +185,21 @@ impl StepStore {
             let left = tx.first("SELECT r.step_index, r.agent, r.context_for_next_step FROM task_queues q \
                      JOIN step_runs r ON r.task_id = q.task_id AND r.step_index = q.context_step \
                        AND r.epoch = q.context_epoch WHERE q.task_id = ?1", values![&key.task_id], |row| {
-                    Ok(Left {
+                    Ok(LeftContext {
                         step_index: row.get(0)?,
                         agent: rows::name(row, 1)?,
                         text: row.get(2)?,
                     })
                 })?;
-            let history = History::read(tx, &step, handed.epoch)?;
+            let history = HandoutHistory::read(tx, &step, handed.epoch)?;
             let (constraints, template) = (queue.constraints, queue.template);
-            Ok(Some(Material { step, constraints, template, resources, left, history }))
+            Ok(Some(PromptMaterial { step, constraints, template, resources, left, history }))
         })?;
         Ok(found.ok_or_else(|| StepError::NoStep { key: key.clone() })?)
     }
 }
 
-fn context_files(left: Option<&Left>, files: &str) -> String {
+fn context_files(left: Option<&LeftContext>, files: &str) -> String {
     let mut text = String::new();
     if let Some(left) = left {
         let from = format!("from step {}, by {}", left.step_index, left.agent);
@@ -214,8 +214,8 @@ fn context_files(left: Option<&Left>, files: &str) -> String {
 }
 
 fn instructions(
-    handed: &Handed,
-    material: &Material,
+    handed: &ClaimedStep,
+    material: &PromptMaterial,
     leftovers: Option<&Leftovers>,
 ) -> Vec<String> {
     let mut all = material.history.instructions(handed, material.step.phase, leftovers);
@@ -231,28 +231,28 @@ fn instructions(
     all
 }
 
-fn constraints(material: &Material) -> Vec<String> {
+fn constraints(material: &PromptMaterial) -> Vec<String> {
     let mut all: Vec<String> =
         material.constraints.iter().chain(&material.step.constraints).cloned().collect();
     let is_fix = material.step.fixes.is_some();
     let rule = material.step.phase.map(|phase| match phase {
-        Phase::Red if is_fix => {
+        TddPhase::Red if is_fix => {
             "Strict TDD, red: mend the test with the smallest change; change no implementation."
         }
-        Phase::Green if is_fix => {
+        TddPhase::Green if is_fix => {
             "Strict TDD, green: make the smallest change that removes the error; all tests pass, \
              and none is weakened."
         }
-        Phase::Red => {
+        TddPhase::Red => {
             "Strict TDD, red: write a test that fails for the right reason; change no implementation."
         }
-        Phase::Green => {
+        TddPhase::Green => {
             "Strict TDD, green: write the least that makes the tests pass; change no test."
         }
-        Phase::Refactor => {
+        TddPhase::Refactor => {
             "Strict TDD, refactor: improve the structure only; all tests pass before and after."
         }
-        Phase::Review => {
+        TddPhase::Review => {
             "Strict TDD, review: change nothing; report `failure` with what is wrong, or `success`."
         }
     });
@@ -280,7 +280,7 @@ fn constraints(material: &Material) -> Vec<String> {
 }
 
 /// The seed's sentence, and the values for the tool's arguments.
-fn output_requirement(handed: &Handed) -> String {
+fn output_requirement(handed: &ClaimedStep) -> String {
     let (task_id, index, agent) = (&handed.key.task_id, handed.key.step_index, &handed.agent);
     format!(
         "You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the \
@@ -302,7 +302,7 @@ fn dashed(items: &[String]) -> String {
 }
 
 /// The JSON record of a shown file.
-impl Serialize for Shown {
+impl Serialize for ShownFile {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("Shown", 4)?;

@@ -1,6 +1,6 @@
 //! The prompt's template, which a queue may replace.
 
-use crate::template::Form;
+use crate::template::TemplateForm;
 
 /// The seed's template.
 pub const TEMPLATE: &str = "\
@@ -20,7 +20,7 @@ OUTPUT REQUIREMENT:
 ";
 
 /// Fields that a template may use.
-pub(super) const FORM: Form = Form {
+pub(super) const FORM: TemplateForm = TemplateForm {
     names: &[
         "role",
         "goal",

@@ -3,24 +3,24 @@ use std::path::Path;
 use serde_json::json;
 
 use super::*;
-use crate::steps::{Ask, Completion, Next, Plan, StepOptions};
+use crate::steps::{ClaimOutcome, ClaimRequest, Completion, StepOptions, StepPlan};
 use ensemble_core::durable::Durability;
 
 fn store(home: &Path, plan: &str) -> StepStore {
     let options = StepOptions::new(home).with_durability(Durability::Process);
     let store = StepStore::open(&home.join("steps.db"), options).unwrap();
-    store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+    store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
     store
 }
 
-fn take(store: &StepStore) -> Handed {
-    match store.take(&Ask::for_task("0-4-1")).unwrap() {
-        Next::Handed(handed) => *handed,
-        Next::Nothing(nothing) => panic!("{nothing}"),
+fn take(store: &StepStore) -> ClaimedStep {
+    match store.claim_step(&ClaimRequest::for_task("0-4-1")).unwrap() {
+        ClaimOutcome::Handed(handed) => *handed,
+        ClaimOutcome::Nothing(nothing) => panic!("{nothing}"),
     }
 }
 
-fn report(store: &StepStore, handed: &Handed, status: &str, summary: &str, context: &str) {
+fn report(store: &StepStore, handed: &ClaimedStep, status: &str, summary: &str, context: &str) {
     let completion = Completion::from_json(&json!({
         "task_id": "0-4-1", "step_index": handed.key.step_index, "agent": handed.agent,
         "status": status, "summary": summary, "context_for_next_step": context,
@@ -81,8 +81,8 @@ It is about task_id \"0-4-1\", step_index 1, agent \"Tara\". `status` is success
 Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 ";
     assert_eq!(prompt.text, expected, "{}", prompt.text);
-    let how: Vec<How> = prompt.shown.iter().map(|shown| shown.how).collect();
-    assert_eq!(how, [How::Missing, How::Whole]);
+    let how: Vec<FileDisplay> = prompt.shown.iter().map(|shown| shown.how).collect();
+    assert_eq!(how, [FileDisplay::Missing, FileDisplay::Whole]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn large_binary_and_special_files_are_described() {
         .unwrap();
     let paths = ["large.rs", "binary", "small", "link", "dir", "pipe", "none"];
     let resources = paths.map(|path| (path.to_owned(), false));
-    let (text, shown) = context::render(home.path(), &resources, Limits::default());
+    let (text, shown) = context::render(home.path(), &resources, PromptLimits::default());
     let how: Vec<&str> = shown.iter().map(|shown| shown.how.word()).collect();
     let expected = ["skeleton", "binary", "whole", "no_file", "no_file", "no_file", "missing"];
     assert_eq!(how, expected);
@@ -135,9 +135,9 @@ fn total_size_is_bounded() {
     for (path, _) in &resources {
         std::fs::write(home.path().join(path), "x".repeat(10_000)).unwrap();
     }
-    let (text, shown) = context::render(home.path(), &resources, Limits::default());
+    let (text, shown) = context::render(home.path(), &resources, PromptLimits::default());
     assert!(text.len() < 46 * 1024, "{}", text.len());
-    assert_eq!(shown.iter().filter(|shown| shown.how == How::Named).count(), 16);
+    assert_eq!(shown.iter().filter(|shown| shown.how == FileDisplay::Named).count(), 16);
     assert!(
         shown.iter().all(|shown| shown.sha256.is_some()),
         "files that are not shown have a digest, too"

@@ -29,7 +29,7 @@ steps:
   - {agent: Tara, goal: Write a second test, phase: red, cycle: b, files: [tests/m.py]}
 ";
 
-fn failed(handed: &Handed, summary: &str) -> Completion {
+fn failed(handed: &ClaimedStep, summary: &str) -> Completion {
     Completion::from_json(&json!({
         "task_id": handed.key.task_id, "step_index": handed.key.step_index,
         "agent": handed.agent, "status": "failure", "summary": summary,
@@ -38,16 +38,16 @@ fn failed(handed: &Handed, summary: &str) -> Completion {
 }
 
 impl Bed {
-    fn fail(&self, handed: &Handed, summary: &str) -> Submitted {
+    fn fail(&self, handed: &ClaimedStep, summary: &str) -> SubmittedStep {
         self.store.submit(&failed(handed, summary), &handed.agent, Some(handed.epoch)).unwrap()
     }
 
-    fn prompt(&self, handed: &Handed) -> String {
+    fn prompt(&self, handed: &ClaimedStep) -> String {
         self.store.prompt(handed).unwrap().text
     }
 
     /// Lets an agent take its next step and succeed.
-    fn does(&self, agent: &str) -> Handed {
+    fn does(&self, agent: &str) -> ClaimedStep {
         let step = self.take(agent).unwrap();
         self.submit(&step, "success").unwrap();
         step
@@ -82,7 +82,7 @@ fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
     let submitted = bed.fail(&review, "src/l.py:1 leaks the token");
     assert_eq!((submitted.fix_step, submitted.fix_by), (Some(5), Some(name("Devon"))));
     assert_eq!((submitted.next_attempt, submitted.paused), (Some(2), false));
-    assert!(matches!(bed.why("Tara"), Nothing::Others { agent, .. } if agent == name("Devon")));
+    assert!(matches!(bed.why("Tara"), NoStep::Others { agent, .. } if agent == name("Devon")));
 
     let fix = bed.take("Devon").unwrap();
     assert_eq!((fix.key.step_index, fix.fixes, fix.attempt), (5, Some(3), 1));
@@ -126,7 +126,7 @@ fn review_that_fails_too_often_stands_and_is_told() {
             assert!(bed.does("Devon").fixes == Some(3));
         }
     }
-    assert!(matches!(bed.why("Tara"), Nothing::Paused { step_index: 3, .. }));
+    assert!(matches!(bed.why("Tara"), NoStep::Paused { step_index: 3, .. }));
     let standing = bed.store.standing().unwrap();
     let [stands] = &standing[..] else { panic!("{standing:?}") };
     assert_eq!((stands.key.step_index, stands.reason.as_str()), (3, "round 3"));
@@ -160,8 +160,8 @@ fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     assert!(prompt.contains("No other step works on src/login.py until then."), "{prompt}");
     assert!(!prompt.contains("Change only these files"), "{prompt}");
     let other = "{task_id: o, steps: [{agent: Eve, goal: g, files: [src/login.py]}]}";
-    bed.store.add(&Plan::parse(other, Path::new("o.yaml")).unwrap()).unwrap();
-    assert!(matches!(bed.why("Eve"), Nothing::FileHeld { .. }), "it is locked for the fix");
+    bed.store.add(&StepPlan::parse(other, Path::new("o.yaml")).unwrap()).unwrap();
+    assert!(matches!(bed.why("Eve"), NoStep::FileHeld { .. }), "it is locked for the fix");
     // The last attempt of the fix itself ends in the usual way.
     let again = bed.fail(&fix, "I cannot");
     assert_eq!((again.fix_step, again.next_attempt), (None, Some(2)));
@@ -178,7 +178,7 @@ fn plan_may_name_the_files_of_a_fix() {
     bed.submit(&fix, "blocked").unwrap();
     let part = |file: &str| {
         let files = [FilePath::new(file).unwrap()];
-        Part::new(name("Devon"), "half").with_files(files)
+        SplitPart::new(name("Devon"), "half").with_files(files)
     };
     bed.store.split(&fix.key, &name("orion"), &[part("src/a"), part("src/b")]).unwrap();
     assert!(bed.take("Tara").is_none());
@@ -211,7 +211,7 @@ fn orders_on_a_failed_step_withdraw_its_fix() {
         ("retry", |store, key| store.retry(key, &name("orion"), "").unwrap()),
         ("skip", |store, key| store.skip(key, &name("orion"), "").unwrap()),
         ("split", |store, key| {
-            let part = |goal| Part::new(name("Tara"), goal);
+            let part = |goal| SplitPart::new(name("Tara"), goal);
             drop(store.split(key, &name("orion"), &[part("a"), part("b")]).unwrap());
         }),
     ];
@@ -244,7 +244,7 @@ fn skipped_fix_hands_the_failed_step_out_again() {
     bed.fail(&bed.take("Tara").unwrap(), "it fails");
     let fix = bed.take("Devon").unwrap();
     bed.submit(&fix, "blocked").unwrap();
-    assert!(matches!(bed.why("Tara"), Nothing::Paused { step_index: 2, .. }));
+    assert!(matches!(bed.why("Tara"), NoStep::Paused { step_index: 2, .. }));
     bed.store.skip(&fix.key, &name("orion"), "the server was down").unwrap();
     let again = bed.take("Tara").unwrap();
     let prompt = bed.prompt(&again);
@@ -265,7 +265,7 @@ fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
     let store = open_with(home.path(), options);
     let bed = Bed { home, clock, store };
     let plan = "{task_id: t, lease_seconds: 60, attempts_max: 9, steps: [{agent: A, goal: g}]}";
-    bed.store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+    bed.store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
 
     let first = bed.take("A").unwrap();
     assert!(!bed.prompt(&first).contains("attempt failed"));
@@ -296,7 +296,7 @@ fn many_fixes_find_room_between_neighbouring_steps() {
     // Neighbours as parts of a split step have them.
     let step = bed.take("A").unwrap();
     bed.submit(&step, "blocked").unwrap();
-    let part = |goal| Part::new(name("A"), goal);
+    let part = |goal| SplitPart::new(name("A"), goal);
     bed.store.split(&step.key, &name("o"), &[part("a"), part("b")]).unwrap();
     for _ in 0..5 {
         bed.fail(&bed.take("A").unwrap(), "no");
@@ -341,9 +341,9 @@ fn database_of_version_1_gets_fix_steps_for_its_failures() {
     );
     let locks: u32 = bed.store.read(|tx| tx.value("SELECT count(*) FROM file_locks", &[])).unwrap();
     assert_eq!(locks, 0);
-    let take = |task: &str| match bed.store.take(&Ask::for_task(task)).unwrap() {
-        Next::Handed(step) => *step,
-        Next::Nothing(nothing) => panic!("{task}: {nothing}"),
+    let take = |task: &str| match bed.store.claim_step(&ClaimRequest::for_task(task)).unwrap() {
+        ClaimOutcome::Handed(step) => *step,
+        ClaimOutcome::Nothing(nothing) => panic!("{task}: {nothing}"),
     };
     for (task, fix_index, epoch) in [("due", 3, 2), ("held", 2, 3)] {
         let fix = take(task);
@@ -373,7 +373,7 @@ fn queue_with_a_stuck_step_is_not_done() {
     let plan = "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}]}";
     let bed = Bed::new(&[plan]);
     bed.submit(&bed.take("A").unwrap(), "blocked").unwrap();
-    assert_eq!(bed.why("A"), Nothing::Paused { task_id: "t".into(), step_index: 1 });
+    assert_eq!(bed.why("A"), NoStep::Paused { task_id: "t".into(), step_index: 1 });
 }
 
 fn stuck_step_of_a_queue_without_an_orchestrator_is_told_to_the_conductor() {

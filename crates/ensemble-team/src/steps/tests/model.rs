@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
-use crate::proto::step::Phase;
+use crate::proto::step::TddPhase;
 
 const AGENTS: u8 = 3;
 const LEASE_SECONDS: u64 = 60;
@@ -57,19 +57,19 @@ fn agent(number: u8) -> Name {
     name(&format!("w{number}"))
 }
 
-fn plan(shape: &Shape) -> Plan {
+fn plan(shape: &Shape) -> StepPlan {
     let step = |&(by, fixer, rank): &(u8, Option<u8>, u8)| {
         let file = FilePath::new(&format!("f{by}")).unwrap();
         let mut step = PlannedStep::new(agent(by), "g").with_files([file]);
         step.fix_by = fixer.map(agent);
-        step.phase = shape.is_tdd.then_some(Phase::ALL[usize::from(rank)]);
+        step.phase = shape.is_tdd.then_some(TddPhase::ALL[usize::from(rank)]);
         step
     };
-    let mut plan = Plan::new("t", shape.steps.iter().map(step).collect());
+    let mut plan = StepPlan::new("t", shape.steps.iter().map(step).collect());
     plan.orchestrator = Some(name("orion"));
     plan.policy = if shape.is_tdd { Policy::Tdd } else { Policy::None };
     plan.parallel = shape.parallel;
-    plan.blocked_pauses = if shape.pauses_queue { Pauses::Queue } else { Pauses::Step };
+    plan.blocked_pauses = if shape.pauses_queue { PauseScope::Queue } else { PauseScope::Step };
     plan.attempts_max = shape.attempts_max;
     plan.lease_seconds = LEASE_SECONDS;
     plan
@@ -79,7 +79,7 @@ fn plan(shape: &Shape) -> Plan {
 struct Game {
     bed: Bed,
     shape: Shape,
-    held: Vec<Handed>,
+    held: Vec<ClaimedStep>,
     /// Failed steps whose fix steps are done: they have to come again.
     due: Vec<u32>,
 }
@@ -172,7 +172,7 @@ impl Game {
             _ => self.bed.store.skip(key, &orion, ""),
         };
         // Workers learn by a refusal that they have lost a step.
-        let still = |step: &Handed| {
+        let still = |step: &ClaimedStep| {
             let now = self.bed.store.step(&step.key).unwrap();
             now.holder.is_some() && now.epoch == step.epoch
         };

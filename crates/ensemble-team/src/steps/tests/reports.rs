@@ -7,7 +7,7 @@ over_databases![failure_without_a_reason_is_refused_and_nothing_changes,];
 fn failure_without_a_reason_is_refused_and_nothing_changes() {
     let bed = Bed::new(&[THREE]);
     let step = bed.take("Tara").unwrap();
-    let silent = Completion::new(step.key.clone(), step.agent.clone(), Status::Failure);
+    let silent = Completion::new(step.key.clone(), step.agent.clone(), CompletionStatus::Failure);
     let error = bed.store.submit(&silent, &step.agent, None).unwrap_err().to_string();
     assert!(error.contains("`failure` needs a reason: write in `summary`"), "{error}");
     assert_eq!(bed.status(&step), "IN_PROGRESS");
@@ -34,7 +34,7 @@ fn invalid_reports_list_all_mistakes() {
     let failure = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "failure", "summary": " " });
     assert!(parse(failure).contains("summary: `failure` needs a reason: write in `summary`"));
     let failed = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "Failed", "summary": "x" });
-    assert_eq!(Completion::from_json(&failed).unwrap().status, Status::Failure);
+    assert_eq!(Completion::from_json(&failed).unwrap().status, CompletionStatus::Failure);
     let unknown = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "success",
         "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
     let error = parse(unknown);

@@ -1,9 +1,9 @@
 //! Usage limits: passed ones, and those that do not say when they end.
 
-use super::{Context, Judgement, by_rules};
+use super::{DiagnosisContext, Judgement, by_rules};
 use crate::provider::composer::Input;
-use crate::provider::machine::Report;
-use crate::provider::profile::{Profile, Rule};
+use crate::provider::machine::AgentReport;
+use crate::provider::profile::{Profile, StateRule};
 use ensemble_core::agent::{AgentState, Evidence};
 use ensemble_core::pane::PaneState;
 
@@ -13,18 +13,18 @@ pub(super) fn on_screen(
     profile: &Profile,
     pane: &PaneState,
     input: Input,
-    context: &Context<'_>,
+    context: &DiagnosisContext<'_>,
 ) -> Judgement {
-    let all = |_: &Rule, _: Option<&str>| true;
+    let all = |_: &StateRule, _: Option<&str>| true;
     let mut first = by_rules(profile, pane, input, &all).with_limit(context);
     if first.state == AgentState::RateLimited && first.limit.is_none() {
-        let others = |rule: &Rule, _: Option<&str>| rule.state != AgentState::RateLimited;
+        let others = |rule: &StateRule, _: Option<&str>| rule.state != AgentState::RateLimited;
         first.unlimited = Some(Box::new(by_rules(profile, pane, input, &others)));
     }
     if first.state != AgentState::RateLimited || !context.has_passed(first.limit.as_ref()) {
         return first;
     }
-    let open = |rule: &Rule, reset: Option<&str>| {
+    let open = |rule: &StateRule, reset: Option<&str>| {
         rule.state != AgentState::RateLimited || !context.has_passed(context.read(reset).as_ref())
     };
     let mut second = by_rules(profile, pane, input, &open).with_limit(context);
@@ -54,7 +54,7 @@ impl Judgement {
     /// Whether the agent's word is newer than the error on its screen. It would not wait for input,
     /// nor work, if the error were the last thing that happened. Where the error names an end, both
     /// are true: it waits, and the next request is refused.
-    pub(super) fn is_outranked_by(&self, report: &Report) -> bool {
+    pub(super) fn is_outranked_by(&self, report: &AgentReport) -> bool {
         let goes_on = matches!(report.state, AgentState::Ready | AgentState::Busy);
         goes_on && self.unlimited.is_some() && self.resets_at.is_none()
     }
@@ -70,7 +70,7 @@ impl Judgement {
     }
 
     /// With the instant of its reset time.
-    pub(super) fn with_limit(mut self, context: &Context<'_>) -> Self {
+    pub(super) fn with_limit(mut self, context: &DiagnosisContext<'_>) -> Self {
         self.limit = context.read(self.resets_at.as_deref());
         self.limited_until = self.limit.as_ref().map(|limit| limit.until);
         self

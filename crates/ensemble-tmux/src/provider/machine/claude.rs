@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use super::Report;
+use super::AgentReport;
 use crate::provider::process::{generations_below, start_time};
 use ensemble_core::agent::AgentState;
 
@@ -20,7 +20,7 @@ const FILES_MAX: usize = 1000;
 
 /// What the Claude Code says that runs in or below process `pid`, or why it says nothing; of
 /// several the nearest.
-pub(super) fn report(sessions: &Path, pid: u32) -> Result<Report, String> {
+pub(super) fn report(sessions: &Path, pid: u32) -> Result<AgentReport, String> {
     let (session, path) =
         nearest(sessions, pid).ok_or_else(|| "no file there is of this agent".to_owned())?;
     let value = read(&path).filter(|value| is_of(value, session));
@@ -52,7 +52,7 @@ fn is_of(value: &Value, session: u32) -> bool {
         && started.is_none_or(|started| start_time(session) == Some(started))
 }
 
-fn interpret(value: &Value) -> Option<Report> {
+fn interpret(value: &Value) -> Option<AgentReport> {
     let status = value["status"].as_str()?;
     let waiting_for = value["waitingFor"].as_str().unwrap_or(status);
     let (state, detail) = match status {
@@ -62,7 +62,7 @@ fn interpret(value: &Value) -> Option<Report> {
         "waiting" => (AgentState::Dialog, waiting_for),
         _ => return None,
     };
-    Some(Report::new(state, detail))
+    Some(AgentReport::new(state, detail))
 }
 
 /// Reads a session file. A link or a pipe in its place can neither block this nor redirect it.
@@ -82,7 +82,7 @@ fn read(path: &Path) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> Result<Report, String> {
+    fn written(text: &str) -> Result<AgentReport, String> {
         let sessions = tempfile::tempdir().expect("a directory");
         let pid = std::process::id();
         let text = text.replace("PID", &pid.to_string());

@@ -2,7 +2,7 @@
 //!
 //! A report is a hint like the screen is one. If the source is missing, slow, malformed or speaks
 //! of another process, there is no report and the screen decides. The reason is told along
-//! with it ([`Heard`]). Nothing here writes anything.
+//! with it ([`AgentAnswer`]). Nothing here writes anything.
 
 mod claude;
 mod http;
@@ -22,7 +22,7 @@ pub use place::HttpPlace;
 /// An agent's own word about its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct AgentReport {
     /// What it says it is doing.
     pub state: AgentState,
     /// In its own words: `busy`, `permission prompt` …
@@ -31,7 +31,7 @@ pub struct Report {
     pub resets_at: Option<String>,
 }
 
-impl Report {
+impl AgentReport {
     pub(super) fn new(state: AgentState, detail: &str) -> Self {
         Self { state, detail: detail.to_owned(), resets_at: None }
     }
@@ -39,13 +39,13 @@ impl Report {
 
 /// What came of asking an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum AgentAnswer {
     /// Its profile names no source, or the source's place was not given.
     Nothing,
     /// The agent answered.
     Report {
         /// The agent's answer.
-        report: Report,
+        report: AgentReport,
         /// The place that answered.
         place: String,
     },
@@ -58,10 +58,10 @@ pub enum Heard {
     },
 }
 
-impl Heard {
+impl AgentAnswer {
     /// Its answer, if there is one.
     #[must_use]
-    pub const fn report(&self) -> Option<&Report> {
+    pub const fn report(&self) -> Option<&AgentReport> {
         match self {
             Self::Report { report, .. } => Some(report),
             Self::Nothing | Self::Silence { .. } => None,
@@ -71,32 +71,32 @@ impl Heard {
 
 /// Where the sources are. The default knows none; nothing is read from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct SourcePlaces {
     claude_sessions: Option<PathBuf>,
-    opencode: Opencode,
+    opencode: OpencodePlace,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Opencode {
+enum OpencodePlace {
     #[default]
     Unasked,
     At(HttpPlace),
-    /// Where its command line says, with this header `Authorization`.
-    AsStarted(Authorization),
+    /// Where its command line says, with this header `HttpAuthorization`.
+    AsStarted(HttpAuthorization),
     Trouble(String),
 }
 
 /// Printed as nothing.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Authorization(Option<String>);
+struct HttpAuthorization(Option<String>);
 
-impl std::fmt::Debug for Authorization {
+impl std::fmt::Debug for HttpAuthorization {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Authorization")
     }
 }
 
-impl Places {
+impl SourcePlaces {
     /// Claude Code's session files below the home directory of the user who runs it.
     #[must_use]
     pub fn in_home(home: &Path) -> Self {
@@ -113,7 +113,7 @@ impl Places {
     /// The OpenCode server that the agent in the pane belongs to.
     #[must_use]
     pub fn with_opencode(mut self, place: HttpPlace) -> Self {
-        self.opencode = Opencode::At(place);
+        self.opencode = OpencodePlace::At(place);
         self
     }
 
@@ -122,14 +122,14 @@ impl Places {
     #[must_use]
     pub fn with_opencode_as_started(mut self, user: Option<&str>, password: Option<&str>) -> Self {
         let authorization = password.map(|password| place::basic(user, password));
-        self.opencode = Opencode::AsStarted(Authorization(authorization));
+        self.opencode = OpencodePlace::AsStarted(HttpAuthorization(authorization));
         self
     }
 
     /// OpenCode cannot be asked. The diagnosis shows `why`.
     #[must_use]
     pub fn without_opencode(mut self, why: String) -> Self {
-        self.opencode = Opencode::Trouble(why);
+        self.opencode = OpencodePlace::Trouble(why);
         self
     }
 }
@@ -139,29 +139,29 @@ impl Places {
 ///
 /// ```
 /// use ensemble_tmux::provider::Profiles;
-/// use ensemble_tmux::provider::machine::{self, Heard, Places};
+/// use ensemble_tmux::provider::machine::{self, AgentAnswer, SourcePlaces};
 /// let claude = Profiles::embedded()?.get("claude")?;
-/// assert_eq!(machine::ask(&claude, std::process::id(), &Places::default()), Heard::Nothing);
+/// assert_eq!(machine::ask(&claude, std::process::id(), &SourcePlaces::default()), AgentAnswer::Nothing);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
 #[must_use]
-pub fn ask(profile: &Profile, pid: u32, places: &Places) -> Heard {
+pub fn ask(profile: &Profile, pid: u32, places: &SourcePlaces) -> AgentAnswer {
     match profile.machine_source() {
-        None => Heard::Nothing,
+        None => AgentAnswer::Nothing,
         Some(MachineSource::ClaudeSessions) => match &places.claude_sessions {
-            None => Heard::Nothing,
+            None => AgentAnswer::Nothing,
             Some(sessions) => heard(sessions.display().to_string(), claude::report(sessions, pid)),
         },
         Some(MachineSource::OpencodeHttp) => ask_opencode(profile, pid, &places.opencode),
     }
 }
 
-fn ask_opencode(profile: &Profile, pid: u32, opencode: &Opencode) -> Heard {
+fn ask_opencode(profile: &Profile, pid: u32, opencode: &OpencodePlace) -> AgentAnswer {
     let found;
     let place = match opencode {
-        Opencode::Unasked => return Heard::Nothing,
-        Opencode::At(place) => place,
-        Opencode::AsStarted(Authorization(authorization)) => {
+        OpencodePlace::Unasked => return AgentAnswer::Nothing,
+        OpencodePlace::At(place) => place,
+        OpencodePlace::AsStarted(HttpAuthorization(authorization)) => {
             let Some(address) = opencode::told_to_listen_at(profile, pid) else {
                 let why = "it was not started with --port, and no address is configured";
                 return heard("OpenCode's server".to_owned(), Err(why.to_owned()));
@@ -169,14 +169,16 @@ fn ask_opencode(profile: &Profile, pid: u32, opencode: &Opencode) -> Heard {
             found = HttpPlace { authorization: authorization.clone(), ..HttpPlace::at(address) };
             &found
         }
-        Opencode::Trouble(why) => return heard("OpenCode's server".to_owned(), Err(why.clone())),
+        OpencodePlace::Trouble(why) => {
+            return heard("OpenCode's server".to_owned(), Err(why.clone()));
+        }
     };
     heard(format!("http://{}", place.address), opencode::report(place))
 }
 
-fn heard(place: String, answer: Result<Report, String>) -> Heard {
+fn heard(place: String, answer: Result<AgentReport, String>) -> AgentAnswer {
     match answer {
-        Ok(report) => Heard::Report { report, place },
-        Err(why) => Heard::Silence { place, why },
+        Ok(report) => AgentAnswer::Report { report, place },
+        Err(why) => AgentAnswer::Silence { place, why },
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::http::get;
-use super::{HttpPlace, Report};
+use super::{AgentReport, HttpPlace};
 use crate::provider::process::{below, command_line};
 use crate::provider::profile::{Profile, program_name};
 use ensemble_core::agent::AgentState;
@@ -19,7 +19,7 @@ const LIMITS: [&str; 6] =
     ["rate limit", "rate_limit", "ratelimit", "too many requests", "quota", "usage limit"];
 
 /// What the server at `place` says, or why it says nothing.
-pub(super) fn report(place: &HttpPlace) -> Result<Report, String> {
+pub(super) fn report(place: &HttpPlace) -> Result<AgentReport, String> {
     let deadline = Instant::now() + HTTP_LIMIT;
     let permissions = get(place, "/permission", deadline)?;
     let sessions = get(place, "/session/status", deadline)?;
@@ -28,7 +28,7 @@ pub(super) fn report(place: &HttpPlace) -> Result<Report, String> {
 }
 
 /// One server may serve several sessions; whatever keeps one of them busy counts for all.
-fn interpret(permissions: &Value, sessions: &Value) -> Option<Report> {
+fn interpret(permissions: &Value, sessions: &Value) -> Option<AgentReport> {
     let asks = !permissions.as_array()?.is_empty();
     let mut limited = None;
     let mut busy = false;
@@ -43,10 +43,10 @@ fn interpret(permissions: &Value, sessions: &Value) -> Option<Report> {
         }
     }
     let mut report = match limited {
-        _ if asks => Report::new(AgentState::Permission, "permission asked"),
-        _ if busy => Report::new(AgentState::Busy, "busy"),
-        Some((words, _)) => Report::new(AgentState::RateLimited, words),
-        None => Report::new(AgentState::Ready, "idle"),
+        _ if asks => AgentReport::new(AgentState::Permission, "permission asked"),
+        _ if busy => AgentReport::new(AgentState::Busy, "busy"),
+        Some((words, _)) => AgentReport::new(AgentState::RateLimited, words),
+        None => AgentReport::new(AgentState::Ready, "idle"),
     };
     if report.state == AgentState::RateLimited {
         report.resets_at = limited.and_then(|(_, next)| next).map(|next| next.to_string());

@@ -50,24 +50,24 @@ impl TestServer {
     }
 
     /// Asks until there is an answer in time: this machine may stand still for longer than is waited.
-    fn ask(&self, password: Option<&str>) -> Heard {
+    fn ask(&self, password: Option<&str>) -> AgentAnswer {
         let began = Instant::now();
         loop {
             let heard = self.ask_once(password);
-            let was_slow = matches!(&heard, Heard::Silence { why, .. } if why.contains(SLOW));
+            let was_slow = matches!(&heard, AgentAnswer::Silence { why, .. } if why.contains(SLOW));
             if !was_slow || began.elapsed() >= PATIENCE {
                 return heard;
             }
         }
     }
 
-    fn ask_once(&self, password: Option<&str>) -> Heard {
+    fn ask_once(&self, password: Option<&str>) -> AgentAnswer {
         let mut place = HttpPlace::parse(&format!("http://{}", self.address), false).expect("one");
         if let Some(password) = password {
             place = place.with_password(None, password);
         }
         let opencode = Profiles::embedded().expect("profiles").get("opencode").expect("opencode");
-        ask(&opencode, std::process::id(), &Places::default().with_opencode(place))
+        ask(&opencode, std::process::id(), &SourcePlaces::default().with_opencode(place))
     }
 }
 
@@ -79,9 +79,9 @@ impl Drop for TestServer {
     }
 }
 
-fn why(heard: Heard) -> String {
+fn why(heard: AgentAnswer) -> String {
     match heard {
-        Heard::Silence { why, .. } => why,
+        AgentAnswer::Silence { why, .. } => why,
         other => panic!("{other:?}"),
     }
 }
@@ -104,7 +104,7 @@ fn a_server_that_keeps_its_connections_is_heard() {
     });
     let heard = server.ask(None);
     assert_eq!(heard.report().map(|report| report.state), Some(AgentState::Busy), "{heard:?}");
-    let Heard::Report { place, .. } = heard else { panic!() };
+    let AgentAnswer::Report { place, .. } = heard else { panic!() };
     assert_eq!(place, format!("http://{}", server.address));
 }
 
@@ -188,9 +188,9 @@ fn a_closed_port_and_a_missing_address_are_told() {
     let answer = why(TestServer { address, over, thread }.ask(None));
     assert!(answer.contains("no server listens"), "{answer}");
     let opencode = Profiles::embedded().expect("profiles").get("opencode").expect("opencode");
-    let places = Places::default().with_opencode_as_started(None, None);
+    let places = SourcePlaces::default().with_opencode_as_started(None, None);
     let answer = why(ask(&opencode, std::process::id(), &places));
     assert!(answer.contains("--port"), "{answer}");
-    let places = Places::default().without_opencode("the password is missing".to_owned());
+    let places = SourcePlaces::default().without_opencode("the password is missing".to_owned());
     assert_eq!(why(ask(&opencode, std::process::id(), &places)), "the password is missing");
 }

@@ -13,7 +13,7 @@
 //! line that was cut off. A time without a date is the nearest one, half a day around now. A
 //! date without a year is in the nearest year, so an old message is known to be old. A stretch of
 //! time counts from when it was first seen; at the next look the caller passes the earlier result
-//! ([`Limit`]).
+//! ([`UsageLimit`]).
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -44,12 +44,12 @@ const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 #[derive(Clone, Debug)]
 pub struct Zones {
     of_this_machine: bool,
-    read: OnceLock<Read>,
+    read: OnceLock<LoadedZones>,
 }
 
 /// The local zone, and those that have a name. A database lists all its zones when it is opened.
 #[derive(Clone, Debug)]
-struct Read {
+struct LoadedZones {
     local: TimeZone,
     database: TimeZoneDatabase,
 }
@@ -69,10 +69,10 @@ impl Zones {
         Self { of_this_machine: true, read: OnceLock::new() }
     }
 
-    fn read(&self) -> &Read {
+    fn read(&self) -> &LoadedZones {
         self.read.get_or_init(|| match self.of_this_machine {
-            false => Read { local: TimeZone::UTC, database: TimeZoneDatabase::none() },
-            true => Read {
+            false => LoadedZones { local: TimeZone::UTC, database: TimeZoneDatabase::none() },
+            true => LoadedZones {
                 local: TimeZone::try_system().unwrap_or(TimeZone::UTC),
                 database: jiff::tz::db().clone(),
             },
@@ -90,26 +90,26 @@ impl Zones {
 
 /// A usage limit that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct UsageLimit {
     /// When it ends, in the agent's own words.
     pub text: String,
     /// End of the limit.
     pub until: Timestamp,
 }
 
-impl Limit {
+impl UsageLimit {
     /// The limit that a message speaks of; the one that is `known` if it says the same. `None` if
     /// it cannot be told when it ends.
     ///
     /// ```
     /// use std::time::Duration;
     /// use ensemble_core::message::Timestamp;
-    /// use ensemble_tmux::provider::{Limit, Zones};
+    /// use ensemble_tmux::provider::{UsageLimit, Zones};
     /// let now: Timestamp = "2026-11-22T10:00:00Z".parse()?;
-    /// let limit = Limit::read("in 2 hours", now, &Zones::utc(), None).unwrap();
+    /// let limit = UsageLimit::read("in 2 hours", now, &Zones::utc(), None).unwrap();
     /// assert_eq!(limit.until.to_string(), "2026-11-22T12:00:00.000Z");
     /// let later = now.plus(Duration::from_secs(3600));
-    /// assert_eq!(Limit::read("in 2 hours", later, &Zones::utc(), Some(&limit)), Some(limit));
+    /// assert_eq!(UsageLimit::read("in 2 hours", later, &Zones::utc(), Some(&limit)), Some(limit));
     /// # Ok::<(), ensemble_core::message::TimestampError>(())
     /// ```
     #[must_use]
@@ -187,7 +187,7 @@ fn stretch(text: &str) -> Option<Duration> {
 
 /// The parts of a date, as far as they are given.
 #[derive(Default)]
-struct Parts {
+struct DateParts {
     time: Option<Time>,
     year: Option<i16>,
     month: Option<i8>,
@@ -199,7 +199,7 @@ struct Parts {
 }
 
 fn calendar(text: &str, now: Timestamp, zones: &Zones) -> Option<Timestamp> {
-    let parts = Parts::read(text, zones)?;
+    let parts = DateParts::read(text, zones)?;
     let zone = parts.zone.clone().unwrap_or_else(|| zones.read().local.clone());
     let now = jiff::Timestamp::from_millisecond(now.unix_millis()).ok()?;
     let here = now.to_zoned(zone.clone());
@@ -211,7 +211,7 @@ fn calendar(text: &str, now: Timestamp, zones: &Zones) -> Option<Timestamp> {
     Some(stamp(nearest.timestamp()))
 }
 
-impl Parts {
+impl DateParts {
     fn read(text: &str, zones: &Zones) -> Option<Self> {
         let mut parts = Self::default();
         let mut words: Vec<&str> = text
@@ -230,14 +230,14 @@ impl Parts {
                     words.pop();
                 }
             } else {
-                parts.take(word, zones)?;
+                parts.parse_word(word, zones)?;
             }
         }
         (parts.time.is_some() || parts.month.is_some()).then_some(parts)
     }
 
     /// A word that is no time of day.
-    fn take(&mut self, word: &str, zones: &Zones) -> Option<()> {
+    fn parse_word(&mut self, word: &str, zones: &Zones) -> Option<()> {
         if let Ok(date) = word.parse::<Date>() {
             put(&mut self.year, date.year())?;
             put(&mut self.month, date.month())?;

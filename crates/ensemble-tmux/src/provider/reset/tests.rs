@@ -112,14 +112,14 @@ fn zones_are_heeded_and_unknown_ones_are_not_guessed() {
 fn a_limit_is_remembered_until_the_same_words_may_mean_the_next_day() {
     let at = |text: &str| text.parse::<Timestamp>().unwrap();
     let zones = Zones::utc();
-    let first = Limit::read("3pm", at("2026-11-22T10:00:00Z"), &zones, None).unwrap();
-    let same = |now| Limit::read("3pm", at(now), &zones, Some(&first)).unwrap();
+    let first = UsageLimit::read("3pm", at("2026-11-22T10:00:00Z"), &zones, None).unwrap();
+    let same = |now| UsageLimit::read("3pm", at(now), &zones, Some(&first)).unwrap();
     assert!(
         !first.is_over(at("2026-11-22T14:59:59Z")) && first.is_over(at("2026-11-22T15:00:00Z"))
     );
     assert_eq!(same("2026-11-23T02:59:59Z"), first, "asked anew it would be the next one");
     assert_eq!(same("2026-11-23T05:00:00Z").until, at("2026-11-23T15:00:00Z"));
-    let other = Limit::read("4pm", at("2026-11-22T10:00:00Z"), &zones, Some(&first)).unwrap();
+    let other = UsageLimit::read("4pm", at("2026-11-22T10:00:00Z"), &zones, Some(&first)).unwrap();
     assert_eq!(other.until, at("2026-11-22T16:00:00Z"));
 }
 

@@ -17,11 +17,11 @@ use crate::context::Context;
   ensemble log export prometheus -o /var/lib/node_exporter/ensemble.prom")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: ExportVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ExportVerb {
     Otlp(otlp::Arguments),
     Prometheus(prometheus::Arguments),
 }
@@ -29,8 +29,8 @@ enum What {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.what {
-            What::Otlp(otlp) => otlp.run(context),
-            What::Prometheus(prometheus) => prometheus.run(context),
+            ExportVerb::Otlp(otlp) => otlp.run(context),
+            ExportVerb::Prometheus(prometheus) => prometheus.run(context),
         }
     }
 }

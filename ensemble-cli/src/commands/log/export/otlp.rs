@@ -3,7 +3,7 @@
 #[cfg(feature = "otlp")]
 mod follow;
 
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
@@ -14,9 +14,9 @@ use serde_json::json;
 use super::super::{is_session, since, warn};
 use super::require_log;
 use crate::context::Context;
-use crate::export::{Assembler, Finished, SPANS_MAX, Span, request};
 #[cfg(feature = "otlp")]
-use crate::export::{Collector, Refusal};
+use crate::export::{Collector, CollectorRefusal};
+use crate::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, request};
 
 /// Export messages as OpenTelemetry traces
 ///
@@ -75,23 +75,23 @@ impl Arguments {
     fn export(&self, context: &Context, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
         let team = TeamLog::open(context)?;
         let mut records = read_all(team.path())?;
-        let (mut assembler, mut now) = (Assembler::default(), 0);
-        let mut batch = Batch::new(context)?;
+        let (mut assembler, mut now) = (SpanAssembler::default(), 0);
+        let mut batch = SpanBatch::new(context)?;
         for record in records.by_ref() {
             now = now.max(u64::try_from(record.timestamp.unix_millis()).unwrap_or(0));
-            assembler.take(&record, now);
+            assembler.add_record(&record, now);
             batch.add(self.wanted(assembler.finished(now)), sink)?;
         }
         batch.add(self.wanted(assembler.rest(self.unfinished)), sink)?;
         batch.empty(sink)?;
         warn(records.bad_lines().count());
         match records.failure() {
-            Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
+            Some(failure) => Err(Failure::new(VerbExit::Failed, failure.to_string())),
             None => Ok(()),
         }
     }
 
-    fn wanted(&self, mut finished: Vec<Finished>) -> Vec<Finished> {
+    fn wanted(&self, mut finished: Vec<FinishedSpans>) -> Vec<FinishedSpans> {
         finished.retain(|finished| {
             let is_late = self.since.is_none_or(|since| finished.at >= since);
             let is_of = |wanted: &String| {
@@ -104,12 +104,12 @@ impl Arguments {
 }
 
 /// Spans that are handed over together.
-struct Batch {
+struct SpanBatch {
     namespace: String,
     spans: Vec<Span>,
 }
 
-impl Batch {
+impl SpanBatch {
     fn new(context: &Context) -> Outcome<Self> {
         let root = context.project()?.root();
         let name = root.file_name().unwrap_or(root.as_os_str());
@@ -119,7 +119,7 @@ impl Batch {
     /// Adds spans, and hands over what is enough for a request.
     fn add(
         &mut self,
-        finished: Vec<Finished>,
+        finished: Vec<FinishedSpans>,
         sink: &mut dyn FnMut(&str, &[Span]) -> Outcome,
     ) -> Outcome {
         self.spans.extend(finished.into_iter().flat_map(|finished| finished.spans));
@@ -140,13 +140,13 @@ impl Batch {
 }
 
 #[cfg(feature = "otlp")]
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
+impl From<CollectorRefusal> for Failure {
+    fn from(refusal: CollectorRefusal) -> Self {
         match refusal {
-            Refusal::Later(text) => {
-                Self::new(Exit::Busy, text).with_hint("export again: a span keeps its ids")
+            CollectorRefusal::Later(text) => {
+                Self::new(VerbExit::Busy, text).with_hint("export again: a span keeps its ids")
             }
-            Refusal::Never(text) => Self::refused(text),
+            CollectorRefusal::Never(text) => Self::refused(text),
         }
     }
 }

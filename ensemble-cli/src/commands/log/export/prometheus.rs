@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ensemble_app::content::write_output;
-use ensemble_app::exit_code::Exit;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
 use ensemble_project::attention::WatcherState;
-use ensemble_project::overview::{Evidence, Overview, OverviewSource, since_millis};
+use ensemble_project::overview::{Overview, OverviewSource, StateSource, since_millis};
 use serde_json::{Map, Value, json};
 
 use super::require_log;
 use crate::context::Context;
-use crate::export::{Kind, Labels, Meter, Sample, text};
+use crate::export::{LogMeter, MetricKind, MetricLabels, MetricSample, text};
 
 /// Where messages lie, by the words of `inbox`.
 const STATES: [&str; 3] = ["queued", "acked", "dead"];
@@ -43,15 +43,15 @@ impl Arguments {
         require_log(context)?;
         let team = TeamLog::open(context)?;
         let mut records = read_all(team.path())?;
-        let mut meter = Meter::default();
-        records.by_ref().for_each(|record| meter.take(&record));
+        let mut meter = LogMeter::default();
+        records.by_ref().for_each(|record| meter.count_record(&record));
         super::super::warn(records.bad_lines().count());
         if let Some(failure) = records.failure() {
-            return Err(Failure::new(Exit::Failed, failure.to_string()));
+            return Err(Failure::new(VerbExit::Failed, failure.to_string()));
         }
         let mut samples = meter.samples();
         let queue = open(context)?;
-        let overview = observe_team(context, &queue, Evidence::Watcher)?;
+        let overview = observe_team(context, &queue, StateSource::Watcher)?;
         let spool = match queue.source() {
             OverviewSource::Here(spool) => Some(spool),
             OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
@@ -77,16 +77,22 @@ impl Arguments {
 }
 
 /// While the servers are away, the gauges of mailboxes are missing: a missing number is not known, and 0 would be.
-fn of_servers(is_up: bool) -> Sample {
+fn of_servers(is_up: bool) -> MetricSample {
     let help = "Whether the servers that have the mailboxes can be asked.";
-    Sample::new(Kind::Gauge, "ensemble_servers_up", help, Vec::new(), f64::from(u8::from(is_up)))
+    MetricSample::new(
+        MetricKind::Gauge,
+        "ensemble_servers_up",
+        help,
+        Vec::new(),
+        f64::from(u8::from(is_up)),
+    )
 }
 
 /// Gauges of mailboxes, agents and the watcher.
-fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<Sample> {
+fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<MetricSample> {
     let mut samples = Vec::new();
-    let mut add = |name, help, labels: Labels, value: f64| {
-        samples.push(Sample::new(Kind::Gauge, name, help, labels, value));
+    let mut add = |name, help, labels: MetricLabels, value: f64| {
+        samples.push(MetricSample::new(MetricKind::Gauge, name, help, labels, value));
     };
     for view in &overview.mailboxes {
         let (glance, mailbox) = (&view.glance, view.name.to_string());
@@ -127,7 +133,7 @@ fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<Sample> {
 }
 
 /// A sample as a line of JSON.
-fn line(sample: &Sample) -> Value {
+fn line(sample: &MetricSample) -> Value {
     let labels = sample.labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
     let labels: Map<String, Value> = labels.collect();
     json!({

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Connection, Statement};
 
-use super::super::{Cell, Value};
+use super::super::{BindValue, RowCell};
 use super::error::PgError;
 use super::options::PostgresOptions;
 use super::row::PgRow;
@@ -28,12 +28,12 @@ const GRACE: Duration = Duration::from_secs(2);
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A connection that has begun.
-pub(super) struct Client {
+pub(super) struct PostgresClient {
     runtime: Runtime,
     /// `None` only during the drop.
     client: Option<tokio_postgres::Client>,
     connection: JoinHandle<()>,
-    heard: Arc<Heard>,
+    heard: Arc<PostgresNews>,
     patience: Duration,
     prepared: HashMap<String, Statement>,
     pub(super) listens: bool,
@@ -44,7 +44,7 @@ pub(super) struct Client {
 
 /// What other connections have told.
 #[derive(Default)]
-struct Heard {
+struct PostgresNews {
     /// The server's process for this connection, whose own notifications are no news.
     process: AtomicI32,
     notified: AtomicI64,
@@ -52,13 +52,13 @@ struct Heard {
     changed: Notify,
 }
 
-impl Client {
+impl PostgresClient {
     pub(super) fn connect(
         options: &PostgresOptions,
         on_statement: Option<fn(&str)>,
     ) -> Result<Self, PgError> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(PgError::away)?;
-        let (patience, heard) = (options.patience + GRACE, Arc::new(Heard::default()));
+        let (patience, heard) = (options.patience + GRACE, Arc::new(PostgresNews::default()));
         let (client, connection) = drive(&runtime, patience, begin(options, Arc::clone(&heard)))?;
         let mut client = Self {
             runtime,
@@ -72,7 +72,7 @@ impl Client {
             on_statement,
         };
         let asked = client.query("SELECT pg_backend_pid()", &[])?;
-        if let Some(Ok(Cell::Integer(process))) = asked.first().map(|row| row.cell(0)) {
+        if let Some(Ok(RowCell::Integer(process))) = asked.first().map(|row| row.cell(0)) {
             client.heard.process.store(process as i32, Ordering::Relaxed);
         }
         Ok(client)
@@ -85,7 +85,7 @@ impl Client {
 
     /// Runs statements without values and without rows.
     pub(super) fn batch(&mut self, statements: &str) -> Result<(), PgError> {
-        self.tell(statements);
+        self.report_statement(statements);
         self.run(|client| async move { client.batch_execute(statements).await })
     }
 
@@ -93,9 +93,9 @@ impl Client {
     pub(super) fn query(
         &mut self,
         statement: &str,
-        values: &[Value<'_>],
+        values: &[BindValue<'_>],
     ) -> Result<Vec<PgRow>, PgError> {
-        self.tell(statement);
+        self.report_statement(statement);
         let prepared = match self.prepared.get(statement) {
             Some(prepared) => prepared.clone(),
             None => {
@@ -141,14 +141,14 @@ impl Client {
         drive(&self.runtime, self.patience, async { asked.await.map_err(PgError::of) })
     }
 
-    fn tell(&self, statement: &str) {
+    fn report_statement(&self, statement: &str) {
         if let Some(told) = self.on_statement {
             told(statement);
         }
     }
 }
 
-impl Drop for Client {
+impl Drop for PostgresClient {
     fn drop(&mut self) {
         // The task says goodbye then; otherwise the server logs a lost connection.
         self.client = None;
@@ -163,7 +163,7 @@ impl Drop for Client {
 /// Connects, and has the connection served by a task.
 async fn begin(
     options: &PostgresOptions,
-    heard: Arc<Heard>,
+    heard: Arc<PostgresNews>,
 ) -> Result<(tokio_postgres::Client, JoinHandle<()>), PgError> {
     let (mut config, password) = (options.for_connection(), options.password());
     if let Ok(password) = &password {
@@ -176,7 +176,7 @@ async fn begin(
 }
 
 /// Passes requests and answers on, and counts the news of others.
-async fn serve<S, T>(mut connection: Connection<S, T>, heard: Arc<Heard>)
+async fn serve<S, T>(mut connection: Connection<S, T>, heard: Arc<PostgresNews>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -213,10 +213,10 @@ fn gone() -> PgError {
     PgError::Away("the connection has ended".to_owned())
 }
 
-fn types(values: &[Value<'_>]) -> Vec<Type> {
-    let kind = |value: &Value<'_>| match value {
-        Value::Integer(_) => Type::INT8,
-        Value::Text(_) => Type::TEXT,
+fn types(values: &[BindValue<'_>]) -> Vec<Type> {
+    let kind = |value: &BindValue<'_>| match value {
+        BindValue::Integer(_) => Type::INT8,
+        BindValue::Text(_) => Type::TEXT,
     };
     values.iter().map(kind).collect()
 }

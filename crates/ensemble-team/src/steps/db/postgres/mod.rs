@@ -17,8 +17,8 @@
 use std::cell::{Cell as Flag, RefCell};
 use std::time::Duration;
 
-use super::{DbError, DbResult, Tx, Value};
-use crate::steps::{SCHEMA_VERSION, Trouble};
+use super::{BindValue, DbError, DbResult, DbTransaction};
+use crate::steps::{DbFailure, SCHEMA_VERSION};
 
 mod client;
 mod error;
@@ -30,7 +30,7 @@ pub(super) use error::PgError;
 pub use options::PostgresOptions;
 pub(super) use row::PgRow;
 
-use client::Client;
+use client::PostgresClient;
 
 const SCHEMA: &str = include_str!("../postgres.sql");
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
@@ -39,17 +39,17 @@ const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
 const UNDEFINED: [&str; 2] = ["42P01", "3F000"];
 
 /// The team's schema on a server. It connects when it is first used, and again after a connection has ended.
-pub(in crate::steps) struct Postgres {
+pub(in crate::steps) struct PostgresDatabase {
     options: PostgresOptions,
     on_statement: Option<fn(&str)>,
-    client: Option<Client>,
+    client: Option<PostgresClient>,
     /// Whether changes of others are listened to.
     listens: bool,
     /// Changes of others that were noticed over earlier connections, and the connections.
     version: i64,
 }
 
-impl Postgres {
+impl PostgresDatabase {
     pub(in crate::steps) const fn new(
         options: PostgresOptions,
         on_statement: Option<fn(&str)>,
@@ -70,34 +70,37 @@ impl Postgres {
     pub(super) fn wait(&mut self, patience: Duration) -> DbResult<bool> {
         self.listens = true;
         let waited = self.client()?.wait(patience);
-        self.keep(waited)
+        self.close_if_ended(waited)
     }
 
-    pub(super) fn read<T>(&mut self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
+    pub(super) fn read<T>(
+        &mut self,
+        read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>,
+    ) -> DbResult<T> {
         self.begin(BEGIN_READ)?;
-        let value = read(&Tx::postgres(&PgTx::new(self.client()?)));
+        let value = read(&DbTransaction::postgres(&PgTx::new(self.client()?)));
         self.end(value.is_ok(), false)?;
         value
     }
 
     pub(super) fn write<T>(
         &mut self,
-        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        write: impl FnOnce(&DbTransaction<'_>) -> Result<T, DbFailure>,
+    ) -> Result<T, DbFailure> {
         self.begin(BEGIN_WRITE)?;
         let tx = PgTx::new(self.client()?);
-        let value = write(&Tx::postgres(&tx));
+        let value = write(&DbTransaction::postgres(&tx));
         let is_changed = tx.is_changed.get();
         self.end(value.is_ok(), is_changed)?;
         value
     }
 
     /// The connection; a new one if there is none.
-    fn client(&mut self) -> Result<&mut Client, PgError> {
+    fn client(&mut self) -> Result<&mut PostgresClient, PgError> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::connect(&self.options, self.on_statement)?;
+                let mut client = PostgresClient::connect(&self.options, self.on_statement)?;
                 prepare(&mut client, &self.options.schema)?;
                 // What others changed meanwhile was not heard.
                 self.version = self.version.wrapping_add(1);
@@ -112,7 +115,7 @@ impl Postgres {
     }
 
     /// Keeps the connection unless it has ended.
-    fn keep<T>(&mut self, result: Result<T, PgError>) -> DbResult<T> {
+    fn close_if_ended<T>(&mut self, result: Result<T, PgError>) -> DbResult<T> {
         if result.as_ref().is_err_and(PgError::ends_connection) {
             self.hang_up();
         }
@@ -136,9 +139,9 @@ impl Postgres {
             Err(error) if error.ends_connection() && !is_new => {
                 self.hang_up();
                 let again = self.client()?.batch(statement);
-                self.keep(again)
+                self.close_if_ended(again)
             }
-            result => self.keep(result),
+            result => self.close_if_ended(result),
         }
     }
 
@@ -174,27 +177,27 @@ impl Postgres {
         if committed.is_err() {
             self.hang_up();
         }
-        self.keep(committed)
+        self.close_if_ended(committed)
     }
 }
 
 /// An open transaction.
 pub(super) struct PgTx<'a> {
-    client: RefCell<&'a mut Client>,
+    client: RefCell<&'a mut PostgresClient>,
     is_changed: Flag<bool>,
 }
 
 impl<'a> PgTx<'a> {
-    const fn new(client: &'a mut Client) -> Self {
+    const fn new(client: &'a mut PostgresClient) -> Self {
         Self { client: RefCell::new(client), is_changed: Flag::new(false) }
     }
 
-    pub(super) fn execute(&self, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
+    pub(super) fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
         self.is_changed.set(true);
         self.query(statement, values).map(drop)
     }
 
-    pub(super) fn query(&self, statement: &str, values: &[Value<'_>]) -> DbResult<Vec<PgRow>> {
+    pub(super) fn query(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<Vec<PgRow>> {
         Ok(self.client.borrow_mut().query(statement, values)?)
     }
 
@@ -205,7 +208,7 @@ impl<'a> PgTx<'a> {
 }
 
 /// Makes the tables, unless they are there.
-fn prepare(client: &mut Client, schema: &str) -> Result<(), PgError> {
+fn prepare(client: &mut PostgresClient, schema: &str) -> Result<(), PgError> {
     match version(client)? {
         Some(found) => check(found),
         None => {
@@ -217,7 +220,7 @@ fn prepare(client: &mut Client, schema: &str) -> Result<(), PgError> {
     }
 }
 
-fn make(client: &mut Client, schema: &str) -> Result<(), PgError> {
+fn make(client: &mut PostgresClient, schema: &str) -> Result<(), PgError> {
     // Another process may make them at the same time.
     let lock = "SELECT pg_advisory_xact_lock(hashtext('ensemble schema'), hashtext(?1))";
     client.query(lock, super::values![schema])?;
@@ -240,12 +243,12 @@ fn make(client: &mut Client, schema: &str) -> Result<(), PgError> {
 }
 
 /// The version of the tables; `None` without any.
-fn version(client: &mut Client) -> Result<Option<i64>, PgError> {
+fn version(client: &mut PostgresClient) -> Result<Option<i64>, PgError> {
     match client.query("SELECT version FROM step_schema", &[]) {
         Ok(rows) => {
             let cell = rows.first().map(|row| row.cell(0));
             Ok(match cell {
-                Some(Ok(super::Cell::Integer(found))) => Some(found),
+                Some(Ok(super::RowCell::Integer(found))) => Some(found),
                 _ => Some(0),
             })
         }
@@ -263,7 +266,7 @@ fn check(found: i64) -> Result<(), PgError> {
     }
 }
 
-impl From<PgError> for Trouble {
+impl From<PgError> for DbFailure {
     fn from(error: PgError) -> Self {
         Self::Sql(DbError::Postgres(error))
     }

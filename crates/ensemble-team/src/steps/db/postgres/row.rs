@@ -6,36 +6,36 @@ use bytes::BytesMut;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::super::{Cell, DbError, DbResult, Value};
+use super::super::{BindValue, DbError, DbResult, RowCell};
 
-type Sent = Result<IsNull, Box<dyn Error + Sync + Send>>;
-type Read<T> = Result<T, Box<dyn Error + Sync + Send>>;
+type SentValue = Result<IsNull, Box<dyn Error + Sync + Send>>;
+type ReadValue<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
 /// A row of a result.
 pub(in crate::steps) struct PgRow(pub(super) Row);
 
 impl PgRow {
-    pub(in crate::steps) fn cell(&self, column: usize) -> DbResult<Cell<'_>> {
-        let read = self.0.try_get::<_, Found<'_>>(column);
+    pub(in crate::steps) fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
+        let read = self.0.try_get::<_, FoundCell<'_>>(column);
         read.map(|found| found.0).map_err(|error| DbError::damaged(column, error))
     }
 }
 
-struct Found<'r>(Cell<'r>);
+struct FoundCell<'r>(RowCell<'r>);
 
-impl<'r> FromSql<'r> for Found<'r> {
-    fn from_sql(kind: &Type, raw: &'r [u8]) -> Read<Self> {
+impl<'r> FromSql<'r> for FoundCell<'r> {
+    fn from_sql(kind: &Type, raw: &'r [u8]) -> ReadValue<Self> {
         Ok(Self(match *kind {
-            Type::BOOL => Cell::Integer(bool::from_sql(kind, raw)?.into()),
-            Type::INT2 => Cell::Integer(i16::from_sql(kind, raw)?.into()),
-            Type::INT4 => Cell::Integer(i32::from_sql(kind, raw)?.into()),
-            Type::INT8 => Cell::Integer(i64::from_sql(kind, raw)?),
-            _ => Cell::Text(<&str>::from_sql(kind, raw)?),
+            Type::BOOL => RowCell::Integer(bool::from_sql(kind, raw)?.into()),
+            Type::INT2 => RowCell::Integer(i16::from_sql(kind, raw)?.into()),
+            Type::INT4 => RowCell::Integer(i32::from_sql(kind, raw)?.into()),
+            Type::INT8 => RowCell::Integer(i64::from_sql(kind, raw)?),
+            _ => RowCell::Text(<&str>::from_sql(kind, raw)?),
         }))
     }
 
-    fn from_sql_null(_: &Type) -> Read<Self> {
-        Ok(Self(Cell::Null))
+    fn from_sql_null(_: &Type) -> ReadValue<Self> {
+        Ok(Self(RowCell::Null))
     }
 
     fn accepts(kind: &Type) -> bool {
@@ -45,8 +45,8 @@ impl<'r> FromSql<'r> for Found<'r> {
 }
 
 /// PostgreSQL stores no zero byte in a text.
-impl ToSql for Value<'_> {
-    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Sent {
+impl ToSql for BindValue<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> SentValue {
         match self {
             Self::Integer(number) => number.to_sql(kind, out),
             Self::Text(text) => {

@@ -16,9 +16,9 @@ use ensemble_core::event_log::Follower;
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 
-use super::Batch;
+use super::SpanBatch;
 use crate::context::Context;
-use crate::export::{Assembler, Collector, Progress, Refusal, Span, request};
+use crate::export::{Collector, CollectorRefusal, ExportProgress, Span, SpanAssembler, request};
 
 /// Pause before a collector that does not answer is tried again. It doubles from one to the other.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ pub(super) fn follow(
     let logs = project.logs();
     let waiter = Waiter::for_logs(std::slice::from_ref(&logs));
     let mut follower = Follower::from_start(&logs);
-    let (mut progress, url) = (Progress::read(&project.state), collector.url().to_string());
-    let (mut assembler, mut batch) = (Assembler::default(), Batch::new(context)?);
+    let (mut progress, url) = (ExportProgress::read(&project.state), collector.url().to_string());
+    let (mut assembler, mut batch) = (SpanAssembler::default(), SpanBatch::new(context)?);
     // Time as the log tells it, which goes on while nothing is written.
     let (mut now, mut before) = (0, Instant::now());
     loop {
@@ -48,7 +48,7 @@ pub(super) fn follow(
         before = Instant::now();
         for record in &records {
             now = now.max(u64::try_from(record.timestamp.unix_millis()).unwrap_or(0));
-            assembler.take(record, now);
+            assembler.add_record(record, now);
         }
         let known = progress.of(&url);
         let mut finished = assembler.finished(now);
@@ -60,7 +60,7 @@ pub(super) fn follow(
             let mut sink = |namespace: &str, spans: &[Span]| deliver(collector, namespace, spans);
             batch.add(finished, &mut sink)?;
             batch.empty(&mut sink)?;
-            progress.note(&url, last)?;
+            progress.record_mark(&url, last)?;
         }
         if records.is_empty() {
             waiter.wait(LOG_POLL);
@@ -75,7 +75,7 @@ fn deliver(collector: &Collector, namespace: &str, spans: &[Span]) -> Outcome {
     loop {
         match collector.send(&request) {
             Ok(()) => return Ok(()),
-            Err(Refusal::Later(text)) => {
+            Err(CollectorRefusal::Later(text)) => {
                 say(&format!("warning: {text}: tried again in {} s", pause.as_secs()));
                 let _ = crossbeam_channel::after(pause).recv();
                 pause = (pause * 2).min(PAUSE_MAX);
