@@ -270,7 +270,7 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
         let what = format!("stopped at {call} {number}");
         let inject = format!("inject={call}:signal=STOP:when={number}");
         let mut first = start_traced(&bed, "collect", &["-e", &inject]);
-        // The process that stands still; none if the operation ended before the call came.
+        // The process that pauses; none if the operation ended before the call came.
         let stopped = eventually(PATIENCE, &format!("{what}: it stops or ends"), || {
             let ended = first.try_wait().expect("a child").is_some();
             if ended { Some(None) } else { stopped(&bed, &first).map(Some) }
@@ -308,10 +308,10 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
     assert!(overtook > 5 && waited > 5, "{overtook} {waited}");
 }
 
-/// Lets it go on to its end, which must be a good one.
+/// Lets it go on to the end, which must be a good one.
 fn run_on(first: &mut Child, stopped: Option<Pid>, what: &str) {
     let status = eventually(PATIENCE, what, || {
-        // Said until it counts: strace may be about to let the process stand still.
+        // Said until it counts: strace may be about to let the process pause.
         let _ = stopped.map(|pid| kill_process(pid, Signal::CONT));
         first.try_wait().expect("a child")
     });

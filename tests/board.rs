@@ -36,7 +36,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A board of its own, in a directory of its own.
+/// A board of its own, in its own directory.
 struct Bed {
     home: tempfile::TempDir,
     board: Board,

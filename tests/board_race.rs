@@ -105,7 +105,7 @@ fn eight_writers_that_are_killed_lose_nothing() {
     agrees(home.path(), &state, &text);
 }
 
-/// The log tells of each revision, and of the last one exactly what is on the board.
+/// The log reports each revision, and of the last one exactly what is on the board.
 fn agrees(home: &Path, state: &State, text: &str) {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut tasks = Vec::new();

@@ -23,7 +23,7 @@ use watcher::Watcher;
 
 const PUBLISHERS: u64 = 2;
 const CONSUMERS: u64 = 3;
-/// A publisher waits while so many messages are unread.
+/// A publisher waits while this many messages are unread.
 const BACKLOG_MAX: u64 = 300;
 /// The longest time between two kills, in milliseconds.
 const KILL_INTERVAL_MAX: u64 = 90;
@@ -103,7 +103,7 @@ impl Player {
     }
 }
 
-/// Receives until nothing waits and it is told to stop; does with each message whatever a holder
+/// Receives until nothing waits and it is asked to stop; does with each message whatever a holder
 /// may do, also too late.
 fn consume(player: &mut Player) {
     loop {
@@ -274,7 +274,7 @@ fn no_acknowledged_operation_is_lost_or_repeated_after_any_kill() {
     let history = arena.history.clone();
     let seed = arena.random.clone();
     std::thread::scope(|scope| {
-        // Whatever fails in here, the threads end.
+        // No matter what fails in here, the threads end.
         let _end = EndGuard([&quiet, &end]);
         arena.start();
         let reborrow = arena.bed.lend();

@@ -33,7 +33,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// A team whose `worker` runs `script` in a pane of its own.
+    /// A team whose `worker` runs `script` in its own pane.
     fn new(script: &str) -> Self {
         let tmux = TestServer::start("exec sleep 1000");
         tmux.server.run(&["set-option", "-g", "remain-on-exit", "on"]).expect("an option");

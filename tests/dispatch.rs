@@ -1,5 +1,5 @@
 //! A batch under Dispatch whose process is killed at any effect: no task is published twice, and the
-//! conductor is told once.
+//! conductor is notified once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn play_role() {
     let Some(role) = cast() else { return };
     let dir = Path::new(&role[1]);
-    // A machine that stands still for a second must not put lines out of order here.
+    // A machine that pauses for a second must not put lines out of order here.
     let options = |bytes: &str| {
         let patient = LogOptions::default().with_lock_patience(PATIENCE);
         patient.with_segment_bytes_max(bytes.parse().unwrap())

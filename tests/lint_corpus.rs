@@ -94,7 +94,7 @@ fn tell_apart(sentences: Vec<Sentence<'static>>) -> Told {
 
 #[test]
 fn all_clean_sentences_together_are_clean_too() {
-    // Each a paragraph of its own: what one leaves open must not reach the next.
+    // Each its own paragraph: what one leaves open must not reach the next.
     let linter = Linter::new(&LintOptions::default());
     for language in ["ja", "en", "zh"] {
         let clean: Vec<&str> = sentences()

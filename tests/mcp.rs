@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
-/// The packages it needs, whatever the system has.
+/// The packages it needs, no matter what the system has.
 const NODE: &str = "node@22";
 /// How the Python client begins, and what both sides speak then: the newest and its predecessor.
 const SPECIFICATIONS: [(&str, &str); 2] =

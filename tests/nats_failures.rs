@@ -251,7 +251,7 @@ fn a_reader_of_a_cluster_needs_one_consumer() {
     assert!(made <= 2 * READERS, "{made} consumers for {READERS} readers");
 }
 
-/// What a server tells of consumers that are made.
+/// What a server reports on consumers that are made.
 struct Made(BufReader<TcpStream>);
 
 impl Made {

@@ -1,5 +1,5 @@
 //! The hosts of a team on a real server: one has the name of an agent, and one answers what another asks. A message is
-//! found in whatever mailbox.
+//! found in any mailbox.
 
 #[path = "conformance/mod.rs"]
 mod conformance;

@@ -1,7 +1,7 @@
 //! `queue.example/` is a real queue: it opens, is whole, and is what today's code writes.
 //!
 //! After a change of a format, `BLESS=1 cargo test -p ensemble-broker-core --test queue_example` writes it
-//! anew; the difference then shows what has changed on disk.
+//! again; the difference then shows what has changed on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     found.remove(Path::new(README));
-    // It tells of the boots of one machine.
+    // It reports the boots of one machine.
     found.remove(Path::new("calendar.json"));
     found
 }

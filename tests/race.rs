@@ -108,7 +108,7 @@ impl Field {
     }
 
     /// Publishes one at a time for as long as one of the first consumers has received nothing.
-    /// Those that were there earlier may have taken everything while it stood still. Returns how
+    /// Those that existed earlier may have taken everything while it paused. Returns how
     /// many.
     fn feed_until_every_consumer_has_received(&self, consumers: usize) -> u64 {
         let (spool, mut history) = (self.bed.spool(), Writer::open(&self.history.join("feeder")));

@@ -128,7 +128,7 @@ fn ask_content(operation: &str) -> &'static str {
     if operation == "shut-down" { "enough" } else { "1. think\n" }
 }
 
-/// Each message was stored once, and the task is received if nothing stands in its way.
+/// Each message was stored once, and the task is received if nothing is in its way.
 fn judge_mail(spool: &Spool, operation: &str, what: &str) {
     let types = |mail: &[Delivery]| -> Vec<String> {
         mail.iter().map(|d| d.envelope.kind.to_string()).collect()

@@ -1,5 +1,5 @@
 //! Dispatch and Conductor with real files and a clock that is moved by hand. The tests show what
-//! they wait for, how often they look, and what they say when the time is over.
+//! they wait for, how often they look, and what they say when the time has passed.
 
 mod support;
 
@@ -309,7 +309,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
         }
     });
     let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
-    // Whenever a report came, patience begins anew.
+    // Whenever a report came, patience begins again.
     assert_eq!(rests[..6], [180, 30, 180, 30, 180, 30], "{rests:?}");
     assert!(rests[6..rests.len() - 1].iter().all(|rest| *rest == 30), "{rests:?}");
     assert_eq!(stage.clock.seconds(), 29 * 60);

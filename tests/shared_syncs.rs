@@ -141,7 +141,7 @@ fn judge(trace: &str) -> (Vec<String>, usize, usize) {
         };
         operations += 1;
         let places: &[&str] = if is_publish { &["/new>", "/front>"] } else { &["/done>"] };
-        // The new name stands behind its directory.
+        // The new name is behind its directory.
         let moves = of("renameat2", id);
         let moved = moves.iter().find_map(|call| {
             let place = places.iter().find(|place| {

@@ -1,6 +1,6 @@
 //! A mailbox against a model of it, with holders that are late or not, in any order of actions. The
 //! files are where the model says, and everything that is refused is refused. The event log,
-//! replayed, tells exactly what lies on disk. `PROPTEST_CASES=<n>` sets how many stories are told.
+//! replayed, tells exactly what is on disk. `PROPTEST_CASES=<n>` sets how many stories are told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ struct Bed {
     spool: Spool,
     me: Name,
     models: BTreeMap<usize, Model>,
-    /// All that were ever given out; most are over.
+    /// All that were ever given out; most have ended.
     leases: Vec<(usize, Lease)>,
 }
 

@@ -317,7 +317,7 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
 }
 
 /// SQLite copies its log into the database once the log has a thousand pages, and restarts it if no
-/// connection wrote meanwhile.
+/// connection wrote in the meantime.
 #[test]
 fn the_log_of_the_database_stays_small_while_many_write() {
     const PAGES_MAX: u64 = 4_000;

@@ -1,4 +1,4 @@
-//! Step queues on a PostgreSQL server, for the processes of two hosts: each with a directory of its own. The server
+//! Step queues on a PostgreSQL server, for the processes of two hosts: each with its own directory. The server
 //! is killed while they work, and demands a password over TLS.
 
 mod children;
@@ -26,7 +26,7 @@ fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
-/// A host: a directory of its own, and the team's queues on the server.
+/// A host: its own directory, and the team's queues on the server.
 fn host(home: &Path, (address, team): (&str, &str)) -> StepStore {
     let mut server = PostgresOptions::new(address, &name(team)).unwrap();
     server.patience = Duration::from_secs(60);
@@ -108,7 +108,7 @@ fn steps_of_two_hosts_are_done_once_while_the_server_is_killed() {
         .collect();
     let mut said = Vec::new();
     for kills in 0.. {
-        // Some go on while another one stands still.
+        // Some continue while another one pauses.
         let worker = &mut workers[kills % WORKERS as usize];
         said.extend((0..5).filter_map(|_| worker.hear()));
         if kills == 3 {

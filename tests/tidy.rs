@@ -49,7 +49,7 @@ struct Source {
     /// Below the workspace.
     path: String,
     text: String,
-    /// Without comments and without what stands in quotes.
+    /// Without comments and without what is in quotes.
     code: String,
 }
 
@@ -96,7 +96,7 @@ impl Source {
         self.path.starts_with("tests/") || self.path.ends_with("/tests.rs")
     }
 
-    /// The code up to the unit tests, which stand at the end.
+    /// The code up to the unit tests, which are at the end.
     fn shipped(&self) -> &str {
         let test_module = self.code.match_indices("#[cfg(test)]").find(|(at, _)| {
             let module = self.code[*at..].lines().nth(1).unwrap_or_default().trim_start();
@@ -172,7 +172,7 @@ fn tests_wait_for_things_and_not_for_time() {
     let is_paced = |path: &str| PACED.iter().any(|paced| path.starts_with(paced));
     for source in sources().iter().filter(|s| s.is_test() && !is_paced(&s.path)) {
         for (at, _) in source.code.match_indices("thread::sleep(") {
-            // Between two looks at another program, until it is so or a deadline is over.
+            // Between two looks at another program, until it is so or a deadline has passed.
             if !source.code[at..].starts_with("thread::sleep(LOOK_INTERVAL)") {
                 let line = source.code[..at].lines().count();
                 found.push(format!("{}:{line}", source.path));

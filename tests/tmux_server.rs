@@ -12,7 +12,7 @@ use ensemble_tmux::tmux::{EXCHANGE_LIMIT, TmuxServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tmux_support::{TestServer, eventually, refusal, text_for};
 
-/// What a limit may be exceeded by on a machine that stands still for seconds; less than eight limits, one
+/// What a limit may be exceeded by on a machine that pauses for seconds; less than eight limits, one
 /// for each of [`a_hung_server_costs_many_callers_one_limit`].
 const SLACK: Duration = Duration::from_secs(3 * EXCHANGE_LIMIT.as_secs());
 
@@ -129,7 +129,7 @@ fn a_hung_server_is_reported_in_time_and_found_again() {
     let began = Instant::now();
     assert_eq!(refusal(&mut pane), Deferral::Timeout);
     assert!(began.elapsed() < EXCHANGE_LIMIT + SLACK, "{:?}", began.elapsed());
-    // The next call has to attach anew, and gives up in time as well.
+    // The next call has to attach again, and gives up in time as well.
     let began = Instant::now();
     let error = pane.inspect().expect_err("no answer").to_string();
     assert!(error.contains("no answer within 5 s"), "{error}");
@@ -199,7 +199,7 @@ fn a_missing_tmux_is_named() {
 }
 
 /// Where a tmux that is slow on purpose finds how: a rule of strace, for clients that are started
-/// while it is there.
+/// while it exists.
 const SLOWNESS: &str = "SLOWNESS";
 /// A client has said what it is, and not yet all, when the delay begins.
 const COMES_SLOWLY: &str = "sendmsg:delay_enter=300ms:when=2";

@@ -223,7 +223,7 @@ mod whole_team {
         assert_eq!(watcher.observe(&mailboxes[0]).unwrap()[0].lease, held.lease);
         watcher.settle(&held.lease).unwrap();
         assert_eq!(watcher.scan(&mailboxes[0]).unwrap().settled, 1);
-        // A server that was away is followed anew.
+        // A server that was away is followed again.
         server.kill();
         server.run();
         server.answers();

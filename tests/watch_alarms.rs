@@ -157,7 +157,7 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     watcher.stop();
 }
 
-/// Whatever the alarm, an addressee without a mailbox does not swallow it.
+/// No matter what the alarm, an addressee without a mailbox does not swallow it.
 #[test]
 fn alarms_of_a_planner_without_a_mailbox_go_to_the_conductor() {
     for to in ["", "to: lead, "] {
@@ -286,7 +286,7 @@ fn the_circuit_breaker_trips_by_itself() {
         };
         change(&board, |locked| locked.add_anomaly(&anomaly));
     };
-    // One failure each is no loop.
+    // One failure each is not a loop.
     for task in ["task-1", "task-2", "task-1"] {
         note(1, task);
     }

@@ -1,4 +1,4 @@
-//! Automatic messages, with a real watcher: they are never answered automatically, whatever a worker makes
+//! Automatic messages, with a real watcher: they are never answered automatically, no matter what a worker makes
 //! of them.
 
 mod support;
@@ -260,7 +260,7 @@ fn a_bare_ack_counts_where_exactly_one_mailbox_has_the_task() {
     bed.spool().add_mailbox(&name("worker-2"), &Settings::default()).unwrap();
     let watcher = Watcher::start(&bed);
     send(&bed, "t-1", "task");
-    // Advice about a task is no work on it.
+    // Advice about a task is not work on it.
     let notice = Envelope::new(name("worker-2"), "x").with_kind(name("report.rejected"));
     bed.spool().publish(&notice.with_task("t-1")).unwrap();
     bed.land("ack/t-1.ack", "ack\n");
@@ -277,7 +277,7 @@ fn a_bare_ack_counts_where_exactly_one_mailbox_has_the_task() {
     watcher.stop();
 }
 
-/// A worker that has said by a file that it has the task, and whose lease was over before its report.
+/// A worker that has said by a file that it has the task, and whose lease had ended before its report.
 #[test]
 fn the_report_of_the_last_holder_settles_its_task_although_the_lease_is_over() {
     let bed = bed("");

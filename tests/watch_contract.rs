@@ -15,7 +15,7 @@ use ensemble_core::spool::Settings;
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
-/// A message that tells of a file that was put aside.
+/// A message that reports a file that was put aside.
 #[track_caller]
 fn told(bed: &Bed, mailbox: &str) -> Envelope {
     eventually(PATIENCE, "the author is notified", || {
@@ -218,7 +218,7 @@ fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
     watcher.stop();
 }
 
-/// The queue's calendar has seen the time pass since 2019, on a machine that has been started anew since.
+/// The queue's calendar has seen the time pass since 2019, on a machine that has been started again since.
 fn saw_2019(bed: &Bed) {
     let (then, now) = (Timestamp::from_unix_millis(1_546_300_800_000), Timestamp::now());
     let at = |passed, wall| ClockReading::new("an earlier start", Monotonic::ZERO + passed, wall);

@@ -174,7 +174,7 @@ fn a_directory_that_becomes_writable_by_every_user_is_refused_by_a_running_watch
         let report = format!("reports/r{number}-completed.yaml");
         bed.land(&report, "n: 1\n");
         if directory == "reports" {
-            // The other boxes go on.
+            // The other boxes continue.
             bed.spool().add_mailbox(&name("worker-1"), &Settings::default()).unwrap();
             bed.land("tasks/worker-1-task.yaml", "id: task-1\n");
             eventually_true(PATIENCE, "a task is routed", || bed.total("worker-1") == 1);

@@ -50,7 +50,7 @@ fn reports_in_a_directory_that_took_the_place_of_another_are_routed() {
     fs::create_dir(&next).unwrap();
     fs::write(next.join("waiting-completed.yaml"), "n: 1\n").unwrap();
     fs::rename(bed.in_queue("reports"), bed.outside().join("old")).unwrap();
-    // As `mv` does: into the directory if the watcher has made one meanwhile.
+    // As `mv` does: into the directory if the watcher has made one in the meantime.
     let _ = fs::remove_dir(bed.in_queue("reports"));
     fs::rename(&next, bed.in_queue("reports")).unwrap();
     assert_eq!(bed.routed_times("reports/waiting-completed.yaml", 1), ["n: 1\n"]);
@@ -140,7 +140,7 @@ fn a_file_system_mounted_over_a_drop_box_is_watched_and_what_is_below_it_afterwa
     assert_eq!(bed.total("dispatch"), 3);
 }
 
-/// Whatever lands before a watch is in the listing, whatever lands after it rings: the other way round
+/// No matter what lands before a watch is in the listing, no matter what lands after it rings: the other way round
 /// something could land in between.
 #[test]
 fn each_drop_box_is_watched_before_it_is_listed() {

@@ -142,7 +142,7 @@ fn a_report_leaves_the_messages_of_other_agents_tasks_and_later_attempts() {
     let notice = Envelope::new(name("worker-1"), "x").with_kind(name("report.advice"));
     let notice = notice.with_task("t-1");
     spool.publish(&notice).unwrap();
-    // As a task that is given anew before a killed watcher meets an old report again.
+    // As a task that is given again before a killed watcher meets an old report again.
     let mut later = Envelope::new(name("worker-1"), "work\n").with_kind(name("task"));
     later.created_at = later.created_at.plus(Duration::from_secs(60));
     let later = later.with_task("t-1");
@@ -216,7 +216,7 @@ fn the_sender_of_a_task_that_died_is_told_once() {
     std::fs::rename(&conductor, &away).unwrap();
     let watcher = Watcher::start(&bed);
     eventually_true(PATIENCE, "its sender is told", || !told("lead").is_empty());
-    // Once this one is told, too, the look at the first mailbox is over.
+    // Once this one is told, too, the look at the first mailbox has ended.
     spool.add_mailbox(&name("worker-2"), &Settings::default()).unwrap();
     let other = Envelope::new(name("worker-2"), "work\n").with_task("other");
     let other = other.with_kind(name("task")).from(name("lead"));

@@ -88,7 +88,7 @@ fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     assert!(sources.contains_key(&format!("reports/t{}-completed.yaml", files - 1)));
 }
 
-/// Waits until the watcher has looked at everything that was there when this was called. A status
+/// Waits until the watcher has looked at everything that existed when this was called. A status
 /// that it wrote after a file that came later says that nothing is left.
 fn barrier(bed: &Bed, watcher: &mut Watcher) {
     let pid = watcher.pid();

@@ -117,11 +117,11 @@ fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
         let probe = bed.outside().join("probe");
         let is_full =
             File::create(&probe).and_then(|mut probe| probe.write_all(&[0; 4096])).is_err();
-        // Else it would keep the last page for itself, and find room in it for ever.
+        // Otherwise, it would keep the last page for itself, and find room in it forever.
         fs::remove_file(probe).unwrap();
         is_full
     });
-    // A page that the watcher gives back may take one more between any two looks.
+    // A page that the watcher returns may take one more between any two looks.
     let before = bed.total("dispatch");
     let whole = support::messages(&bed.queue(), "dispatch").len() as u64;
     let while_full = bed.total("dispatch");
@@ -216,7 +216,7 @@ impl Part {
     }
 }
 
-/// The queue, the state with `watch.json`, the event log, and stderr: each on a disk of its own that may be full.
+/// The queue, the state with `watch.json`, the event log, and stderr: each on its own disk that may be full.
 #[test]
 fn the_watcher_outlives_every_combination_of_full_disks() {
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Growth: what the watcher keeps follows what lies in the queue, and not what ever lay there.
+//! Growth: what the watcher keeps follows what is in the queue, and not what ever lay there.
 
 mod support;
 #[path = "support/watcher.rs"]

@@ -98,7 +98,7 @@ fn versions_that_were_overwritten_before_they_were_read_are_counted() {
     });
     assert_eq!(bed.total("dispatch"), 2, "the last of each");
     watcher.wait_for_status("it says so", |status| status["overwritten"] == VERSIONS - 2);
-    // One that is read is not counted, whatever found it.
+    // One that is read is not counted, no matter what found it.
     for number in 0..20 {
         bed.land("reports/other-completed.yaml", format!("n: {number}\n"));
         bed.routed_times("reports/other-completed.yaml", number + 1);

@@ -201,7 +201,7 @@ fn watching_a_queue_does_not_keep_it_busy() {
     let (store, watcher) = watched(&bed, PLAN);
     take(&store);
     watcher.wait_for_status("it has seen the lease", |status| status["steps"]["held"] == 1);
-    // Two observers: what each of them notes must not wake the other for ever.
+    // Two observers: what each of them notes must not wake the other forever.
     store.observe().unwrap();
     let before = store.data_version().unwrap();
     let end = Instant::now() + Duration::from_secs(2);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use support::{Bed, PATIENCE, eventually_true};
 use watcher::Watcher;
 
-/// Half of a file must not be routed, even if that half is a document of its own.
+/// Half of a file must not be routed, even if that half is its own document.
 const HALVES: [&str; 2] = ["first: half\n", "second: half\n"];
 
 fn whole() -> String {
@@ -44,7 +44,7 @@ fn a_file_written_by_a_shell_is_routed_whole() {
         if start.elapsed() < ensemble_watch::FOUND_QUIET {
             assert_whole(&bed, &file, start);
         } else {
-            // It may have stood still with half of it written, for longer than is waited.
+            // It may have paused with half of it written, for longer than is waited.
             println!("{file}: this machine was too slow to tell");
             let is_whole = || bed.bodies(&file).contains(&whole());
             eventually_true(PATIENCE, "the whole file is routed", is_whole);

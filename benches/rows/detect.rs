@@ -91,7 +91,7 @@ pub fn raw_reader(dir: &str, stamps: &str) -> Outcome<()> {
     each_rename(dir, || stamps.ready(), |stamp, name| stamps.send(stamp, name))
 }
 
-/// As the limit, for a process that also waits for a signal, a deadline and a wake-up of its own.
+/// As the limit, for a process that also waits for a signal, a deadline and its own wake-up.
 pub fn polled_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();

@@ -229,7 +229,7 @@ fn land(tmp: &Path, dir: &Path, name: &str, content: &[u8]) -> Outcome<u64> {
     Ok(began)
 }
 
-/// A subject notified by files in a directory of its own.
+/// A subject notified by files in its own directory.
 fn by_files<'a>(
     tmux: &Tmux,
     name: &'static str,

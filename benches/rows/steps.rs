@@ -152,7 +152,7 @@ fn bare(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, 
     let fail = |error: rusqlite::Error| error.to_string();
     let mut db = Connection::open(path).map_err(fail)?;
     db.busy_timeout(std::time::Duration::from_secs(30)).map_err(fail)?;
-    // Without this, the partial indexes make SQLite prepare each statement anew. Ours sets it too.
+    // Without this, the partial indexes make SQLite prepare each statement again. Ours sets it too.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     let synchronous = if durability == Durability::Power { "FULL" } else { "NORMAL" };
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;

@@ -152,7 +152,7 @@ fn name(number: usize) -> Outcome<Name> {
     Ok(Name::new(format!("worker-{number:02}"))?)
 }
 
-/// The view in a terminal of its own, and what it shows.
+/// The view in its own terminal, and what it shows.
 struct Screen {
     child: Child,
     /// How many messages the view says that wait, and the time at which it did.

@@ -67,7 +67,7 @@ impl Arrivals {
 fn from_wall(stamp: &str) -> Outcome<u64> {
     let (seconds, micros) = stamp.split_once(['.', ',']).ok_or("no fraction of a second")?;
     let stamp = seconds.parse::<u64>()? * 1_000_000_000 + micros.parse::<u64>()? * 1_000;
-    // Some ten nanoseconds lie between the two clock readings.
+    // Some ten nanoseconds are between the two clock readings.
     let (wall, mono) = (SystemTime::now().duration_since(UNIX_EPOCH)?, now_ns());
     Ok(mono.saturating_sub(u64::try_from(wall.as_nanos())?.saturating_sub(stamp)))
 }
@@ -146,7 +146,7 @@ pub fn until_it_watches(process: u32) -> Outcome<()> {
     while now_ns() - began < PATIENCE.as_nanos() as u64 {
         go_on()?;
         for info in std::fs::read_dir(&infos)? {
-            // A descriptor may close meanwhile.
+            // A descriptor may close in the meantime.
             let text = std::fs::read_to_string(info?.path()).unwrap_or_default();
             if text.contains("inotify wd:") {
                 return Ok(());

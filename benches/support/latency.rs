@@ -1,5 +1,5 @@
 //! Latencies of several subjects measured in turns, and processes that keep the machine busy
-//! meanwhile.
+//! in the meantime.
 
 use std::process::Command;
 

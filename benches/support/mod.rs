@@ -1,6 +1,6 @@
 //! Shared by all rows of the table: paired samples, their summary, the clock, places and processes.
 //!
-//! The harness is our own, because criterion and divan measure one subject to its end and then the
+//! The harness is our own, because criterion and divan measure one subject to the end and then the
 //! next. On a machine with neighbours, that compares two minutes rather than two programs. Here
 //! ours and its limit take turns within each round. Their ratio stays stable where an absolute
 //! number does not.

@@ -1,6 +1,5 @@
 //! Senders while another client receives notice of every message, as a team's watcher does.
-//! Compares our watcher with bare async-nats and an ordered consumer. Each listens in a thread of
-//! its own.
+//! Compares our watcher with bare async-nats and an ordered consumer. Each listens in its own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +50,7 @@ impl Drop for Listener {
     }
 }
 
-/// A sender and a watcher of ours.
+/// A sender and one of our watchers.
 pub struct Watched {
     pub sender: Ours,
     listener: Listener,
@@ -76,7 +75,7 @@ impl Watched {
     }
 }
 
-/// A sender and a consumer of bare async-nats, in a stream of their own.
+/// A sender and a consumer of bare async-nats, in their own stream.
 pub struct BareWatched {
     runtime: Runtime,
     context: jetstream::Context,

@@ -56,7 +56,7 @@ pub fn script(name: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-/// A file of ours beside benches/peers.sh.
+/// One of our files beside benches/peers.sh.
 pub fn ours(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/peers").join(name)
 }

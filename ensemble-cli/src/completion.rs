@@ -83,7 +83,7 @@ pub(crate) fn stories() -> Vec<CompletionCandidate> {
     [messages(), requests(), agents()].into_iter().flatten().collect()
 }
 
-/// Words that the queue knows. A shell that asks for words is no place for error texts.
+/// Words that the queue knows. A shell that asks for words is not a place for error texts.
 fn of_queue(
     words: impl FnOnce(&ProjectQueue) -> ensemble_core::Result<Vec<String>>,
 ) -> Vec<CompletionCandidate> {

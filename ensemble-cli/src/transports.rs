@@ -5,7 +5,7 @@
 //! | `servers` | the verb works on the servers, for all hosts |
 //! | `here` | by its nature, the verb concerns this host, or no team at all |
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
-//! | `database` | the verb works for all hosts if `steps: {postgres: ADDRESS}` is set. Else it is refused in one sentence |
+//! | `database` | the verb works for all hosts if `steps: {postgres: ADDRESS}` is set. Otherwise, it is refused in one sentence |
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 

@@ -56,7 +56,7 @@ impl Monotonic {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it lies in the future.
+    /// How long ago `earlier` was; zero if it is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -79,7 +79,7 @@ impl Sub<Self> for Monotonic {
 
 /// Time. Deadlines and leases use [`Clock::monotonic`]; stamps for people use [`Clock::wall`].
 pub trait Clock {
-    /// Now, on a clock that never jumps and stands still during a suspend.
+    /// Now, on a clock that never jumps and pauses during a suspend.
     fn monotonic(&self) -> Monotonic;
     /// Now, as a calendar would say it; may jump.
     fn wall(&self) -> Timestamp;
@@ -121,7 +121,7 @@ pub fn boot_id() -> &'static str {
 /// So a lease can be sent to a worker process as JSON and be used there, by [`Mailbox::resume`](crate::Mailbox::resume).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
-    /// The mailbox the message lies in.
+    /// The mailbox the message is in.
     pub mailbox: Name,
     /// The message.
     pub id: MessageId,
@@ -157,7 +157,7 @@ impl Delivery {
     }
 }
 
-/// What became of a publish.
+/// What happened to a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The message was stored by this call.

@@ -7,7 +7,7 @@
 //! in between              it is moved to `tmp/`, and comes back if its time is not the one that was judged
 //! ```
 //!
-//! A digest counts wherever it stands in a message, also in the body. While a file cannot be read, none goes. All ages
+//! A digest counts wherever it is in a message, also in the body. While a file cannot be read, none goes. All ages
 //! are by the queue's calendar, so that a jump of the wall clock removes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +124,7 @@ fn search_queue(queue: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     Ok(())
 }
 
-/// A directory below another one; `None` if it is gone or is no directory.
+/// A directory below another one; `None` if it is gone or is not a directory.
 fn child(dir: &Dir, name: &str) -> Result<Option<Dir>> {
     match dir.open_child(name) {
         Err(error)
@@ -157,7 +157,7 @@ fn search(dir: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Takes out each digest that stands in a text.
+/// Takes out each digest that is in a text.
 fn take_out(content: &[u8], unnamed: &mut UnnamedAttachments) {
     for digits in content.split(|byte| !byte.is_ascii_hexdigit()) {
         for digest in digits.windows(DIGEST_DIGITS) {

@@ -235,7 +235,7 @@ impl PaneState {
         self
     }
 
-    /// The screen line that the cursor stands on.
+    /// The screen line that the cursor is on.
     #[must_use]
     pub fn cursor_line(&self) -> &str {
         self.screen.get(self.cursor_y as usize).map_or("", String::as_str)
@@ -259,7 +259,7 @@ pub enum Deferral {
     InputOff,
     /// Keys would go to other panes as well.
     Synchronized,
-    /// The agent's program is gone and a shell stands in its place.
+    /// The agent's program is gone and a shell is in its place.
     BareShell {
         /// The shell.
         command: String,
@@ -287,12 +287,12 @@ pub enum Deferral {
     },
     /// The screen changed between looking and typing.
     Moved,
-    /// A line of ours that was typed and not submitted is not in the composer. A person has sent or
+    /// One of our lines that was typed and not submitted is not in the composer. A person has sent or
     /// deleted it, or the agent has not shown it yet.
     LineGone,
     /// The multiplexer's server is not running.
     ServerGone,
-    /// The program that has started the agent in a terminal of its own is gone.
+    /// The program that has started the agent in its own terminal is gone.
     TerminalGone,
     /// The multiplexer did not answer in time.
     Timeout,
@@ -400,7 +400,7 @@ impl fmt::Display for Deferral {
     }
 }
 
-/// What became of a nudge or a key.
+/// What happened to a nudge or a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum NudgeOutcome {

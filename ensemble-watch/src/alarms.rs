@@ -158,7 +158,7 @@ impl AlarmReporter {
         changed
     }
 
-    /// Reports a condition that no look sees: it has happened, and is over.
+    /// Reports a condition that no look sees: it has happened, and has ended.
     pub(crate) fn happened(
         &mut self,
         condition: &AlarmCondition,

@@ -14,7 +14,7 @@
 //! A worker that takes each message for a task reports on advice as well, which leads to advice
 //! about that report. So nothing that is about an automatic message is answered. The row bounds
 //! every other circle, such as that of an agent which writes the same mistake again and again. The
-//! rows are kept in memory: a new watcher begins them anew.
+//! rows are kept in memory: a new watcher begins them again.
 
 use std::collections::HashMap;
 

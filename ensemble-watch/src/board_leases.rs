@@ -42,7 +42,7 @@ impl BoardWatch {
         recorder: &Arc<dyn Recorder>,
     ) {
         if self.leases.is_none() {
-            // The thread that follows the servers looks after a board there.
+            // The thread that follows the servers takes care of a board there.
             let Ok(board) = find(project, recorder) else { return };
             self.is_copy = board.is_shared();
             self.leases = Some(BoardLeases::new(board, ACTOR, clock));
@@ -86,7 +86,7 @@ impl BoardWatch {
         let Some(leases) = self.leases.as_ref().filter(|_| !self.is_copy) else { return };
         for (agent, evidence) in working {
             let Ok(Some(found)) = leases.unsupervised(agent) else { continue };
-            // What it works on is part of the name, so each claim has a ceiling of its own.
+            // What it works on is part of the name, so each claim has its own ceiling.
             let named = format!("board {agent}@{} {}", found.holder.epoch, found.holds.join(" "));
             if kept.is_due(now, (&named, agent), evidence, found.lease, recorder)
                 && let Err(error) = leases.sign_for(&found)

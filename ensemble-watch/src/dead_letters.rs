@@ -1,9 +1,9 @@
-//! Tasks that died in the queue: their senders are told, whichever process gave them up.
+//! Tasks that died in the queue: their senders are notified, whichever process gave them up.
 //!
 //! | a dead letter | is told to |
 //! |---|---|
 //! | of the type `task`, with a task | its sender, as `mail.returned`; without a mailbox of that name to the conductor, as soon as one of them has one |
-//! | replaced by a later attempt, or settled before | none: the work goes on, or is done |
+//! | replaced by a later attempt, or settled before | none: the work continues, or is done |
 //! | of another type | none |
 //!
 //! *A crash* between the notice and the note beside the letter stores the same notice again, which changes

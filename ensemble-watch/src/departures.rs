@@ -1,4 +1,4 @@
-//! Carries out decided shutdowns, each in a thread of its own, as the [`DecisionHandler`] of decided requests.
+//! Carries out decided shutdowns, each in its own thread, as the [`DecisionHandler`] of decided requests.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

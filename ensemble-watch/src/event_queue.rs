@@ -1,6 +1,6 @@
 //! Events that wait for a later step: some forty bytes each, in blocks that are freed once they are worked off.
 //!
-//! A burst may leave tens of thousands of them. As [`FsEvent`]s, each with a path and a name of its own, they would take
+//! A burst may leave tens of thousands of them. As [`FsEvent`]s, each with a path and its own name, they would take
 //! four times as much. They would also leave gaps in the memory of the process.
 
 use std::collections::VecDeque;

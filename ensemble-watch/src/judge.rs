@@ -83,7 +83,7 @@ impl ReportJudge {
 }
 
 /// How a file breaks its contract. Its fields were read when it was found, which is enough to see that it keeps the
-/// contract. Only a file that does not is read again, for the lines that its author is told.
+/// contract. Only a file that does not is read again, for the lines that its author is notified.
 fn broken(file: &CompleteFile, contract: ContractKind) -> Option<String> {
     let path = file.path();
     let check = |node: &DocumentNode| contract::check(contract, node, path.as_ref());

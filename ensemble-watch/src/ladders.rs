@@ -1,4 +1,4 @@
-//! The ladders of all tasks, on a thread of their own: looking at a pane may take seconds.
+//! The ladders of all tasks, on their own thread: looking at a pane may take seconds.
 //!
 //! ```text
 //! the loop   -- a mailbox changed, look at all -->  this thread   runs ensemble_core::driver::Ladders
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The notifier types the lines of ladders, so that a pane has one typist and one pace. *A crash* loses
-//! nothing: the next watcher goes on with the files. *Silence* of tmux holds up the other ladders of this
+//! nothing: the next watcher continues with the files. *Silence* of tmux holds up the other ladders of this
 //! project, for the seconds that an exchange is given; it holds up no nudge.
 //!
 //! For mailboxes on servers the thread is started by the one that follows the servers (`remote`). It claims a mailbox
-//! ([`LadderClaim`]) before it runs its ladders, since several hosts see it. While the servers are away, ladders stand still.
+//! ([`LadderClaim`]) before it runs its ladders, since several hosts see it. While the servers are away, ladders pause.
 //!
 //! # Limits
 //!
@@ -40,7 +40,7 @@ use crate::wakes::{LadderNews, LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
-/// A look may take this part of the time, at most: 1 of so many.
+/// A look may take this part of the time, at most: 1 of this many.
 const LOOK_SHARE: u32 = 10;
 /// For how long what was read of the team counts.
 const TEAM_AGE_MAX: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@
 //! every 30 seconds unless configured. Each version of a file reaches each of its recipients once,
 //! also across crashes of the watcher (`routing` says why).
 //!
-//! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use
+//! Embedders run a [`Watcher`] on their own thread and end it with a [`Stopper`], or use
 //! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. A thread of
 //! its own has each tmux server that is typed into, each agent that is being ended, and each NATS
 //! connection. So have the ladders, the alerts if a rule of `notify` exists, and the closing of an

@@ -1,4 +1,4 @@
-//! The sidecar as a program of its own; `ensemble admin watch` runs the same.
+//! The sidecar as its own program; `ensemble admin watch` runs the same.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A line on stderr. One that cannot be written is no reason to end.
+/// A line on stderr. One that cannot be written is not a reason to end.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "ensemble-watch: {text}");
 }

@@ -146,7 +146,7 @@ impl MemberWatch {
         })
     }
 
-    /// Look at an agent again soon: the program in its pane may be started anew.
+    /// Look at an agent again soon: the program in its pane may be started again.
     pub(crate) fn look_again(&mut self, now: Monotonic, agent: &Name) {
         self.stirred.insert(agent.clone());
         self.next_look = self.next_look.min(now + LOOK_INTERVAL_MIN);

@@ -1,7 +1,7 @@
 //! Notifies agents of their mail: one [`NudgeSchedule`] for each agent that has a pane.
 //!
 //! An agent whose session has a living waiter is woken by that. Nothing is typed then, unless no message was taken
-//! within [`WAITER_PATIENCE`]: the attempt goes on with keystrokes.
+//! within [`WAITER_PATIENCE`]: the attempt continues with keystrokes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Typing, on threads of its own. There is one thread for each tmux server, so that a server that
+//! Typing, on its own threads. There is one thread for each tmux server, so that a server that
 //! hangs (each exchange is given five seconds) delays no other server.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) enum PaneTaskKind {
     Type(NudgeOccasion),
     /// Interrupt an agent that is at work, as its profile allows it.
     Interrupt,
-    /// The text stands in the composer: press Enter if it still does, and type nothing.
+    /// The text is in the composer: press Enter if it still does, and type nothing.
     Submit,
     /// Take back our unsent line if nothing else is in the composer.
     Withdraw,
@@ -59,7 +59,7 @@ pub(crate) struct PaneWorkers {
 
 impl Drop for PaneWorkers {
     /// Waits until the last task is done and the control clients have ended. A client that is left
-    /// behind by a server that is ending at the same time would keep that server for ever.
+    /// behind by a server that is ending at the same time would keep that server forever.
     fn drop(&mut self) {
         self.queues.clear();
         for thread in self.threads.drain(..) {

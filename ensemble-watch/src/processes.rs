@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A process is held by a pidfd, which the kernel makes readable when the process ends. The start time is
-//! compared after the pidfd was opened, so a pid that is used again is no mistake. Where the system has no
+//! compared after the pidfd was opened, so a pid that is used again is not a mistake. Where the system has no
 //! pidfd, the regular look finds the end.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Agents that have met a usage limit keep what they hold until it has passed.
 //!
-//! A limit is a state and not a failure. Starting the agent anew, or giving its task to another
+//! A limit is a state and not a failure. Starting the agent again, or giving its task to another
 //! with the same account, only meets it again. So while an agent's pane says that it is limited,
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
 //! often as the leases are, and what it says decides. Where it says when the limit ends, it is
@@ -61,7 +61,7 @@ pub(crate) struct RateLimitHold {
 }
 
 impl RateLimitHold {
-    /// The pane of an agent that holds so many messages was looked at.
+    /// The pane of an agent that holds this many messages was looked at.
     pub(crate) fn looked(
         &mut self,
         ClockMoment { now, wall }: ClockMoment,
@@ -153,7 +153,7 @@ pub(crate) fn extend<'l>(
 ) {
     for (lease, duration) in held {
         match queue.extend(lease, *duration) {
-            // It has finished or given it back meanwhile.
+            // It has finished or given it back in the meantime.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot extend a parked agent's lease"),
         }

@@ -1,4 +1,4 @@
-//! Follows the servers that have the mailboxes, in a thread of its own. A server that does not
+//! Follows the servers that have the mailboxes, in its own thread. A server that does not
 //! answer therefore never blocks the watcher.
 //!
 //! | each round | action |
@@ -16,7 +16,7 @@
 //! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
-//! | the same: agents | this host tells of its own, holds their names, and keeps what the others tell |
+//! | the same: agents | this host reports on its own, holds their names, and keeps what the others tell |
 //! | another host asks for a ping | it is typed here, and the answer is stored |
 //! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
 //! | every hour: settled messages, closed requests, large content | those past their retention are removed |
@@ -278,7 +278,7 @@ impl ServerFollower {
         }
     }
 
-    /// The ladders of all tasks, on a thread of their own; it learns which mailboxes have changed.
+    /// The ladders of all tasks, on their own thread; it learns which mailboxes have changed.
     fn see_to_ladders(&self, queue: &Arc<NatsTransport>, ladders: &mut Option<LadderThread>) {
         if ladders.is_none() {
             let claims = Arc::<NatsTransport>::clone(queue).ladder_claims(&self.project.state);
@@ -390,7 +390,7 @@ impl ServerFollower {
             waits_for: self.requests.waits_for(),
             holds: self.books.holds(queue, is_here)?.by_agent,
         };
-        // A notice that arrived meanwhile triggers another report.
+        // A notice that arrived in the meantime triggers another report.
         self.has_news = false;
         if workload != self.workload {
             self.workload = workload.clone();

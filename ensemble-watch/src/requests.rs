@@ -362,7 +362,7 @@ pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
             other => other.map(drop),
         };
         match kept {
-            // The worker released it meanwhile.
+            // The worker released it in the meantime.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot keep a gated task for its worker"),
         }

@@ -230,7 +230,7 @@ pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     ledger.get(&path)?.lease.as_deref().map(Lease::from)
 }
 
-/// Settles the message that was received by an `ack/` file. It does so even if the lease is over,
+/// Settles the message that was received by an `ack/` file. It does so even if the lease has ended,
 /// as long as nothing has received the message since: its last holder has reported.
 pub(crate) fn settle_acked(lease: &Lease, queue: &dyn Broker) -> Result<bool> {
     match queue.settle(lease) {

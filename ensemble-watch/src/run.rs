@@ -1,4 +1,4 @@
-//! Running the watcher: one at a time, until it is told to stop.
+//! Running the watcher: one at a time, until it is asked to stop.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Lets the watcher finish its step and stop, however many wake-ups stand in line.
+    /// Lets the watcher finish its step and stop, however many wake-ups are in line.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.waker.wake(LoopWake::Stop);
@@ -303,7 +303,7 @@ impl SharedStopper {
 fn tell_trouble_on_stderr() {
     let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
-    // On a full disk a line is lost; telling of that on stderr would panic.
+    // On a full disk a line is lost; reporting that on stderr would panic.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

@@ -1,4 +1,4 @@
-//! Step queues on a server: the same work as on a file, in a thread of its own. A server that does not answer
+//! Step queues on a server: the same work as on a file, in its own thread. A server that does not answer
 //! therefore never blocks the watcher.
 //!
 //! | when | action |
@@ -130,7 +130,7 @@ impl StepThread {
             let done = self.do_due_work();
             if done.is_err() {
                 self.record_failure(done);
-                // Orders that come meanwhile are carried out afterwards.
+                // Orders that come in the meantime are carried out afterwards.
                 if self.has_ended_within(RETRY) {
                     return;
                 }

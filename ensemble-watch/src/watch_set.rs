@@ -143,7 +143,7 @@ impl WatchSet {
         (events, may_have_more)
     }
 
-    /// The watcher's own status lies beside the board: it would wake itself for ever.
+    /// The watcher's own status is beside the board: it would wake itself forever.
     fn is_noise(&self, event: &FsEvent) -> bool {
         match event {
             FsEvent::Landed { dir, name, .. } => {

@@ -7,9 +7,9 @@ use ensemble_team::contract::ContractKind;
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
 
-/// A drop-box file that may tell of work.
+/// A drop-box file that may report work.
 pub(crate) trait WorkFile {
-    /// Whether it tells of work: it lies in `reports/`, or its route says so.
+    /// Whether it reports work: it is in `reports/`, or its route says so.
     fn is_report(&self) -> bool;
 
     /// The task whose report it is: by its name, otherwise as the report says.

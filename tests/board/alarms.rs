@@ -108,7 +108,7 @@ fn a_changed_condition_is_another_occurrence() {
     block();
     assert_eq!(keys(&bed), [key(Alarm::Blocked, "task-1", "2")]);
     bed.change(|board| board.unblock(&name("task-1")));
-    // Work that goes on is not stalled: each iteration is a sign of life.
+    // Work that continues is not stalled: each iteration is a sign of life.
     let claim = bed.claim("task-1", &ann);
     let before = found(&bed)[0].clone();
     assert_eq!((before.key.alarm, before.grace), (Alarm::Stalled, Duration::from_secs(1_800)));

@@ -75,7 +75,7 @@ fn an_agent_keeps_its_lease_by_its_stamps_on_the_board() {
 fn the_times_of_stamps_decide_nothing_but_their_change_does() {
     let bed = Bed::new();
     bed.agent("bob", "coder");
-    // A clock that is a year late, and stands still for a minute now and then.
+    // A clock that is a year late, and pauses for a minute now and then.
     let old: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
     let jumps = |at: u64| old.plus(Duration::from_secs(if at % 8 < 4 { 7 * at } else { 3 * at }));
     assert_eq!(expires_after(&bed, 9, LEASE, jumps), 14);

@@ -1,5 +1,5 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/board/prompts`.
-//! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files anew.
+//! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files again.
 
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::Timestamp;

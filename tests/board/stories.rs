@@ -251,7 +251,7 @@ fn dependants_of_a_superseded_task_depend_on_its_successors() {
     assert_eq!(state.task(&name("b")).unwrap().depends_on, by);
     assert_eq!(state.task(&name("a1")).unwrap().supersedes, Some(name("a")));
     assert_eq!(bed.status("a"), TaskStatus::Superseded);
-    // Nor can anything be added that would wait for ever.
+    // Nor can anything be added that would wait forever.
     let late = NewTask::new(name("late"), "do late", "s.md", "works").after([name("a")]);
     let refused = bed.refuse(|board| board.add_task(&late)).to_string();
     assert!(

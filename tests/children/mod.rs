@@ -94,7 +94,7 @@ impl Child {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Stops it, and returns once it stands still; so does one that has ended already.
+    /// Stops it, and returns once it pauses; so does one that has ended already.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.pid());

@@ -114,7 +114,7 @@ fn by_command(bed: &Bed, door: &str) -> Tried {
     Tried { is_allowed: tried.code == 0, said: format!("{}{}", tried.stdout, tried.stderr) }
 }
 
-/// By tool, in a session of its own.
+/// By tool, in its own session.
 fn by_tool(bed: &Bed, door: &str) -> Tried {
     let (agent, tool, arguments) = tool(door);
     let (is_refused, said) = Mcp::of(bed, agent).ask(tool, &arguments);
@@ -239,7 +239,7 @@ fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
             arrange(&bed, circumstance);
             bed.ok("send --to bob --as lead --type task --task recv --id waiting -m work");
             for door in doors {
-                // What assigning does where it is allowed, a handshake of seconds, has tests of its own.
+                // What assigning does where it is allowed, a handshake of seconds, has its own tests.
                 if door == "assign" && is_allowed {
                     continue;
                 }
@@ -266,7 +266,7 @@ fn each_tool_says_what_the_table_says() {
     hold_to_the_table(by_tool, &WITHOUT_TOOL, String::new);
 }
 
-/// Step queues of hosts are in PostgreSQL, and have tests of their own.
+/// Step queues of hosts are in PostgreSQL, and have their own tests.
 #[cfg(feature = "nats")]
 fn hold_to_the_table_on_servers(way: Way, without: &[&str]) {
     let server = crate::nats_server::Server::start();

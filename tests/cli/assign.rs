@@ -49,12 +49,12 @@ while IFS= read -r line; do
 done
 "#;
 pub(crate) const NEVER: &str = "never";
-/// Pongs and acks that come have time to, also on a machine that stands still for seconds.
+/// Pongs and acks that come have time to, also on a machine that pauses for seconds.
 const PATIENT: &str = "readiness: {wait: 120, retry: 1}\nladder: {phase: 6, ceiling: 0}\n";
 /// For those that never come.
 pub(crate) const HASTY: &str = "readiness: {wait: 1, retry: 0}\nladder: {phase: 1, ceiling: 0}\n";
 
-/// A project whose `w1` runs in the first pane of a server of its own.
+/// A project whose `w1` runs in the first pane of its own server.
 pub(crate) struct Team {
     pub(crate) bed: Bed,
     pub(crate) tmux: TestServer,

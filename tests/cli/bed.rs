@@ -219,7 +219,7 @@ pub(crate) fn to_end(command: &mut Command) -> Ran {
     ran
 }
 
-/// Reads to the end, in a thread of its own.
+/// Reads to the end, in its own thread.
 fn all_of(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, all) = channel();
     std::thread::spawn(move || {

@@ -208,7 +208,7 @@ impl Browser {
         std::fs::write(Path::new(&place).join(format!("{name}.png")), png).unwrap();
     }
 
-    /// The page as a PDF, as the browser prints it unless told otherwise.
+    /// The page as a PDF, as the browser prints it by default.
     pub(crate) fn print(&mut self) -> Vec<u8> {
         self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": [] }));
         let pdf = self.call("Page.printToPDF", json!({ "paperWidth": 8.27, "paperHeight": 11.69 }));
@@ -220,7 +220,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It has processes of its own, which write into its home as long as they are there.
+        // It has its own processes, which write into its home as long as they are there.
         let group = Pid::from_child(&self.process);
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.process.wait();

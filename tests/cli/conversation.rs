@@ -204,7 +204,7 @@ fn a_plain_message_that_was_answered_is_settled_and_other_work_is_not() {
     }
     bed.ok("mailbox add lead");
     bed.ok("mailbox add w2");
-    // By the message, and by its thread; sent to another than its sender, it is no answer.
+    // By the message, and by its thread; sent to another than its sender, it is not an answer.
     bed.ok("send --to lead --as w1 --correlation m1 -m 42");
     bed.ok("send --to lead --as w1 --correlation thread -m 42");
     bed.ok("send --to w2 --as w1 --correlation m3 -m 42");

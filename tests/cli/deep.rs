@@ -39,7 +39,7 @@ fn received(bed: &Bed) -> MessageId {
     MessageId::new(id).unwrap()
 }
 
-/// Receives everything with so many consumers; the ids, sorted.
+/// Receives everything with this many consumers; the ids, sorted.
 fn drain(bed: &Bed, consumers: usize) -> Vec<MessageId> {
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -93,7 +93,7 @@ fn answers(socket: &Path) -> bool {
     TmuxServer::new(socket).pid().is_ok()
 }
 
-/// Ends its server, whatever happens.
+/// Ends its server, no matter what happens.
 struct Ended(TmuxServer);
 
 impl Drop for Ended {

@@ -292,7 +292,7 @@ fn a_lease_that_is_over_does_not_end_dispatch() {
     let _standing = Running(bed.start("task dispatch", Stdio::null()));
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
-    // As the watcher does once the lease of a silent holder is over.
+    // As the watcher does once the lease of a silent holder has ended.
     bed.ok(&format!("mailbox release {id} --as dispatch"));
     eventually("it is received again", || {
         let held = bed.object("inbox dispatch");

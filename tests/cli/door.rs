@@ -1,4 +1,4 @@
-//! The front door: what stands beside the verbs themselves. Places, short words, content, ids, failures for
+//! The front door: what is beside the verbs themselves. Places, short words, content, ids, failures for
 //! programs, and the first commands.
 
 use std::fs;

@@ -108,7 +108,7 @@ fn a_request_without_an_answer_is_not_settled() {
     let request = id.trim_end_matches(".request");
     bed.ok(&format!("request answer {request} --reject --reason busy --as w1"));
     bed.ok(&format!("settle {id} --as w1"));
-    // One that another program has sent, under an id of its own.
+    // One that another program has sent, under its own id.
     let args = [
         "send",
         "--to",

@@ -20,7 +20,7 @@ fn all_help(bed: &Bed, verb: &str) -> Vec<(String, String)> {
     let below = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
     let below = below.split("\n\n").next().unwrap_or_default().to_owned();
     let mut all = vec![(format!("ensemble {verb}").trim_end().to_owned(), help)];
-    // A summary that is too long for its line goes on further right.
+    // A summary that is too long for its line continues further right.
     for line in below.lines().filter(|line| !line.starts_with("   ")) {
         let name = line.split_whitespace().next().unwrap();
         if name != "help" {

@@ -63,7 +63,7 @@ fn a_session_begins_with_name_and_standing_in_at_most_400_tokens() {
     assert!(text.len() <= 1600, "{} bytes", text.len());
     assert_eq!(bed.ok("agent prime --as w1").trim_end(), text.trim_end());
     assert_eq!(files(&bed, "w1/new").len(), 1, "the start receives nothing");
-    // After compaction again, and with what is held meanwhile.
+    // After compaction again, and with what is held in the meantime.
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
     let input = json!({ "session_id": "s2", "source": "compact" });
     let text = said(&hook(&bed, "start", "codex", &input)).unwrap().to_string();
@@ -280,10 +280,10 @@ fn trouble_is_a_line_in_the_log_and_nothing_else() {
         let ran = bed.run_with(line, b"{}");
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{line}");
     }
-    // A huge event is read to its end; a tool may have answered much.
+    // A huge event is read to the end; a tool may have answered much.
     let huge = json!({ "session_id": "s1", "tool_response": "x".repeat(20 << 20) });
     assert!(said(&hook(&bed, "tool", "claude", &huge)).is_some());
-    // A session file that is none is begun anew.
+    // A session file that is none is begun again.
     std::fs::write(bed.project().join(".ensemble/sessions/w1.json"), "{\"version\": 1").unwrap();
     bed.send("again");
     assert!(context(&bed, "tool").unwrap().contains("again"));
@@ -355,7 +355,7 @@ fn a_hook_that_is_killed_before_its_answer_gives_the_message_back() {
     let text = context(&bed, "tool").unwrap();
     assert!(text.contains("once more") && text.contains("Again, attempt 2 of 5"), "{text}");
     assert_eq!(session(&bed)["carrying"], Value::Null);
-    // A note of a delivery that is over takes nothing away.
+    // A note of a delivery that has ended takes nothing away.
     let mut record = session(&bed);
     record["carrying"] = json!([{ "mailbox": "w1", "id": id, "epoch": 1, "pid": ended.id() }]);
     std::fs::write(&file, record.to_string()).unwrap();
@@ -472,7 +472,7 @@ fn a_working_agent_is_told_of_a_ping_and_answers_it() {
     let bed = Bed::new();
     let ping = bed.project().join(".ensemble/ready/w1.ping");
     for _ in 0..2 {
-        // Attempts are counted anew in each handshake.
+        // Attempts are counted again in each handshake.
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| bed.run_with("agent ping w1", b""));
             eventually("the ping waits", || ping.exists());

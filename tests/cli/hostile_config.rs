@@ -85,7 +85,7 @@ fn fields(schema: &Value, node: &Value, key: &str, place: &dyn Fn(Value) -> Valu
             .flatten()
             .map(|it| (it.as_str().unwrap().to_owned(), sample(it.as_str().unwrap())))
             .collect();
-        // A rule that tells of something has a way of telling it.
+        // A rule that reports something has a way of telling it.
         let way = ["command", "terminal"].iter().all(|way| properties.contains_key(*way));
         for (child, node) in properties {
             let within = |value: Value| {

@@ -1,4 +1,4 @@
-//! The ladder of a task, whichever door it came through and whichever process is killed meanwhile.
+//! The ladder of a task, whichever door it came through and whichever process is killed in the meantime.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -120,7 +120,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let watcher = team.watch();
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
-    // Assigned again: the attempt that was given up is over.
+    // Assigned again: the attempt that was given up has ended.
     let again = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
     eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
     let done = ran(again.wait_with_output().unwrap());

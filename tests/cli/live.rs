@@ -1,4 +1,4 @@
-//! The live view in a real tmux, by what stands on the screen.
+//! The live view in a real tmux, by what is on the screen.
 
 use std::fs;
 use std::path::Path;

@@ -33,7 +33,7 @@ fn svg(title: &str, screen: &str, columns: usize) -> String {
     out
 }
 
-/// The head of a picture with so many columns and lines of text.
+/// The head of a picture with this many columns and lines of text.
 fn start(title: &str, (columns, lines): (usize, usize)) -> String {
     let (width, height) = (columns * CELL.0 + 2 * MARGIN, lines * CELL.1 + 2 * MARGIN);
     format!(
@@ -84,7 +84,7 @@ fn piece(out: &mut String, look: &Look, text: &str, x: usize, y: usize) {
     );
 }
 
-/// The pieces of a line with their columns. The look goes on in the next line.
+/// The pieces of a line with their columns. The look continues in the next line.
 fn pieces(line: &str, look: &mut Look) -> Vec<(usize, (String, Look))> {
     let (mut all, mut column, mut text) = (Vec::new(), 0, String::new());
     let mut chars = line.chars();

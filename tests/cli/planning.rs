@@ -131,7 +131,7 @@ fn only_a_person_lifts_a_control_file() {
     let kinds: Vec<_> =
         bed.json("log --type control.*").iter().map(|r| r["data"]["file"].clone()).collect();
     assert_eq!(kinds, ["PAUSE", "CHECKPOINT", "PAUSE", "CHECKPOINT", "ABORT", "ABORT"]);
-    // An agent of the board may stop it, and not let it go on.
+    // An agent of the board may stop it, and not let it continue.
     let state = bed.project().join(".ensemble/state.yaml");
     let text = std::fs::read_to_string(&state).unwrap();
     std::fs::write(&state, text.replace("agents: {}", "agents: {ann: {status: IDLE}}")).unwrap();

@@ -389,7 +389,7 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
     assert!(!is_refused && said.contains("by-p2") && !said.contains("still open"), "{said}");
     assert_eq!(state("p2"), "approved");
 
-    // The requester's own user: it is no message of lead's.
+    // The requester's own user: it is not a message of lead's.
     answer("p3", Some(4002));
     let mut received = Vec::new();
     while let Some(line) = bed.run("recv --as w1 --json").stdout.lines().next() {

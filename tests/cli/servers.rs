@@ -22,7 +22,7 @@ fn configure(bed: &Bed, server: &Server, team: &str) {
     configure_with(bed, server, team, 120);
 }
 
-/// With so many seconds for a server to answer.
+/// With this many seconds for a server to answer.
 pub(crate) fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
     let config = format!(
         "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience: {patience}\n",

@@ -11,7 +11,7 @@ use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 
-/// A host of a team, with a repository of its own.
+/// A host of a team, with its own repository.
 fn host(server: &Server, team: &str) -> Bed {
     let bed = bed_on(server, team);
     git(&bed.project(), "init --quiet -b main");
@@ -133,7 +133,7 @@ fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     assert_eq!(supervisor.wait().unwrap().code(), Some(0), "it obeys");
     assert_eq!(task(&near, "t1")["status"], json!("UNCLAIMED"));
     assert_eq!(agents(), json!({}));
-    // Whatever became of it, no process of the test stays.
+    // No matter what became of it, no process of the test stays.
     let _ = kill_process(Pid::from_child(&supervisor), Signal::KILL);
 }
 

@@ -97,7 +97,7 @@ fn each_may_do_what_the_guide_says_and_nothing_else() {
     let home = tempfile::tempdir().unwrap();
     let (server, _) = server(&page, home.path());
     let beds = try_all(&page, server.port);
-    // What was handed in is sent, though its sender cannot see what becomes of it.
+    // What was handed in is sent, though its sender cannot see what happens to it.
     let ran =
         beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --wait 1s");
     assert_eq!((ran.code, ran.stdout.trim()), (1, "seen"), "{ran:?}");

@@ -165,7 +165,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_on_a_server_to_the_watcher() {
     let _watcher = watch(&bed);
     eventually("it is escalated", || records(&bed, "escalation").len() == 1);
     assert_eq!(phases(&bed), [1]);
-    // Assigned again: the attempt that was given up is over, and this command is told of the end.
+    // Assigned again: the attempt that was given up has ended, and this command is notified of the end.
     let done = ran(assign().wait_with_output().unwrap());
     assert_eq!(done.code, 1, "{done:?}");
     assert!(done.stdout.contains(r#""attempt":2"#), "{done:?}");

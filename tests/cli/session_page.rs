@@ -40,7 +40,7 @@ impl Log {
         self.add(minute, kind, mailbox, json!({ "id": id, "mailbox": mailbox, "epoch": 1 }));
     }
 
-    /// A task from its mailbox to its end.
+    /// A task from its mailbox to the end.
     fn task(&mut self, from: f64, to: f64, id: &str, mailbox: &str) {
         self.stored(from, id, mailbox, &format!("task-{id}"));
         self.moved(from + 0.5, "message.acked", id, mailbox);

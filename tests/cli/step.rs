@@ -312,7 +312,7 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     }
 }
 
-/// `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them anew.
+/// `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them again.
 #[test]
 fn the_schemas_in_docs_are_what_the_program_prints() {
     let bed = Bed::new();

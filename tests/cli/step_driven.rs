@@ -16,7 +16,7 @@ use crate::tmux_support::{TestServer, eventually};
 
 const STEPS: u32 = 30;
 /// Far less time than that many looks without an event take, which are 5 s apart at least. Far more
-/// than that many steps take, also on a machine that stands still now and then.
+/// than that many steps take, also on a machine that pauses now and then.
 const SOON: Duration = Duration::from_secs(75);
 
 fn plan(bed: &Bed, agent: &str, steps: u32) {

@@ -53,7 +53,7 @@ const PLACES: [(&str, &str); 33] = [
     (".ensemble/canary", "canary#"),
 ];
 
-/// Whatever may lie in a directory by mistake, by names that nothing has and by names that our files have.
+/// No matter what may be in a directory by mistake, by names that nothing has and by names that our files have.
 fn litter(place: &Path, name: &str) {
     fs::create_dir_all(place).unwrap();
     let stray = |digit: &str, other: &str| [name.replace('#', digit), other.to_owned()];
@@ -88,7 +88,7 @@ fn at_work(bed: &Bed) {
     bed.ok("request shutdown w1 --as lead --id 11111111");
 }
 
-/// Runs what must succeed, whatever it warns of; its stdout.
+/// Runs what must succeed, no matter what it warns of; its stdout.
 #[track_caller]
 fn works(bed: &Bed, line: &str) -> String {
     let ran = bed.run(line);

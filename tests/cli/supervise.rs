@@ -89,7 +89,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     assert_eq!((&notes["summary"], &notes["next_action"]), (&"half".into(), &"rest".into()));
     assert!(std::fs::read_to_string(&sign).unwrap().contains("code: 42"));
 
-    // A replaced agent is refused, whatever it reports.
+    // A replaced agent is refused, no matter what it reports.
     let mut late = bed.command(&["agent", "heartbeat", "--as", "coder-1"]);
     let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
     assert_eq!(late.status.code(), Some(1));

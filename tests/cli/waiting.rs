@@ -16,7 +16,7 @@ use crate::tmux_support::eventually;
 /// How long a process without a handler of signals sleeps before it is taken to wait.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The first line a process prints, while it goes on.
+/// The first line a process prints, while it continues.
 fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
     // Reads a byte at a time: the rest stays in the pipe for a later reader.

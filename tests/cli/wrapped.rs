@@ -211,7 +211,7 @@ fn a_draft_puts_the_hint_off_and_copy_mode_does_not() {
 
 #[test]
 fn a_persons_keys_and_ours_are_never_mixed() {
-    // The agent is slow to show what it was sent, so that keys meet a line of ours.
+    // The agent is slow to show what it was sent, so that keys meet one of our lines.
     let wrapped = Wrapped::start("--name w1", "0.15");
     let mut said = Vec::new();
     for round in 0..6 {
@@ -253,7 +253,7 @@ fn a_stopped_agent_stops_its_wrapper_and_goes_on_with_it() {
     wrapped.press(&["C-z"]);
     eventually("the wrapper has stopped", || stopped(&wrapper));
     kill_process(wrapped.wrapper(), Signal::CONT).unwrap();
-    // The terminal is raw again before the agent goes on.
+    // The terminal is raw again before the agent continues.
     eventually("the agent goes on", || !stopped(&agent));
     wrapped.press(&["quit 4", "Enter"]);
     wrapped.shows("left 4 icanon");

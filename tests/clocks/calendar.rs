@@ -93,7 +93,7 @@ fn a_jump_of_three_seconds_ages_nothing_and_moves_no_calendar() {
         assert_eq!(machine.calendar.age(old), before + 3 * SECOND);
         let expected = machine.stamp().unix_millis() - by;
         assert_eq!(machine.calendar.now().unix_millis(), expected, "{by}");
-        // What is stamped now is not old, whatever it says.
+        // What is stamped now is not old, no matter what it says.
         let stamp = machine.stamp();
         machine.set(-by);
         assert_eq!(machine.pass(3 * SECOND), Some(-by));
@@ -218,7 +218,7 @@ fn a_file_of_another_program_is_no_calendar_and_one_without_lines_does_no_harm()
 }
 
 proptest! {
-    /// Whatever happens to the clocks, no stamp is taken to be older than it is, and none is young for ever.
+    /// No matter what happens to the clocks, no stamp is taken to be older than it is, and none is young forever.
     #[test]
     fn no_stamp_is_older_than_it_is(acts in prop::collection::vec((0_u8..5, 0_i64..2_000_000), 1..80)) {
         let mut machine = Machine::new();
@@ -245,7 +245,7 @@ proptest! {
         }
         machine.pass(DOUBT);
         prop_assert_eq!(machine.calendar.now(), machine.stamp());
-        // A week is enough unless the wall clock says meanwhile for a second time what the stamp says.
+        // A week is enough unless the wall clock says in the meantime for a second time what the stamp says.
         let mut oldest = vec![Duration::ZERO; stamps.len()];
         for _ in 0..15 {
             machine.pass(DAY);

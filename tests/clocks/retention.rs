@@ -9,7 +9,7 @@ use super::{Bed, DAY, DAY_MILLIS, message, name};
 const KEEP: std::time::Duration = DAY;
 
 impl Bed {
-    /// Publishes a message with an attachment of its own.
+    /// Publishes a message with its own attachment.
     fn attach(&self, id: &str) -> Attachment {
         let attachment = self.spool.attach(id.as_bytes()).unwrap();
         self.spool.publish(&message(id).with_attachment(attachment.clone())).unwrap();

@@ -151,7 +151,7 @@ pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     bed.transport().settle(&again).unwrap();
     let unread = task("unread");
     assert_eq!(ended("unread", MAILBOX), [(unread, None)]);
-    // Held by another agent meanwhile, and never again by a third.
+    // Held by another agent in the meantime, and never again by a third.
     let taken = task("taken");
     let late = receive_as(&*bed, "alice").unwrap().lease;
     bed.transport().release(&late, Duration::ZERO).unwrap();

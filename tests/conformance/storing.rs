@@ -113,7 +113,7 @@ pub fn a_full_mailbox_refuses(factory: Factory) {
     let refused = bed.transport().publish(&message("3"));
     assert!(matches!(refused, Err(Error::Full { capacity: 2, .. })), "{refused:?}");
     assert!(refused.unwrap_err().is_transient());
-    // One that is there already needs no room.
+    // One that already exists needs no room.
     assert_eq!(bed.transport().publish(&first).unwrap(), PublishOutcome::AlreadyStored);
     receive(&*bed);
     publish(&*bed, &message("3"));

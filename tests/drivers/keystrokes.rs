@@ -79,7 +79,7 @@ fn a_worker_is_parked_until_its_limit_ends_and_nudged_then() {
     assert_eq!(bench.log.count("ladder.waiting"), 1);
 }
 
-/// Lets a manager go on until `end`, in seconds; when something was pressed.
+/// Lets a manager continue until `end`, in seconds; when something was pressed.
 fn go_on(bench: &Bench, manager: &mut AckDriver<'_>, end: u64) {
     while let Some(due) = manager.poll_timeout().filter(|due| due.as_duration().as_secs() <= end) {
         bench.clock.advance_to(due);

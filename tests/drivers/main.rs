@@ -26,7 +26,7 @@ use ensemble_core::sim::{PaneAction, SimPane, SimRecorder};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
-/// A clock that stands still until a driver rests.
+/// A clock that pauses until a driver rests.
 #[derive(Default)]
 struct Hand(Mutex<Duration>);
 

@@ -1,4 +1,4 @@
-//! Managers and handshakes that own what they work with, in a thread of their own, and a pane without a
+//! Managers and handshakes that own what they work with, in their own thread, and a pane without a
 //! screen.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Reading whatever stands in a log, whole or as it grows.
+//! Reading whatever is in a log, whole or as it grows.
 
 use std::fs;
 use std::io::Write as _;
@@ -95,7 +95,7 @@ fn a_follower_waits_for_the_newline_and_notices_truncation() {
     assert_eq!(follower.poll().unwrap().len(), 1);
     assert_eq!(follower.position().unwrap().lines, 3);
 
-    // Truncated, replaced, deleted and made anew: read from the start.
+    // Truncated, replaced, deleted and made again: read from the start.
     file.set_len(0).unwrap();
     assert_eq!(follower.poll().unwrap(), []);
     file.write_all(line.as_bytes()).unwrap();

@@ -18,7 +18,7 @@ use super::watcher::{WATCHER, Watcher};
 
 const WAIT: Duration = Duration::from_secs(5);
 
-/// In a process of its own.
+/// In its own process.
 pub fn play(role: &str) {
     let home = PathBuf::from(given("QUEUE"));
     match role {
@@ -47,7 +47,7 @@ fn steps(home: &Path) -> StepStore {
     StepStore::open(&home.join("steps.db"), StepOptions::new(home)).expect("the steps")
 }
 
-/// Runs a program in namespaces of its own; `None`, with the reason printed, if that is not permitted.
+/// Runs a program in its own namespaces; `None`, with the reason printed, if that is not permitted.
 pub(super) fn unshared(arguments: &[&str], program: &Path) -> Option<Command> {
     let mut trial = Command::new("unshare");
     let trial = trial.args(arguments).arg("true").output();

@@ -1,4 +1,4 @@
-//! One operation of each kind, in a process of its own: it succeeds, or says what its error is and has
+//! One operation of each kind, in its own process: it succeeds, or says what its error is and has
 //! done nothing.
 
 use std::fs;
@@ -105,7 +105,7 @@ pub fn play(operation: &str) {
     let home = PathBuf::from(given("QUEUE")).parent().expect("a project").to_owned();
     let result = run(&home, operation, true);
     if let Err(error) = &result {
-        // On this disk nothing can be written any more: looked for, it stands in the trace.
+        // On this disk nothing can be written any more: looked for, it is in the trace.
         let _ = Path::new(&format!("{SAID}{error}")).exists();
         let _ = write!(std::io::stderr(), "{SAID}{error}");
     }
@@ -196,7 +196,7 @@ pub fn is_done(home: &Path, operation: &str) -> Result<bool> {
     })
 }
 
-/// Nothing is lost, half-written or stuck: the fault is over, and it is done now unless it was.
+/// Nothing is lost, half-written or stuck: the fault has ended, and it is done now unless it was.
 pub fn judge(home: &Path, operation: &str, what: &str) {
     let bed = Bed::found(home);
     // A torn message would end this.

@@ -1,4 +1,4 @@
-//! A week of a busy team: what lies in the project's directories follows what is at work, and not what ever was.
+//! A week of a busy team: what is in the project's directories follows what is at work, and not what ever was.
 //!
 //! The days are real to the watcher: its boot-time clock is moved by a time namespace, its wall clock by
 //! libfaketime. What a day has written is stamped with that day before the next one begins.
@@ -30,7 +30,7 @@ const WORKERS: u64 = 4;
 const DISPATCH: &str = "dispatch";
 /// The days whose ends are compared: by the earlier one, everything that is kept for a day is there.
 const COMPARED: [u32; 2] = [2, DAYS];
-/// Closed requests are kept for 30 days, whatever is configured: each day adds as much as the first one.
+/// Closed requests are kept for 30 days, no matter what is configured: each day adds as much as the first one.
 const KEPT_30_DAYS: &str = "queue/requests";
 /// A directory in which something must have been removed, so that its bound says something.
 const SWEPT: [&str; 5] = [
@@ -180,7 +180,7 @@ impl Week {
         requests.respond(&id, &name("worker-0"), false, "busy").expect("answered");
     }
 
-    /// A dead letter that a person drops, and a message that is given back once.
+    /// A dead letter that a person drops, and a message that is returned once.
     fn lose(&self, day: u32, spool: &Spool) {
         let lead = name("lead");
         self.receive(spool, "lead");

@@ -16,7 +16,7 @@ const CUT_MS: (u64, u64) = (500, 8_000);
 /// How much later everything arrives over a slow link.
 const LATE_MS: (u64, u64) = (10, 120);
 
-/// Dispatch runs at least for so long: to ask a worker of another host takes seconds, and is begun anew by each.
+/// Dispatch runs at least for that long: to ask a worker of another host takes seconds, and is begun again by each.
 const DISPATCH_SPARED: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -62,7 +62,7 @@ pub fn tasks(host: &Host) -> Vec<Value> {
 }
 
 impl<'a> Crew<'a> {
-    /// A blackboard with so many tasks, some of which depend on others, and those who work on it.
+    /// A blackboard with this many tasks, some of which depend on others, and those who work on it.
     pub fn new(hosts: &'a [Host; 2], tasks: u64) -> Self {
         let own = hosts[0].own().join("crew");
         std::fs::create_dir_all(own.join("locks")).unwrap();
@@ -119,7 +119,7 @@ impl<'a> Crew<'a> {
     }
 
     /// The circuit breaker stops the team once some tasks have failed in the same way, as hopeless ones do. A person
-    /// looks, and lets it go on.
+    /// looks, and lets it continue.
     fn see_to_checkpoint(&mut self) {
         let there = self.hosts[0].project.join(".ensemble/servers/board/CHECKPOINT");
         if there.exists() && self.looked_at.elapsed() > LOOK_AT_CHECKPOINT {

@@ -21,7 +21,7 @@ pub enum Fact {
     Taken { step: String, epoch: u64, is_again: bool, asked_at: u64 },
     /// `step submit` has accepted a report.
     Reported { step: String, epoch: u64, is_success: bool, is_again: bool, answered_at: u64 },
-    /// The conductor was told of a batch: the outcome of each of its tasks.
+    /// The conductor was notified of a batch: the outcome of each of its tasks.
     Told { batch: String, outcomes: Vec<(String, String)> },
     /// `recv` has handed a worker an attempt at a task of a batch. It was asked at the first time, and answered at the
     /// second.

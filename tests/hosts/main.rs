@@ -5,7 +5,7 @@
 //!
 //! | player | host | does |
 //! |---|---|---|
-//! | `ann`, `amy`, `bob`, `ben` | two each | send messages to all mailboxes, each with an id of its own, until the command has taken them; every fifth has large content |
+//! | `ann`, `amy`, `bob`, `ben` | two each | send messages to all mailboxes, each with its own id, until the command has taken them; every fifth has large content |
 //! | `m0`, `m1` | both | receive, and settle what they have received |
 //! | `planner` | the second | asks for the approval of plans |
 //! | `lead`, twice | both | decide the same requests, one by yes and one by no |

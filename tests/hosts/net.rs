@@ -1,4 +1,4 @@
-//! For each host a link of its own to each server of the cluster, and to the server of the step queues.
+//! For each host its own link to each server of the cluster, and to the server of the step queues.
 
 use std::time::Duration;
 

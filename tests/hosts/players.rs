@@ -1,12 +1,12 @@
-//! Those who send, receive, ask and decide, each in a thread of its own, by one command after the other. Those of
+//! Those who send, receive, ask and decide, each in its own thread, by one command after the other. Those of
 //! steps/, dispatch/ and departures/ begin here, too.
 //!
 //! | answer of the command | the player |
 //! |---|---|
-//! | 0 | notes what was accepted, and goes on |
+//! | 0 | notes what was accepted, and continues |
 //! | 75, or it was killed | repeats the same |
 //! | 3 | nothing is there: looks again |
-//! | 1 | it came too late: goes on, and notes at most that it found the work done |
+//! | 1 | it came too late: continues, and notes at most that it found the work done |
 //! | another | notes it as wrong |
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use crate::support::pause;
 
 /// Nothing is there.
 pub const NOTHING: i32 = 3;
-/// Senders wait while so many messages have not been settled yet.
+/// Senders wait while this many messages have not been settled yet.
 const OPEN_MAX: u64 = 40;
 /// Host and name of each sender.
 const SENDERS: [(usize, &str); 4] = [(0, "ann"), (0, "amy"), (1, "bob"), (1, "ben")];
@@ -198,7 +198,7 @@ pub fn begin<'scope, 'a: 'scope>(
     players
 }
 
-/// Every such message of a sender has large content, of so many lines.
+/// Every such message of a sender has large content, of this many lines.
 const LARGE_EVERY: u64 = 5;
 const LARGE_LINES: usize = 30_000;
 
@@ -288,7 +288,7 @@ pub fn settle(
             stage.settled().insert(id.clone());
             facts.push(Fact::FoundSettled { id, answered_at });
         }
-        // Its lease was over, and it was delivered again.
+        // Its lease had ended, and it was delivered again.
         1 => {}
         _ => facts.push(wrong(line, &ran)),
     }

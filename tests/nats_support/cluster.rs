@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::server::{Server, free_port};
 
-/// As many as a cluster needs to go on without one.
+/// As many as a cluster needs to continue without one.
 const SERVERS: usize = 3;
 
 pub struct Cluster {

@@ -57,7 +57,7 @@ impl Shared {
     }
 }
 
-/// Listens on a port of its own and carries each connection to another port.
+/// Listens on its own port and carries each connection to another port.
 pub struct Link {
     pub port: u16,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Real NATS servers for tests, each on a free loopback port with a store directory of its own. A
+//! Real NATS servers for tests, each on a free loopback port with its own store directory. A
 //! server is stopped by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
@@ -196,8 +196,8 @@ impl Server {
         self.answers();
     }
 
-    /// Stops it from doing anything, without its connections noticing, or lets it go on. Returns once it
-    /// stands still: until then one of its threads may still answer.
+    /// Stops it from doing anything, without its connections noticing, or lets it continue. Returns once it
+    /// pauses: until then one of its threads may still answer.
     #[track_caller]
     pub fn signal(&self, signal: rustix::process::Signal) {
         let running = self.running.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Real PostgreSQL servers for tests, each on a free loopback port with a data directory of its own. A server is
+//! Real PostgreSQL servers for tests, each on a free loopback port with its own data directory. A server is
 //! stopped by its pid, and with the test program, however that ends.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
@@ -181,7 +181,7 @@ impl Cluster {
     }
 }
 
-/// The processes of a server that stand still.
+/// The processes of a server that pause.
 pub struct Frozen(Vec<Pid>);
 
 impl Frozen {

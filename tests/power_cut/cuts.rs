@@ -93,7 +93,7 @@ impl<'a> Cut<'a> {
         })
     }
 
-    /// The states that are looked at: all if there are at most `budget`. Else the extremes and as
+    /// The states that are looked at: all if there are at most `budget`. Otherwise, the extremes and as
     /// many more, drawn at random, as the budget allows.
     pub fn states(&self, budget: u64, random: &mut Random) -> Vec<Disk> {
         let mut choices: BTreeSet<Vec<usize>> = BTreeSet::new();
@@ -123,7 +123,7 @@ impl<'a> Cut<'a> {
             .collect()
     }
 
-    /// One choice, with a chance of its own that steps are lost.
+    /// One choice, with its own chance that steps are lost.
     fn drawn(&self, random: &mut Random) -> Vec<usize> {
         let chance = [10, 50, 90][random.below(3) as usize];
         (0..self.open.len())

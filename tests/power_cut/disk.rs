@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Which file or directory, whatever its name is.
+/// Which file or directory, no matter what its name is.
 pub type Inode = usize;
 pub const ROOT: Inode = 0;
 

@@ -179,7 +179,7 @@ pub const STEPS: Story = Story {
     weak: [&[], &[Kind::Lost]],
 };
 
-/// A Dispatcher tells of two batches, and the first was delivered in between.
+/// A Dispatcher reports two batches, and the first was delivered in between.
 pub const TELL: Story = Story {
     name: "tell",
     prepare: mail::prepare,

@@ -99,7 +99,7 @@ pub const SETTLE_BATCH: Story = Story {
         let spool = open(stage);
         let leases = receive_batch(&spool, 2);
         settle_batch(&spool, &leases);
-        // One whose lease is over keeps nothing from the others.
+        // One whose lease has ended keeps nothing from the others.
         let held = receive(&spool);
         let both = [leases[0].clone(), held.lease];
         let outcomes = spool.settle_batch(&both).expect("settled");

@@ -28,7 +28,7 @@ pub enum Kind {
     Undone,
     /// A receive or a release was acknowledged and has to be done again.
     GivenBack,
-    /// Half of the message has its final name, and no process was told that it is stored.
+    /// Half of the message has its final name, and no process was notified that it is stored.
     HalfSeen,
     /// It happened, and the log does not tell.
     Untold,
@@ -119,7 +119,7 @@ pub fn play(role: &str) {
     say("end");
 }
 
-/// Not on the tape: strace's own file, and what SQLite shares by memory and makes anew.
+/// Not on the tape: strace's own file, and what SQLite shares by memory and makes again.
 fn is_skipped(name: &str) -> bool {
     name == "trace" || name.ends_with("-shm")
 }

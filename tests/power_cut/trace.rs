@@ -86,7 +86,7 @@ pub fn calls(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// `name(argument, argument) = result`; anything else (a signal, the end) is no call.
+/// `name(argument, argument) = result`; anything else (a signal, the end) is not a call.
 fn call(line: &str) -> Option<Call> {
     let (name, rest) = line.split_once('(')?;
     let (arguments, result) = rest.rsplit_once(" = ")?;
@@ -95,7 +95,7 @@ fn call(line: &str) -> Option<Call> {
     Some(Call { name: name.to_owned(), arguments: split(arguments), result })
 }
 
-/// At the commas that stand in no bracket. In strings there are none.
+/// At the commas that are in no bracket. In strings there are none.
 fn split(arguments: &str) -> Vec<String> {
     let (mut parts, mut depth) = (vec![String::new()], 0);
     for character in arguments.chars() {

@@ -20,7 +20,7 @@ use ensemble_team::driver::batch_of;
 /// 2026-01-15, 09:00 UTC.
 const MORNING: i64 = 1_768_467_600_000;
 
-/// A clock that stands still.
+/// A clock that pauses.
 struct Noon;
 
 impl Clock for Noon {

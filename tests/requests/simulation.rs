@@ -1,4 +1,4 @@
-//! A team of a hundred over a modelled disk: processes that decide, and watchers that go on where
+//! A team of a hundred over a modelled disk: processes that decide, and watchers that continue where
 //! they died. Messages come late, twice and out of order, and crashes happen between any two steps.
 //!
 //! The disk is what all processes share: files that are created with no-replace, and messages that
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// Creates the decision file unless it is there; what stands then, if it is known.
+    /// Creates the decision file unless it exists; what stands then, if it is known.
     fn create(&mut self, id: &str, decision: &Decision) -> Option<Decision> {
         let on_disk = self.disk.get_mut(id).unwrap();
         if on_disk.decision.is_none() {
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// A watcher performs one effect, or goes on with one request.
+    /// A watcher performs one effect, or continues with one request.
     fn watcher(&mut self, index: usize) {
         let watcher = &mut self.watchers[index];
         watcher.effects.extend(std::iter::from_fn(|| watcher.tracker.poll_effect()));

@@ -52,7 +52,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// With this many tasks, and leases of so many seconds.
+    /// With this many tasks, and leases of this many seconds.
     pub(crate) fn new(tasks: usize, lease_seconds: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         git(home.path(), &["init", "-q", "-b", "main"]);

@@ -25,7 +25,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use bed::{Bed, TESTER, name};
 use children::wait_until;
 
-/// An agent that says that it runs, and goes on until it is ended.
+/// An agent that says that it runs, and continues until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
 /// Between two stamps of an agent on the board.
 const STAMP_INTERVAL: Duration = Duration::from_secs(1);
@@ -271,7 +271,7 @@ fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
     supervisor.stop();
 }
 
-/// Writes new stamps into the only entry of the board, as seed 001 says: under its lock, for so many
+/// Writes new stamps into the only entry of the board, as seed 001 says: under its lock, for this many
 /// seconds.
 fn stamp(bed: &Bed, seconds: u32) {
     let script = "cd \"$0\" && flock state.yaml.lock sh -c '
@@ -356,7 +356,7 @@ fn a_reviewers_leases_outlast_the_tests_of_a_merge() {
     std::fs::write(bed.file("pass"), "").unwrap();
     supervisor.hear("merged `task-1`");
     assert_eq!(bed.task(1).status, TaskStatus::Merged);
-    // Fifteen minutes instead of one, and again one when it is over.
+    // Fifteen minutes instead of one, and again one when it has ended.
     let is_usual = || bed.beaten_until(TESTER).unwrap() < long;
     wait_until("its leases are as usual", is_usual);
     supervisor.stop();

@@ -49,7 +49,7 @@ fn writes(bed: &Bed) -> Vec<Record> {
     by_revision.into_values().collect()
 }
 
-/// Two processes may meet at one task only if the first stood still, itself or with its supervisor.
+/// Two processes may meet at one task only if the first paused, itself or with its supervisor.
 /// The other exception is a first process that was not seen to live for a whole lease. An agent
 /// whose supervisor was killed is ended before.
 fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize {
@@ -65,7 +65,7 @@ fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize 
     beside.len()
 }
 
-/// One that is over, as it must be; whether it is merged.
+/// One that has ended, as it must be; whether it is merged.
 fn judge_task(bed: &Bed, task: &BoardTask) -> bool {
     let (id, home) = (task.id.as_str(), bed.home.path());
     if is_hopeless(id) {

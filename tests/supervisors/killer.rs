@@ -11,7 +11,7 @@ use crate::children::Dice;
 use crate::judge::journal;
 use crate::team::{Team, command_of, signal};
 
-/// How long a stopped agent goes on before its supervisor does.
+/// How long a stopped agent continues before its supervisor does.
 const HEAD_START: Duration = Duration::from_secs(1);
 /// So often agents are killed at one task: fewer than are taken for a fault of the task.
 const KILLS_A_TASK: u64 = 2;
@@ -35,7 +35,7 @@ pub(crate) struct Killer {
     at_task: BTreeMap<String, u64>,
     /// Dead supervisors.
     pub(crate) killed: BTreeSet<u32>,
-    /// Agents and supervisors that stood still at some time.
+    /// Agents and supervisors that paused at some time.
     pub(crate) stood: BTreeSet<u32>,
     pub(crate) killed_agents: u64,
     pub(crate) stops: u64,
@@ -127,7 +127,7 @@ impl Killer {
         is_killed
     }
 
-    /// An agent, its supervisor, or both stand still for longer than a lease runs.
+    /// An agent, its supervisor, or both pause for longer than a lease runs.
     fn stop(&mut self, what: u64) -> bool {
         let is_member = |pid| self.team.members.iter().any(|member| member.pid() == pid);
         let is_free = |pid| self.stopped.iter().all(|(_, stopped)| *stopped != pid);

@@ -92,7 +92,7 @@ fn checkout(bed: &Bed) -> (String, Vec<u8>, String) {
     (status, std::fs::read(bed.home.path().join(".git/index")).unwrap(), readme)
 }
 
-/// Waits until it is so, while supervisors go on.
+/// Waits until it is so, while supervisors continue.
 fn wait_until(bed: &Bed, killer: &mut Killer, what: &str, is_so: impl Fn(&Killer) -> bool) {
     let start = Instant::now();
     while !is_so(killer) {

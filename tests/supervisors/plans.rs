@@ -223,7 +223,7 @@ fn an_agent_that_waits_for_its_review_keeps_its_lease_and_goes_on() {
     let plan = bed.plan(1);
     let asked = bed.task();
     let begun = Instant::now();
-    // The agent stands still for longer than an observer gives a silent one.
+    // The agent pauses for longer than an observer gives a silent one.
     let silence = Duration::from_secs(4 * lease);
     bed.wait("three leases later", || {
         assert_eq!(bed.task().lease_epoch, asked.lease_epoch, "{}", bed.told());

@@ -112,7 +112,7 @@ impl Team {
         }
     }
 
-    /// Sets the wall clock of all of them, by so many seconds from the machine's.
+    /// Sets the wall clock of all of them, by this many seconds from the machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> bool {
         self.clock.as_ref().map(|clock| clock.set(seconds)).is_some()
     }

@@ -210,7 +210,7 @@ impl Home {
     }
 }
 
-/// A project in a directory of its own: a queue with the mailboxes `dispatch` and `conductor`, its
+/// A project in its own directory: a queue with the mailboxes `dispatch` and `conductor`, its
 /// state directory and its configuration.
 #[derive(Debug)]
 pub struct Bed {
@@ -292,8 +292,8 @@ impl Bed {
         fs::rename(self.stage(content), self.in_queue(below)).expect("a file lands");
     }
 
-    /// What was routed to a mailbox: each source file with the bodies of its messages, in whatever
-    /// state they are, sorted. Not in the order in which they were made. The times of files do not
+    /// What was routed to a mailbox: each source file with the bodies of its messages, in any state,
+    /// sorted. Not in the order in which they were made. The times of files do not
     /// tell it, since two are often made in one step of the file system's clock.
     pub fn routed(&self, mailbox: &str) -> BTreeMap<String, Vec<String>> {
         let mut routed: BTreeMap<String, Vec<String>> = BTreeMap::new();

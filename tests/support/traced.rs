@@ -36,8 +36,8 @@ pub fn between_marks<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// strace counts the calls of each thread by itself, and the test harness has a thread of its own.
-/// With so many calls before, no call of the operation has a number that the other one reaches.
+/// strace counts the calls of each thread by itself, and the test harness has its own thread.
+/// With this many calls before, no call of the operation has a number that the other one reaches.
 fn outnumber_the_first_thread() {
     use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
@@ -82,7 +82,7 @@ pub fn survives_kill(bed: &Bed, operation: &str, call: &str, number: u64) -> boo
     code == Some(0)
 }
 
-/// Runs the operation in a process of its own under strace.
+/// Runs the operation in its own process under strace.
 pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     let status = start_traced(bed, operation, arguments).wait().expect("strace runs");
     let trace = std::fs::read(bed.home.path().join("trace")).unwrap();

@@ -35,7 +35,7 @@ impl WallClock {
         [("LD_PRELOAD", &self.library), ("ENSEMBLE_TEST_CLOCK", &self.offset)]
     }
 
-    /// Sets it for all processes, by so many seconds from the machine's.
+    /// Sets it for all processes, by this many seconds from the machine's.
     pub fn set(&self, seconds: i64) {
         let new = self.offset.with_extension("new");
         fs::write(&new, seconds.to_string()).expect("a file");

@@ -61,7 +61,7 @@ fn module(source: &Source, home: &str, tests: &BTreeSet<String>) -> Option<Vec<S
     Some(if is_directory { path[..path.len() - 1].to_vec() } else { path })
 }
 
-/// Modules in files of their own that are compiled for tests only, as `spool/tests`.
+/// Modules in their own files that are compiled for tests only, as `spool/tests`.
 fn test_modules(sources: &[Source], crate_home: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for source in sources {

@@ -34,7 +34,7 @@ pub(crate) struct Stage {
     provider: &'static Provider,
 }
 
-/// A scripted agent in a pane of its own, ended when this is dropped.
+/// A scripted agent in its own pane, ended when this is dropped.
 pub(crate) struct Case<'a> {
     stage: &'a Stage,
     id: String,
@@ -119,7 +119,7 @@ impl Case<'_> {
         (SourcePlaces::in_home(&self.dir), None)
     }
 
-    /// Types a line's text, does something, and goes on with its Enter.
+    /// Types a line's text, does something, and continues with its Enter.
     pub(crate) fn reset_with(&self, between: impl FnOnce()) -> NudgeOutcome {
         let mut pane = self.pane();
         let command = pane.profile().reset_command().expect("a command").to_owned();
@@ -295,7 +295,7 @@ pub(crate) fn refused(outcome: &NudgeOutcome) -> Option<&Deferral> {
     }
 }
 
-/// What is typed to tell of one message. Its `1` would answer many a menu.
+/// What is typed to report one message. Its `1` would answer many a menu.
 pub(crate) fn the_nudge(profile: &str) -> NudgeText {
     let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
     profile.program().nudge_text(&Name::new("dispatch").expect("a name"), 1, false)

@@ -24,7 +24,7 @@ const PHASES: usize = 4;
 const PHASE_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// A clock that goes on when it is told to.
+/// A clock that continues when it is told to.
 #[derive(Default)]
 struct Hand(Mutex<Duration>);
 
@@ -53,7 +53,7 @@ impl Recorder for Keys {
 }
 
 /// The agent's pane. A scripted agent may be slower than its delay before Enter, and simulated time
-/// is not waited for. So the first half of a line is over once the agent shows it.
+/// is not waited for. So the first half of a line has ended once the agent shows it.
 struct Shown<'a>(&'a Case<'a>, TmuxPane);
 
 impl Pane for Shown<'_> {
@@ -100,7 +100,7 @@ impl AgentPane for Shown<'_> {
     }
 }
 
-/// What each of the phases 1 to 3 has typed until the conductor was told.
+/// What each of the phases 1 to 3 has typed until the conductor was notified.
 pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     let home = tempfile::tempdir().expect("a directory");
     let spool =

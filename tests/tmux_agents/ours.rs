@@ -1,4 +1,4 @@
-//! Lines of ours in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
+//! Our lines in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
 //! of two processes.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const GAPS: [(&[&[&str]], Option<&str>); 4] = [
     (&[&["-N", "120", "BSpace"]], None),
 ];
 
-/// A line that a person sent, changed or deleted is over: the agent is told anew.
+/// A line that a person sent, changed or deleted has ended: the agent is notified again.
 #[test]
 #[ignore = "long"]
 fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {

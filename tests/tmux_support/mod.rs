@@ -1,4 +1,4 @@
-//! A private tmux server in a directory of its own, ended with all it holds when it is dropped.
+//! A private tmux server in its own directory, ended with all it holds when it is dropped.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::fs;
@@ -185,7 +185,7 @@ pub fn text_for(profile: &str) -> NudgeText {
     profile.program().nudge_text(&Name::new("dispatch").expect("a name"), 3, false)
 }
 
-/// Nudges once and gives back why not.
+/// Nudges once and returns why not.
 pub fn refusal(pane: &mut TmuxPane) -> Deferral {
     match pane.nudge(&text_for(pane.profile().name())).expect("an outcome") {
         NudgeOutcome::Refused { deferral } => deferral,

@@ -53,7 +53,7 @@ pub struct Arena {
 impl Arena {
     pub fn new() -> Self {
         let mut settings = Settings::default();
-        // The watcher gives back what a dead consumer holds.
+        // The watcher returns what a dead consumer holds.
         settings.lease_seconds = 1;
         settings.attempts_max = 1_000;
         let bed = Bed::with(&settings, "poll_interval: 1\n");
@@ -131,7 +131,7 @@ impl Arena {
         self.players.insert(player.to_owned(), Process::role(role, &variables));
     }
 
-    /// Starts those anew that ended because the queue was away. No other one ends by itself.
+    /// Starts those again that ended because the queue was away. No other one ends by itself.
     fn revive(&mut self) {
         let ended = |(player, process): (&String, &mut Process)| {
             let status = process.child().try_wait().expect("a child can be waited for")?;
@@ -189,7 +189,7 @@ impl Arena {
         self.count("kills");
     }
 
-    /// It stands still, perhaps with a lock or a message in its hands, and goes on, or is killed.
+    /// It pauses, perhaps with a lock or a message in its hands, and continues, or is killed.
     fn stop_a_player(&mut self) {
         let player = self.random_player();
         self.players[&player].signal(Signal::STOP);
@@ -243,7 +243,7 @@ impl Arena {
 
     /// Moves the queue away and back. What holds its directories works on; others find none.
     fn move_the_queue(&mut self) {
-        // One that starts meanwhile finds no queue, and ends.
+        // One that starts in the meantime finds no queue, and ends.
         self.watcher.as_mut().expect("a watcher").wait_until_it_watches();
         let (queue, away) = (self.bed.queue(), self.home().join("away"));
         moves(&self.home(), 1);
@@ -272,7 +272,7 @@ impl Arena {
             assert!(matches!(code, Some(0 | AWAY)), "{player} ended with {code:?}");
         }
         let landed = usize::try_from(self.landed).expect("a number");
-        // The watcher still gives back what the dead held: what is looked at may move on.
+        // The watcher still returns what the dead held: what is looked at may move on.
         let all = || {
             let found = messages(&self.bed.queue(), "dispatch");
             found.into_iter().filter_map(|(_, e)| e.source).collect::<BTreeSet<_>>().len() == landed
@@ -286,7 +286,7 @@ impl Arena {
         (journal::read(&journal, ""), disk)
     }
 
-    /// The log alone leads to what lies on disk, but for what a killed process could not record.
+    /// The log alone leads to what is on disk, but for what a killed process could not record.
     fn replay(&self) {
         let (home, mut disk) = (self.home(), replay::DiskState::default());
         let spool = self.bed.spool();

@@ -23,13 +23,13 @@ use ensemble_team::steps::{
 use super::journal::{self, Journal};
 use super::support::{Random, durability, given, name, options, pause, setting};
 
-/// How long a lock holder may stand still before others give up.
+/// How long a lock holder may pause before others give up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A publisher waits while so many messages are unread.
+/// A publisher waits while this many messages are unread.
 const BACKLOG_MAX: u64 = 100;
 /// The exit code of a player that has met no queue.
 pub const AWAY: i32 = 75;
-/// A longer run has steps to its end: between two of them a stepper pauses so often.
+/// A longer run has steps to the end: between two of them a stepper pauses so often.
 const A_MINUTE: u64 = 60;
 const STEP_PAUSES: u32 = 80;
 /// The one step queue.
@@ -67,7 +67,7 @@ pub fn open_board(home: &Path, me: &str) -> Board {
     Board::find(home, options).expect("the board")
 }
 
-/// Says that the queue is about to move, or has moved, so many times; returns how often in all.
+/// Says that the queue is about to move, or has moved, this many times; returns how often in all.
 pub fn moves(home: &Path, more: usize) -> u64 {
     let file = OpenOptions::new().create(true).append(true).open(home.join("moves"));
     let mut file = file.expect("a file");

@@ -1,4 +1,4 @@
-//! The end: what is open comes to its end, the team goes down, and everything on disk is read.
+//! The end: what is open comes to the end, the team goes down, and everything on disk is read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -185,7 +185,7 @@ fn read_requests(stage: &Stage, facts: &mut Facts) {
     }
 }
 
-/// Worktrees and branches of tasks that are over.
+/// Worktrees and branches of tasks that have ended.
 fn read_worktrees(stage: &Stage, facts: &mut Facts) {
     let entries = git(&stage.home, &["worktree", "list", "--porcelain"]);
     let names = entries.lines().filter_map(|line| line.strip_prefix("worktree "));
@@ -195,7 +195,7 @@ fn read_worktrees(stage: &Stage, facts: &mut Facts) {
     facts.branches = branches.lines().map(str::to_owned).collect();
 }
 
-/// The log alone leads to what lies on disk, but for what a killed process, or a full disk, could not record.
+/// The log alone leads to what is on disk, but for what a killed process, or a full disk, could not record.
 fn replay(stage: &Stage, facts: &mut Facts) {
     let spool = Spool::open(&stage.home.join("queue"), options()).unwrap();
     let mut disk = replay::DiskState::default();
@@ -216,7 +216,7 @@ fn replay(stage: &Stage, facts: &mut Facts) {
     facts.ends = ends(stage);
 }
 
-/// How often the log tells of the success of a task.
+/// How often the log reports the success of a task.
 fn ends(stage: &Stage) -> BTreeMap<String, usize> {
     let mut ends = BTreeMap::new();
     let records = ensemble_core::event_log::read_all(&stage.home.join(".ensemble/logs")).unwrap();

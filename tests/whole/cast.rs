@@ -188,7 +188,7 @@ impl Cast {
         }
     }
 
-    /// Processes that die or stand still together with a member, if it runs.
+    /// Processes that die or pause together with a member, if it runs.
     pub fn processes(&self, stage: &Stage, name: &str) -> Vec<u32> {
         let Some(member) = self.members.iter().find(|member| member.name == name) else {
             return Vec::new();
@@ -198,7 +198,7 @@ impl Cast {
             (Way::Child(true), Some(child)) => of_group(child.id()),
             (Way::Child(false), Some(child)) => vec![child.id()],
             _ => match pane_process(stage, name).filter(|pid| is_of(*pid, &stage.mark())) {
-                // Its agent goes on, as with any other supervisor.
+                // Its agent continues, as with any other supervisor.
                 Some(pid) if member.kind == Kind::Supervisor => vec![pid],
                 Some(pid) => of_session(pid),
                 None => Vec::new(),
@@ -229,7 +229,7 @@ impl Cast {
         of.map(|member| member.name).collect()
     }
 
-    /// Ends what is no member of the team, as a user would, and starts none again.
+    /// Ends what is not a member of the team, as a user would, and starts none again.
     pub fn end(&mut self) {
         self.is_over = true;
         for (_, mut verb) in self.verbs.drain(..) {

@@ -14,7 +14,7 @@ use super::support::Random;
 
 /// Between two disturbances at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
-/// How long a process stands still at most: some longer than a lease.
+/// How long a process pauses at most: some longer than a lease.
 const STOP_MAX_MS: u64 = LEASE_SECONDS * 2_000;
 const FULL_MAX_MS: u64 = 4_000;
 const PAUSE_MS: u64 = 12_000;
@@ -53,7 +53,7 @@ pub struct Chaos {
     next: Instant,
     done: BTreeMap<Act, u64>,
     tries: usize,
-    /// Processes that stand still, and until when.
+    /// Processes that pause, and until when.
     stopped: Vec<(Instant, Vec<u32>)>,
     full: Option<Instant>,
     paused: Option<Instant>,
@@ -139,7 +139,7 @@ impl Chaos {
     }
 
     fn stop(&mut self, stage: &Stage, cast: &Cast, kind: Kind) -> bool {
-        // While the team is paused, an agent that goes on in the middle of a claim would look as if it began.
+        // While the team is paused, an agent that continues in the middle of a claim would look as if it began.
         if self.paused.is_some() {
             return false;
         }
@@ -163,7 +163,7 @@ impl Chaos {
         let bytes = (room.f_bavail * room.f_frsize).saturating_sub(self.random.below(ROOM_MAX));
         stage.note(now(), "begin full");
         let file = File::create(stage.home.join("ballast")).unwrap();
-        // What is written meanwhile takes its part of the room.
+        // What is written in the meantime takes its part of the room.
         let is_filled = fallocate(&file, FallocateFlags::empty(), 0, bytes)
             .or_else(|_| {
                 fallocate(&file, FallocateFlags::empty(), 0, bytes.saturating_sub(ROOM_MAX))
@@ -212,7 +212,7 @@ impl Chaos {
         assert!(resumed.status.success() || self.full.is_some(), "{resumed:?}");
     }
 
-    /// Everything goes on, and the clock is right again.
+    /// Everything continues, and the clock is right again.
     pub fn end(&mut self, stage: &Stage) {
         self.let_go(stage, true);
         if self.paused.is_some() {

@@ -1,9 +1,9 @@
-//! Proves or refutes the whole, from what the agents have noted and what lies on disk.
+//! Proves or refutes the whole, from what the agents have noted and what is on disk.
 //!
 //! | rule | from |
 //! |---|---|
 //! | every piece of work is done, merged, or told to a person with its reason | mailboxes, reports, summaries, board, steps |
-//! | no two processes are at one piece of work, but for one that stood still | `beside` lines, which a lock of the kernel decides |
+//! | no two processes are at one piece of work, but for one that paused | `beside` lines, which a lock of the kernel decides |
 //! | no work is finished twice | `hand` and `end` lines |
 //! | nothing begins during a pause, before what it waits for, without its plan, or after an agreed shutdown | `begin`, `approving`, `agreed`, `hasty` lines |
 //! | nothing is left | processes, worktrees, branches, locks, requests, the log |
@@ -43,7 +43,7 @@ pub struct Facts {
     pub requests: BTreeMap<String, String>,
     pub worktrees: Vec<String>,
     pub branches: Vec<String>,
-    /// How often the log tells of each success.
+    /// How often the log reports each success.
     pub ends: BTreeMap<String, usize>,
     pub records: u64,
     /// Everything else that should not be there.
@@ -55,7 +55,7 @@ impl Facts {
         self.lines.iter().filter(move |line| line.verb == verb && line.task == task)
     }
 
-    /// Whether a person was told of a task, by its name.
+    /// Whether a person was notified of a task, by its name.
     fn is_told(&self, task: &str) -> bool {
         self.told.iter().any(|text| mentions(text, task))
     }
@@ -95,10 +95,10 @@ pub fn violations(facts: &Facts) -> Vec<String> {
     wrong
 }
 
-/// The fate of a task behind one that a person was told of.
+/// The fate of a task behind one that a person was notified of.
 const WAITS: &str = "waits for what was told";
 
-/// What became of a piece of work; an error if it is open, or ended in silence.
+/// What happened to a piece of work; an error if it is open, or ended in silence.
 fn fate(facts: &Facts, work: &Work) -> Result<&'static str, String> {
     match work.kind {
         Kind::Mail => fate_of_mail(facts, &work.id),
@@ -219,7 +219,7 @@ fn is_success(facts: &Facts, end: &Line) -> bool {
     hand.is_some_and(|line| line.rest.first().is_some_and(|status| status == "success"))
 }
 
-/// Two processes may meet only if the first stood still meanwhile, itself or with its supervisor.
+/// Two processes may meet only if the first paused in the meantime, itself or with its supervisor.
 /// The other exception is a first process that could not say on a full disk that it lives.
 fn two_at_once(facts: &Facts, wrong: &mut Vec<String>) {
     for line in facts.lines.iter().filter(|line| line.verb == "beside") {
@@ -271,7 +271,7 @@ fn begun_in_a_pause(facts: &Facts, wrong: &mut Vec<String>) {
 }
 
 /// Whether the same hand-out was begun before, by an earlier process of the agent: a step is its agent's until its
-/// lease is over.
+/// lease has ended.
 fn was_begun(facts: &Facts, line: &Line) -> bool {
     let is_same = |other: &Line| other.agent == line.agent && other.epoch == line.epoch;
     facts.of("begin", &line.task).any(|other| is_same(other) && other.at < line.at)

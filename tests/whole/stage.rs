@@ -140,7 +140,7 @@ impl Stage {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to completion.
     pub fn run(&self, line: &str) -> Output {
         self.command(&line.split_whitespace().collect::<Vec<_>>()).output().unwrap()
     }
@@ -165,7 +165,7 @@ impl Stage {
         file.write_all(format!("{at:.2} {line}\n").as_bytes()).unwrap();
     }
 
-    /// Sets the wall clock of all processes, by so many seconds from the machine's.
+    /// Sets the wall clock of all processes, by this many seconds from the machine's.
     pub fn set_clock(&self, seconds: i64) {
         if let Some(clock) = &self.clock {
             clock.set(seconds);

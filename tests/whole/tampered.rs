@@ -80,7 +80,7 @@ fn a_sound_whole_is_believed() {
     assert_eq!(violations(&sound()), [""; 0]);
 }
 
-/// However long the chain behind a task is that a person was told of, it ends there.
+/// However long the chain behind a task is that a person was notified of, it ends there.
 #[test]
 fn what_waits_behind_a_told_task_is_no_silence() {
     let mut facts = sound();

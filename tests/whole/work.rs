@@ -1,4 +1,4 @@
-//! The work that is given, and whether it is over. What an agent does with it follows from its number, as the
+//! The work that is given, and whether it has ended. What an agent does with it follows from its number, as the
 //! scripts say; most of it succeeds.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::support::Random;
 const PACE_MAX_MS: u64 = 1_500;
 /// How much of each kind is open at a time.
 const OPEN_MAX: usize = 4;
-/// Between two looks at what is over.
+/// Between two looks at what has ended.
 const OVER_INTERVAL: Duration = Duration::from_secs(2);
 /// One kind of work in each of these numbers of pieces.
 const KINDS: [Kind; 4] = [Kind::Mail, Kind::Batch, Kind::Board, Kind::Steps];
@@ -250,7 +250,7 @@ fn is_over(stage: &Stage, work: &Work, state: &State) -> bool {
     }
 }
 
-/// Whether a task that comes before is blocked: a person was told of that one.
+/// Whether a task that comes before is blocked: a person was notified of that one.
 pub fn waits_for_blocked(state: &State, id: &str) -> bool {
     let task = state.tasks.iter().find(|task| task.id.as_str() == id);
     task.is_some_and(|task| {

@@ -1,4 +1,4 @@
-//! A repository with a board, in a directory of its own, and agents that really commit.
+//! A repository with a board, in its own directory, and agents that really commit.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

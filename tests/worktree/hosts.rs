@@ -72,7 +72,7 @@ pub(crate) fn make_remote(at: &Path) {
     git(at, &["clone", "--quiet", "--bare", "first", "team.git"]);
 }
 
-/// A clone of a remote that lies in its `.ensemble/`, and an empty board of this host alone.
+/// A clone of a remote that is in its `.ensemble/`, and an empty board of this host alone.
 pub(crate) fn alone() -> Bed {
     let home = tempfile::tempdir().unwrap();
     let hidden = home.path().join(".ensemble");

@@ -53,7 +53,7 @@ fn a_claim_without_its_worktree_gets_it_back() {
     std::fs::remove_dir_all(&claimed.path).unwrap();
     assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
     assert!(claimed.path.join("new").exists());
-    // Nothing is left at all: the claim is over.
+    // Nothing is left at all: the claim has ended.
     git(bed.home.path(), &["worktree", "remove", "--force", claimed.path.to_str().unwrap()]);
     git(bed.home.path(), &["branch", "-D", "task/t1"]);
     assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);

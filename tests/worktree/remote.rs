@@ -163,7 +163,7 @@ fn what_a_dead_agent_left_is_seen_on_the_host_that_goes_on() {
     assert_eq!(saved.len(), 1, "{saved:?}");
     assert_eq!(hosts.file(&saved[0], "committed"), "1");
     assert_eq!(hosts.file(&saved[0], "uncommitted"), "2");
-    // It stands in the task's history, and the next look of the other host fetches it.
+    // It is in the task's history, and the next look of the other host fetches it.
     let history = hosts.far.on_board("t1").history;
     let told = history.iter().find(|line| line.event == "salvaged").unwrap();
     assert_eq!(told.more["ref"].as_str(), Some(&*saved[0]));

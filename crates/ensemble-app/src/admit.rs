@@ -1,4 +1,4 @@
-//! What an agent may name on a line of ours: files of its project, and no other project.
+//! What an agent may name on one of our lines: files of its project, and no other project.
 
 use std::path::{Display, Path, PathBuf};
 

@@ -113,7 +113,7 @@ pub fn nearest_server(named: Option<&Path>) -> Outcome<TmuxServer> {
     Ok(TmuxServer::brief(socket))
 }
 
-/// The number of agents in panes of tmux that are no members yet.
+/// The number of agents in panes of tmux that are not members yet.
 pub fn count_unowned_agents(app: &App) -> usize {
     let found = nearest_server(None).and_then(|server| find_agent_panes(app.project()?, &server));
     // Where there is no tmux, there are none.

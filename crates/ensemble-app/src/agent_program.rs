@@ -11,7 +11,7 @@ pub enum AgentProgram {
     Codex,
     /// Gemini CLI
     Gemini,
-    /// OpenCode, by plugins of ours
+    /// OpenCode, by our plugins
     Opencode,
     /// Any program without a terminal that speaks the Agent Client Protocol
     #[value(skip)]

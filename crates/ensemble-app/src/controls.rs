@@ -1,6 +1,6 @@
 //! The files beside the blackboard that stop the team, for `pause`, `checkpoint`, `abort`, `resume` and `analyze`.
 //!
-//! A file that stops the team is there before the board says so, and the step that lets it go on is
+//! A file that stops the team is there before the board says so, and the step that lets it continue is
 //! done last. So a crash in between leaves a team that is stopped. A team on servers has the files there, and all of
 //! its hosts obey them.
 
@@ -88,7 +88,7 @@ pub struct PutControl {
     pub is_new: bool,
 }
 
-/// Puts a file down and records it; one that is there stays as it is.
+/// Puts a file down and records it; one that exists stays as it is.
 pub fn put_control(app: &App, file: ControlFile, reason: &str) -> Outcome<PutControl> {
     let place = control_place(app)?;
     let by = app.reporter()?;

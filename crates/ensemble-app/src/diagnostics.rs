@@ -47,7 +47,7 @@ pub fn say(text: &str) {
 }
 
 /// A line on stderr, in one write, so that it stays whole among those of other processes. A closed
-/// stderr is no reason to fail.
+/// stderr is not a reason to fail.
 pub fn write_line(line: &str) {
     crate::wait_line::aside(|| {
         let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
@@ -60,7 +60,7 @@ fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A panic is a bug of ours: print one line for the bug report, and no backtrace.
+/// A panic is one of our bugs: print one line for the bug report, and no backtrace.
 pub fn report_bug(info: &PanicHookInfo<'_>) {
     let message = message(info);
     let place = info.location().map(ToString::to_string).unwrap_or_default();

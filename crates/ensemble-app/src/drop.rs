@@ -34,7 +34,7 @@ impl LintChecks {
     pub const STRICT: Self = Self { on_findings: OnFindings::Refuse, allowed: Vec::new() };
 }
 
-/// Checks a document as it would stand in its file. What is vague or missing is told line by line, with
+/// Checks a document as it would be in its file. What is vague or missing is told line by line, with
 /// how to say it, and refused unless it is only to be told.
 pub fn lint<T: Contract>(
     project: &Project,

@@ -1,6 +1,6 @@
 //! A failure under `--json`: one line on stderr, with a code that programs can rely on.
 //!
-//! Codes are only ever added. A failure without a code of its own has that of its exit code.
+//! Codes are only ever added. A failure without its own code has that of its exit code.
 
 use ensemble_core::Error;
 use ensemble_core::message::NameError;
@@ -129,7 +129,7 @@ pub struct ErrorBody {
     pub code: FailureCode,
     /// Text for people
     pub message: String,
-    /// The way to go on, if there is one
+    /// The way to continue, if there is one
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The exit code

@@ -25,7 +25,7 @@ use crate::exit_code::VerbExit;
 /// Why a verb ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something to say, and how to go on from there.
+    /// Something to say, and how to continue from there.
     Told {
         /// The exit code.
         exit: VerbExit,
@@ -138,7 +138,7 @@ impl Failure {
         }
     }
 
-    /// What happened, in one line, for a verb that goes on with others.
+    /// What happened, in one line, for a verb that continues with others.
     pub fn text(&self) -> String {
         match self {
             Self::Told { text, .. } | Self::Block { text, .. } => crate::text::one_line(text),

@@ -71,7 +71,7 @@ pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Conf
     Ok((!inserted.is_empty()).then_some(ConfigEdit { after, inserted }))
 }
 
-/// The text with an entry in the list of this name. `None` if it is there.
+/// The text with an entry in the list of this name. `None` if it exists.
 pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<ConfigEdit>, String> {
     if text.trim().is_empty() {
         return whole("", &format!("{:#}\n", serde_json::json!({ list: [entry] })));

@@ -48,7 +48,7 @@ pub struct HookPart {
 enum HookContent {
     /// The hooks of all events.
     Events(Map<String, Value>),
-    /// A file of ours.
+    /// One of our files.
     Whole(String),
     /// An entry of a list of this name.
     Entry(String, String),

@@ -17,7 +17,7 @@ use crate::queue::ProjectQueue;
 const WHOLE_CHARS: usize = 36;
 /// Messages looked at in each mailbox.
 const MESSAGES_MAX: usize = 10_000;
-/// The time in an id of ours, in milliseconds, as characters.
+/// The time in one of our ids, in milliseconds, as characters.
 const STAMP_CHARS: usize = 13;
 /// How many ids a refusal names.
 const NAMED_MAX: usize = 5;

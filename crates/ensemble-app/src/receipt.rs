@@ -126,7 +126,7 @@ impl<'a> ReceiptTracker<'a> {
             match self.queue.state(&self.mailbox, &self.id)? {
                 None => {}
                 Some(State::Queued { epoch: 0, .. }) => return Ok(Receipt::Stored),
-                // It was received and given back.
+                // It was received and returned.
                 Some(State::Queued { .. } | State::Acked { .. }) => return Ok(Receipt::Acked),
                 Some(State::Settled) => return Ok(Receipt::Settled),
                 Some(_) => return Err(self.dead()),

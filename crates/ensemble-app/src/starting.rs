@@ -6,7 +6,7 @@
 //! profile does not know yet, or who have been ready for less than `STEADY`: Gemini CLI draws its
 //! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
 //! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
-//! that is open. An agent that has joined from a pane of its own is looked at once.
+//! that is open. An agent that has joined from its own pane is looked at once.
 
 mod team;
 
@@ -73,7 +73,7 @@ impl<'a> StartedAgents<'a> {
         look_at_each(project, members(has_own_pane), first, &mut note)?;
         let once = StartLook { deadline: began, steady: Duration::ZERO };
         look_at_each(project, members(has_joined), once, &mut note)?;
-        // An agent that ran before this command is not starting, whatever it shows.
+        // An agent that ran before this command is not starting, no matter what it shows.
         let of_starting = |names: Vec<&Name>| {
             let is_starting = |it: &&LaunchedAgent| {
                 !matches!(it.how, HowBrought::Running | HowBrought::Joined)
@@ -115,7 +115,7 @@ struct StartLook {
     steady: Duration,
 }
 
-/// Whether the team has started the agent in a pane of its own.
+/// Whether the team has started the agent in its own pane.
 fn has_own_pane(brought: &LaunchedAgent) -> bool {
     !matches!(brought.how, HowBrought::Leaving | HowBrought::Lost) && !has_joined(brought)
 }

@@ -66,7 +66,7 @@ fn root_of(records: &[Record], id: &str) -> Option<String> {
             && record.data.get("id").is_some_and(|it| it == id)
     };
     let root = records.iter().find(is_it)?.data.get("correlation_id")?.as_str()?;
-    // A request is a subject of its own.
+    // A request is its own subject.
     (root.len() == id.len() && root != id).then(|| root.to_owned())
 }
 

@@ -5,7 +5,7 @@
 //! | a terminal of a person | one line that is replaced each second, from `SHOWN_AFTER` on |
 //! | a terminal in which an agent runs the verb, or no terminal | nothing |
 //!
-//! What is printed meanwhile goes above the line ([`aside`]).
+//! What is printed in the meantime goes above the line ([`aside`]).
 
 use std::io::{IsTerminal as _, stderr};
 use std::sync::{Mutex, PoisonError};

@@ -8,7 +8,7 @@
 //!
 //! An id is stored once all the same. A sender whose id may be older than `STAY` looks for the copy before it
 //! stores the message. A call ends long before `GRACE`, so no sender looks before the copy is made and stores
-//! after the message is removed. A crash at any point leaves both, and the next pass goes on.
+//! after the message is removed. A crash at any point leaves both, and the next pass continues.
 //! Without a watcher, settled messages stay where they are.
 //!
 //! A server of 2.9 that is killed has an older version of a removed message again. So a receiver looks for the copy of
@@ -40,7 +40,7 @@ impl NatsTransport {
     /// minute. Returns the number of messages that are out of the way now.
     ///
     /// # Errors
-    /// [`ensemble_core::Error::Server`]; the next call goes on.
+    /// [`ensemble_core::Error::Server`]; the next call continues.
     pub fn set_settled_apart(&self) -> Result<u64> {
         let mut moved = 0;
         for mailbox in self.mailboxes()? {

@@ -21,7 +21,7 @@ impl ChangeNotifier {
         }
     }
 
-    /// Waits until the guarded data satisfies the condition; `false` once `patience` is over.
+    /// Waits until the guarded data satisfies the condition; `false` once `patience` has passed.
     pub(super) fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,

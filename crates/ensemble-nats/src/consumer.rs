@@ -8,7 +8,7 @@
 //!
 //! A push consumer would send a connection every version that it wrote itself, which costs the
 //! server more than storing it. A pull consumer can let versions accumulate: of a message that has
-//! changed meanwhile only the last version is delivered.
+//! changed in the meantime only the last version is delivered.
 //!
 //! A consumer is in its server's memory. One that is lost with its server, or unused for some
 //! seconds, does not answer at all. A missing number among the delivered ones is an error, too. In

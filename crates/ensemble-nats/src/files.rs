@@ -6,16 +6,16 @@
 //! $O.ENSEMBLE_FILES_<team>.M.<digest>   which upload has the content; its last version counts
 //! ```
 //!
-//! | a process dies | what is there | who goes on |
+//! | a process dies | what is there | who continues |
 //! |---|---|---|
-//! | between chunks | chunks that nothing names | a sweep removes them after a day; the sender uploads anew |
+//! | between chunks | chunks that nothing names | a sweep removes them after a day; the sender uploads again |
 //! | after the last chunk | the same | the same |
 //! | before the chunks of a replaced upload are removed | the same | a sweep |
 //!
 //! Each chunk is a compare-and-set upon the one before it, so one that is sent twice is stored once. An upload is named
-//! only when it is whole, and no upload changes afterwards. A reader whose upload is replaced meanwhile begins again.
-//! What was uploaded within the last hour is not uploaded again. So a sweep, which takes what is older than a day, never
-//! removes content that a sender has just found.
+//! only when it is whole, and no upload changes afterwards. A reader whose upload is replaced in the meantime begins
+//! again. What was uploaded within the last hour is not uploaded again. So a sweep, which takes what is older than a
+//! day, never removes content that a sender has just found.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -42,9 +42,9 @@ const CHUNK_BYTES: usize = 128 * 1024;
 const NAMED_AGAIN: Duration = Duration::from_secs(60 * 60);
 /// How long an upload is kept at least, and chunks that nothing names.
 const KEPT_MIN: Duration = Duration::from_secs(24 * 60 * 60);
-/// The slowest connection over which content is read: its whole time limit grows by a second for so many bytes.
+/// The slowest connection over which content is read: its whole time limit grows by a second for this many bytes.
 const BYTES_A_SECOND_MIN: u64 = 1024 * 1024;
-/// Reads of one content, if its upload is replaced meanwhile.
+/// Reads of one content, if its upload is replaced in the meantime.
 const READS_MAX: usize = 8;
 
 /// What NATS's object stores keep of an object.

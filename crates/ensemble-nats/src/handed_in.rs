@@ -12,8 +12,8 @@
 //! |---|---|
 //! | is stored, or was stored before | it is removed here |
 //! | meets a full mailbox, or its sender's quota | it waits here |
-//! | is refused for good | it is a dead letter of the mailbox, under its id and its number here; its sender is told |
-//! | is no message, or says another sender | it is a dead letter, too; its sender is not told |
+//! | is refused for good | it is a dead letter of the mailbox, under its id and its number here; its sender is notified |
+//! | is not a message, or says another sender | it is a dead letter, too; its sender is not notified |
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -125,7 +125,7 @@ impl NatsTransport {
     /// Stores the messages that were handed in for a mailbox.
     ///
     /// # Errors
-    /// [`Error::Server`]. What was not stored is still there, and the next call goes on.
+    /// [`Error::Server`]. What was not stored is still there, and the next call continues.
     pub fn carry_handed_in(&self, mailbox: &Name) -> Result<BridgeReport> {
         let known = lock(&self.handed_in).clone();
         // What is heard from here on is not forgotten.

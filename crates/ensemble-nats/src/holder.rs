@@ -12,7 +12,7 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{LEASE_SECONDS_MAX, exhausted_reason, failed_task};
 
-/// Most retries of a change because the lease was extended meanwhile.
+/// Most retries of a change because the lease was extended in the meantime.
 const TRIES_MAX: usize = 8;
 /// Longest reason that is kept, in characters.
 const REASON_CHARACTERS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! The hosts of a team: what each tells of its agents, which of them has a name, and what one asks another to do.
+//! The hosts of a team: what each reports on its agents, which of them has a name, and what one asks another to do.
 //!
 //! | key | content | written by | removed |
 //! |---|---|---|---|
@@ -8,7 +8,7 @@
 //! | `answers.<host>.<call>` | what came of it | the asked host | the same |
 //!
 //! A host is silent once neither its report nor its claim is younger than [`SILENCE_MAX`] by the servers' time. The
-//! names of a silent host are free. *A crash* of a host leaves its keys; it goes on with them when it comes back.
+//! names of a silent host are free. *A crash* of a host leaves its keys; it continues with them when it comes back.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 
-/// A host that has told nothing for so long has ended, or cannot be reached.
+/// A host that has told nothing for that long has ended, or cannot be reached.
 pub const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long the report of a host is kept that tells nothing more.
 const REPORT_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`ClaimReason`] lists the reasons, weakest first. *A crash* leaves the claim, which the next
-//! watcher of that host goes on with. *Silence* is measured by each host on its own monotonic clock, from when it has
+//! watcher of that host continues with. *Silence* is measured by each host on its own monotonic clock, from when it has
 //! first seen the version. For up to two seconds two hosts may both run a ladder: the one that has lost its claim asks
 //! again at its next look.
 

@@ -15,7 +15,7 @@
 //! the effect of every failure.
 //!
 //! A crash of a client leaves the current version; its leases expire. With a silent server every
-//! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits for ever.
+//! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits forever.
 //! Observers measure leases on their own clocks, as for a directory. Delays, expiry dates and
 //! retention use the server's time, so a wrong clock of a host changes nothing.
 //!

@@ -207,7 +207,7 @@ impl NatsTransport {
         })
     }
 
-    /// Waits until a message is due; `false` once `patience` is over.
+    /// Waits until a message is due; `false` once `patience` has passed.
     ///
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].

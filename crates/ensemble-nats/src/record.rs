@@ -109,7 +109,7 @@ impl MessageRecord {
         Self { place, op: String::new(), ..self.clone() }
     }
 
-    /// The same message after a delivery to `holder` that is over, unless it is settled.
+    /// The same message after a delivery to `holder` that has ended, unless it is settled.
     pub(super) fn ended(&self, place: MessageStage, holder: &Name) -> Self {
         let mut record = self.moved(place);
         if matches!(record.place, MessageStage::Queued { .. }) {

@@ -3,7 +3,7 @@
 //! A change of state is a new version, which the server stores before it removes the old one. So a server
 //! without room would refuse receive and settle, too, and could not be drained. The stream therefore contains
 //! a reserve of messages without meaning. A change of state that finds no room removes one of them and tries
-//! again; a new message does not. Watchers make the reserve anew once there is room.
+//! again; a new message does not. Watchers make the reserve again once there is room.
 
 use bytes::Bytes;
 

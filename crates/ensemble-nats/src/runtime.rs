@@ -1,4 +1,4 @@
-//! The private async runtime. The calling thread drives it during a call, and a thread of its own
+//! The private async runtime. The calling thread drives it during a call, and its own thread
 //! between calls.
 //!
 //! ```text
@@ -145,7 +145,7 @@ impl Runtime {
         Ok(Self { tokio: Some(tokio), lock, thread: Some(thread) })
     }
 
-    /// Runs a future to its end and returns its result; `None` once `limit` is over.
+    /// Runs a future to completion and returns its result; `None` once `limit` has passed.
     pub(super) fn run<T: Send + 'static>(
         &self,
         limit: Duration,

@@ -1,4 +1,4 @@
-//! The server's time, which all hosts share. It is known from the creation of a consumer, and goes on with
+//! The server's time, which all hosts share. It is known from the creation of a consumer, and continues with
 //! this host's monotonic clock. So a wrong wall clock of a host delays, expires and removes nothing.
 
 use std::sync::{Arc, Mutex};

@@ -64,7 +64,7 @@ impl SharedFiles for NatsTransport {
         note: &str,
         expected: u64,
     ) -> Result<Option<u64>> {
-        // A beat that is over leaves nothing.
+        // A beat that has ended leaves nothing.
         if content.is_empty() && path.starts_with(LEASES) {
             self.purge_key(self.subjects.shared(path), expected)?;
             return Ok(Some(0));

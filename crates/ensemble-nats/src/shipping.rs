@@ -58,7 +58,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Lines of all hosts' logs after this number, oldest first, at most so many.
+    /// Lines of all hosts' logs after this number, oldest first, at most this many.
     ///
     /// # Errors
     /// [`Error::Server`].
@@ -92,7 +92,7 @@ impl NatsTransport {
         })
     }
 
-    /// Makes the stream of the log, unless it is there.
+    /// Makes the stream of the log, unless it exists.
     fn open_log_stream(&self) -> Result<()> {
         if self.has_log.load(Ordering::Relaxed) {
             return Ok(());

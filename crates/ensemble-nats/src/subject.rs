@@ -243,7 +243,7 @@ impl TeamSubjects {
         format!("$KV.{}.ladders.{}.runner", self.bucket(), token(mailbox.as_str()))
     }
 
-    /// What a host tells of its agents.
+    /// What a host reports on its agents.
     pub(super) fn host_report(&self, host: &Name) -> String {
         format!("$KV.{}.hosts.{}.report", self.bucket(), token(host.as_str()))
     }
@@ -353,7 +353,7 @@ pub(super) enum BucketKey {
     Demand,
     /// The claim of a mailbox's ladders, of an agent's name, of the blackboard's lock or of the merges'; or a beat. Its changes are no news.
     Claim,
-    /// What a host tells of its agents.
+    /// What a host reports on its agents.
     Host,
     /// What is asked of a host.
     Call(Name),

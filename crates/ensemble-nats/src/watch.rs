@@ -102,7 +102,7 @@ impl MailboxWatch {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the index satisfies `condition`; `false` once `patience` is over.
+    /// Waits until the index satisfies `condition`; `false` once `patience` has passed.
     pub(super) fn wait_until(
         &self,
         patience: Duration,
@@ -111,7 +111,7 @@ impl MailboxWatch {
         self.changed.wait_until(self.index(), patience, condition).1
     }
 
-    /// Waits until everything up to sequence `head` is known; `false` once `patience` is over.
+    /// Waits until everything up to sequence `head` is known; `false` once `patience` has passed.
     /// It ends early once following is denied. To learn of `head` has taken `round_trip`.
     pub(super) fn catch_up(
         &self,

@@ -28,7 +28,7 @@ const STATUS_LOOKS: u32 = 20;
 /// How long to wait in between.
 const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The pane of a member. One that was there before it joined is left open.
+/// The pane of a member. One that existed before it joined is left open.
 #[derive(Debug)]
 pub struct PaneHost {
     project: Project,

@@ -5,9 +5,9 @@
 //! | `answered` | mail for the person waits | read it |
 //! | `servers` | the servers that have the mailboxes cannot be asked | depends on why: start them, mend the credentials |
 //! | `watcher` | agents are up, and no watcher runs; or one runs and does nothing | start it; end the one that hangs |
-//! | `blocked` | a dialog or permission prompt stands in an agent's way | answer it in its pane |
+//! | `blocked` | a dialog or permission prompt is in an agent's way | answer it in its pane |
 //! | `gone` | an agent has ended and should not have | start it again |
-//! | `decision` | a request waits for one that is no present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
+//! | `decision` | a request waits for one that is not a present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
 //! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
 //! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder is at its end | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
@@ -20,8 +20,8 @@
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
 //! | `limited` | an agent is at its usage limit | nothing: it continues by itself |
 //!
-//! The order of the rows is the order of severity. The last two need a person only if the person wants the team to go
-//! on: they are shown, and not counted. An ordinary start, work and end of a team needs nothing.
+//! The order of the rows is the order of severity. The last two need a person only if the person wants the team to
+//! continue: they are shown, and not counted. An ordinary start, work and end of a team needs nothing.
 //!
 //! A pure function of what was gathered. It reads no clock and no file.
 
@@ -193,7 +193,7 @@ pub fn join_by_cause(needs: &[Need]) -> Vec<Need> {
     joined
 }
 
-/// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is no news. An
+/// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is not news. An
 /// escalation says the same as unread mail, and more; a dead letter says more than its escalation ([`needs`]).
 fn keep_causes(all: &mut Vec<Need>) {
     let agents_of = |all: &[Need], kinds: &[Kind]| -> BTreeSet<Name> {

@@ -37,7 +37,7 @@ pub enum DepartureResult {
     },
     /// Another process is doing it.
     Elsewhere,
-    /// The waiting caller was told to stop.
+    /// The waiting caller was asked to stop.
     Interrupted,
 }
 

@@ -26,7 +26,7 @@ use crate::project::machine_name;
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
-/// What a host tells of itself and its agents.
+/// What a host reports on itself and its agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
     /// The machine's own name, for people.
@@ -165,7 +165,7 @@ impl OtherHost {
         format!("host {}", self.report.machine)
     }
 
-    /// Why nothing is known of its agents now; `None` if it tells of them.
+    /// Why nothing is known of its agents now; `None` if it reports them.
     #[must_use]
     pub fn silence(&self) -> Option<String> {
         if self.is_silent {

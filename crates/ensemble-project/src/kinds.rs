@@ -25,7 +25,7 @@ pub struct RequestsConfig {
 }
 
 /// A kind of request in `ensemble.yaml`. A field that is left out is as the kind has it. A new kind
-/// has a plan's values: 30 minutes, a reminder every 5, and the requester is told.
+/// has a plan's values: 30 minutes, a reminder every 5, and the requester is notified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

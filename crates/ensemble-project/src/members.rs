@@ -25,7 +25,7 @@ use crate::status::STATUS_BYTES_MAX;
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 3] = ["shell", "generic", "acp"];
 
-/// The last observation of a member, as it stands in `watch.json`.
+/// The last observation of a member, as it is in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedMember {
     /// The member.

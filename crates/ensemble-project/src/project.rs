@@ -254,7 +254,7 @@ pub struct Project {
 
 impl Project {
     /// Finds a project. The queue comes from the flag, the environment, or the nearest one at or above the working
-    /// directory, else it is `./queue`. The configuration lies beside it and in the user's directory.
+    /// directory, else it is `./queue`. The configuration is beside it and in the user's directory.
     ///
     /// # Errors
     /// A configuration file cannot be read; the error names the line.
@@ -337,7 +337,7 @@ impl Project {
     }
 
     /// The requests of a queue, of the kinds that are configured. An agent that agrees to its shutdown
-    /// is `leaving` in the roster before any side is told.
+    /// is `leaving` in the roster before any side is notified.
     ///
     /// # Errors
     /// As for [`Self::kinds`].

@@ -13,7 +13,7 @@ use ensemble_team::session::{Activity, AgentSession, CarriedMessage, Sessions};
 use serde_json::{Value, json};
 
 /// Gives back a message that a hook has received and not handed over. A message that the hook has not received, or
-/// that has gone on since, stays where it is.
+/// that has continued since, stays where it is.
 ///
 /// # Errors
 /// The mailbox cannot be read or changed.
@@ -63,7 +63,7 @@ pub fn reported(sessions: &Sessions, agent: &Name) -> Option<ReportedActivity> {
     session.lives().then(|| ReportedActivity::new(session.activity, session.detail.clone()))
 }
 
-/// Whether the agent is woken by a waiter of its own, so that nothing has to be typed.
+/// Whether the agent is woken by its own waiter, so that nothing has to be typed.
 pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
     sessions.waiter_lives(agent)
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())

@@ -1,9 +1,9 @@
-//! What stands still on the blackboard, and the command that helps: for alarms and for `status`.
+//! What is stuck on the blackboard, and the command that helps: for alarms and for `status`.
 //!
 //! | trouble | until |
 //! |---|---|
 //! | the conditions of `board::alarms` that need an action | the condition ends |
-//! | an agent whose lease is over, and that still holds work | an observer takes the work away |
+//! | an agent whose lease has ended, and that still holds work | an observer takes the work away |
 //! | the git remote of the team gives no answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
 //! It is read from the board and the state directory alone, so `status` says it without a watcher, and at once. The
@@ -30,7 +30,7 @@ const CONTROL: &str = "control";
 /// Name of the trouble of a git remote that gives no answer.
 const REMOTE: &str = "remote";
 
-/// Something that stands still.
+/// Something that is stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BoardTrouble {
@@ -53,7 +53,7 @@ impl BoardTrouble {
     }
 }
 
-/// All that stands still in a project now, by the queue's calendar. Without a blackboard, that is a paused team.
+/// All that is stuck in a project now, by the queue's calendar. Without a blackboard, that is a paused team.
 ///
 /// # Errors
 /// The control files cannot be read.
@@ -87,7 +87,7 @@ pub fn of_project(
     Ok(found)
 }
 
-/// All that stands still on a board now. `raised` are the alarms of the watcher.
+/// All that is stuck on a board now. `raised` are the alarms of the watcher.
 pub(crate) fn of_board(
     board: &Board,
     state: &State,
@@ -110,7 +110,7 @@ pub(crate) fn of_board(
     found
 }
 
-/// The git remote, if it gives no answer. A note that cannot be read is written anew after the next question.
+/// The git remote, if it gives no answer. A note that cannot be read is written again after the next question.
 fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     project.config.worktrees.remote.as_ref()?;
     let Silence { remote, since, detail, .. } =
@@ -127,7 +127,7 @@ fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     })
 }
 
-/// A control file: while it is there, waiting work is not taken up.
+/// A control file: while it exists, waiting work is not taken up.
 fn in_force(control: &ActiveControl) -> BoardTrouble {
     let help = match control.file {
         ControlFile::Abort => "`ensemble resume --lift-abort` continues the team's work",
@@ -184,7 +184,7 @@ fn needs_action(state: &State, condition: &AlarmCondition, raised: &[AlarmKey]) 
     }
 }
 
-/// Agents with work in their hands whose lease is over by what is written: no observer runs, or it
+/// Agents with work in their hands whose lease has ended by what is written: no observer runs, or it
 /// will take the work away soon.
 fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<BoardTrouble> {
     let mut found: Vec<BoardTrouble> = Vec::new();

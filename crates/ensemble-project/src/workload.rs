@@ -243,7 +243,7 @@ pub(crate) fn pending_but(
     Ok(pending)
 }
 
-/// Pending decisions: agents with pending requests of their own, and the oldest request in a few
+/// Pending decisions: agents with their own pending requests, and the oldest request in a few
 /// words. One look for the whole team.
 ///
 /// # Errors

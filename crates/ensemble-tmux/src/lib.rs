@@ -4,7 +4,7 @@
 //!   guard that decides whether keys may be typed is evaluated inside the tmux server.
 //! * [`provider`] reads what an agent's program shows: a profile is a data file, not code. It also
 //!   reads the process table and the program's own machine-readable state.
-//! * [`nudge`] decides when an agent is told that mail waits, as a machine without IO.
+//! * [`nudge`] decides when an agent is notified that mail waits, as a machine without IO.
 //! * [`reaper`] finds every process of an agent and ends it by pidfd.
 //!
 //! The crate starts one thread for each attached server: it reads what the control client prints.

@@ -124,7 +124,7 @@ impl ApiSession {
         }
     }
 
-    /// Runs a call in a thread of its own.
+    /// Runs a call in its own thread.
     fn call(self: &Arc<Self>, call: ApiCall) {
         if self.running.fetch_add(1, Ordering::SeqCst) >= CALLS_MAX {
             self.running.fetch_sub(1, Ordering::SeqCst);
@@ -245,7 +245,7 @@ impl ApiSession {
     }
 }
 
-/// Tells news until the subscription is over.
+/// Tells news until the subscription has ended.
 fn follow(mut source: news::NewsSource, id: &Value, is_over: &AtomicBool) -> Outcome {
     loop {
         for news in source.poll_news()? {

@@ -1,4 +1,4 @@
-//! `ensemble demo`: a small team at work, in a tmux server of its own.
+//! `ensemble demo`: a small team at work, in its own tmux server.
 
 use std::path::PathBuf;
 use std::time::Duration;

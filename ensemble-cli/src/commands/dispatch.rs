@@ -94,7 +94,7 @@ struct DispatchJob {
 enum BatchTurn {
     /// The batch is not over.
     GoesOn,
-    /// The conductor was told.
+    /// The conductor was notified.
     Told(Box<SummaryOutcome>),
     /// Another process has its message.
     Left,
@@ -151,7 +151,7 @@ impl Arguments {
                     if self.batch.is_some() {
                         return printed;
                     }
-                    // What was not done stands in the summary; the next batch does not suffer from it.
+                    // What was not done is in the summary; the next batch does not suffer from it.
                     if let Err(failure) = printed {
                         say(&failure.text());
                     }
@@ -257,12 +257,12 @@ fn refuse(run: &DispatchRun<'_>, envelope: &Envelope, lease: &Lease, why: &str) 
     Ok(())
 }
 
-/// Whether it is over without the program: the team is paused, the disk is full, another process has a lock.
+/// Whether it has ended without the program: the team is paused, the disk is full, another process has a lock.
 fn is_passing(error: &Error) -> bool {
     error.is_transient() || error.area::<NotAdmitted>().is_some()
 }
 
-/// Works on an instruction to its end. The inner result says whether all of it was done.
+/// Works on an instruction to the end. The inner result says whether all of it was done.
 fn work_off(
     context: &Context,
     run: &DispatchRun<'_>,
@@ -281,8 +281,8 @@ fn work_off(
     Ok(print(context, &job, &told))
 }
 
-/// Works on a batch until the conductor was told, and reads the other mail meanwhile. `None` if another process has the
-/// batch.
+/// Works on a batch until the conductor was notified, and reads the other mail in the meantime. `None` if another
+/// process has the batch.
 fn work(
     run: &DispatchRun<'_>,
     job: &mut DispatchJob,
@@ -354,7 +354,7 @@ fn settle_reports(run: &DispatchRun<'_>, job: &DispatchJob) -> Result<()> {
 
 fn settle(queue: &dyn Broker, lease: &Lease) -> Result<()> {
     match queue.settle(lease) {
-        // A process before this one has settled it, or it is handed out anew, and found to be told.
+        // A process before this one has settled it, or it is handed out again, and found to be told.
         Err(Error::LeaseLost { .. }) => Ok(()),
         settled => settled,
     }

@@ -33,15 +33,15 @@ use crate::stand_in::start_watcher;
 const REASON: &str = "The team is going down. Please shut down gracefully.";
 /// How long the watcher may take to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
-/// Where a run goes on that was begun in a pane which it must close.
+/// Where a run continues that was begun in a pane which it must close.
 const LOG_FILE: &str = "down.log";
 
 /// Take the team down: agents, watcher and session
 ///
 /// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
 /// agrees finishes its work. An agent that has not answered by the deadline is ended. An agent that
-/// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others. Panes that
-/// were there before, and their session, stay.
+/// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others. Panes that existed
+/// before, and their session, stay.
 /// Unread mail is kept, and `ensemble up` brings the same team back to it. An agent needs authority for
 /// it: `authority` in ensemble.yaml.
 #[derive(Debug, clap::Args)]
@@ -182,7 +182,7 @@ impl Arguments {
     }
 }
 
-/// What became of the session.
+/// What happened to the session.
 #[derive(Clone, Copy)]
 enum SessionEnd {
     Closed,

@@ -32,7 +32,7 @@ enum Verb {
     Abort,
 }
 
-/// Set the goal; the previous one must be over
+/// Set the goal; the previous one must have ended
 #[derive(Debug, clap::Args)]
 struct SetGoal {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -

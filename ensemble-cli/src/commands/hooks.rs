@@ -28,7 +28,7 @@ enum Verb {
 /// Put hooks into an agent's configuration
 ///
 /// Hooks of others stay, and run as well; `uninstall` restores the file byte for byte. The program then runs
-/// `ensemble hook` in every project. Outside of a project, and for programs that are no agents, it says nothing.
+/// `ensemble hook` in every project. Outside of a project, and for programs that are not agents, it says nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble admin hooks install --provider claude
@@ -106,7 +106,7 @@ impl InstallHooks {
 impl UninstallHooks {
     fn run(self, context: &Context) -> Outcome {
         let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
-        // What refers to a file of ours goes before it.
+        // What refers to one of our files goes before it.
         for part in self.which.target().parts(context, profile.hooks())?.iter().rev() {
             let (file, is_changed) = part.take_out()?;
             let text = match is_changed {

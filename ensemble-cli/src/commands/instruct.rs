@@ -1,4 +1,4 @@
-//! `ensemble agent instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
+//! `ensemble agent instruct`: hands a batch of tasks to Dispatch, and waits to be told what happened to it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `ensemble agent join`: a pane that is there already becomes an agent's.
+//! `ensemble agent join`: a pane that already exists becomes an agent's.
 
 use std::path::PathBuf;
 

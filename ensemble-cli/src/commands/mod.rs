@@ -1,5 +1,5 @@
 //! The commands, one file each. A new one is its file, its line in the list of modules and its line in
-//! `verbs`, which says where it stands. Its arguments and its help stand in its `Arguments`.
+//! `verbs`, which says where it stands. Its arguments and its help are in its `Arguments`.
 
 mod abort;
 mod adopt;

@@ -1,4 +1,4 @@
-//! `ensemble admin notify`: how a person is told of what needs one.
+//! `ensemble admin notify`: how a person is notified of what needs one.
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_project::AlertRule;
@@ -10,8 +10,8 @@ use crate::output::{BAD, GOOD};
 
 /// Tell a person what needs one: try the rules of `notify` in ensemble.yaml
 ///
-/// The watcher sends an alert when an agent is blocked or gone, a plan waits, a task is a dead letter, or work is
-/// over. It goes to a command, to terminals, or to the status line of tmux. `docs/guides/attention.md` has the rules.
+/// The watcher sends an alert when an agent is blocked or gone, a plan waits, a task is a dead letter, or work has
+/// ended. It goes to a command, to terminals, or to the status line of tmux. `docs/guides/attention.md` has the rules.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble admin notify test")]
 pub(crate) struct Arguments {

@@ -9,7 +9,7 @@ use ensemble_core::message::{MessageId, Name};
 use crate::completion;
 use crate::context::Context;
 
-/// Take back a message of yours that was not read yet
+/// Take back one of your messages that was not read yet
 ///
 /// A recalled message is never delivered. What was read cannot be recalled: the exit code is 1 then, and the reader is
 /// named. `ensemble send --replaces ID` recalls a message and sends another one in its place.

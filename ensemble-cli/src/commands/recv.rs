@@ -38,8 +38,8 @@ const LOOKED_AT_MAX: usize = 100;
 
 /// Receive the next message; exit code 3 if there is none
 ///
-/// Urgent messages come first, then the oldest. The message is held for you until its lease is
-/// over; the watcher extends it while it sees you working. What is printed has the commands that
+/// Urgent messages come first, then the oldest. The message is held for you until its lease has ended;
+/// the watcher extends it while it sees you working. What is printed has the commands that
 /// answer, settle and extend this message, and how many more wait. With --json, `envelope.body`
 /// is an object where the text is a YAML mapping, and `envelope.body_text` is the text.
 ///
@@ -88,7 +88,7 @@ impl Arguments {
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
             // The message was not shown: other consumers may have it at once, not only when the
-            // lease is over.
+            // lease has ended.
             queue.release(&delivery.lease, Duration::ZERO)?;
             interrupt.end_if_noted();
         }
@@ -240,7 +240,7 @@ fn wait(
     until(interrupt, left, &mut leases, receive, sleep)
 }
 
-/// The observer of a mailbox on servers. The next wait for it goes on with what was seen.
+/// The observer of a mailbox on servers. The next wait for it continues with what was seen.
 fn observer(state: &Path, mailbox: &Name, agent: &Name) -> MailboxLeases {
     let directory = state.join("servers/leases");
     // Without it nothing is remembered, which only lengthens leases.

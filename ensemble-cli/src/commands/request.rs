@@ -152,7 +152,7 @@ struct AskFor {
     name: Name,
     #[command(flatten)]
     content: ContentFlags,
-    /// The task it is about, on which you cannot go on before the answer
+    /// The task it is about, on which you cannot continue before the answer
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
     /// Time to answer [default: as its kind says]
@@ -177,7 +177,7 @@ impl AskFor {
     }
 }
 
-/// Withdraw a request of yours that is not decided yet
+/// Withdraw one of your requests that is not decided yet
 #[derive(Debug, clap::Args)]
 struct CancelRequest {
     /// Its id, or a unique beginning of it

@@ -1,4 +1,4 @@
-//! `ensemble resume`: a person has looked, and the team goes on.
+//! `ensemble resume`: a person has looked, and the team continues.
 
 use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
 use ensemble_app::failure::{Failure, Outcome};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
+/// Let the team continue: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
 ///
 /// Only this command acknowledges: the anomalies so far count no more. A person must run it: it is
 /// refused to agents, unless `authority: {resume: […]}` in ensemble.yaml lists them.

@@ -1,4 +1,4 @@
-//! `ensemble admin schema`: what stands in a file, for editors, and what commands print, for programs.
+//! `ensemble admin schema`: what is in a file, for editors, and what commands print, for programs.
 
 use clap::Command;
 use ensemble_app::config_schema::{config_schema, pretty};

@@ -37,7 +37,7 @@ use crate::context::Context;
 use crate::flags::content::ContentFlags;
 use crate::flags::waiting::WaitFlags;
 
-/// The records that tell of nudges.
+/// The records that report nudges.
 const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
 
 /// Send a message and print its id

@@ -1,4 +1,4 @@
-//! `ensemble task summary`: what became of a batch, told once.
+//! `ensemble task summary`: what happened to a batch, told once.
 
 use std::path::PathBuf;
 use std::time::Duration;

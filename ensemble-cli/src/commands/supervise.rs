@@ -295,7 +295,7 @@ impl SupervisorServices for CommandServices<'_> {
         match self.context.out.is_json() {
             true => {
                 let told = json!({ "agent": self.id, "told": line });
-                // The supervisor goes on without a reader.
+                // The supervisor continues without a reader.
                 let _ = self.context.out.object(&told).and_then(|()| self.context.out.flush());
             }
             false => say(&format!("{}: {line}", self.id)),

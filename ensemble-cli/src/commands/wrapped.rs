@@ -41,7 +41,7 @@ wrappers! {
     gemini => "gemini", "Start Gemini CLI in this terminal, as a member of the team", "Example: ensemble gemini";
 }
 
-/// The flags of ours, and the arguments of the agent.
+/// Our flags, and the arguments of the agent.
 #[derive(Debug, clap::Args)]
 pub(super) struct WrapperFlags {
     /// Its name [default: that of the program, or the next free one such as claude-2]

@@ -173,7 +173,7 @@ impl LoadHistory {
         }
     }
 
-    /// Compares the history with what lies on disk in the end.
+    /// Compares the history with what is on disk in the end.
     pub(super) fn compare(&mut self, queue: &Path, spool: &Spool) {
         let done = queue.join("mailbox").join(MAILBOX).join("done");
         let mut found: HashMap<u64, String> = HashMap::new();

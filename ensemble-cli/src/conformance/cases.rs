@@ -114,7 +114,7 @@ struct CaseStep {
     answer: Map<String, Value>,
     /// The body to send, or the one to receive.
     body: Option<String>,
-    /// Repeats the body, or its `@FILL@`, so many times.
+    /// Repeats the body, or its `@FILL@`, this many times.
     times: Option<usize>,
     /// The answer may take a while.
     #[serde(default)]
@@ -162,7 +162,7 @@ pub(crate) fn all() -> Vec<(&'static str, VectorCase)> {
     FILES.iter().flat_map(parse).collect()
 }
 
-/// Runs one vector in a queue of its own below `home`. `open` starts the client on that queue.
+/// Runs one vector in its own queue below `home`. `open` starts the client on that queue.
 pub(crate) fn judge<S: TestedClient>(
     case: &VectorCase,
     home: &Path,

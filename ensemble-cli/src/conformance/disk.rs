@@ -18,7 +18,7 @@ const LETTER: ProtocolRule = (
     "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
 );
 
-/// A file may have so many bytes when the disk is "full": less than an envelope's first fields.
+/// A file may have this many bytes when the disk is "full": less than an envelope's first fields.
 const ROOM_BYTES: u64 = 100;
 /// Body of the message that does not fit.
 const BODY_BYTES: usize = 20_000;
@@ -55,7 +55,7 @@ fn publish(client: &str) -> Result<(), String> {
     if waiting.0.len() + waiting.1.len() != 1 {
         return Err(format!("a part of the message is in the mailbox: {waiting:?}"));
     }
-    // A client that the error has ended is started anew.
+    // A client that the error has ended is started again.
     if full.is_err() {
         program = ClientProgram::start(client, &bed.queue())?;
     } else {

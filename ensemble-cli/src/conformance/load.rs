@@ -1,5 +1,5 @@
 //! Several clients on one mailbox, killed and stopped at random; then a checker over what they answered and
-//! what lies on disk.
+//! what is on disk.
 //!
 //! ```text
 //! players    one thread a process: send, receive, then settle, release, extend or abandon
@@ -31,13 +31,13 @@ use super::{ClientCheck, StageChecks};
 
 /// Lease of the mailbox. A stopped process loses what it holds.
 const LEASE: Duration = Duration::from_secs(2);
-/// A process stands still for so long.
+/// A process pauses for that long.
 const STANDSTILL: Duration = Duration::from_secs(3);
 /// No message dies by its attempts.
 const ATTEMPTS_MAX: u64 = 1_000_000;
 /// Players send while fewer messages are open, so that a slow client finds some that no faster one has taken.
 const OPEN_MIN: u64 = 150;
-/// Players send no more while so many messages are open.
+/// Players send no more while this many messages are open.
 const OPEN_MAX: u64 = 250;
 /// Time between two looks of the observer, of the killer and of an idle player.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -284,7 +284,7 @@ impl LoadArena<'_> {
                 json!({ "op": "receive", "mailbox": MAILBOX, "holder": holder, "body_file": file });
             let answer = program.call(&call)?;
             if answer["id"].is_null() {
-                // A process that stood still between rename and read has lost its lease.
+                // A process that paused between rename and read has lost its lease.
                 match (answer["ok"] == true, answer["error"] == "lease_lost") {
                     (true, _) => {}
                     (_, true) => self.book().played.leases_lost += 1,

@@ -180,7 +180,7 @@ impl LunchDemo {
         Ok(needs.iter().map(word).collect())
     }
 
-    /// Runs a command of ours in the project, as a person who is no member of a team.
+    /// Runs one of our commands in the project, as a person who is not a member of a team.
     fn ensemble(&self, arguments: &[&str]) -> Outcome<Output> {
         let failed =
             |text: String| Failure::refused(format!("`ensemble {}`: {text}", arguments[0]));

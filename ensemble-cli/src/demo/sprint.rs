@@ -1,5 +1,5 @@
-//! `ensemble demo --scenario sprint`: a planner, a coder and a reviewer, each under its supervisor in a
-//! pane of its own, over a real repository.
+//! `ensemble demo --scenario sprint`: a planner, a coder and a reviewer, each under its supervisor in its own pane,
+//! over a real repository.
 //!
 //! ```text
 //! planner ── task ──> coder: crashes; hands over (42); submits ──> reviewer: rejects

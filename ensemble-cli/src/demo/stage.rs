@@ -102,7 +102,7 @@ impl DemoStage {
         self.bind(agent, pane)
     }
 
-    /// The command line of an agent; its script lies in the demo's directory.
+    /// The command line of an agent; its script is in the demo's directory.
     fn command(&self, agent: &str, script: &str, argument: &str, work: &Path) -> Outcome<String> {
         let file = self.dir.join(format!("{agent}.sh"));
         write(&file, script)?;
@@ -190,7 +190,7 @@ impl Drop for DemoStage {
     }
 }
 
-/// Waits until the user has left the panes, or the demo is told to end.
+/// Waits until the user has left the panes, or the demo is asked to end.
 pub(super) fn wait_for_viewer(mut viewer: Child, interrupted: &AtomicBool) {
     while matches!(viewer.try_wait(), Ok(None)) && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
@@ -216,7 +216,7 @@ pub(super) fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
     Ok(dir)
 }
 
-/// Starts the watcher as a process of its own and waits until it says that it watches.
+/// Starts the watcher as its own process and waits until it says that it watches.
 pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     let ensemble =
         std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;

@@ -1,4 +1,4 @@
-//! Makes spans of records: it follows each message, attempt and step until it is over.
+//! Makes spans of records: it follows each message, attempt and step until it has ended.
 //!
 //! | records | what they do |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `worker_assign`, `ladder.*`, `task_*`, `escalation` | are the attempt at a task that a message carries |
 //! | `step.*` | are steps, in the trace of the message that prompted them, or of their task's last message |
 //!
-//! What is over is handed out [`GRACE_MS`] later, in the order of ends, since records of several processes may change
+//! What has ended is handed out [`GRACE_MS`] later, in the order of ends, since records of several processes may change
 //! places. A message that is moved by scripts alone has no records, and so no spans.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -23,12 +23,12 @@ use super::life::{MessageLife, TraceOrigin};
 use super::span::Span;
 use super::steps::StepSpans;
 
-/// How long a thing that is over is kept for late records, in milliseconds: the patience of a log's writer.
+/// How long a thing that has ended is kept for late records, in milliseconds: the patience of a log's writer.
 const GRACE_MS: u64 = 1_000;
 const _: () = assert!(GRACE_MS as u128 == LOG_LOCK_PATIENCE.as_millis());
 /// Most waiting messages to which a nudge of their mailbox is noted, the oldest first.
 const NUDGED_MAX: usize = 32;
-/// A reason that begins so is no failure: an attempt that another one replaced.
+/// A reason that begins so is not a failure: an attempt that another one replaced.
 const SUPERSEDED: &str = "superseded by";
 
 /// A record's place in the log.
@@ -38,7 +38,7 @@ pub(crate) struct RecordMark {
     seq: u64,
 }
 
-/// Something that is over, and its spans.
+/// Something that has ended, and its spans.
 pub(crate) struct FinishedSpans {
     /// The record that ended it; `None` for what is still open.
     pub(crate) mark: Option<RecordMark>,
@@ -53,7 +53,7 @@ impl FinishedSpans {
         self.mark.as_ref().is_none_or(|own| own > mark)
     }
 
-    /// The session in which it was over; `None` for what is still open.
+    /// The session in which it had ended; `None` for what is still open.
     pub(crate) fn session(&self) -> Option<&str> {
         self.mark.as_ref().map(|mark| mark.session_id.as_str())
     }
@@ -75,7 +75,7 @@ pub(crate) struct SpanAssembler {
     begun: u64,
     /// The last life of each message.
     current: HashMap<MessageKey, u64>,
-    /// The dead messages that were handed out: a redrive goes on with their traces.
+    /// The dead messages that were handed out: a redrive continues with their traces.
     dead: HashMap<MessageKey, TraceOrigin>,
     /// The lives that wait for a holder, by mailbox.
     waiting: HashMap<String, BTreeSet<u64>>,
@@ -120,7 +120,7 @@ impl SpanAssembler {
         }
     }
 
-    /// Hands out what was over [`GRACE_MS`] ago.
+    /// Hands out what had ended [`GRACE_MS`] ago.
     pub(crate) fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
         let mut finished = Vec::new();
         while let Some((seen, ..)) = self.over.front()

@@ -120,7 +120,7 @@ impl Collector {
         }
     }
 
-    /// One request on a connection of its own; status and body of the answer.
+    /// One request on its own connection; status and body of the answer.
     async fn exchange(&self, body: String) -> Result<(u16, String), TransportFault> {
         let usual = if self.tls.is_some() { 443 } else { 80 };
         let port = self.url.port_u16().unwrap_or(usual);

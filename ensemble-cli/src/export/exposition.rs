@@ -32,7 +32,7 @@ pub(crate) struct MetricSample {
     pub(crate) kind: MetricKind,
     pub(crate) name: &'static str,
     help: &'static str,
-    /// How a series of a histogram goes on behind its name.
+    /// How a series of a histogram continues behind its name.
     pub(crate) part: &'static str,
     pub(crate) labels: MetricLabels,
     pub(crate) value: f64,

@@ -2,12 +2,12 @@
 //!
 //! | span | from | to | kind |
 //! |---|---|---|---|
-//! | `publish MAILBOX`, `redrive MAILBOX` | the message lies in the mailbox | its end | producer |
+//! | `publish MAILBOX`, `redrive MAILBOX` | the message is in the mailbox | its end | producer |
 //! | `process MAILBOX`, one for each delivery | ack | settle, release, expiry, dead letter | consumer |
 //! | `attempt WORKER` | a ladder began, or the task was delivered | the task's end, or the message's | internal |
 //!
 //! The first is the parent of the others. Records arrive in the order of the log, which is nearly that of the moves:
-//! a fast holder's settle may stand before its sender's publish. So each record only adds what it says.
+//! a fast holder's settle may be before its sender's publish. So each record only adds what it says.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Counts and durations from the log. They only grow while the log is kept, so a counter begins anew with its log.
+//! Counts and durations from the log. They only grow while the log is kept, so a counter begins again with its log.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -123,7 +123,7 @@ pub(crate) struct Span {
     pub(super) status: SpanStatus,
 }
 
-/// A number that follows from these parts, and from nothing else. Never zero, which is no id.
+/// A number that follows from these parts, and from nothing else. Never zero, which is not an id.
 fn number(parts: &[&str]) -> u128 {
     let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
     let digest = Digest::of_parts(&parts).to_string();

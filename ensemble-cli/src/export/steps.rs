@@ -37,7 +37,7 @@ impl StepSpans {
         }
     }
 
-    /// Takes a record of a step. Returns its span if it is over. `prompt` is the place below the message that the
+    /// Takes a record of a step. Returns its span if it has ended. `prompt` is the place below the message that the
     /// record names.
     pub(super) fn add_record(
         &mut self,

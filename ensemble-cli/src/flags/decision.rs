@@ -12,7 +12,7 @@ pub(crate) fn check_answer(is_approved: bool, is_rejected: bool) -> Outcome {
     }
 }
 
-/// What silence until the deadline means. The help stands in attributes: the schema of the tool stays a
+/// What silence until the deadline means. The help is in attributes: the schema of the tool stays a
 /// plain list of words.
 #[derive(Clone, Copy, Debug, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

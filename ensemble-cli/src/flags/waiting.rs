@@ -29,7 +29,7 @@ impl<S: ValueEnum + Clone + Send + Sync + 'static> WaitFlags<S> {
         self.wait
     }
 
-    /// When the wait is over.
+    /// When the wait has passed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.patience().and_then(|patience| Instant::now().checked_add(patience))
     }

@@ -17,7 +17,7 @@ const PATH_BYTES_MAX: usize = 4_096;
 /// What happened to the agent; the table is at the top of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Event {
-    /// A session begins, goes on, was cleared or compacted
+    /// A session begins, continues, was cleared or compacted
     Start,
     /// A prompt was submitted
     Prompt,
@@ -96,7 +96,7 @@ impl EventInput {
     }
 
     pub(crate) fn parse(mut source: impl Read) -> Outcome<Self> {
-        // Else the agent would see a broken pipe.
+        // Otherwise, the agent would see a broken pipe.
         let mut bytes = Vec::new();
         let read = source.by_ref().take(EVENT_BYTES_MAX).read_to_end(&mut bytes);
         std::io::copy(&mut source, &mut std::io::sink())?;

@@ -104,7 +104,7 @@ pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Out
 }
 
 impl<'a> Hook<'a> {
-    /// `None` for a program that is no agent, or that an agent has started itself.
+    /// `None` for a program that is not an agent, or that an agent has started itself.
     fn new(
         context: &'a Context,
         voice: &'a dyn Voice,

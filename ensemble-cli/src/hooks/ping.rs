@@ -18,7 +18,7 @@ use super::{Event, Hook};
 /// A ping that is waited for.
 pub(super) struct AwaitedPing {
     ping: Ping,
-    /// Which one of all: attempts are counted anew in each handshake.
+    /// Which one of all: attempts are counted again in each handshake.
     mark: String,
 }
 
@@ -47,7 +47,7 @@ impl AwaitedPing {
         )
     }
 
-    /// Notes that the agent was told.
+    /// Notes that the agent was notified.
     pub(super) fn mark_told(self, session: &mut AgentSession) {
         session.pinged = Some(self.mark);
         session.mark_hand_over();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `start` | idle; after a compaction, as before |
 //! | `prompt`, `tool` | working |
-//! | `stop` | idle; if the hook goes on with the turn, working |
+//! | `stop` | idle; if the hook continues with the turn, working |
 //! | `permission` | blocked, with the tool |
 //! | `notification` | blocked by a permission or a question; idle; working; or as before |
 //! | `failure` | limited, or failed with the error |

@@ -28,7 +28,7 @@ use ensemble_tmux::provider::process;
 
 use super::{Hook, carry, ping};
 
-/// How long a new waiter waits for the one before it, which ends when it sees that its session is over.
+/// How long a new waiter waits for the one before it, which ends when it sees that its session has ended.
 pub(super) const TAKE_OVER: Duration = Duration::from_secs(5);
 /// How long the hook that begins a session may take to note it.
 const GRACE: Duration = Duration::from_secs(3);
@@ -71,7 +71,7 @@ pub(super) fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]>
     Ok([place.join("new"), place.join("front"), ready])
 }
 
-/// Whether the session for which this waits is over. Before the hook that begins it has noted it, the file still
+/// Whether the session for which this waits has ended. Before the hook that begins it has noted it, the file still
 /// speaks of the session before.
 fn is_over(hook: &Hook<'_>, session: Option<&AgentSession>, is_noted: bool) -> bool {
     let is_gone = |(pid, started)| !process::is_running(pid, Some(started));
@@ -109,7 +109,7 @@ pub(super) fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     }
     let mut locked = hook.sessions.lock(&hook.agent)?;
     let asked = ping::AwaitedPing::untold(hook, Some(&locked.session));
-    // A turn may have begun meanwhile.
+    // A turn may have begun in the meantime.
     let Some(asked) = asked.filter(|_| is_idle(hook, &locked.session)) else { return Ok(false) };
     hook.voice.say(hook, &asked.text(), "")?;
     asked.mark_told(&mut locked.session);
@@ -123,7 +123,7 @@ pub(super) fn wake(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome<bool> {
         return Ok(false);
     }
     let mut locked = hook.sessions.lock(&hook.agent)?;
-    // A turn may have begun meanwhile.
+    // A turn may have begun in the meantime.
     if !is_idle(hook, &locked.session) {
         return Ok(false);
     }

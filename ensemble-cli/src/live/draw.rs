@@ -9,7 +9,7 @@
 //! footer     keys, a question, or what is typed
 //! ```
 //!
-//! A mark at the start of each line says what colour says as well, and `>` stands before the selected one.
+//! A mark at the start of each line says what colour says as well, and `>` is before the selected one.
 
 use anstyle::AnsiColor;
 use ensemble_app::sentences::SentenceWeight;
@@ -92,7 +92,7 @@ fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[
     frame.render_widget(Paragraph::new(Line::styled(title, bold)), heading);
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let pieces: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width, 4)).collect();
-    // How many of the wrapped lines stand before the first one that is wanted.
+    // How many of the wrapped lines are before the first one that is wanted.
     let before: usize = lines.iter().take(scroll).map(|line| wrapped(line, width, 4).len()).sum();
     let first = before.min(pieces.len().saturating_sub(height));
     let shown = pieces.into_iter().skip(first).take(height).map(Line::raw);

@@ -51,9 +51,9 @@ const SETTLE: Duration = Duration::from_millis(40);
 const PAUSE_MIN: Duration = Duration::from_millis(150);
 /// Pause after a look, as a multiple of the processor time that it took: for queues so large that this is much.
 const PAUSE_PER_COST: u32 = 20;
-/// The longest time between two looks: mail grows overdue, and what lies on servers changes, without a file.
+/// The longest time between two looks: mail grows overdue, and what is on servers changes, without a file.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
-/// How often ages are shown anew.
+/// How often ages are shown again.
 const TICK: Duration = Duration::from_secs(1);
 
 /// All that is drawn.
@@ -97,7 +97,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     result
 }
 
-/// Ends the process on a signal, whatever it does: it may wait for a terminal that is gone.
+/// Ends the process on a signal, no matter what it does: it may wait for a terminal that is gone.
 fn end_on_signals() -> Outcome {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     std::thread::spawn(move || {

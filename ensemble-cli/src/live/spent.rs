@@ -1,4 +1,4 @@
-//! What agents have used, read on a thread of its own: their records may be long.
+//! What agents have used, read on its own thread: their records may be long.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -91,7 +91,7 @@ pub(super) enum InputPurpose {
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     pub(super) selected: usize,
-    /// What stands in the selected line: it stays selected where lines come and go.
+    /// What is in the selected line: it stays selected where lines come and go.
     selected_item: Option<String>,
     pub(super) filter: String,
     pub(super) mode: ViewMode,

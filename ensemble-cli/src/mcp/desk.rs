@@ -23,7 +23,7 @@ use super::tools::ToolError;
 /// One agent's place in the project.
 pub(crate) struct ToolContext {
     pub(super) project: Project,
-    /// The agent of this server, whatever a call claims.
+    /// The agent of this server, no matter what a call claims.
     pub(super) agent: Name,
     /// The evidence for the name.
     pub(super) proof: IdentityProof,
@@ -156,7 +156,7 @@ impl ToolContext {
         self.epochs().get(key).copied()
     }
 
-    /// What this session knew of a step is over.
+    /// What this session knew of a step has ended.
     pub(super) fn forget(&self, key: &StepKey) {
         self.epochs().remove(key);
     }

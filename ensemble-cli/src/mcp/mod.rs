@@ -116,7 +116,7 @@ impl McpServer {
         all.remove(uri).inspect(|is_over| is_over.store(true, Ordering::SeqCst)).is_some()
     }
 
-    /// Runs something that blocks, so that other calls go on meanwhile.
+    /// Runs something that blocks, so that other calls continue in the meantime.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ToolContext) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Subscriptions to resources: the client is told that its inbox or its requests have changed.
+//! Subscriptions to resources: the client is notified that its inbox or its requests have changed.
 //!
 //! inotify wakes a thread for each subscription. The content decides whether anything has changed, so a lost or
 //! needless event does no harm.

@@ -53,7 +53,7 @@ pub(crate) struct ApiNews {
     pub(crate) news: Value,
 }
 
-/// The end of a subscription that cannot go on.
+/// The end of a subscription that cannot continue.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct SubscriptionEnd {
     /// The id of the call that subscribed

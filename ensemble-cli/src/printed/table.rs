@@ -9,7 +9,7 @@
 /// A row of the table.
 pub(super) type OutputRow = (&'static str, &'static str, &'static str);
 
-/// No line, or lines that are no JSON.
+/// No line, or lines that are not JSON.
 pub(super) const NO_JSON: [&str; 2] = ["nothing", "text"];
 
 pub(super) const ROWS: &[OutputRow] = &[

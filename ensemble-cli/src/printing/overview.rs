@@ -318,7 +318,7 @@ fn doing(agent: &AgentOverview, overview: &Overview, is_whole: bool) -> String {
         agent.presence.state,
         State::Idle | State::Working | State::Shutdown | State::Starting
     );
-    // What it holds is there already, by its words.
+    // What it holds already exists, by its words.
     if !is_plain || is_whole && !why.starts_with("holds ") {
         said.push(why);
     }
@@ -330,7 +330,7 @@ pub(crate) fn counted(number: u64) -> String {
     if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
 }
 
-/// A text of at most so many characters, cut between words. Where it is cut, its open brackets are closed.
+/// A text of at most this many characters, cut between words. Where it is cut, its open brackets are closed.
 pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();

@@ -49,7 +49,7 @@ impl SessionRequest {
         self.closed.as_ref().map_or("undecided", |(_, outcome)| outcome)
     }
 
-    /// What it says of trouble. An agent that does not answer a shutdown request is ended: that is no trouble.
+    /// What it says of trouble. An agent that does not answer a shutdown request is ended: that is not a problem.
     pub(super) fn trouble(&self, end: Timestamp) -> Option<SessionTrouble> {
         let waited = self.waited(end);
         let (time, label, to) = (took(waited), self.label(), &self.to);

@@ -6,7 +6,7 @@
 //! the present       ──> needs, usage ────────────────>
 //! ```
 //!
-//! However long the log is, the story keeps at most so many of each thing and counts the rest.
+//! However long the log is, the story keeps at most this many of each thing and counts the rest.
 
 mod asked;
 mod index;

@@ -14,7 +14,7 @@ use super::states::{self, AgentStates};
 use super::trouble::{self, SessionTrouble, TroubleWeight, member};
 use super::work::{SessionWork, TaskSpan, TaskStage};
 
-/// Most agents with a lane of their own.
+/// Most agents with their own lane.
 const AGENTS_MAX: usize = 60;
 /// Most messages that are followed at once; of more, only the totals are kept.
 const FOLLOWED_MAX: usize = 100_000;
@@ -80,7 +80,7 @@ struct FollowedMessage {
     label: String,
     /// The task that it hands over.
     task: Option<String>,
-    /// Whether it is a request or a notice, whose death is no trouble.
+    /// Whether it is a request or a notice, whose death is not a problem.
     is_work: bool,
     story: Option<String>,
     queued: Option<Timestamp>,
@@ -195,7 +195,7 @@ impl SessionStory {
         keys
     }
 
-    /// The death of a message that is no work: the answer of an agent that leaves, say.
+    /// The death of a message that is not work: the answer of an agent that leaves, say.
     fn is_calm(&self, record: &Record) -> bool {
         if record.kind.as_str() != types::MESSAGE_DEAD {
             return false;
@@ -389,7 +389,7 @@ impl SessionStory {
         }
     }
 
-    /// The log is over: what goes on is drawn to its end.
+    /// The log has ended: what goes on is drawn to the end.
     pub(crate) fn finish_all(&mut self) {
         let Some(end) = self.end else { return };
         let names: Vec<String> = self.agents.keys().cloned().collect();

@@ -26,9 +26,9 @@ const STEPS: [u64; 27] = [
 ];
 /// Width of a letter of a label, in percent of the width of a large screen.
 const LETTER_PERCENT: f64 = 0.72;
-/// From here on, the label of a tick lies before it, in percent of the width.
+/// From here on, the label of a tick is before it, in percent of the width.
 const EDGE_PERCENT: f64 = 92.0;
-/// Most tasks with a row of their own.
+/// Most tasks with their own row.
 const TASKS_MAX: usize = 60;
 /// Most arrows.
 const ARROWS_MAX: usize = 400;
@@ -307,7 +307,7 @@ fn arrows(
     out.push_str("</div>\n");
 }
 
-/// The tasks of mail, blackboard and steps: those that went wrong first, then those that go on, then the latest.
+/// The tasks of mail, blackboard and steps: those that went wrong first, then those that continue, then the latest.
 pub(super) fn tasks(story: &SessionStory) -> Option<String> {
     let scale = TimeScale::of(story)?;
     let mut tracks: Vec<(&String, &TaskTrack)> =

@@ -1,4 +1,4 @@
-//! What went wrong, the worst first: from all records that tell of trouble, and only from those.
+//! What went wrong, the worst first: from all records that report trouble, and only from those.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ pub(super) struct SessionTrouble {
     pub(super) may_follow: bool,
 }
 
-/// Types of records that may tell of the consequence of another trouble.
+/// Types of records that may report the consequence of another trouble.
 const MAY_FOLLOW: [&str; 4] =
     [types::ESCALATION, types::ALARM_RAISED, types::SUPERVISE_EXITED, types::LEASE_HOLDER_GONE];
 /// How long after a trouble another record may still speak of it.
 const ECHO: Duration = Duration::from_secs(120);
 
-/// What a record tells of trouble, if it does. `task` is the task that its message hands over.
+/// What a record reports on trouble, if it does. `task` is the task that its message hands over.
 pub(super) fn of(record: &Record, task: Option<&str>) -> Option<SessionTrouble> {
     let (weight, (who, what, why)) = match bad(record, task) {
         Some(said) => (TroubleWeight::Bad, said),

@@ -84,7 +84,7 @@ impl SessionWork {
         ended
     }
 
-    /// The log is over: what goes on is drawn to its end.
+    /// The log has ended: what goes on is drawn to the end.
     pub(super) fn finish(&mut self, end: Timestamp) -> Vec<(String, TaskSpan)> {
         let tracks = self.tracks.iter_mut();
         tracks.filter_map(|(task, track)| Some((task.clone(), track.close(end, true)?))).collect()
@@ -127,7 +127,7 @@ impl TaskTrack {
         self.spans.last().filter(|span| span.is_open).map_or(TaskStage::Over, |span| span.stage)
     }
 
-    /// How it stands at the end, for people.
+    /// How it is at the end, for people.
     pub(super) fn outcome(&self) -> &'static str {
         match self.last_stage() {
             TaskStage::Queued => "waits",

@@ -11,7 +11,7 @@
 //! | the agent | – | shut down, exited | as it was |
 //! | SIGTERM, SIGHUP, SIGINT to the wrapper | gets the same, and SIGKILL after [`END_PATIENCE`] | shut down, exited | as it was |
 //! | SIGKILL to the wrapper | gets SIGHUP from the system, as at a closed window | stays; its process is gone, so its name is free | raw: `reset` |
-//! | the agent is stopped | – | stays | as it was, until the wrapper goes on |
+//! | the agent is stopped | – | stays | as it was, until the wrapper continues |
 
 mod name;
 mod osc;
@@ -49,7 +49,7 @@ use user::UserTerminal;
 
 /// How long an agent may take to end after a signal, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last lines of an agent may take after its end.
+/// How long the last lines of an agent may take after it ends.
 const LAST_LINES: Duration = Duration::from_millis(300);
 
 /// How a person wants the agent to take part.
@@ -213,7 +213,7 @@ impl WrappedAgent {
         }
     }
 
-    /// Stops as the agent has stopped, with the person's terminal as it was, until a shell lets both go on.
+    /// Stops as the agent has stopped, with the person's terminal as it was, until a shell lets both continue.
     fn stop(&self) {
         let Some((terminal, user)) = &self.terminal else { return };
         user.restore();

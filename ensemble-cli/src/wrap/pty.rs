@@ -142,7 +142,7 @@ impl PtyTerminal {
         loop {
             match (&self.pty).read(&mut buffer) {
                 Ok(count) if count > 0 => {
-                    // The agent goes on without a person who looks.
+                    // The agent continues without a person who looks.
                     let _ = stdout.write_all(&buffer[..count]).and_then(|()| stdout.flush());
                     let parsed = limit.shorten(&buffer[..count]);
                     let mut screen = locked(&self.screen);

@@ -26,7 +26,7 @@ pub enum AgentState {
     Login,
     /// Out of quota or rate-limited.
     RateLimited,
-    /// Ended; a shell stands in its place.
+    /// Ended; a shell is in its place.
     Crashed,
     /// Waiting for input, with something typed and not sent.
     Draft,

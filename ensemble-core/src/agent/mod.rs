@@ -1,7 +1,7 @@
 //! An agent as the drivers see it: what it is doing, and what is known of its program.
 //!
 //! The drivers of readiness and acknowledgement work with any [`AgentPane`]. Its [`ProgramSettings`] says
-//! how the agent is told of mail and which keys wake it. A program of an embedder that has no
+//! how the agent is notified of mail and which keys wake it. A program of an embedder that has no
 //! screen is [`ProgramSettings::plain`]: it is notified of mail, and no key is pressed. Its state is
 //! [`AgentDiagnosis::of`].
 

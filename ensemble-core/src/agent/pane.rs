@@ -74,7 +74,7 @@ pub enum TypedLine<'a> {
     Reset,
 }
 
-/// What has become of the first half.
+/// What has happened to the first half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum TypingStep {

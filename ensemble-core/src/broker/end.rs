@@ -1,6 +1,6 @@
 //! The end of a task: its messages are settled, wherever they lie, once an agent has reported on it.
 //!
-//! A message belongs to a task if it is work, is no step, and has that `task_id`. A message without
+//! A message belongs to a task if it is work, is not a step, and has that `task_id`. A message without
 //! a `task_id` belongs to the task whose name is its id. `author` is the agent that has reported.
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //! *The epoch still decides.* Each row is one settle under the lease that the file names at that moment. A holder
 //! that settles, releases or extends under an old lease is refused as before. Only the report of a former holder ends
 //! the present delivery, since it says that the work is done. A settle alone says nothing that could be compared. The
-//! former holders of a message are those that its queue remembers ([`Broker::former_holders`]). In a mailbox of its
-//! own, an agent counts as holder of all earlier deliveries.
+//! former holders of a message are those that its queue remembers ([`Broker::former_holders`]). In its own mailbox,
+//! an agent counts as holder of all earlier deliveries.
 //!
 //! *A crash* in between leaves some messages as they were. The same report, met again, ends the rest. The notice is
 //! stored first, under an id that follows from the message, so that it is stored once.
@@ -41,7 +41,7 @@ pub const WITHDRAWN_TYPE: &str = "mail.withdrawn";
 const STEP_TYPE: &str = "step";
 /// How many unfinished messages of the author's own mailbox are looked at. Held ones come first.
 const SEARCH_MAX: usize = 100;
-/// How often a message is looked for again that another process moves meanwhile.
+/// How often a message is looked for again that another process moves in the meantime.
 const TRIES_MAX: usize = 4;
 
 /// A report that ends a task.
@@ -53,7 +53,7 @@ pub struct TaskEnd<'a> {
     pub author: &'a Name,
     /// When the report was written; later messages are another attempt. `None` for now.
     pub written_at: Option<Timestamp>,
-    /// The attempt that it names; messages of later ones go on.
+    /// The attempt that it names; messages of later ones continue.
     pub attempt: Option<u32>,
     /// Only messages of this mailbox; `None` for all.
     pub only_in: Option<&'a Name>,
@@ -95,7 +95,7 @@ pub(super) fn end_task<B: Broker + ?Sized>(
 }
 
 /// Unfinished messages that the author holds or has held, each with the number of the author's last delivery
-/// that is over; 0 for none.
+/// that has ended; 0 for none.
 fn candidates<B: Broker + ?Sized>(
     queue: &B,
     mailbox: &Name,

@@ -1,4 +1,4 @@
-//! What becomes of an agent's mail when it leaves (seed 004's neighbours lose it silently).
+//! What happens to an agent's mail when it leaves (seed 004's neighbours lose it silently).
 //!
 //! What it held goes back to where it came from, for the next consumer. What it has not
 //! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
@@ -19,12 +19,12 @@ pub const RETURNED_TYPE: &str = "mail.returned";
 /// How many unread messages are handled in one pass.
 const PASS_MAX: usize = 1_000;
 
-/// What becomes of mail that an agent has not read when it leaves.
+/// What happens to mail that an agent has not read when it leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnreadMail {
-    /// Each sender is told, and the messages become dead letters.
+    /// Each sender is notified, and the messages become dead letters.
     #[default]
     Return,
     /// The messages become dead letters.
@@ -39,7 +39,7 @@ pub enum UnreadMail {
 pub struct HandedBack {
     /// Leases that were released.
     pub released: u64,
-    /// Unread messages whose sender was told.
+    /// Unread messages whose sender was notified.
     pub returned: u64,
     /// Unread messages that became dead letters, the returned ones among them.
     pub dead: u64,

@@ -1,7 +1,7 @@
 //! A whole queue, for tools: what a [`Transport`] is to the machines. Beside it stand mailboxes,
 //! dead letters, looking without taking, and what an observer of leases needs.
 //!
-//! | queue | lies in | a change of state is |
+//! | queue | is in | a change of state is |
 //! |---|---|---|
 //! | [`Spool`] | a directory | a rename |
 //! | `NatsTransport` of `ensemble-nats` | a JetStream stream | a compare-and-set |
@@ -121,7 +121,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 
-    /// Reads a message in whatever state it is, without changing it.
+    /// Reads a message in any state, without changing it.
     ///
     /// # Errors
     /// [`crate::Error::NoMessage`] if it is not in this mailbox.
@@ -189,13 +189,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
-    /// epoch. One that is there stays as it is.
+    /// epoch. One that exists stays as it is.
     ///
     /// # Errors
     /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
 
-    /// Stores a dead letter. One that is there stays as it is.
+    /// Stores a dead letter. One that exists stays as it is.
     ///
     /// # Errors
     /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
@@ -213,7 +213,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// It is missing or altered, or the medium failed.
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
 
-    /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages. A mailbox that cannot
+    /// Gives back everything that an agent holds, in any mailbox, and says how many messages. A mailbox that cannot
     /// be read is skipped: the leases in it expire.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         retried.map_or(Ok(released), |bad| Err(bad.error))
     }
 
-    /// Gives back everything that an agent holds, in whatever mailbox, and deals with what lies unread
+    /// Gives back everything that an agent holds, in any mailbox, and deals with what lies unread
     /// in its own `mailbox`, for an agent that leaves. `reason` is for the dead letters and for the
     /// senders. Doing it again finds less to do.
     ///
@@ -248,13 +248,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     }
 
     /// Takes a message away from a holder that is known to have ended. It can be received again, or
-    /// becomes a dead letter after its last attempt, with the reason. `false` if the lease is over.
+    /// becomes a dead letter after its last attempt, with the reason. `false` if the lease has ended.
     ///
     /// # Errors
     /// The mailbox is unknown or the medium failed.
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool>;
 
-    /// Unfinished messages of a mailbox whose delivery to an agent is over, with that agent. The mailbox's own
+    /// Unfinished messages of a mailbox whose delivery to an agent has ended, with that agent. The mailbox's own
     /// agent may be left out.
     ///
     /// # Errors
@@ -262,7 +262,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>>;
 
     /// Settles the messages of a task that an agent has reported on, wherever they lie, and tells an agent that
-    /// holds one meanwhile. Doing it again finds less to do.
+    /// holds one in the meantime. Doing it again finds less to do.
     ///
     /// # Errors
     /// A mailbox cannot be read, a message cannot be settled, or its admission refuses.

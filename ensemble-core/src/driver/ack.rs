@@ -192,7 +192,7 @@ impl<'a> AckDriver<'a> {
         self.deliveries.values().filter_map(TaskDelivery::poll_timeout).min()
     }
 
-    /// A delivery that has ended. One that was escalated is still looked after, to record a late
+    /// A delivery that has ended. One that was escalated is still taken care of, to record a late
     /// ack, until [`AckDriver::forget`].
     pub fn poll_ended(&mut self) -> Option<(DeliveryId, Ended)> {
         let (id, ended) = self.ended.pop_front()?;
@@ -202,7 +202,7 @@ impl<'a> AckDriver<'a> {
         Some((id, ended))
     }
 
-    /// The phase that a delivery is in; `None` if it is not looked after any more.
+    /// The phase that a delivery is in; `None` if it is not taken care of any more.
     #[must_use]
     pub fn phase(&self, id: DeliveryId) -> Option<Phase> {
         self.deliveries.get(&id).map(TaskDelivery::phase)
@@ -214,8 +214,8 @@ impl<'a> AckDriver<'a> {
     }
 
     /// The blocking call of seed 002: delivers one task and waits until it was acked (`true`) or
-    /// the conductor was told (`false`). Also returns the phase in which that was. Other deliveries
-    /// of this manager go on meanwhile.
+    /// the conductor was notified (`false`). Also returns the phase in which that was. Other deliveries
+    /// of this manager continue in the meantime.
     ///
     /// # Errors
     /// As for [`AckDriver::deliver`] and [`AckDriver::handle_mail`].

@@ -13,7 +13,7 @@ use crate::message::fields::agent_among;
 
 /// Fields by which a line names its agent.
 const FIELDS: [&str; 6] = ["worker_id", "worker", "agent", "from", "by", "name"];
-/// Words that may stand before a name.
+/// Words that may be before a name.
 const WORDS: [&str; 6] = ["ack", "acked", "acknowledged", "from", "by", "agent"];
 
 /// The agent that an `ack/` file names among these mailboxes; `None` if it names none of them.

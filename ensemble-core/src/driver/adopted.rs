@@ -35,7 +35,7 @@ pub(super) struct StoredLadder {
 }
 
 impl<'a> TaskDelivery<'a> {
-    /// Begins a ladder that waited, or goes on with one that was begun.
+    /// Begins a ladder that waited, or continues with one that was begun.
     pub(super) fn adopt(
         world: &DeliveryContext<'_>,
         (name, file): (String, LadderFile),
@@ -188,7 +188,7 @@ pub(super) fn superseding(
     next: &MessageId,
 ) -> Result<()> {
     match queue.set_aside(mailbox, before, &format!("{SUPERSEDED}{next}")) {
-        // It was received meanwhile.
+        // It was received in the meantime.
         Err(Error::NoMessage { .. }) => Ok(()),
         other => other,
     }

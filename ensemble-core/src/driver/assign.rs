@@ -17,7 +17,7 @@ use crate::requests::{GatedTask, PlanGate, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
-/// What became of an assignment.
+/// What happened to an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AssignOutcome {
@@ -32,13 +32,13 @@ pub enum AssignOutcome {
     },
 }
 
-/// What became of a task that was to be handed over.
+/// What happened to a task that was to be handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum HandedOver {
     /// The worker did not answer, so nothing was published.
     NotReady(ReadinessFailure),
-    /// The task lies in the worker's mailbox, and its ladder is left to the watcher.
+    /// The task is in the worker's mailbox, and its ladder is left to the watcher.
     Stored {
         /// As in [`AssignOutcome::Delivered`].
         ready_attempt: u8,
@@ -60,7 +60,7 @@ pub struct TaskAssigner<'a> {
     pub queue: &'a dyn RequestStore,
     /// The clock.
     pub clock: &'a (dyn Clock + Send + Sync),
-    /// Where it is told what happens.
+    /// The destination of events.
     pub recorder: &'a dyn Recorder,
     /// The assigning agent.
     pub actor: Name,
@@ -107,7 +107,7 @@ impl TaskAssigner<'_> {
 
     /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end
     /// of the ladder. While `is_watched` says that a watcher runs, the ladder is left to it.
-    /// Otherwise this process runs it, and a process that is started later goes on with it. Never
+    /// Otherwise this process runs it, and a process that is started later continues with it. Never
     /// publishes without a proof: a pong, or the worker's own hooks.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl TaskAssigner<'_> {
     }
 }
 
-/// Whatever a look needs (a multiplexer's client) is started now, and not under the lock.
+/// No matter what a look needs (a multiplexer's client) is started now, and not under the lock.
 fn prepare(pane: Option<&mut dyn AgentPane>) {
     if let Some(pane) = pane {
         // If it fails, the handshake will find out and say so.

@@ -44,8 +44,8 @@ pub struct DeliveryOrder {
     pub envelope: Envelope,
     /// The times of the ladder.
     pub config: LadderSettings,
-    /// How long to wait at most; after that the delivery is left alone, and the conductor is not
-    /// told. `None` for as long as the ladder takes.
+    /// How long to wait at most; after that the delivery is left alone, and the conductor is not notified.
+    /// `None` for as long as the ladder takes.
     pub patience: Option<Duration>,
 }
 
@@ -90,7 +90,7 @@ pub enum Ended {
         /// The message of that attempt.
         message: MessageId,
     },
-    /// The conductor was told.
+    /// The conductor was notified.
     Escalated {
         /// The notice that the conductor got.
         notice: Notice,
@@ -99,7 +99,7 @@ pub enum Ended {
     },
     /// It had an expiry date, which has passed.
     Expired,
-    /// [`DeliveryOrder::patience`] is over. The message still waits in its mailbox.
+    /// [`DeliveryOrder::patience`] has passed. The message still waits in its mailbox.
     Abandoned {
         /// In which phase of the ladder.
         phase: Phase,
@@ -111,7 +111,7 @@ pub enum Ended {
 }
 
 /// The id of the message that carries an attempt at a task: `<task>.<attempt>`, or a digest in the
-/// task's place where it is no name. Publishing it twice stores it once.
+/// task's place where it is not a name. Publishing it twice stores it once.
 ///
 /// ```
 /// use ensemble_core::driver::message_id;
@@ -196,7 +196,7 @@ pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<
 impl<'a> TaskDelivery<'a> {
     /// Publishes the task and begins to wait.
     ///
-    /// An attempt that was settled or has died is over, so a new one begins. One that still waits
+    /// An attempt that was settled or has died has ended, so a new one begins. One that still waits
     /// or is held is continued. So a controller that was killed can simply be run again.
     pub(super) fn begin(
         world: &DeliveryContext<'_>,
@@ -307,7 +307,7 @@ impl<'a> TaskDelivery<'a> {
 
     /// Whether an `ack/` file says that the worker has the task. The watcher receives the message
     /// for it. But a file that is written in place only counts there once it has been quiet for a
-    /// while. A worker that has answered must not be pressed meanwhile.
+    /// while. A worker that has answered must not be pressed in the meantime.
     fn has_answered(&self, world: &DeliveryContext<'_>) -> bool {
         let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
@@ -455,7 +455,7 @@ impl<'a> TaskDelivery<'a> {
         let now = world.clock.monotonic();
         match world.queue().set_aside(self.mailbox(), &before, &reason) {
             Ok(()) => {}
-            // It was received meanwhile, by a worker that has forgotten it since.
+            // It was received in the meantime, by a worker that has forgotten it since.
             Err(Error::NoMessage { .. }) => {
                 let (task, attempt) = (self.order.task.clone(), attempt.saturating_sub(1));
                 self.ladder.handle(now, Event::Ack { task, attempt });

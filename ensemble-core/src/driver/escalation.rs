@@ -17,7 +17,7 @@ use crate::proto::ack::{EscalationReason, LadderEscalation, WorkerActivity};
 const PREFIX: &str = "escalation-";
 const SUFFIX: &str = ".yaml";
 const ACTION: &str = "manual_intervention";
-/// How much of a task's name stands in the file's name, in bytes.
+/// How much of a task's name is in the file's name, in bytes.
 const TASK_BYTES_MAX: usize = 100;
 /// The largest such file that is read, in bytes.
 const BYTES_MAX: usize = 64 * 1024;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Programs that read a terminal take bytes that arrive together for one key: Escape followed by
-//! anything at once is Alt and that key. A worker that takes the task meanwhile is pressed no further.
+//! anything at once is Alt and that key. A worker that takes the task in the meantime is pressed no further.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,10 +29,10 @@ const NUDGE_RETRY: Duration = Duration::from_secs(1);
 /// Waiting messages are counted up to here for the words of a nudge.
 const COUNT_MAX: usize = 100;
 
-/// The largest part of a phase that the pause after a reset may take: 1 of so many.
+/// The largest part of a phase that the pause after a reset may take: 1 of this many.
 const PAUSE_PART: u32 = 2;
 
-/// Something that was begun and goes on later.
+/// Something that was begun and continues later.
 pub(super) struct PendingKeystroke {
     pub(super) at: Monotonic,
     pub(super) then: NextKeystroke,
@@ -106,7 +106,7 @@ impl TaskDelivery<'_> {
         self.half = Some(PendingKeystroke { at: world.clock.monotonic() + delay, then });
     }
 
-    /// What was begun goes on. A reset that is not needed any more is taken back.
+    /// What was begun continues. A reset that is not needed any more is taken back.
     pub(super) fn go_on(&mut self, world: &DeliveryContext<'_>, half: PendingKeystroke) {
         match half.then {
             NextKeystroke::Nudge => {

@@ -35,7 +35,7 @@ pub enum LadderState {
     Open,
     /// What the conductor is told is decided, and is being written.
     Escalating,
-    /// The conductor was told; the message still waits.
+    /// The conductor was notified; the message still waits.
     Escalated,
     /// The worker has received the message.
     Acked,
@@ -80,7 +80,7 @@ pub struct LadderFile {
     pub phase_began_ms: u64,
     /// When the ladder began, in milliseconds of the boot-time clock.
     pub began_ms: u64,
-    /// The version of the `ack/` file that was there before.
+    /// The version of the `ack/` file that existed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_before: Option<String>,
     /// The message before this one, which a reset has replaced.
@@ -139,7 +139,7 @@ impl LadderFile {
         (self.replaced, self.escalation) = (None, None);
     }
 
-    /// What another process goes on with.
+    /// What another process continues with.
     pub(super) fn saved(&self, clock: &dyn Clock) -> SavedLadder {
         if self.boot != boot_id() {
             return SavedLadder::default();

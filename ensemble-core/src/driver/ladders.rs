@@ -20,11 +20,11 @@
 //!
 //! *One process.* The runner of a mailbox holds `.ensemble/locks/ladder-<mailbox>.lock`: the watcher, or where
 //! none runs a waiting `ensemble assign`. The kernel drops the lock of a runner that is killed, and the next one
-//! goes on with the files ([`Ladder::resume`](crate::proto::ack::Ladder::resume) says how).
+//! continues with the files ([`Ladder::resume`](crate::proto::ack::Ladder::resume) says how).
 //!
 //! *One host.* Mailboxes on servers are seen by several hosts, and each host has its own files. The host says by
 //! [`LadderHost::may_run`] whether it is the one that runs the ladders of a mailbox. One that may not, or not any more,
-//! removes its files, so the ladder begins anew on the other host.
+//! removes its files, so the ladder begins again on the other host.
 //!
 //! # Limits
 //!
@@ -112,7 +112,7 @@ impl MailboxReader {
         self
     }
 
-    /// One of so many readers.
+    /// One of this many readers.
     #[must_use]
     pub const fn of(mut self, count: usize) -> Self {
         self.count = count;
@@ -133,7 +133,7 @@ pub trait LadderHost: Send + Sync {
     /// and waits for the end of its ladder.
     ///
     /// # Errors
-    /// That cannot be told at the moment; the ladder stands still.
+    /// That cannot be told at the moment; the ladder pauses.
     fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
         let _ = (mailbox, is_handing_out);
         Ok(true)
@@ -159,14 +159,14 @@ pub struct Ladders<'a> {
     mailboxes: BTreeMap<Name, MailboxLadders<'a>>,
     /// Mailboxes that are to be looked at although nothing happens there.
     waits: BTreeMap<Name, Monotonic>,
-    /// Waiting messages that are no tasks.
+    /// Waiting messages that are not tasks.
     others: BTreeMap<Name, BTreeSet<MessageId>>,
-    /// Mailboxes that could not be read at the last look. A ladder that cannot see the ack stands still.
+    /// Mailboxes that could not be read at the last look. A ladder that cannot see the ack pauses.
     unseen: BTreeSet<Name>,
 }
 
 impl Ladders<'static> {
-    /// A runner that owns what it works with. `actor` stands in the log.
+    /// A runner that owns what it works with. `actor` is in the log.
     #[must_use]
     pub fn new(
         spool: Arc<Spool>,
@@ -239,7 +239,7 @@ impl<'a> Ladders<'a> {
     /// Looks at a mailbox: begins, ends and cleans up its ladders.
     ///
     /// # Errors
-    /// The mailbox or its ladders cannot be read or written; it is looked at again soon, and its ladders stand still
+    /// The mailbox or its ladders cannot be read or written; it is looked at again soon, and its ladders pause
     /// until then.
     pub fn observe_mailbox(&mut self, mailbox: &Name) -> Result<()> {
         let looked = self.look_once(mailbox);
@@ -414,7 +414,7 @@ impl<'a> Ladders<'a> {
                     Ok(_) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
                         still_others.insert(id.clone());
                     }
-                    // It was received meanwhile.
+                    // It was received in the meantime.
                     Err(Error::NoMessage { .. }) => {}
                     Err(error) => return Err(error),
                 }

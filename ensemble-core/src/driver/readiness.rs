@@ -338,7 +338,7 @@ impl HandshakeRound<'_, '_> {
     }
 
     /// A busy screen may be still a moment later. That a ping was not typed is told to the machine
-    /// when its time is over.
+    /// when its time has passed.
     fn type_again(&mut self, now: Monotonic) {
         let Some(UntypedPing { ping, why, retry_at }) = &self.untyped else { return };
         if self.machine.poll_timeout().is_none_or(|until| now >= until) {
@@ -351,7 +351,7 @@ impl HandshakeRound<'_, '_> {
         }
     }
 
-    /// A ping that was never submitted would stand in the composer for ever.
+    /// A ping that was never submitted would be in the composer forever.
     fn withdraw(&mut self) {
         let Some(pane) = self.pane.as_mut().filter(|_| self.stands) else { return };
         if let Err(error) = pane.withdraw_ping() {
@@ -394,7 +394,7 @@ fn failed(error: Error) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral: Deferral::of(&error) }
 }
 
-/// The pongs on a screen that were there before do not count.
+/// The pongs on a screen that existed before do not count.
 #[derive(Default)]
 struct PongScreen {
     /// How many lines were an answer to each ping, at the last look.

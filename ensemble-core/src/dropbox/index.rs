@@ -13,10 +13,10 @@ const LINE_BYTES_MAX: usize = 8 * 1024;
 const LINE_BYTES_USUAL: usize = 512;
 /// Number of parts of an index. Each grows by itself, so that none is copied as a whole.
 const SHARDS: usize = 256;
-/// A part that is full grows by one in so many.
+/// A part that is full grows by one in this many.
 const GROWTH_SHARE: usize = 8;
 
-/// Offsets by path. Paths whose keys are equal are told apart by reading their lines.
+/// Offsets by path. Paths whose keys are equal are distinguished by reading their lines.
 #[derive(Debug)]
 pub(super) struct PathIndex {
     /// Pairs of a key and an offset, sorted by key, in the part that the key's last byte names.

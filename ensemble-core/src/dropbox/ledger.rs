@@ -123,7 +123,7 @@ impl From<&AckedLease> for Lease {
     }
 }
 
-/// The ledger on disk, and in memory digests of the files that lie in the drop boxes.
+/// The ledger on disk, and in memory digests of the files that are in the drop boxes.
 #[derive(Debug)]
 pub struct Ledger {
     file: File,
@@ -144,7 +144,7 @@ pub struct Ledger {
     looked_at: Option<i64>,
 }
 
-/// A file that lies in a drop box. The same digests stand for the same file in the same state.
+/// A file that is in a drop box. The same digests stand for the same file in the same state.
 #[derive(Debug)]
 struct PresentFile {
     path: u64,
@@ -327,7 +327,7 @@ impl Ledger {
 
     /// The entry for the next version of a path; `None` if this content was the last one routed.
     ///
-    /// An `ack/` file says that something happened, so each one that lands is a version of its own.
+    /// An `ack/` file says that something happened, so each one that lands is its own version.
     /// It may be another file, or the same one written again, with any content.
     #[must_use]
     pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<LedgerEntry> {

@@ -104,7 +104,7 @@ impl DropBox {
         format!("{}/{file}", self.spec.name())
     }
 
-    /// Whether a file is looked at: it belongs to the box, and is no temporary one.
+    /// Whether a file is looked at: it belongs to the box, and is not a temporary one.
     #[must_use]
     pub fn takes(&self, file: &str) -> bool {
         self.spec.takes(file) && !Self::is_temporary(file)
@@ -197,7 +197,7 @@ impl DropBox {
     }
 
     /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
-    /// lands meanwhile stays where it is, or is put back. `None` if it is not there any more.
+    /// lands in the meantime stays where it is, or is put back. `None` if it is not there any more.
     ///
     /// # Errors
     /// The disk failed.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::Name;
 use crate::{Error, Result};
 
-/// A route as it stands in a configuration.
+/// A route as it is in a configuration.
 ///
 /// `match` is a path below the queue in which `*` stands for any text without a slash. In `to`,
 /// `{1}`, `{2}` … stand for what the first, second … `*` matched.
@@ -74,7 +74,7 @@ impl PathPattern {
     }
 
     /// What each star stands for, the first ones as long as possible; `None` if it does not match.
-    /// From the right, where the text behind a star is its last occurrence: one pass, whatever a
+    /// From the right, where the text behind a star is its last occurrence: one pass, no matter what a
     /// file is called.
     #[must_use]
     pub fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {

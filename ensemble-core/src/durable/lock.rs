@@ -89,7 +89,7 @@ impl FileLock {
     }
 
     /// The lock as the standard input of a program, which reads nothing from it. If this process is
-    /// killed meanwhile, the lock stays held until that program has ended, too.
+    /// killed in the meantime, the lock stays held until that program has ended, too.
     pub fn as_input(&self) -> Result<Stdio> {
         let file = self.file.try_clone().map_err(|e| Error::io("share lock", &self.path, e))?;
         Ok(Stdio::from(file))

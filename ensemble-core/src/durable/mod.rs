@@ -340,8 +340,8 @@ impl Dir {
         }
     }
 
-    /// Opens a file for appending, and creates it if needed: every write atomically goes to its
-    /// end. A link or anything but a regular file is rejected.
+    /// Opens a file for appending, and creates it if needed: every write atomically goes to the end.
+    /// A link or anything but a regular file is rejected.
     ///
     /// # Errors
     /// [`Error::Malformed`] if it is not a regular file, or the disk failed.

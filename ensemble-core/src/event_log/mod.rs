@@ -16,10 +16,10 @@
 //!
 //! | trouble | what happens |
 //! |---|---|
-//! | a writer is killed inside a write | one torn line; the next write begins with a newline, readers count the torn line and go on |
+//! | a writer is killed inside a write | one torn line; the next write begins with a newline, readers count the torn line and continue |
 //! | a writer is stopped inside the lock | after [`LOG_LOCK_PATIENCE`] others write without it: the record is `"unordered":true` and repeats the last number its writer knew of |
-//! | the file or the directory is deleted | made anew at the next record, `log.recreated` says so, numbers go on |
-//! | the disk is full | [`EventLog::record`] counts a failure and lets its caller go on |
+//! | the file or the directory is deleted | made again at the next record, `log.recreated` says so, numbers continue |
+//! | the disk is full | [`EventLog::record`] counts a failure and lets its caller continue |
 //!
 //! ```
 //! use ensemble_core::event_log::{EventLog, Recorder as _, read_all, types};

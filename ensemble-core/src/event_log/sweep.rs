@@ -9,8 +9,8 @@ use crate::Result;
 use crate::durable::{Dir, FileStat};
 
 /// Removes the segments that are old by `is_old` and that mention none of the names that `open` gives. The newest
-/// segment stays, and so does each one in which the newest session goes on. `open` is called once, if a segment is old.
-/// Returns the number of removed segments.
+/// segment stays, and so does each one in which the newest session continues. `open` is called once, if a segment is
+/// old. Returns the number of removed segments.
 ///
 /// # Errors
 /// A segment cannot be read or removed, or `open` fails. What was removed before is gone.
@@ -44,7 +44,7 @@ pub fn sweep(
     Ok(removed)
 }
 
-/// Names as they stand in records: those that stand between two quotes, and those with a quote in them.
+/// Names as they are in records: those that are between two quotes, and those with a quote in them.
 type QuotedNames = (BTreeSet<Vec<u8>>, Vec<Vec<u8>>);
 
 fn escaped(names: BTreeSet<String>) -> QuotedNames {
@@ -54,7 +54,7 @@ fn escaped(names: BTreeSet<String>) -> QuotedNames {
     (plain.into_iter().collect(), odd)
 }
 
-/// Whether a record of a segment mentions one of these names. A line that is too long is no record.
+/// Whether a record of a segment mentions one of these names. A line that is too long is not a record.
 fn mentions(dir: &Dir, file: &str, (plain, odd): &QuotedNames) -> Result<bool> {
     let Some(opened) = dir.open_file(file)? else { return Ok(true) };
     let mut lines = LineReader::new(opened, &dir.path().join(file), 0, 0);

@@ -2,7 +2,7 @@
 //!
 //! Writers and readers name a type by its constant, so a misspelt type does not compile. A test refuses a bare
 //! literal at a call of `record`, and compares [`TABLE`] with docs/protocol/event-log.md (`BLESS=1` writes it).
-//! Other programs use types of their own, as text: see [`RecordType`](super::RecordType).
+//! Other programs use their own types, as text: see [`RecordType`](super::RecordType).
 //!
 //! ```
 //! use ensemble_core::event_log::types;
@@ -40,9 +40,9 @@ event_types! {
     SESSION_START = "session_start" by "first writer": "`after`?: the file that this session continues";
     /// The watcher ended the session.
     SESSION_END = "session_end" by "watcher": "";
-    /// The log goes on in another file.
+    /// The log continues in another file.
     LOG_CONTINUED = "log.continued" by "any writer": "`next`";
-    /// The log's file had vanished and was made anew.
+    /// The log's file had vanished and was made again.
     LOG_RECREATED = "log.recreated" by "any writer": "";
 
     /// A mailbox was added.
@@ -68,7 +68,7 @@ event_types! {
     MESSAGE_RELEASED = "message.released" by "holder, observer": "`id`, `mailbox`, `epoch`, `why`, `delay_ms`";
     /// A message became a dead letter.
     MESSAGE_DEAD = "message.dead" by "holder, observer": "`id`, `mailbox`, `epoch`, `reason`";
-    /// A message was settled because an earlier holder has reported its task; its present holder was told.
+    /// A message was settled because an earlier holder has reported its task; its present holder was notified.
     MESSAGE_WITHDRAWN = "message.withdrawn" by "`report`, watcher": "`id`, `mailbox`, `task_id`, `from`, `by`, `epoch`";
     /// A dead letter went back to its mailbox.
     MESSAGE_REDRIVEN = "message.redriven" by "the redriving process": "`id`, `mailbox`, `epoch`";
@@ -179,7 +179,7 @@ event_types! {
     STEP_LEASE_ENDED = "step.lease_ended" by "watcher, worker": "`task_id`, `step_index`, `epoch`, `holder`, `stopped`";
     /// A step may be tried again.
     STEP_RETRIED = "step.retried" by "`step retry`": "`task_id`, `step_index`";
-    /// A blocked step may go on.
+    /// A blocked step may continue.
     STEP_UNBLOCKED = "step.unblocked" by "`step unblock`": "`task_id`, `step_index`";
     /// A step was skipped.
     STEP_SKIPPED = "step.skipped" by "`step skip`": "`task_id`, `step_index`";
@@ -286,7 +286,7 @@ event_types! {
     BUDGET_LIFTED = "budget.lifted" by "watcher": "`scope`";
     /// A person allowed more than the configured budget.
     BUDGET_ALLOWED = "budget.allowed" by "`usage`": "`scope`, `more` (`usd`, `tokens`)";
-    /// A person was told of a need, or that all work is over.
+    /// A person was notified of a need, or that all work has ended.
     ALERT_SENT = "alert.sent" by "watcher": "`need`, `agent`?, `about`?, `since`?, `text`, `help`, `count`, `rule` (from 1)";
     /// An alert has reached no person.
     ALERT_FAILED = "alert.failed" by "watcher": "as `alert.sent`; `error`, `retried`: it is tried again";

@@ -128,7 +128,7 @@ fn text(out: &mut String, key: &str, value: &str) {
     out.push('\n');
 }
 
-/// Starts with a letter, has no character with a meaning in YAML, and is no YAML keyword, old or
+/// Starts with a letter, has no character with a meaning in YAML, and is not a YAML keyword, old or
 /// new.
 fn is_bare_word(value: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
@@ -155,7 +155,7 @@ fn quote(out: &mut String, value: &str) {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             c if is_plain(c) => out.push(c),
-            // All characters that need an escape lie in the first plane.
+            // All characters that need an escape are in the first plane.
             c => {
                 let _ = write!(out, "\\u{:04x}", c as u32);
             }

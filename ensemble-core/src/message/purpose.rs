@@ -42,7 +42,7 @@ pub const NOTICE_NAMESPACES: [&str; 6] = ["report", "mail", "request", "board", 
 pub enum MessagePurpose {
     /// Work: the recipient does it, reports and settles.
     Work,
-    /// A question: the recipient answers it. Settling it is no answer.
+    /// A question: the recipient answers it. Settling it is not an answer.
     Request,
     /// An automatic message: the recipient reads it. Nothing answers it automatically.
     Notice,

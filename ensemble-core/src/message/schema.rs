@@ -21,7 +21,7 @@ impl JsonSchema for Name {
     }
 }
 
-/// What stands in the file of a message, for a schema; [`crate::message::Envelope`] reads and writes it.
+/// What is in the file of a message, for a schema; [`crate::message::Envelope`] reads and writes it.
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "a description of a file; it is never constructed")]
 pub struct EnvelopeFile {

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceParent(String);
 
-/// The error for a text that is no `traceparent`.
+/// The error for a text that is not a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a W3C traceparent, such as 00-<32 hex digits>-<16 hex digits>-01")]
 pub struct TraceParentError;

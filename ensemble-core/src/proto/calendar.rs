@@ -17,7 +17,7 @@
 //! [`Calendar::age`] is never more than the true age, and what is removed by it was old.
 //!
 //! *A crash* loses nothing: the driver keeps the calendar in a file, and the next process continues.
-//! Without the file all stamps count as made now, which removes nothing too early. *Silence* is no jump: the
+//! Without the file all stamps count as made now, which removes nothing too early. *Silence* is not a jump: the
 //! boot-time clock tells how long it lasted. A jump there and back between two looks leaves no line. Its stamps
 //! are then explained by no line, or by one of which they claim to be older.
 //!
@@ -48,18 +48,18 @@ use crate::message::Timestamp;
 pub const DOUBT: Duration = Duration::from_secs(10 * 60);
 /// A wall clock that differs from a line by more, beside its drift, has left that line.
 pub const JUMP_MIN: Duration = Duration::from_secs(2);
-/// A clock may drift by one part in so many, which is far more than clocks and their correction do.
+/// A clock may drift by one part in this many, which is far more than clocks and their correction do.
 const DRIFT_PARTS: u64 = 1_000;
 /// How many lines, and how many groups of unexplained stamps, are kept. The oldest are forgotten first, and
 /// their stamps then count as made when they are asked for next.
 const KEPT_MAX: usize = 64;
 /// Unexplained stamps that differ by at most this, asked for at one look, share a group.
 const GROUP_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// How far a file's stamp may lie behind the clock: file systems stamp by the kernel's last tick.
+/// How far a file's stamp may be behind the clock: file systems stamp by the kernel's last tick.
 const STAMP_LAG: Duration = Duration::from_millis(20);
 /// How much later than the last look a stamp may be that was made since.
 const LOOK_LASTS: Duration = Duration::from_secs(10 * 60);
-/// A calendar that only went on is written again after so much time.
+/// A calendar that only continued is written again after so much time.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// Readings of the clocks at one moment.
@@ -255,7 +255,7 @@ impl Calendar {
         self.began_ms == other.began_ms && self.steady_ms >= other.steady_ms
     }
 
-    /// Identifies this calendar: one that begins anew, since its file was lost, has another.
+    /// Identifies this calendar: one that begins again, since its file was lost, has another.
     #[must_use]
     pub const fn identity(&self) -> i64 {
         self.began_ms

@@ -32,7 +32,7 @@ pub fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic, M::Ef
     seen
 }
 
-/// One line an event, one column a state: what becomes of every pair.
+/// One line an event, one column a state: what happens to every pair.
 pub fn pairs<S, E>(
     states: &[(&str, S)],
     events: &[(&str, E)],

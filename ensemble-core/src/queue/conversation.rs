@@ -95,7 +95,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// As for [`Mailbox::recv`], or a message cannot be settled. Neither an error of `work` nor a lease that expired
-    /// meanwhile ends it.
+    /// in the meantime ends it.
     pub fn serve(&self, mut work: impl FnMut(&Message) -> CallbackResult) -> Result<()> {
         while let Some(message) = self.recv()? {
             match work(&message) {

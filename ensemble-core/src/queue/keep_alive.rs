@@ -1,4 +1,4 @@
-//! Extends a lease while work goes on.
+//! Extends a lease while work continues.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;

@@ -259,7 +259,7 @@ impl Mailbox {
     }
 
     /// Receives up to `most` messages that wait. Each has its own lease, and all leases run from now: take no more
-    /// than can be worked on meanwhile.
+    /// than can be worked on in the meantime.
     ///
     /// # Errors
     /// As for [`Mailbox::try_recv`].
@@ -331,7 +331,7 @@ impl Mailbox {
         self.queue.spool().counts(&self.name)
     }
 
-    /// Reads a message in whatever state it is, without receiving it.
+    /// Reads a message in any state, without receiving it.
     ///
     /// # Errors
     /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not in this mailbox.

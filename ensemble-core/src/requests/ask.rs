@@ -19,7 +19,7 @@ pub const REQUEST_ID_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
 pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 /// How many ids are tried before it is a fault.
 const IDS_TRIED_MAX: usize = 64;
-/// How often a gate is read anew that others change at the same time.
+/// How often a gate is read again that others change at the same time.
 const GATES_TRIED_MAX: usize = 64;
 
 /// A question that is to be asked.
@@ -110,7 +110,7 @@ impl NewRequest {
 
 impl Requests<'_> {
     /// Asks: when this returns, the request is on disk and its addressee has the message. Asking the same under the
-    /// same id again, or the same plan for the same task, gives the request that is there.
+    /// same id again, or the same plan for the same task, gives the request that exists.
     ///
     /// # Errors
     /// [`DecisionRefusal`] if the kind is unknown, the id is taken, requester and addressee are the same, or an earlier plan
@@ -255,7 +255,7 @@ impl Requests<'_> {
         gate: Option<&PlanGate>,
     ) -> Result<Option<RequestEntry>> {
         let Some(gate) = gate else { return Ok(None) };
-        // The gate of this very request, written before a crash, is no round before it.
+        // The gate of this very request, written before a crash, is not a round before it.
         if gate.request_id == asked.request_id {
             asked.round = Some(gate.round);
             asked.previous.clone_from(&gate.previous);
@@ -309,7 +309,7 @@ impl Requests<'_> {
         let entry = RequestEntry { is_closed, ..RequestEntry::new(home.asked, decision) };
         match &entry.decision {
             None => self.announce_again(lock, &entry.request)?,
-            // The gate that was closed anew for it.
+            // The gate that was closed again for it.
             Some(decision) => self.open_gate(&entry.request, decision)?,
         }
         Ok(entry)

@@ -57,7 +57,7 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
     Ok(is_open.then_some(request))
 }
 
-/// What lies in the directory of a request; `None` if there is none, or nothing in it yet.
+/// What is in the directory of a request; `None` if there is none, or nothing in it yet.
 pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
     let dir = match requests.open_child(id.as_str()) {
         Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(None),
@@ -116,7 +116,7 @@ impl RequestStore for Spool {
     fn ids(&self) -> Result<Vec<Name>> {
         let requests = self.requests_dir()?;
         let names = requests.names()?.into_iter().filter_map(|name| Name::new(name).ok());
-        // A stray file is no request.
+        // A stray file is not a request.
         let is_request = |name: &Name| {
             requests.stat(name.as_str()).is_ok_and(|stat| stat.is_some_and(|it| it.is_directory))
         };
@@ -368,7 +368,7 @@ impl Spool {
     }
 }
 
-/// Whether an entry is there and was not changed for so long.
+/// Whether an entry is there and was not changed for that long.
 fn is_older(calendar: &mut Calendar, dir: &Dir, name: &str, age: Duration) -> bool {
     let Ok(Some(stat)) = dir.stat(name) else { return false };
     let made = calendar::made(calendar, &stat);

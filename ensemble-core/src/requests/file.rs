@@ -1,4 +1,4 @@
-//! The pages of a request: what stands in them, and how they are read.
+//! The pages of a request: what is in them, and how they are read.
 //!
 //! What was asked is never changed. A decision is written once; whether it counts follows from the
 //! two files alone, so that all readers come to the same answer.
@@ -79,11 +79,11 @@ pub struct AskedRequest {
     /// The file the content is from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// For a shutdown: what becomes of the mail that the agent has not read, if it is not what is configured for it.
+    /// For a shutdown: what happens to the mail that the agent has not read, if it is not what is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread_mail: Option<UnreadMail>,
     /// For a shutdown: the generation of the agent that was asked, so that no clock has to tell whether it
-    /// was brought up anew since.
+    /// was brought up again since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
     /// The message that has asked already, where a program has sent it by itself.
@@ -126,8 +126,8 @@ impl AskedRequest {
         }
     }
 
-    /// Whether this is no early expiry. Either its time is over, or silence means force and it says how its addressee
-    /// is known to have gone. From such an addressee only silence is to be expected.
+    /// Whether this is not an early expiry. Either its time is over, or silence means force and it says how its
+    /// addressee is known to have gone. From such an addressee only silence is to be expected.
     pub(super) fn may_expire(&self, expiry: &Decision) -> bool {
         let is_absent = self.at_expiry == AtExpiry::Force && !expiry.comment.is_empty();
         is_absent || expiry.at >= self.deadline_at()
@@ -284,7 +284,7 @@ impl StoredRequest {
         let at = file.at.unwrap_or(made_at);
         let decision = Decision::new(outcome, file.by, at).with_comment(comment);
         match outcome {
-            // Time has no name: it must be over, and it speaks for the silent addressee.
+            // Time has no name: it must have ended, and it speaks for the silent addressee.
             Outcome::Expired if decision.by != asked.to || !asked.may_expire(&decision) => {
                 Err("its deadline is not over".to_owned())
             }

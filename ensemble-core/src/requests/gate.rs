@@ -50,7 +50,7 @@ pub enum GateState {
     Rejected,
     /// Closed: it was not reviewed in time.
     Expired,
-    /// Closed: what stands on disk cannot be read.
+    /// Closed: what is on disk cannot be read.
     Unreadable,
     /// Half open: a plan is demanded, and none was submitted. The task may be taken, not finished.
     Needed,
@@ -249,7 +249,7 @@ impl PlanGate {
     }
 }
 
-/// What stands in a gate's file.
+/// What is in a gate's file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GateFile {
     version: u32,
@@ -298,7 +298,7 @@ impl GateFile {
     }
 }
 
-/// A task in the name of a gate: tasks that are no names get a digest instead.
+/// A task in the name of a gate: tasks that are not names get a digest instead.
 pub fn stem(task: &str) -> String {
     Name::new(task)
         .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from)
@@ -322,7 +322,7 @@ pub fn gated_task(envelope: &Envelope) -> Option<&str> {
 }
 
 impl Requests<'_> {
-    /// What this agent's work on this task waits for; `None` if nothing. A gate that is there may
+    /// What this agent's work on this task waits for; `None` if nothing. A gate that exists may
     /// be open: see [`PlanGate::is_closed`].
     ///
     /// # Errors

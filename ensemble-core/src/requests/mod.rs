@@ -179,7 +179,7 @@ impl<'a> Requests<'a> {
         Self { store, kinds: Kinds::default(), note: None }
     }
 
-    /// With something to note of each decision, before both sides are told. The process that decides
+    /// With something to note of each decision, before both sides are notified. The process that decides
     /// calls it, and each process that continues after a crash; a call may come again. Where it fails,
     /// the decision stands, and the rest is done by the next process.
     #[must_use]

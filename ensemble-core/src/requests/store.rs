@@ -81,7 +81,7 @@ impl StoredFile {
 pub struct RequestFiles {
     /// The request file.
     pub request: StoredFile,
-    /// What was decided; or why what lies in its place cannot be read.
+    /// What was decided; or why what is in its place cannot be read.
     pub decision: Option<std::result::Result<StoredFile, String>>,
     /// Whether [`RequestFile::Told`] was written.
     pub is_told: bool,
@@ -125,7 +125,7 @@ impl RequestLock {
         Self { lock: None }
     }
 
-    /// Whether no other process does the same meanwhile.
+    /// Whether no other process does the same in the meantime.
     #[must_use]
     pub const fn is_alone(&self) -> bool {
         self.lock.is_some()
@@ -162,7 +162,7 @@ pub trait RequestStore: Send + Sync {
     /// The files of a request; `None` if there is none.
     ///
     /// # Errors
-    /// The medium failed, or what was asked is no regular file or too large.
+    /// The medium failed, or what was asked is not a regular file or too large.
     fn files(&self, id: &Name) -> Result<Option<RequestFiles>>;
 
     /// The files of all requests, in no order; for each what [`RequestStore::files`] says.

@@ -7,7 +7,7 @@ use super::lock;
 use crate::env::{Clock, Monotonic};
 use crate::message::Timestamp;
 
-/// A clock that stands still until it is advanced. Clones are the same clock.
+/// A clock that pauses until it is advanced. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct SimClock(Arc<Mutex<SimTimes>>);
 

@@ -7,7 +7,7 @@ use crate::durable::Dir;
 use crate::message::{Envelope, MessageId, MessagePurpose, Name};
 use crate::{Error, Result};
 
-/// The type of a message that is no assignment by itself.
+/// The type of a message that is not an assignment by itself.
 const MESSAGE_TYPE: &str = "message";
 
 /// Decides for each message whether a holder may receive and settle it.
@@ -52,8 +52,8 @@ pub trait Admission: fmt::Debug + Send + Sync {
     }
 }
 
-/// Why an agent may begin nothing now, whatever the work is: the team is paused, it ends, or the agent is leaving.
-/// What an agent has begun it may finish, and what is not work it may receive.
+/// Why an agent may begin nothing now, no matter what the work is: the team is paused, it ends, or the agent is
+/// leaving. What an agent has begun it may finish, and what is not work it may receive.
 pub trait Standstill: fmt::Debug + Send + Sync {
     /// Why this agent may begin nothing; `None` if it may. `shared` is where the hosts of a team keep what stops it.
     ///

@@ -11,8 +11,8 @@
 //!
 //! It is a hint and nothing rests on it. An id that is not there any more costs a rename that fails. An offset that
 //! went backwards in a race costs a few of them. Too many in a row, or anything that cannot be read, cost a listing.
-//! After it the file is written anew or removed. A message that the hint does not name waits until the hint is used
-//! up. Urgent, delayed and returned messages lie in `front/` and are not touched by it.
+//! After it the file is written again or removed. A message that the hint does not name waits until the hint is used
+//! up. Urgent, delayed and returned messages are in `front/` and are not touched by it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::message::MessageId;
 
 /// The file, beside the directories of its mailbox.
 const BACKLOG_FILE: &str = "backlog";
-/// A listing of up to so many messages is not worth keeping.
+/// A listing of up to this many messages is not worth keeping.
 const SHARED_MIN: usize = 1024;
 /// How much is read at once, in bytes: some two hundred entries.
 const CHUNK_BYTES: usize = 8 * 1024;
@@ -80,7 +80,7 @@ impl Backlog<'_> {
             writeln!(file, "{FIRST_ENTRY:0OFFSET_DIGITS$}")?;
             ids.iter().try_for_each(|id| writeln!(file, "{id}"))
         };
-        // No room or no permission to share it is no reason not to receive.
+        // No room or no permission to share it is not a reason not to receive.
         let modes = self.modes;
         self.home.replace_with(BACKLOG_FILE, write, self.tmp, modes, Durability::Process).is_ok()
     }
@@ -108,7 +108,7 @@ impl ListingPart {
         self.starts.remove(index);
     }
 
-    /// Passes over the entries that others have taken meanwhile, as far as they have told.
+    /// Passes over the entries that others have taken in the meantime, as far as they have told.
     pub(super) fn skip_taken(&mut self, ids: &mut IdListing) {
         let Some(offset) = read_offset(&self.file) else { return };
         let taken = self.starts.partition_point(|start| *start < offset);
@@ -116,7 +116,7 @@ impl ListingPart {
         ids.skip(taken);
     }
 
-    /// Tells others where to go on. Never past an entry that may still be there.
+    /// Tells others where to continue. Never past an entry that may still be there.
     pub(super) fn share_progress(&self) {
         let next = self.starts.front().copied().unwrap_or(self.end);
         if read_offset(&self.file).is_some_and(|offset| offset < next) {

@@ -26,7 +26,7 @@ pub struct MessageFile {
 
 /// # Files
 impl Spool {
-    /// The files of all messages of a mailbox, in no order; a message that lies in two places is there
+    /// The files of all messages of a mailbox, in no order; a message that is in two places is there
     /// twice. Nothing is opened but the side files of leases.
     ///
     /// # Errors

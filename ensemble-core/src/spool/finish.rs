@@ -1,5 +1,5 @@
-//! What a holder does with a message: settle, release, extend. Each is refused once the lease is
-//! over, because the file then has another name.
+//! What a holder does with a message: settle, release, extend. Each is refused once the lease has ended,
+//! because the file then has another name.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const DELIVERIES_FORGOTTEN: u64 = 16;
 pub(super) struct LeaseExtension {
     pub(super) sequence: u64,
     pub(super) lease_seconds: u64,
-    /// The holder, once this delivery is over (see `former`).
+    /// The holder, once this delivery has ended (see `former`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Name>,
 }
@@ -149,7 +149,7 @@ impl Spool {
         self.give_back(&mailbox, &HeldFile::from(lease), hand_back)
     }
 
-    /// Takes a message away from a holder that is known to have ended; `false` if the lease is over. After
+    /// Takes a message away from a holder that is known to have ended; `false` if the lease has ended. After
     /// `attempts_max` deliveries it becomes a dead letter, with this reason.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl Spool {
         }
     }
 
-    /// The error for a lease that is over, saying where the message is now.
+    /// The error for a lease that has ended, saying where the message is now.
     pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Error {
         let now = match mailbox.locate(&held.id) {
             Ok(Some(MessageLocation::New | MessageLocation::Front(_))) => {
@@ -304,7 +304,7 @@ pub(super) fn read_extension_in(leases: &Dir, held: &HeldFile) -> Result<Option<
     }
 }
 
-/// Removes the side file of a lease that is over, if there can be one. The message has moved on
+/// Removes the side file of a lease that has ended, if there can be one. The message has moved on
 /// already, so a failure is not the caller's: the next sweep removes what is left.
 fn forget_extension(mailbox: &OpenMailbox, held: &HeldFile) {
     forget(mailbox, held, held.epoch);

@@ -1,4 +1,4 @@
-//! Former holders: agents whose delivery of an unfinished message is over.
+//! Former holders: agents whose delivery of an unfinished message has ended.
 //!
 //! ```text
 //! a delivery ends by   its mailbox                lease/<id>@<E>.yaml afterwards
@@ -45,7 +45,7 @@ impl FormerHolding {
 
 /// # Former holders
 impl Spool {
-    /// Unfinished messages of a mailbox whose delivery to another agent than the mailbox's own is over.
+    /// Unfinished messages of a mailbox whose delivery to another agent than the mailbox's own has ended.
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be read.

@@ -143,7 +143,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Reasons without letters, letters without reasons, extensions of leases that are over.
+    /// Reasons without letters, letters without reasons, extensions of leases that have ended.
     fn check_side_files(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<QueueFinding>> {
         let mut findings = Vec::new();
         for (id, epoch) in former::side_files(mailbox)? {

@@ -1,6 +1,6 @@
 //! Messages that the [`Admission`] refuses to a holder: they wait until it admits them.
 //!
-//! The usual listing would offer a refused message again and again. So the mailbox is listed anew for each
+//! The usual listing would offer a refused message again and again. So the mailbox is listed again for each
 //! receive by a holder that the admission concerns.
 
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// The message of this lease; `None` if the lease is over or the message cannot be read.
+    /// The message of this lease; `None` if the lease has ended or the message cannot be read.
     pub(crate) fn held_envelope(&self, lease: &Lease) -> Result<Option<Envelope>> {
         read(&self.mailbox(&lease.mailbox)?.cur, &HeldFile::from(lease).file())
     }

@@ -220,7 +220,7 @@ impl WaitingTally<'_> {
         self.glance.waiting += found.len() as u64;
         for (id, file) in found {
             let made_at = made_at(dir, &id, &file)?;
-            // 0 is that of a file which was received meanwhile.
+            // 0 is that of a file which was received in the meantime.
             if made_at > 0 {
                 let oldest = self.glance.oldest_millis.unwrap_or(made_at);
                 self.glance.oldest_millis = Some(oldest.min(made_at));

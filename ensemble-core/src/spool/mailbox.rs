@@ -26,7 +26,7 @@ pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
 const GATE_FILE: &str = "gate.lock";
 /// A client without locks delays what it releases by twice this, so a search for an id may take so long.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
-/// How often a search that took too long is made anew.
+/// How often a search that took too long is made again.
 const SEARCHES_MAX: usize = 10;
 /// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;
@@ -188,10 +188,10 @@ impl OpenMailbox {
     }
 
     /// The file that holds `id`, if any, looking along a message's way so that one which moves
-    /// forwards meanwhile is not missed.
+    /// forwards in the meantime is not missed.
     ///
-    /// A client without locks may move a message backwards meanwhile, and delays it by more than a search takes.
-    /// So the message lies in `front/` at the end. A search that took too long begins anew.
+    /// A client without locks may move a message backwards in the meantime, and delays it by more than a search takes.
+    /// So the message is in `front/` at the end. A search that took too long begins again.
     pub(super) fn locate(&self, id: &MessageId) -> Result<Option<MessageLocation>> {
         for _ in 0..SEARCHES_MAX {
             let start = SystemClock.monotonic();

@@ -12,7 +12,7 @@
 //!
 //! A message is one file and its state is where the file lies; each arrow is one rename in one
 //! file system. `front/` is the part of S2 for messages that do not simply stand in line: urgent,
-//! given back or delayed ones. A crash at any instruction leaves a message in one of the states.
+//! returned or delayed ones. A crash at any instruction leaves a message in one of the states.
 //! [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender left in `tmp/`.
 //!
 //! A shell script can take part with `mv` and `ls`; PROTOCOL.md has the formats.
@@ -296,7 +296,7 @@ impl Spool {
         })
     }
 
-    /// The open mailbox, opened anew if the directory was replaced since.
+    /// The open mailbox, opened again if the directory was replaced since.
     fn mailbox(&self, name: &Name) -> Result<Arc<OpenMailbox>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mailbox) = open.get(name) {

@@ -50,7 +50,7 @@ pub struct UnsyncedMessages {
 }
 
 impl UnsyncedMessages {
-    /// What became of each message.
+    /// What happened to each message.
     #[must_use]
     pub fn outcomes(&self) -> &[PublishOutcome] {
         &self.outcomes
@@ -297,8 +297,8 @@ impl Spool {
         Ok(StagedFile { mailbox, name, file, not_before: 0, is_placed: false })
     }
 
-    /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside, because its sender
-    /// was not told that it is safe and may store it again. A settled copy was whole when its holder read it.
+    /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside, because its sender was
+    /// not notified that it is safe and may store it again. A settled copy was whole when its holder read it.
     fn was_damaged(
         &self,
         mailbox: &OpenMailbox,
@@ -462,7 +462,7 @@ fn front(envelope: &Envelope) -> FrontFile {
     FrontFile { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 }
 }
 
-/// Where a message is stored: an everyday one stands in line, an urgent one at the front.
+/// Where a message is stored: an everyday one is in line, an urgent one at the front.
 fn target<'a>(mailbox: &'a OpenMailbox, envelope: &Envelope) -> (&'a Dir, String) {
     match envelope.priority {
         0 => (&mailbox.new, place::plain(&envelope.id)),

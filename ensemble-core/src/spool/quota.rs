@@ -28,7 +28,7 @@ pub const SENDER_MESSAGES_MAX: u64 = 1_000;
 pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How many messages are looked at for each that a sender may have.
 const EXAMINED_PER_MESSAGE: u64 = 4;
-/// In so many parts they are looked at, each spread over all.
+/// In this many parts they are looked at, each spread over all.
 const PARTS: usize = 8;
 /// Fewer messages tell nothing of a share.
 const SAMPLE_MIN: u64 = 256;
@@ -143,7 +143,7 @@ fn usage(
     Ok(usage)
 }
 
-/// In which part a message is looked at. By chance: agents that send in turn lie at regular places, and looking at
+/// In which part a message is looked at. By chance: agents that send in turn are at regular places, and looking at
 /// regular places could miss one of them altogether.
 fn part_of(file: &str, chance: &RandomState) -> usize {
     usize::try_from(chance.hash_one(file) % PARTS as u64).unwrap_or(0)
@@ -152,7 +152,7 @@ fn part_of(file: &str, chance: &RandomState) -> usize {
 impl SenderUsage {
     /// Counts a message if it is this sender's.
     fn add(&mut self, dir: &Dir, file: &str, sender: &Name) {
-        // A file that cannot be read, or was received meanwhile, counts for no sender.
+        // A file that cannot be read, or was received in the meantime, counts for no sender.
         let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
         let envelope = Envelope::decode(&content, &dir.path().join(file));
         if let Some(envelope) = envelope.ok().filter(|envelope| envelope.from == *sender) {
@@ -213,7 +213,7 @@ mod tests {
             self.spool.publish(&self.message(from)).map(drop)
         }
 
-        /// How many of so many were not refused.
+        /// How many of this many were not refused.
         fn stored(&self, from: &str, offered: usize) -> usize {
             (0..offered).filter(|_| self.send(from).is_ok()).count()
         }
@@ -231,7 +231,7 @@ mod tests {
             "{text}"
         );
         assert_eq!((bed.stored("calm", 5), bed.stored("operator", 20)), (5, 20));
-        // A message that is there already is not sent anew, and so not refused.
+        // A message that already exists is not sent again, and so not refused.
         let kept = bed.message("mad").with_id("kept".parse().unwrap());
         assert!(matches!(bed.spool.publish(&kept), Err(Error::Quota { messages: 10, .. })));
         let first = bed.spool.receive(&name("w"), &name("w")).unwrap().unwrap();

@@ -43,7 +43,7 @@ impl Spool {
     /// order. Three things are looked up once for the whole batch: that the mailbox is where it
     /// was, its settings, and whether there are gates.
     ///
-    /// Each has its own lease, and all of these run from now: take no more than can be worked on meanwhile.
+    /// Each has its own lease, and all of these run from now: take no more than can be worked on in the meantime.
     ///
     /// # Errors
     /// As for [`Spool::receive`], if nothing was taken before; else what was taken is returned.
@@ -171,7 +171,7 @@ impl Spool {
         }
         match moved {
             MoveOutcome::Gone if from.0.stat(from.1)?.is_some() => {
-                // No consumer has taken it: its target directory is gone. Open that anew.
+                // No consumer has taken it: its target directory is gone. Open that again.
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.remove(&mailbox.name);
                 let missing = std::io::Error::from(std::io::ErrorKind::NotFound);

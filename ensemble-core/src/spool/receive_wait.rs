@@ -64,7 +64,7 @@ impl Spool {
     /// [`SpoolOptions::lock_patience`](super::SpoolOptions::lock_patience) take.
     ///
     /// # Errors
-    /// The mailbox does not exist, is removed meanwhile, or the disk failed.
+    /// The mailbox does not exist, is removed in the meantime, or the disk failed.
     ///
     /// ```
     /// use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use crate::message::Name;
 use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
-/// A file in `tmp/` that was not touched for so long belongs to a sender that was killed. Longer
+/// A file in `tmp/` that was not touched for that long belongs to a sender that was killed. Longer
 /// than any write can take; removing a live one would fail its publish, not lose it.
 pub const TMP_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// How many files one sweep removes from one directory at most, so that it stays short.
@@ -154,7 +154,7 @@ impl Spool {
             }
         }
         for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_reason(file)) {
-            // A message that moves backwards meanwhile could be missed, and its reason lost.
+            // A message that moves backwards in the meantime could be missed, and its reason lost.
             let _gate = mailbox.close_gate(self.options.lock_patience)?;
             if matches!(mailbox.locate(&id)?, None | Some(MessageLocation::Done)) {
                 mailbox.dead.remove(&place::reason(&id))?;

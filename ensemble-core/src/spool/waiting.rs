@@ -1,8 +1,8 @@
 //! What to receive next, without listing a deep backlog for every message.
 //!
-//! `new/` is listed once and the listing worked off. It is made anew when it is used up or when most of it turns out
+//! `new/` is listed once and the listing worked off. It is made again when it is used up or when most of it turns out
 //! to be taken by others. So a receive costs a constant share of a listing however many messages wait. `front/`
-//! (urgent, given back, delayed) is empty in everyday life, and its stamp tells whether it still is. A short one is
+//! (urgent, returned, delayed) is empty in everyday life, and its stamp tells whether it still is. A short one is
 //! listed every time, a long one again only after an eighth of it was worked off.
 //!
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's time for other ids.
@@ -27,11 +27,11 @@ use crate::message::MessageId;
 const FRONT_LISTED_ALWAYS: usize = 32;
 /// Among how many of the next messages a consumer that lost a race picks.
 const RACE_WINDOW: usize = 32;
-/// After so many lost races in a row, and twice as many and so on, a consumer looks for a listing that others share.
+/// After this many lost races in a row, and twice as many and so on, a consumer looks for a listing that others share.
 const LOSSES_ALONE: u32 = 4;
-/// After so many lost races in a row a listing may be out of date, even a shared one.
+/// After this many lost races in a row a listing may be out of date, even a shared one.
 const LOSSES_MAX: u32 = 64;
-/// To lose a race takes some eight times as long as to list a message. A long listing is made anew once what
+/// To lose a race takes some eight times as long as to list a message. A long listing is made again once what
 /// was lost has taken as long as that would.
 const LISTED_PER_LOSS: usize = 8;
 
@@ -55,7 +55,7 @@ enum ListingTrust {
 #[derive(Debug, Default)]
 pub(super) struct WaitingBacklog {
     new: IdListing,
-    /// Where `new` stands in a shared listing, if it is from there.
+    /// Where `new` is in a shared listing, if it is from there.
     ahead: Option<ListingPart>,
     front: Vec<FrontFile>,
     front_emptiness: Emptiness,
@@ -110,13 +110,13 @@ impl WaitingBacklog {
         Ok(self.new.remove(index).map(Candidate::New))
     }
 
-    /// Others go on while one lists, so that the first part of a new listing is theirs already.
+    /// Others continue while one lists, so that the first part of a new listing is theirs already.
     fn losses_allowed(&self) -> u32 {
         u32::try_from(self.listed / LISTED_PER_LOSS).unwrap_or(u32::MAX).max(LOSSES_MAX)
     }
 
     /// Goes on in a shared listing, or makes one. Losses go on being counted: a shared listing
-    /// that is out of date from end to end must not be read for ever.
+    /// that is out of date from end to end must not be read forever.
     fn read_on(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
         if let Some(ahead) = self.ahead.take() {
             ahead.share_progress();
@@ -163,7 +163,7 @@ impl WaitingBacklog {
         Ok(())
     }
 
-    /// Whether it would have to be found out anew.
+    /// Whether it would have to be found out again.
     pub(super) fn knows_something(&self) -> bool {
         !self.new.is_empty() || !self.front.is_empty()
     }
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!((a.receive(&place), b.receive(&place)), (None, None));
     }
 
-    /// It takes a while to list many, and others go on meanwhile.
+    /// It takes a while to list many, and others continue in the meantime.
     #[test]
     fn a_listing_of_which_the_first_part_is_gone_is_not_made_anew() {
         let place = place(4_000);

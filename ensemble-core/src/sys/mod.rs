@@ -15,7 +15,7 @@
 //! # Limits
 //!
 //! All tests run on Linux. The other two are compiled by `make check-platforms` and were never run. On macOS
-//! the monotonic clock goes on while the machine is suspended. So a lease may end during the suspend.
+//! the monotonic clock continues while the machine is suspended. So a lease may end during the suspend.
 
 #[cfg(not(target_os = "linux"))]
 mod bsd;

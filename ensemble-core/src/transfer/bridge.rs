@@ -66,7 +66,7 @@ pub struct BridgeReport {
     pub stuck: Option<Error>,
 }
 
-/// What became of one message.
+/// What happened to one message.
 enum CarryOutcome {
     /// It is finished in the source.
     Over,
@@ -108,8 +108,8 @@ impl<'a> Bridge<'a> {
     /// # Errors
     ///
     /// One of the queues failed. Messages that were not carried are still in the source, and the next run
-    /// continues. A target mailbox that is full, and a message that the target refuses, are no error:
-    /// [`BridgeReport`] tells of them.
+    /// continues. A target mailbox that is full, and a message that the target refuses, are not an error:
+    /// [`BridgeReport`] reports them.
     pub fn carry(&self, mailbox: &Name) -> Result<BridgeReport> {
         let mut carried = BridgeReport::default();
         if !self.target_has(mailbox)? && self.unknown == UnknownMailbox::Create {
@@ -209,7 +209,7 @@ impl<'a> Bridge<'a> {
 }
 
 impl BridgeReport {
-    /// Notes what became of a message. Returns whether the run is over: behind a full mailbox every
+    /// Notes what happened to a message. Returns whether the run has ended: behind a full mailbox every
     /// message of it waits. A sender that has used up its quota holds up no other.
     fn is_over(&mut self, handed: CarryOutcome) -> bool {
         let CarryOutcome::Stuck(error) = handed else { return false };

@@ -16,7 +16,7 @@ use super::{FsEvent, Landing, READS_MAX, WatchError, sleep_until_any};
 
 /// Bytes of events read at a time: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
-/// The watched events. Reading a directory must not be one, or a listener would wake itself for ever.
+/// The watched events. Reading a directory must not be one, or a listener would wake itself forever.
 const WATCHED: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::CREATE)
     .union(WatchFlags::CLOSE_WRITE)

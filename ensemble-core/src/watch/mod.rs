@@ -41,7 +41,7 @@ pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
 /// endlessly does not hold the caller.
 const READS_MAX: usize = 16;
 
-/// Sleeps until one of the descriptors is readable, or `longest` is over; without a limit for `None`.
+/// Sleeps until one of the descriptors is readable, or `longest` has passed; without a limit for `None`.
 /// A signal ends the sleep early.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub fn sleep_until_any(
 ) -> Result<(), WatchError> {
     let mut polled: Vec<PollFd<'_>> =
         sources.iter().map(|source| PollFd::from_borrowed_fd(*source, PollFlags::IN)).collect();
-    // A time beyond the clock's range means for ever.
+    // A time beyond the clock's range means forever.
     let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
     match poll(&mut polled, longest.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -200,7 +200,7 @@ mod tests {
                 }
             });
             let told = [watcher.wait(Duration::from_millis(200)), watcher.take_events()].concat();
-            // Before any assertion: the writer would go on for ever.
+            // Before any assertion: the writer would continue forever.
             is_over.store(true, Ordering::Relaxed);
             // On a busy machine the kernel's queue may be full before it is read.
             let is_overflow = |event: &FsEvent| matches!(event, FsEvent::Overflow);
@@ -291,7 +291,7 @@ mod tests {
         let began = Instant::now();
         waiter.wait(PATIENCE);
         assert!(began.elapsed() < POLL_WITH_EVENTS);
-        // All events were consumed, so this call sleeps to its end.
+        // All events were consumed, so this call sleeps to the end.
         let (began, patience) = (Instant::now(), Duration::from_millis(50));
         waiter.wait(patience);
         assert!(began.elapsed() >= patience);

@@ -81,7 +81,7 @@ impl AlertCommand {
 /// Terminals of people.
 pub(super) struct PeopleTerminals(Vec<PersonTerminal>);
 
-/// A terminal, and the tmux server whose client it is. A wrapped agent's terminal may be no client.
+/// A terminal, and the tmux server whose client it is. A wrapped agent's terminal may not be a client.
 struct PersonTerminal {
     path: PathBuf,
     server: Option<TmuxServer>,

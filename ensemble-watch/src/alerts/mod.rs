@@ -119,7 +119,7 @@ impl AlertThread {
 enum ServerOverview {
     /// The mailboxes are here.
     None,
-    /// All that is there, and here.
+    /// All that exists, and here.
     Seen(Box<Overview>),
     /// Nothing now: they cannot be asked.
     Away(AwayServers),
@@ -313,7 +313,7 @@ impl AlertWorker {
         }
     }
 
-    /// Records what became of an alert.
+    /// Records what happened to an alert.
     fn ended(&mut self, due: &DueAlert, outcome: std::result::Result<(), String>) {
         let mut data = alert(&self.project, due);
         data["rule"] = (due.rule + 1).into();

@@ -1,12 +1,12 @@
-//! When a person is told of what: the rules, the needs, and what was told.
+//! When a person is notified of what: the rules, the needs, and what was told.
 //!
 //! | a rule, of one need | on | then |
 //! |---|---|---|
 //! | pending | the need has lasted for the rule's delay, outside of its quiet hours | told, once |
-//! | told | the rule's interval is over, no person has looked since, and the hours are not quiet | told again |
+//! | told | the rule's interval has passed, no person has looked since, and the hours are not quiet | told again |
 //! | told | a person has looked since | silent until the need ends |
-//! | told, and it failed | [`RETRY`] is over, at most [`ATTEMPTS_MAX`] times | told again |
-//! | any | the need is away, before it was told | forgotten; the delay starts anew |
+//! | told, and it failed | [`RETRY`] has passed, at most [`ATTEMPTS_MAX`] times | told again |
+//! | any | the need is away, before it was told | forgotten; the delay starts again |
 //! | any | the need has been away for [`GONE_AFTER`] | forgotten: the next one is another |
 //!
 //! Needs are the same if kind, agent, subject and start are. The end of all work is an occurrence like a need, once
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// How long a need is away before its return is another need: evidence may be away for a moment.
 pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
-/// How long no work must be seen before all work is over: the next task may be on its way.
+/// How long no work must be seen before all work has ended: the next task may be on its way.
 pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(15);
 /// After a failure, the time to the next attempt.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ pub(super) struct DueAlert {
 /// What is kept across watchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AlertMemory {
-    /// Whether work was seen since the last time that all work was over.
+    /// Whether work was seen since the last time that all work had ended.
     worked: bool,
     told: Vec<KeptAlert>,
 }
@@ -165,7 +165,7 @@ impl AlertSchedule {
             entry.away_since = (!is_there).then(|| entry.away_since.unwrap_or(moment.now));
         }
         self.entries.retain(|_, entry| match entry.away_since {
-            // Work that is back is no flicker of evidence.
+            // Work that is back is not a flicker of evidence.
             Some(_) if entry.occurrence.need.is_none() => false,
             Some(since) => entry.is_told() && moment.now.since(since) < GONE_AFTER,
             None => true,
@@ -173,7 +173,7 @@ impl AlertSchedule {
         for occurrence in present {
             self.see(moment, occurrence);
         }
-        // What ended while no watcher ran is over. The first looks may still lack evidence.
+        // What ended while no watcher ran has ended. The first looks may still lack evidence.
         if has_work.is_some()
             && moment.now.since(*self.began.get_or_insert(moment.now)) >= GONE_AFTER
         {

@@ -75,7 +75,7 @@ impl DropBoxes {
         })
     }
 
-    /// Opens the boxes anew.
+    /// Opens the boxes again.
     pub(super) fn open(&mut self, project: &Project) -> Result<()> {
         self.boxes = Some(OpenBoxes::open(
             &project.queue,

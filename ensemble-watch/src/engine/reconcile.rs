@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Watches everything anew, before anything is listed.
+    /// Watches everything again, before anything is listed.
     fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
         self.watch_set = Default::default();
         if let Err(error) = self.watch_places() {
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Opens and watches everything anew if a path leads to another directory than before.
+    /// Opens and watches everything again if a path leads to another directory than before.
     pub(super) fn check_paths(&mut self, now: Monotonic) {
         self.upkeep.find_steps(now, &mut self.watch_set);
         let queue_exists = self.context.project.queue.is_dir();

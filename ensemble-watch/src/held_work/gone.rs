@@ -125,7 +125,7 @@ pub(crate) struct ReturnedWork {
 }
 
 impl ReturnedWork {
-    /// The alarm of an agent that ended with messages or steps in its hands. The board has alarms of its own
+    /// The alarm of an agent that ended with messages or steps in its hands. The board has its own alarms
     /// for claims and reviews.
     pub(crate) fn alarm(&self, agent: &Name, why: &str) -> Option<AlarmCondition> {
         let messages = self.messages.iter().map(|message| {

@@ -133,7 +133,7 @@ impl KeptLeases {
         is_due
     }
 
-    /// Forgets leases that are over: their holders were not seen working with them for twice their duration.
+    /// Forgets leases that have ended: their holders were not seen working with them for twice their duration.
     fn forget_old(&mut self, now: Monotonic) {
         let before = self.kept.len();
         self.kept.retain(|_, kept| now.since(kept.seen) <= kept.duration * 2 + FORGET_AFTER);
@@ -198,7 +198,7 @@ pub(crate) fn keep_mail(
             continue;
         }
         match queue.extend(lease, *duration) {
-            // It has finished or given it back meanwhile.
+            // It has finished or given it back in the meantime.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot extend a working agent's lease"),
         }

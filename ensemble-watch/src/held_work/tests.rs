@@ -139,7 +139,7 @@ fn a_lease_is_extended_at_half_of_it_up_to_the_ceiling_and_said_twice() {
     bed.look(&mut kept, (300, 900), &lease, true);
     assert_eq!(bed.sequence(), 5, "at 300, 450, 600, 750 and 900 s");
     assert_eq!(kept.next_timeout(), Some(at(1050)));
-    // Settled, or given back: nothing is waited for any more.
+    // Settled, or returned: nothing is waited for any more.
     kept.remember(at(1050));
     assert_eq!(kept.next_timeout(), None);
     // Another watcher of this boot grants no new ceiling.
@@ -150,7 +150,7 @@ fn a_lease_is_extended_at_half_of_it_up_to_the_ceiling_and_said_twice() {
     assert_eq!(bed.log.kinds(), ["lease.kept", "lease.kept_enough"]);
     assert_eq!(kept.next_timeout(), None);
     assert_eq!(kept.summary(at(3_000))[0]["ceiling_reached"], true);
-    // A delivery of its own has a ceiling of its own.
+    // A delivery of its own has its own ceiling.
     bed.spool.release(&lease, Duration::ZERO).unwrap();
     let next = bed.take();
     bed.look(&mut kept, (3_000, 3_000), &next, true);
@@ -178,7 +178,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::LookAgain);
     let unseen = PaneObservation::Unseen;
     assert_eq!(gone.observed(&agent, &unseen, false, held).unwrap(), GoneVerdict::Nothing);
-    // It was seen in a pane that it has left meanwhile.
+    // It was seen in a pane that it has left in the meantime.
     assert_eq!(gone.observed(&agent, &claude(READY), false, held).unwrap(), GoneVerdict::Nothing);
     assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::LookAgain);
     let GoneVerdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {

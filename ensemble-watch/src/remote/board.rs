@@ -2,7 +2,7 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | a shared file has changed, and every 30 s | this host's copy is made new, and the board is looked after as by a supervisor |
+//! | a shared file has changed, and every 30 s | this host's copy is made new, and the board is taken care of as by a supervisor |
 //! | every 30 s | leases of silent holders are taken back, and those of working agents are kept |
 //! | an agent of this host has ended | what it holds on the board is taken back |
 //!

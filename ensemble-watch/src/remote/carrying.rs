@@ -2,7 +2,7 @@
 //!
 //! | a failure of | consequence |
 //! |---|---|
-//! | one message, for good | it is a dead letter here; its sender is told; the next one is carried |
+//! | one message, for good | it is a dead letter here; its sender is notified; the next one is carried |
 //! | one mailbox, which is full | it is tried again after a delay, which doubles up to a minute |
 //! | one step of a round | the other steps are done; `status` shows it as a trouble |
 //! | the connection | the round ends, and the next one begins when the servers answer |

@@ -5,7 +5,7 @@
 //! | an agent comes, goes or changes its state; every 30 s | this host's report is written |
 //! | another host has told something; every 30 s | its report is kept in `servers/hosts/` |
 //! | an agent is up here | its name is claimed; another host that has it is a trouble, which `status` shows |
-//! | an agent has ended here | its name is given back |
+//! | an agent has ended here | its name is returned |
 //! | the watcher ends | the report says so |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ use ensemble_project::members::last_observed;
 
 use super::log::make_directory;
 
-/// Interval at which a host tells of itself, and looks at the others, without a reason.
+/// Interval at which a host reports on itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What this host has told, and what it knows of the others.

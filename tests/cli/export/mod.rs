@@ -79,14 +79,14 @@ fn bed() -> Bed {
 fn a_message_is_a_trace_and_its_attempts_deliveries_and_steps_are_spans() {
     let spans = spans(&bed().json("log export otlp"));
     assert_eq!(lines(&spans), recorded::SPANS);
-    // The sender's trace goes on, and a step belongs to the trace of the message that prompted it.
+    // The sender's trace continues, and a step belongs to the trace of the message that prompted it.
     let of = |name: &str| spans.iter().find(|span| text(span, "name") == name).unwrap();
     let of_message =
         |id| spans.iter().find(|s| attribute(s, "messaging.message.id") == id).unwrap();
     assert_eq!(text(of_message("m1"), "traceId"), TRACE);
     assert_eq!(text(of_message("m1"), "parentSpanId"), "b7ad6b7169203331");
     assert_eq!(text(of("step w1"), "parentSpanId"), text(of_message("m2"), "spanId"));
-    // An unrelated message has a trace of its own, and a redriven one keeps its trace.
+    // An unrelated message has its own trace, and a redriven one keeps its trace.
     let traces: BTreeSet<&str> = spans.iter().map(|span| text(span, "traceId")).collect();
     assert_eq!(traces.len(), 4, "{traces:?}");
 }

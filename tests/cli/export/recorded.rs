@@ -16,7 +16,7 @@ type Line = (u64, &'static str, &'static str, Value);
 /// The records of the session.
 ///
 /// `m1` is a task that needs a nudge, a rung of the ladder and two deliveries. `m2` prompts its step. The settle of
-/// `m3` stands before its publish. `m4` is dead and is redriven. `m5` waits.
+/// `m3` is before its publish. `m4` is dead and is redriven. `m5` waits.
 fn records() -> Vec<Line> {
     let task = json!({ "task_id": "T1", "worker_id": "w1", "attempt": 1 });
     let with = |more: Value| {

@@ -211,7 +211,7 @@ impl Together {
         tasks.filter(|it| it.status == TaskStatus::Merged).map(|it| it.id.to_string()).collect()
     }
 
-    /// What `status` says stands still: of the blackboard, and of steps. That the goal is open is left out: no planner
+    /// What `status` says is stuck: of the blackboard, and of steps. That the goal is open is left out: no planner
     /// runs that could end it.
     fn standing(&self) -> Vec<String> {
         let status = self.status();

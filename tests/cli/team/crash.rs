@@ -13,7 +13,7 @@ const DEADLY: [&str; 8] =
 /// `up` makes fewer such calls.
 const CALLS_MAX: u32 = 200;
 
-/// What must hold after the next `up`, whatever happened before.
+/// What must hold after the next `up`, no matter what happened before.
 #[track_caller]
 fn check(team: &Team, place: &str) {
     let up = team.up();

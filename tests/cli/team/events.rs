@@ -21,7 +21,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     let has = |kind: &str, count: usize| team.records(kind).len() == count;
     fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
     team.wait_for_puppet("worker-1");
-    // A pong that waits for its ping answers it, whatever the puppet does with the line.
+    // A pong that waits for its ping answers it, no matter what the puppet does with the line.
     let assign = |task: &str, worker: &str, takes: bool| {
         let line = format!("assign {worker} -f task.md --task {task}");
         let child = bed.start(&line, std::process::Stdio::null());

@@ -12,7 +12,7 @@ use crate::live::Screen;
 const SIZE: (u16, u16) = (80, 24);
 const SCREENS_MAX: usize = 3;
 
-/// A command, and texts that its screen must have: how the person goes on, or the answer.
+/// A command, and texts that its screen must have: how the person continues, or the answer.
 type Step = (&'static str, &'static [&'static str]);
 
 const TASKS: [(&str, &[Step]); 5] = [

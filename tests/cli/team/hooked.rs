@@ -1,4 +1,4 @@
-//! Agents that the team has started with hooks of ours.
+//! Agents that the team has started with our hooks.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

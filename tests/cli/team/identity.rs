@@ -15,7 +15,7 @@ fn a_member_is_who_it_is_whatever_it_types() {
     let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
     let who = team.order("worker-1", &deep);
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
-    // From a sandbox with process numbers of its own, which hides its parents: by the pane it was started in.
+    // From a sandbox with its own process numbers, which hides its parents: by the pane it was started in.
     let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
     if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
         let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));

@@ -1,4 +1,4 @@
-//! Up, up again, one that died, one that is added, one that was there before.
+//! Up, up again, one that died, one that is added, one that existed before.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -277,7 +277,7 @@ fn a_pane_id_that_is_used_again_is_another_pane() {
 fn attaching_shows_the_agents_window() {
     let team = Team::new();
     team.up();
-    // In a terminal of its own, within another tmux server.
+    // In its own terminal, within another tmux server.
     let command = format!(
         "cd {} && exec {} agent attach worker-2",
         team.bed.project().display(),
@@ -312,7 +312,7 @@ fn the_schema_is_that_of_the_configuration() {
     assert_eq!(fs::read_to_string(written).unwrap(), printed);
 }
 
-/// Codex leaves a server in a session of its own, which serves the next Codex with the old pass.
+/// Codex leaves a server in its own session, which serves the next Codex with the old pass.
 #[test]
 fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
     let team = Team::with(&["worker-1", "worker-2"], "");

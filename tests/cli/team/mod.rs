@@ -1,4 +1,4 @@
-//! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
+//! A team in its own real tmux server: brought up, looked at, killed in the middle.
 
 mod agree;
 mod alerts;
@@ -126,7 +126,7 @@ impl Team {
     }
 
     /// Gives a puppet a line to run, and waits for nothing but the puppet. Without one, an ordinary
-    /// open of its pipe would wait for ever.
+    /// open of its pipe would wait forever.
     #[track_caller]
     pub(super) fn tell(&self, name: &str, line: &str) {
         let pipe = self.here(&format!("{name}.in"));
@@ -231,7 +231,7 @@ impl Drop for Team {
     }
 }
 
-/// Ends a process that is no child of the test.
+/// Ends a process that is not a child of the test.
 pub(super) fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::KILL);

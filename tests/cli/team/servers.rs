@@ -159,7 +159,7 @@ fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
         assert_eq!(told.code, 0, "{line}: {told:?}");
     }
     eventually("it is parked", || !team.records("worker.parked").is_empty());
-    // Its lease is five minutes long; one that works would keep it only once half of that is over.
+    // Its lease is five minutes long; one that works would keep it only once half of that has passed.
     eventually("its lease is extended for it", || {
         team.records("message.extended").iter().any(|record| record["id"] == "work")
     });

@@ -372,7 +372,7 @@ fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
     assert!(adopted.code == 0 && adopted.stderr.contains(WARNED), "{adopted:?}");
 }
 
-/// A run that goes on, and the lines that it prints.
+/// A run that continues, and the lines that it prints.
 fn started(team: &Team, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
     let mut command = team.bed.command(arguments);

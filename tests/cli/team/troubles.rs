@@ -37,7 +37,7 @@ pub(super) fn bury(team: &Team, id: &str) {
     spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
 }
 
-/// What stands in a section of the page of the session.
+/// What is in a section of the page of the session.
 pub(super) fn page_section(team: &Team, name: &str) -> String {
     let page = team.bed.ok("log report -o -");
     let from = page.find(&format!("<section id=\"{name}\">")).expect(name);

@@ -244,7 +244,7 @@ fn answer(
         let agrees = manner == Manner::Agrees;
         match ran.code {
             0 => facts.push(Fact::Answered { request: request.clone(), agrees }),
-            // By an earlier try of its own.
+            // By its own earlier try.
             1 if ran.stderr.contains("the first decision counts") => {}
             _ => facts.push(wrong(&line, &ran)),
         }

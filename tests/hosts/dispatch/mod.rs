@@ -180,7 +180,7 @@ pub fn conduct(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
             break;
         }
         fs::write(&file, instruction(number)).unwrap();
-        // The time is over, and the batch goes on.
+        // The time has passed, and the batch continues.
         let told = loop {
             match stage.insist(host, &line) {
                 Some(ran) if ran.code == NOTHING => {}
@@ -262,7 +262,7 @@ fn has_verbs(name: &str) -> bool {
     WORKERS[..2].iter().any(|worker| worker.1 == name)
 }
 
-/// Answers the ping that is there, once. One that comes too late counts for nothing.
+/// Answers the ping that exists, once. One that comes too late counts for nothing.
 fn pong(host: &Host, name: &str, facts: &mut Vec<Fact>) {
     let ready = host.project.join(".ensemble/ready");
     let ping = fs::read_to_string(ready.join(format!("{name}.ping"))).unwrap_or_default();

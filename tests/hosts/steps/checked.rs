@@ -6,7 +6,7 @@
 //! | no step is done twice | two successes of a step; a hand-out given twice, or after the success |
 //! | a report counts once | two that were accepted as the first of their hand-out |
 //! | two steps never change one file | a worker that has found another one's file |
-//! | the orchestrator is told once | none or two messages that a queue is done |
+//! | the orchestrator is notified once | none or two messages that a queue is done |
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,7 @@
 //! | `w0` … `w3` | two each | takes its next step and reports it; the first attempt at some steps fails |
 //!
 //! A worker makes a file for each file of its step, and removes it before it reports. Both hosts use the same
-//! directory for that: a file that is there already has two holders.
+//! directory for that: a file that already exists has two holders.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

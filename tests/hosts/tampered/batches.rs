@@ -5,7 +5,7 @@ use crate::checker::Facts;
 use crate::dispatch::Batches;
 use crate::journal::Fact;
 
-/// What became of each task of the batch.
+/// What happened to each task of the batch.
 fn outcomes() -> Vec<(String, String)> {
     let words = [
         ("parse", "success"),
@@ -26,7 +26,7 @@ fn begun(task: &str, attempt: u64, at: u64) -> Fact {
     Fact::Begun { task: task.to_owned(), attempt, epoch: 1, asked_at: at, answered_at: at + 1 }
 }
 
-/// An attempt from its begin to its end, in five milliseconds.
+/// An attempt from its begin to the end, in five milliseconds.
 fn attempt(task: &str, attempt: u64, is_success: bool, at: u64) -> [Fact; 3] {
     let (begun_at, answered_at) = (at + 2, at + 4);
     [

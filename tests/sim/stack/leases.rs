@@ -23,7 +23,7 @@ pub(super) struct Watching {
     next_look: Monotonic,
     /// Start of the current observer, whose observations were not lost since.
     since: Monotonic,
-    /// End of the last hold: a mass expiry, or a refusal of its own.
+    /// End of the last hold: a mass expiry, or its own refusal.
     mass_until: Monotonic,
     /// Leases that it has asked to expire and that still exist.
     asked: BTreeSet<Key>,

@@ -106,7 +106,7 @@ fn ops(seed: u64) -> Vec<Op> {
         let after = rng.time_below(Duration::from_secs(most));
         let worker = usize::try_from(rng.below(WORKERS as u64)).unwrap_or(0);
         ops.push(Op { after, worker, what, dice: rng.next_u64() });
-        // The clock jumps just before all leases are overdue, and no worker comes back meanwhile.
+        // The clock jumps just before all leases are overdue, and no worker comes back in the meantime.
         if what == What::CrashAll && rng.percent(50) {
             let jumps = Duration::from_secs(200) + rng.time_below(Duration::from_secs(140));
             for (after, what) in [(jumps, What::Jump), (Duration::from_secs(200), What::Drop)] {

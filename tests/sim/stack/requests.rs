@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// A worker acts on a request: through the watcher, or in a process of its own.
+    /// A worker acts on a request: through the watcher, or in its own process.
     pub(super) fn say(&mut self, worker: usize) -> Result<(), String> {
         if self.requests.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Texts of ours in the configuration of another program, and out of it again.
+//! Our texts in the configuration of another program, and out of it again.
 //!
 //! | the file | put in | take out |
 //! |---|---|---|

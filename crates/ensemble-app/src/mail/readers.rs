@@ -62,7 +62,7 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     Some(format!("{name} is not running on {place}, and the message waits for it"))
 }
 
-/// What becomes of mail for an agent of `ensemble.yaml` that is not running and that its mail starts, or that was never
+/// What happens to mail for an agent of `ensemble.yaml` that is not running and that its mail starts, or that was never
 /// started.
 fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
     let config = &project.config.agents;

@@ -11,7 +11,7 @@
 //! any other               any                                                is refused
 //! ```
 //!
-//! `--epoch N` refuses every delivery but that one, so a lease that is over never ends a later delivery.
+//! `--epoch N` refuses every delivery but that one, so a lease that has ended never ends a later delivery.
 
 use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
@@ -66,9 +66,9 @@ impl<'a> SettleContext<'a> {
     ///
     /// # Errors
     /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`UndecidedRequest`] also for a request that
-    /// another program has sent under an id of its own.
+    /// another program has sent under its own id.
     pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
-        // What cannot be read asks nothing and ends no task; settling tells what has become of it.
+        // What cannot be read asks nothing and ends no task; settling tells what has happened to it.
         let queue = self.store.broker();
         let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
         if let Some(envelope) = &envelope {
@@ -180,7 +180,7 @@ impl<'a> ReportContext<'a> {
         };
         if queue.directory().is_none() {
             // To look at all mailboxes of a team on servers costs as much as it has open messages. The watcher
-            // follows them in any case, and nearly always the message lies in the author's own mailbox.
+            // follows them in any case, and nearly always the message is in the author's own mailbox.
             let own = match end_in(&TaskEnd { only_in: Some(author), ..everywhere }) {
                 Err(Error::NoMailbox { .. }) => Vec::new(),
                 other => other?,

@@ -49,7 +49,7 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage) -> RecordWords
     let purpose = MessagePurpose::of(&message.kind);
     match record.kind.as_str() {
         types::MESSAGE_STORED => stored(&mailbox, message, purpose),
-        // Requests and alarms have sentences of their own.
+        // Requests and alarms have their own sentences.
         _ if purpose == MessagePurpose::Request || is_echo(&message.kind) => SILENT,
         types::MESSAGE_ACKED if is_person => {
             said(SentenceWeight::Detail, format!("{actor} read {subject}"))

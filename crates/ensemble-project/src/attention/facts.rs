@@ -57,7 +57,7 @@ pub struct DeadTask {
     pub reason: String,
     /// Time of its death.
     pub at: Option<Timestamp>,
-    /// Whether it can be read. One that cannot only dies again when it is given back.
+    /// Whether it can be read. One that cannot only dies again when it is returned.
     pub is_readable: bool,
 }
 

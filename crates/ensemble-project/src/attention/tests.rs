@@ -172,7 +172,7 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
     assert_eq!(case.words()[4..], ["watcher", "blocked"]);
     let needs = case.needs();
     assert_eq!(needs[2].text, "coda does not shut down: \"not done yet\"");
-    // Who has left stands in one line, however many they are.
+    // Who has left is in one line, however many they are.
     assert_eq!(needs[3].text, "bob, cora agreed to shut down");
     assert_eq!(needs[0].text, "gem wrote to you: \"hello\"");
     assert_eq!(needs[1].text, "opal answered you: \"42 lines\" (and 1 more)");

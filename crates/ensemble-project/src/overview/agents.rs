@@ -92,7 +92,7 @@ impl AgentLookup<'_> {
 }
 
 impl Overview {
-    /// Agents in panes that are bound to mailboxes, and that are no members.
+    /// Agents in panes that are bound to mailboxes, and that are not members.
     pub(super) fn bound_alone(&self) -> Vec<AgentView> {
         let seen = self.watcher.observed();
         let view = |(agent, mailbox): (Name, Name)| {

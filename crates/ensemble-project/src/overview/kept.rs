@@ -20,7 +20,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 
 use super::changes::ProjectChanges;
 
-/// A change may follow another with the same time stamp for so long: some ticks of the kernel's clock.
+/// A change may follow another with the same time stamp for that long: some ticks of the kernel's clock.
 const YOUNG_NS: i128 = 50_000_000;
 
 /// What tells a changed file from an unchanged one.
@@ -41,7 +41,7 @@ pub(super) struct CachedPart<T> {
 }
 
 impl<T> CachedPart<T> {
-    /// A part that depends on these files and directories. Without any, it is read anew each time.
+    /// A part that depends on these files and directories. Without any, it is read again each time.
     pub(super) const fn of(places: Vec<PathBuf>) -> Self {
         Self { places, stamps: Vec::new(), value: None }
     }
@@ -59,7 +59,7 @@ impl<T> CachedPart<T> {
         if let Some(value) = self.value.as_ref().filter(spared) {
             return Ok(Arc::clone(value));
         }
-        // Before the reading: what changes meanwhile is read again.
+        // Before the reading: what changes in the meantime is read again.
         let stamps: Vec<Option<FileStamp>> = self.places.iter().map(stamp).collect();
         if let Some(value) = self.value.as_ref().filter(|_| stamps == self.stamps) {
             return Ok(Arc::clone(value));

@@ -111,7 +111,7 @@ pub struct AgentOverview {
     pub sign_of_life: Option<Timestamp>,
 }
 
-/// A mailbox and what lies in it.
+/// A mailbox and what is in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MailboxOverview {

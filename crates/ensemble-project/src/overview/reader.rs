@@ -354,7 +354,7 @@ fn noted<T: Default>(read: Result<T>, about: &str, unreadable: &mut Vec<Unreadab
     })
 }
 
-/// As [`noted`], of what may be on servers: a failure of theirs concerns every part.
+/// As [`noted`], of what may be on servers: one of their failures concerns every part.
 fn kept_or_away<T: Default>(
     read: Result<T>,
     about: &str,

@@ -20,7 +20,7 @@ use ensemble_core::spool::State;
 
 /// Most messages of the conductor that are looked through.
 const READ_MAX: usize = 200;
-/// The end of the id of the notice; the request's id stands before it.
+/// The end of the id of the notice; the request's id is before it.
 const NOTICE_END: &str = ".expired";
 
 /// What the notices that wait in a mailbox say of tasks that were settled without their plan.

@@ -1,4 +1,4 @@
-//! `notify` in `ensemble.yaml`: how a person is told of what needs one (docs/guides/attention.md).
+//! `notify` in `ensemble.yaml`: how a person is notified of what needs one (docs/guides/attention.md).
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::need_kind::NeedKind;
 use crate::period::ConfigDuration;
 
-/// How long a need lasts before a person is told, by default.
+/// How long a need lasts before a person is notified, by default.
 const DELAY: Duration = Duration::from_secs(1);
 /// Minutes of a day.
 const DAY_MINUTES: u16 = 24 * 60;

@@ -42,7 +42,7 @@ pub struct WorktreesConfig {
     pub git_limit: Option<ConfigDuration>,
 }
 
-/// Directories of the project that have files of their own.
+/// Directories of the project that have their own files.
 const NOT_FOR_WORKTREES: [&str; 3] = [".git", ".ensemble", "queue"];
 
 impl WorktreesConfig {
@@ -83,7 +83,7 @@ impl WorktreesConfig {
     }
 }
 
-/// The reason why worktrees may not lie in this directory.
+/// The reason why worktrees may not be in this directory.
 fn trouble_with(directory: &str) -> Option<&'static str> {
     let mut parts = Path::new(directory).components().filter(|part| *part != Component::CurDir);
     let first = parts.clone().next();

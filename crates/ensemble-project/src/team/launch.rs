@@ -67,7 +67,7 @@ pub struct LaunchedAgent {
 
 impl ProjectTeam<'_> {
     /// Makes sure that an agent runs, has its mailbox, and is notified of its mail. Leaves a
-    /// running agent unchanged. Hold [`ProjectTeam::lock`] meanwhile; the session must have been started.
+    /// running agent unchanged. Hold [`ProjectTeam::lock`] in the meantime; the session must have been started.
     ///
     /// # Errors
     ///
@@ -285,7 +285,7 @@ impl ProjectTeam<'_> {
         }
     }
 
-    /// Whether the pane of the configuration is gone, or its id is now that of a pane of ours. A tmux server
+    /// Whether the pane of the configuration is gone, or its id is now that of one of our panes. A tmux server
     /// that was started again gives the same ids to other panes.
     fn is_of_another(&self, plan: &AgentPlan, pane: &str) -> Result<bool> {
         // An exact name of a pane is left to tmux.

@@ -2,7 +2,7 @@
 //!
 //! `sh` itself is asked (`command -v`), in the agent's directory and with the `PATH` that the agent
 //! will have. So builtins, functions and relative paths are found as they will be. A command whose
-//! first word is no plain word (`$EDITOR`, `(cd x; …)`) is left to the shell.
+//! first word is not a plain word (`$EDITOR`, `(cd x; …)`) is left to the shell.
 
 use std::process::{Command, Stdio};
 
@@ -14,7 +14,7 @@ use super::{AgentPlan, ProjectTeam};
 const PATH: &str = "PATH";
 
 impl ProjectTeam<'_> {
-    /// The program that `plan` would start and that cannot be found. `None` if it is there, if the
+    /// The program that `plan` would start and that cannot be found. `None` if it exists, if the
     /// agent runs already, or if only the shell can tell.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl AgentPlan {
         let program = self.command.as_deref().and_then(first_program)?;
         let mut shell = Command::new("sh");
         shell.args(["-c", r#"command -v "$1""#, "sh", program]).current_dir(&self.directory);
-        // Else it gets ours: tmux gives a window the PATH of the client that opens it.
+        // Otherwise, it gets ours: tmux gives a window the PATH of the client that opens it.
         if let Some(path) = self.env.get(PATH) {
             shell.env(PATH, path);
         }

@@ -1,6 +1,6 @@
 //! Ends what an earlier generation of an agent has left before the next one starts.
 //!
-//! Some agents start a server of their own that outlives their pane and serves the next start. Its
+//! Some agents start their own server that outlives their pane and serves the next start. Its
 //! commands would run with the pass of the earlier generation and be refused.
 
 use std::time::Duration;

@@ -45,7 +45,7 @@ pub enum TaskAct {
     HandIn,
 }
 
-/// What may stand in the way.
+/// What may be in the way.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TaskCircumstances {
@@ -65,7 +65,7 @@ pub enum NotAdmitted {
     /// The plan of the task is not approved.
     #[error(transparent)]
     Plan(GatedTask),
-    /// The team stands still.
+    /// The team pauses.
     #[error(
         "{} since {}{}: no agent begins anything now", .0.file.name(), .0.since, reason(.0)
     )]
@@ -102,7 +102,7 @@ impl NotAdmitted {
 }
 
 impl TaskCircumstances {
-    /// What stands in the way of an act: the table above. The end of the team comes before all else, and what only
+    /// What is in the way of an act: the table above. The end of the team comes before all else, and what only
     /// the agent itself can mend comes last.
     #[must_use]
     pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
@@ -133,8 +133,8 @@ impl TaskCircumstances {
     }
 }
 
-/// Answers for a whole project, whatever carries its requests. The blackboard's claims, the steps, assignments and
-/// reports ask it.
+/// Answers for a whole project, no matter what carries its requests. The blackboard's claims, the steps, assignments
+/// and reports ask it.
 pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     /// Refuses what the agent may not do with this task now.
     ///
@@ -149,7 +149,7 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     fn demand_plan(&self, task: &str, by: &Name) -> Result<()>;
 }
 
-/// Whether this error refuses a task for now, and is no failure.
+/// Whether this error refuses a task for now, and is not a failure.
 #[must_use]
 pub fn is_refusal(error: &Error) -> bool {
     error.area::<NotAdmitted>().is_some() || error.area::<GatedTask>().is_some()
@@ -215,8 +215,8 @@ impl ProjectAdmission {
         obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
     }
 
-    /// What keeps this agent from beginning anything, whatever the task is. `shared` are the files of all hosts, if
-    /// they can be reached.
+    /// What keeps this agent from beginning anything, no matter what the task is. `shared` are the files of all hosts,
+    /// if they can be reached.
     ///
     /// # Errors
     /// The disk or the servers failed.
@@ -239,7 +239,7 @@ impl ProjectAdmission {
         &self.budget
     }
 
-    /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`. A team on several hosts
+    /// The strongest control file. It is beside the blackboard; without one, in `.ensemble`. A team on several hosts
     /// has it in `shared`, and each host has a copy.
     ///
     /// # Errors

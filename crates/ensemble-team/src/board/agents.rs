@@ -46,7 +46,7 @@ impl Board {
         entry.lease_expires.max(beaten_until(directory, &holder))
     }
 
-    /// Checks that the leases of an agent are over, by what is written.
+    /// Checks that the leases of an agent have ended, by what is written.
     ///
     /// # Errors
     /// [`BoardError::NotAllowed`] if one still runs.
@@ -104,7 +104,7 @@ impl LockedBoard<'_> {
     /// Applies a step to an agent. The agent's registration must be the current one.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`] if the registration is over; [`BoardError::NotAllowed`] if the table of
+    /// [`BoardError::Fenced`] if the registration has ended; [`BoardError::NotAllowed`] if the table of
     /// [`crate::proto::agent`] has no such step.
     pub fn agent_event(&mut self, agent: &TaskHolder, event: agent::Event) -> Result<()> {
         self.registered(agent, &format!("change agent `{}`", agent.by))?;
@@ -129,7 +129,7 @@ impl LockedBoard<'_> {
     /// Notes how much of its context an agent has used, in percent.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`] if the registration is over.
+    /// [`BoardError::Fenced`] if the registration has ended.
     pub fn note_context(&mut self, agent: &TaskHolder, percent: u64) -> Result<()> {
         self.registered(agent, &format!("note the context of `{}`", agent.by))?;
         // An earlier sign would say something older with the next write.
@@ -144,7 +144,7 @@ impl LockedBoard<'_> {
     /// and the hand-over flag is cleared.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`] if the registration is over.
+    /// [`BoardError::Fenced`] if the registration has ended.
     pub fn fresh_agent(&mut self, agent: &TaskHolder) -> Result<()> {
         self.registered(agent, &format!("start `{}` again", agent.by))?;
         let entry = self.state().agents.get(&agent.by);

@@ -26,7 +26,7 @@
 //!
 //! These conditions ignore timestamps that a person or another machine wrote. The stages of the
 //! control files are the exception: they are agreements with people. An observer decides whether a
-//! lease is over ([`ensemble_core::proto::lease`]) and records its decision in the history.
+//! lease has ended ([`ensemble_core::proto::lease`]) and records its decision in the history.
 
 use std::time::Duration;
 

@@ -86,7 +86,7 @@ impl AnomalyPattern {
         let creates_debt =
             !matches!(detail("debt_created").as_str(), "" | "false" | "null" | "none");
         match (self, anomaly.kind.as_str()) {
-            // One failure is no loop yet.
+            // One failure is not a loop yet.
             (Self::RetryCluster, "retry_loop") if detail("count") != "1" => {
                 Some(detail("error_pattern"))
             }

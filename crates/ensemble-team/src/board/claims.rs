@@ -60,7 +60,7 @@ impl LockedBoard<'_> {
     /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
     ///
     /// # Errors
-    /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration is over.
+    /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration has ended.
     pub fn plan_claim(&self, id: &Name, agent: &TaskHolder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
         let refused = |why: BoardObstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
@@ -193,7 +193,7 @@ impl LockedBoard<'_> {
     }
 
     /// Gives a released task back to its last holder, who is about to submit it. Returns the holder
-    /// that submits: with a new epoch, or as it was given if there is nothing to give back.
+    /// that submits: with a new epoch, or as it was given if there is nothing to return.
     pub(super) fn claim_again(&mut self, id: &Name, last: &TaskHolder) -> Result<TaskHolder> {
         let task = self.task(id)?;
         let is_free = released_claim(task).as_ref() == Some(last)

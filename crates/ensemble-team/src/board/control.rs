@@ -14,7 +14,7 @@
 //! | neither CHECKPOINT nor ABORT is there | CHECKPOINT | IN_PROGRESS |
 //! | ABORT is there | IN_PROGRESS, CHECKPOINT | ABORTED, for good |
 //!
-//! PAUSE changes no sprint: the work that has begun goes on.
+//! PAUSE changes no sprint: the work that has begun continues.
 //!
 //! A team on servers has these files there, for all hosts ([`SharedFiles`], `control/PAUSE`). A file beside the board of
 //! one host stops that host only. Each host keeps a copy ([`super::SharedCopy`]) for readers without a connection.
@@ -214,7 +214,7 @@ impl ActiveControl {
         put_shared(files, &shared_path(file), &[])
     }
 
-    /// Adds control files of another place, unless the same kind is there already. The strongest stays last.
+    /// Adds control files of another place, unless the same kind already exists. The strongest stays last.
     pub fn merge(found: &mut Vec<Self>, more: Vec<Self>) {
         for control in more {
             if found.iter().all(|known| known.file != control.file) {

@@ -57,7 +57,7 @@ impl BoardDraft {
         if matches!(document, HeldBoard::File(_)) {
             JournalEntry::recover(&board.path, &current, &board.options)?;
         }
-        // Revision and epoch only grow, whatever was edited. A broken board has neither.
+        // Revision and epoch only grow, no matter what was edited. A broken board has neither.
         let old =
             YamlText::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
         let number = |name: &str| old.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);

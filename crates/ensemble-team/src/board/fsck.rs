@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the board does not parse, or breaks rules | by a person: `ensemble board edit` |
 //! | an agent and its task state different things | by the agent's supervisor, or by unregistering the agent |
-//! | a beat of a registration that is over | fsck removes the beat |
+//! | a beat of a registration that has ended | fsck removes the beat |
 //! | a write that is not in the log (its writer died) | fsck records the write |
 //! | values that do not fit, and on which nothing depends | none: these are notes |
 //! | a board that another program wrote, edited copies, claims with past timestamps | none: these are notes |
@@ -95,7 +95,7 @@ impl Board {
             BoardFinding::new(format!("{place}: {path}"), problem).mark_as_note()
         });
         found.extend(noted);
-        // What lies beside a board on servers is this host's copy, which is made new anyway.
+        // What is beside a board on servers is this host's copy, which is made new anyway.
         if !self.is_shared() {
             self.unlogged(&place, repair, &mut found)?;
             self.beats(repair, &mut found)?;
@@ -141,7 +141,7 @@ impl Board {
         }
     }
 
-    /// Beats of registrations that are over.
+    /// Beats of registrations that have ended.
     fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         let dir = match parent.open_child(BEATS) {

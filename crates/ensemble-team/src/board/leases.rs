@@ -3,7 +3,7 @@
 //! A registered agent has a lease, and so has each task that it works on or reviews. One file
 //! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
 //! the registration. A beat replaces that file without a lock, so beats do not touch the board. A
-//! lease is over when its observer has itself seen the same sequence number for the whole duration.
+//! lease has ended when its observer has itself seen the same sequence number for the whole duration.
 //! An agent may also beat as the seed says, by changing `heartbeat` or `lease_expires` in the
 //! board's file. Such stamps count as a number of their own ([`super::stamps`]). What the times say
 //! decides nothing.
@@ -248,8 +248,8 @@ fn read_beat(dir: &Dir, agent: &TaskHolder) -> Option<BeatFile> {
     yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
 }
 
-/// Removes the beats and signs of registrations that are over; returns the number of removed files.
-/// Epochs are never reused, so one that is neither registered in `state` nor newer is over for
+/// Removes the beats and signs of registrations that have ended; returns the number of removed files.
+/// Epochs are never reused, so one that is neither registered in `state` nor newer has ended for
 /// good.
 ///
 /// # Errors
@@ -261,7 +261,7 @@ pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
     Ok(over.len())
 }
 
-/// The directory of beats, if it exists, and the files in it of registrations that are over.
+/// The directory of beats, if it exists, and the files in it of registrations that have ended.
 fn over(state: &State, directory: &Path) -> Result<(Option<Dir>, Vec<String>)> {
     let dir = match Dir::open(directory)?.open_child(BEATS) {
         Ok(dir) => dir,
@@ -274,7 +274,7 @@ fn over(state: &State, directory: &Path) -> Result<(Option<Dir>, Vec<String>)> {
     Ok((Some(dir), over))
 }
 
-/// Whether a file is the beat or sign of a registration that is over.
+/// Whether a file is the beat or sign of a registration that has ended.
 fn is_over(state: &State, file: &str) -> bool {
     let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING)) else {
         return false;

@@ -34,7 +34,7 @@ pub struct NewSprint {
 }
 
 impl LockedBoard<'_> {
-    /// Sets the goal as PLANNING. The previous goal must be over.
+    /// Sets the goal as PLANNING. The previous goal must have ended.
     ///
     /// # Errors
     /// [`BoardError::NotAllowed`] if the previous goal is not over.
@@ -60,7 +60,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Begins a sprint. The previous sprint must be over; it moves to `sprint_history`.
+    /// Begins a sprint. The previous sprint must have ended; it moves to `sprint_history`.
     ///
     /// # Errors
     /// [`BoardError::NotAllowed`] if the previous sprint is not over.

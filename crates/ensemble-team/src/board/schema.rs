@@ -213,7 +213,7 @@ const ANOMALY: &[BoardField] = &[
     field("details", FieldKind::Any),
 ];
 
-/// Types of anomaly: those that the siblings define, then Ensemble's own for work that stands still.
+/// Types of anomaly: those that the siblings define, then Ensemble's own for work that pauses.
 pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "retry_loop",
     "trade_off",

@@ -31,7 +31,7 @@ pub(super) const fn is_missing(file: &SharedFile) -> bool {
     file.content.is_empty()
 }
 
-/// Replaces a shared file, whatever it contains. Of several writers, the last one counts.
+/// Replaces a shared file, no matter what it contains. Of several writers, the last one counts.
 ///
 /// # Errors
 /// The servers failed; [`Error::Locked`] if others were quicker each time.
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Files in memory, whose time passes at each rest. Another host may take the lock over and over meanwhile.
+    /// Files in memory, whose time passes at each rest. Another host may take the lock over and over in the meantime.
     #[derive(Debug, Default)]
     struct Memory {
         files: Mutex<BTreeMap<String, SharedFile>>,

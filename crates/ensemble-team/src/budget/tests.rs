@@ -79,7 +79,7 @@ fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
         ],
         [false, true, false, true]
     );
-    // The next look sees the same, and one of them is over.
+    // The next look sees the same, and one of them has ended.
     let later = Timestamp::from_unix_millis(2_000);
     assert_eq!(park(vec![overrun(&agent, usd(1.0))], later), 0);
     assert_eq!(file.parked().unwrap()[0].since, now);

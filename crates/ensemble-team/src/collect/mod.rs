@@ -1,4 +1,4 @@
-//! Gathering the reports of a batch, and telling of it once (seed 002: Dispatch).
+//! Gathering the reports of a batch, and reporting it once (seed 002: Dispatch).
 //!
 //! ```text
 //! state       event / time                       -> state      effects
@@ -48,7 +48,7 @@ use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POL
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
 
-/// How long a batch may take, unless said otherwise: Conductor must be told before it gives up.
+/// How long a batch may take, unless said otherwise: Conductor must be notified before it gives up.
 pub const DEADLINE: Duration = Duration::from_secs(29 * 60);
 /// How soon a summary that could not be written is tried again.
 pub const RETRY: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub struct BatchLimits {
     pub patience: Duration,
     /// How often to look after that.
     pub poll_interval: Duration,
-    /// After how long to tell of what there is.
+    /// After how long to report what there is.
     pub deadline: Duration,
     /// What the reviews of a task have to come to before it counts as done; `None` for no reviews.
     pub accept: Option<VerdictRule>,
@@ -102,7 +102,7 @@ pub enum Event {
         /// Verdict of the reviewer.
         verdict: Verdict,
     },
-    /// A task came back from review too often and does not go on.
+    /// A task came back from review too often and does not continue.
     Stopped {
         /// Id of the task.
         task: String,

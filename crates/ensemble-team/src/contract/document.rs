@@ -162,7 +162,7 @@ impl sealed::Sealed for Instruction {}
 pub enum Reading<T> {
     /// A document under its contract.
     Whole(T),
-    /// A document without any identifying field: it has a shape of its own.
+    /// A document without any identifying field: it has its own shape.
     Foreign,
 }
 

@@ -15,7 +15,7 @@
 //! for a list. Unknown fields are kept. *Strict*: a written document has one name, one spelling and
 //! one order, and ends with the YAML end mark.
 //!
-//! A document without any identifying field of its contract has a shape of its own: it is
+//! A document without any identifying field of its contract has its own shape: it is
 //! [`Reading::Foreign`], not an error. A document that has such fields but cannot be read is
 //! [`BrokenDocument`], with the line, the field and a hint for each problem.
 

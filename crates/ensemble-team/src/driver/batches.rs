@@ -1,4 +1,4 @@
-//! Telling of a batch once: `reports/completion-summary.yaml` (seed 002).
+//! Reporting a batch once: `reports/completion-summary.yaml` (seed 002).
 //!
 //! ```text
 //! step  all under the lock of completion-summary.yaml        a crash behind it leaves
@@ -35,7 +35,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The largest summary, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// What became of a summary that was to be written.
+/// What happened to a summary that was to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
     /// It was told of now, by this call.

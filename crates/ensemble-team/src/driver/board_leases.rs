@@ -33,7 +33,7 @@ pub struct BoardLeases {
     actor: String,
     watch: LeaseWatch<BoardLease>,
     gaps: GapDetector,
-    /// When a written lease must be shown anew.
+    /// When a written lease must be shown again.
     fold_at: Option<Monotonic>,
 }
 
@@ -53,7 +53,7 @@ impl BoardLeases {
     }
 
     /// Looks at all leases, takes away those that ran out, and removes the beats of registrations that
-    /// are over. Shows in the file what was beaten, before a written lease passes. Call it at least
+    /// have ended. Shows in the file what was beaten, before a written lease passes. Call it at least
     /// every 30 s. Returns what was taken away.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl BoardLeases {
     ) -> Result<Vec<BoardLease>> {
         let state = self.board.read()?;
         let seen = self.board.scan(&state)?;
-        // After they were read: a lease that begins while this observer stands still must not look older
+        // After they were read: a lease that begins while this observer pauses must not look older
         // than it is. What changes from now on is noticed before anything is taken away.
         let now = clock.boottime();
         if let Some(gap) = self.gaps.compare_clocks(clock.monotonic(), now, clock.wall()) {
@@ -247,7 +247,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(40);
 
-    /// After whose next reading something else happens, as when its reader stands still.
+    /// After whose next reading something else happens, as when its reader pauses.
     struct Slow<'a> {
         clock: &'a SimClock,
         meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,

@@ -1,7 +1,7 @@
 //! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `collect::Collect`
-//! decide, and tells of the batch once.
+//! decide, and reports the batch once.
 //!
-//! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
+//! It keeps nothing in memory that cannot be read again: a role that is killed is simply started again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct TaskBatch {
     pub tasks: Vec<String>,
 }
 
-/// What `Dispatch` does: gather the reports of a batch, and tell of it.
+/// What `Dispatch` does: gather the reports of a batch, and report it.
 pub struct Dispatcher<'a> {
     /// The queue.
     pub spool: &'a Spool,
@@ -48,11 +48,11 @@ pub struct Dispatcher<'a> {
     pub ends: TaskEnds,
     /// The clock.
     pub clock: &'a dyn Clock,
-    /// Where it is told what happens.
+    /// The destination of events.
     pub recorder: &'a dyn Recorder,
     /// The collecting agent.
     pub actor: Name,
-    /// Directories in which reviews lie beside those in `reports/`.
+    /// Directories in which reviews are beside those in `reports/`.
     pub review_dirs: Vec<PathBuf>,
 }
 

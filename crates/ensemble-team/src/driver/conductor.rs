@@ -7,9 +7,9 @@
 //! ```
 //!
 //! It waits for an event, looks every 30 seconds all the same, and gives up after 30 minutes. A crash of
-//! it loses nothing: the same instruction is stored once, and waiting for the same batch goes on. If the
+//! it loses nothing: the same instruction is stored once, and waiting for the same batch continues. If the
 //! Dispatcher dies after it has decided what to tell, the Conductor that waits finishes it. Silence: when
-//! the time is over, it says so and changes nothing; the batch can still be told of later.
+//! the time has passed, it says so and changes nothing; the batch can still be told of later.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Conductor<'a> {
     pub batches: Batches,
     /// The clock.
     pub clock: &'a dyn Clock,
-    /// Where it is told what happens.
+    /// The destination of events.
     pub recorder: &'a dyn Recorder,
     /// The agent that conducts, and how it is known.
     pub actor: KnownSender,
@@ -92,7 +92,7 @@ impl Conductor<'_> {
     }
 
     /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given);
-    /// `None` when that is over. The loop calls `hear` with each escalation of a task of the batch,
+    /// `None` when that has ended. The loop calls `hear` with each escalation of a task of the batch,
     /// and of each further version of one. `rest` sleeps for at most the time it is given, and
     /// returns early when something landed in `reports/`.
     ///

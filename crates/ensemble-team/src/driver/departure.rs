@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The next attempt skips what was done before a crash, so a process that finds a decided shutdown
-//! simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
+//! simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned again in the meantime has
 //! another generation and is not touched.
 
 use crate::roster::RosterError;
@@ -31,7 +31,7 @@ use ensemble_core::proto::request::Outcome;
 use ensemble_core::requests::DecisionNote;
 use ensemble_tmux::reaper::{ProcessSet, Reaper};
 
-/// The longest single wait, so that being told to stop is noticed.
+/// The longest single wait, so that being asked to stop is noticed.
 const WAIT_SLICE: Duration = Duration::from_millis(250);
 
 /// Where an agent lives, as far as leaving it matters.
@@ -68,7 +68,7 @@ pub struct Departure {
     pub request_id: Option<Name>,
     /// Why: for the roster, the log, the dead letters and the senders.
     pub reason: String,
-    /// What becomes of its unread mail.
+    /// What happens to its unread mail.
     pub unread: UnreadMail,
     /// How long it has to finish, if it agreed.
     pub grace: Duration,
@@ -110,7 +110,7 @@ pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
     })
 }
 
-/// What became of a departure.
+/// What happened to a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DepartureOutcome {
@@ -121,9 +121,9 @@ pub enum DepartureOutcome {
     },
     /// The agent had gone before.
     Before,
-    /// It was spawned or joined anew since; nothing was done.
+    /// It was spawned or joined again since; nothing was done.
     Superseded,
-    /// The waiting process was told to stop; the next attempt continues.
+    /// The waiting process was asked to stop; the next attempt continues.
     Interrupted,
 }
 
@@ -147,7 +147,7 @@ impl fmt::Debug for ShutdownDriver<'_> {
 
 impl ShutdownDriver<'_> {
     /// Blocks until the agent has gone. `rest` sleeps for at most the time it is given and says
-    /// whether to go on.
+    /// whether to continue.
     ///
     /// # Errors
     /// The roster does not know the agent, or its file cannot be changed. What else fails is
@@ -216,7 +216,7 @@ fn processes(member: &Member, others: &[Member]) -> ProcessSet {
     let mut processes = ProcessSet::new();
     if let Some(binding) = &member.binding {
         processes = processes.with_root(binding.pid, binding.started);
-        // A pane that was there before it was joined has its owner's shell as its first process.
+        // A pane that existed before it was joined has its owner's shell as its first process.
         if member.command.is_none() && ensemble_tmux::reaper::is_shell(binding.pid) {
             processes = processes.sparing_the_root();
         }
@@ -380,7 +380,7 @@ impl DepartureRun<'_> {
     }
 
     /// Waits for the processes that were signalled or for the machine's next deadline; whether to
-    /// go on.
+    /// continue.
     fn wait(&mut self, rest: &mut dyn FnMut(Duration) -> bool) -> bool {
         let left = self.machine.poll_timeout().map_or(WAIT_SLICE, |at| at.since(self.now()));
         let slice = left.min(WAIT_SLICE);

@@ -1,4 +1,4 @@
-//! Dispatch as a program: hands the tasks of an instruction to ready workers, and tells of the batch once.
+//! Dispatch as a program: hands the tasks of an instruction to ready workers, and reports the batch once.
 //!
 //! ```text
 //! step, under the lock of the batch                        a crash behind it leaves
@@ -10,7 +10,7 @@
 //! 6  the summary                                           driver::Batches: told once
 //! ```
 //!
-//! Whatever a process knows stands in that file, in the mailboxes or in `reports/`, so a process that is
+//! No matter what a process knows is in that file, in the mailboxes or in `reports/`, so a process that is
 //! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end
 //! is the end of the attempt. Its message is taken back before the task goes to another worker.
 
@@ -110,7 +110,7 @@ pub trait WorkerPool {
     /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
-    /// Whether the worker is of another host, whose reports come by mail alone. It is so also after its end.
+    /// Whether the worker is of another host, whose reports come by mail alone. It is so also after it ends.
     ///
     /// # Errors
     /// The roster cannot be read.
@@ -134,12 +134,12 @@ pub trait WorkerPool {
 pub enum BatchProgress {
     /// Tasks are waiting, or in the hands of workers.
     Open {
-        /// Number of tasks that are over.
+        /// Number of tasks that have ended.
         over: usize,
         /// Number of tasks in the hands of workers.
         in_hands: usize,
     },
-    /// The conductor was told.
+    /// The conductor was notified.
     Told(Box<SummaryOutcome>),
 }
 
@@ -155,7 +155,7 @@ pub struct DispatchRun<'a> {
     pub batches: Batches,
     /// The clock.
     pub clock: &'a dyn Clock,
-    /// Where it is told what happens.
+    /// The destination of events.
     pub recorder: &'a dyn Recorder,
     /// The agent that dispatches.
     pub actor: KnownSender,
@@ -223,7 +223,7 @@ impl DispatchRun<'_> {
     }
 
     /// One step of a batch, under its lock. Takes what has come in, hands out what is ready, and
-    /// tells of the batch if it is over.
+    /// reports on the batch if it has ended.
     ///
     /// # Errors
     /// The queue or the state cannot be read or written. Nothing is lost: step again.
@@ -301,7 +301,7 @@ impl DispatchRun<'_> {
         self.path(batch).exists()
     }
 
-    /// Publishes what was chosen, and takes what has become of what was given.
+    /// Publishes what was chosen, and takes what has happened to what was given.
     fn take_in(
         &self,
         batch: &TaskBatch,

@@ -12,12 +12,12 @@
 //!
 //! `success` becomes `task_complete`; `failed` and `blocked` become `task_failed`. The command, the MCP
 //! server, the watcher and `ensemble task summary` meet the same report or message. What was recorded
-//! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
+//! is in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
 //! so they record it once. The same line names the messages that a report has settled (`reported`). The record is
 //! written before the line: a crash in between records an end twice, and never not at all. A report costs one
 //! appended line or two, and ten thousand tasks no more files than one. A shard that has grown over its limit
 //! keeps its newest tasks. A sweep forgets tasks that ended before any message that is still in a `done/`, except
-//! those whose report still lies in `reports/`.
+//! those whose report still is in `reports/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// The actor of an end whose author is not known.
 const ACTOR: &str = "ensemble";
 
-/// What the log tells of a task's ends.
+/// What the log reports on a task's ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct TaskEndRecord {
     task_id: String,
@@ -262,7 +262,7 @@ impl TaskEnds {
     }
 
     /// Forgets tasks that ended longer ago than any mailbox keeps settled messages. Returns their number. A
-    /// task whose report still lies in `reports/` stays, since its next reader would record its end again.
+    /// task whose report still is in `reports/` stays, since its next reader would record its end again.
     /// Ages are those of the queue's calendar, so a jump of the wall clock forgets nothing.
     ///
     /// A shard that another process changes is left to the next sweep.

@@ -10,9 +10,9 @@
 //! Each review is recorded once, as `review_result`, with a `review_start` before it. A reviewer that
 //! says beforehand that it begins ([`ReviewCounts::begin`]) has its `review_start` at that time.
 //!
-//! The count stands in `.ensemble/reviews/<task>.yaml`, changed under the lock of the directory. A review that is seen
-//! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor
-//! is told before the stop is written down: a crash in between tells twice, and never not at all.
+//! The count is in `.ensemble/reviews/<task>.yaml`, changed under the lock of the directory. A review that is seen
+//! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor is notified
+//! before the stop is written down: a crash in between tells twice, and never not at all.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -119,10 +119,10 @@ impl ReviewCounts {
         Ok(None)
     }
 
-    /// Counts a review by its file's content. What is no review that can be read counts nothing.
+    /// Counts a review by its file's content. What is not a review that can be read counts nothing.
     ///
     /// # Errors
-    /// The count cannot be changed, or the conductor cannot be told.
+    /// The count cannot be changed, or the conductor cannot be notified.
     pub fn count(
         &self,
         file: &str,
@@ -173,7 +173,7 @@ impl ReviewCounts {
         self.change(task, |count| Ok(start(count, reviewer.as_str(), recorder)))
     }
 
-    /// Lets a stopped task go on after a decision. Its cycles are counted anew.
+    /// Lets a stopped task go on after a decision. Its cycles are counted again.
     ///
     /// # Errors
     /// The count cannot be changed.

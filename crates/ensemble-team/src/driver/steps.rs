@@ -35,7 +35,7 @@ pub struct StepDriver<'a> {
     pub store: &'a StepStore,
     /// The mailboxes.
     pub mail: &'a dyn Broker,
-    /// Where it is told what happens.
+    /// The destination of events.
     pub recorder: &'a dyn Recorder,
     /// The sender of the prompts, and how it is known.
     pub actor: KnownSender,
@@ -60,7 +60,7 @@ pub struct StepRound {
     pub prompted: Vec<SentPrompt>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
-    /// What stands in the way of the next step.
+    /// What is in the way of the next step.
     pub nothing: NoStep,
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
@@ -71,8 +71,8 @@ impl StepDriver<'_> {
     /// when something has changed ([`StepStore::data_version`]), and after [`StepRound::next_in`].
     ///
     /// # Errors
-    /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the disk failed. What was
-    /// done before stays, and the next call goes on from there.
+    /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the
+    /// disk failed. What was done before stays, and the next call continues from there.
     pub fn round(&self, task_id: &str) -> Result<StepRound> {
         let observed = self.store.observe()?;
         let mut prompted = Vec::new();
@@ -97,7 +97,7 @@ impl StepDriver<'_> {
     /// prompt, and tells the orchestrator what it has to know. Doing it again changes nothing.
     ///
     /// # Errors
-    /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is no error: the
+    /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is not an error: the
     /// next round or report makes up for it.
     pub fn submit(
         &self,
@@ -185,7 +185,7 @@ impl StepDriver<'_> {
                 Some(State::Settled | State::Dead) | None => Ok(()),
             };
             match retired {
-                // It has moved meanwhile; its epoch fences the holder.
+                // It has moved in the meantime; its epoch fences the holder.
                 Ok(()) | Err(Error::NoMessage { .. } | Error::LeaseLost { .. }) => {}
                 Err(error) => return Err(error),
             }

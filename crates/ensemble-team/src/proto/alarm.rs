@@ -89,7 +89,7 @@ pub enum Effect<K> {
         /// The occurrence.
         key: K,
     },
-    /// The condition is over: its stored record may be removed.
+    /// The condition has ended: its stored record may be removed.
     Forget {
         /// The occurrence.
         key: K,
@@ -179,7 +179,7 @@ impl<K: Ord + Clone> AlarmWatch<K> {
         self.asked = None;
     }
 
-    /// When the first grace is over.
+    /// When the first grace has passed.
     fn due(&self) -> Option<Monotonic> {
         let until = |occurrence: &AlarmOccurrence| match occurrence.state {
             State::Waiting { until } => Some(until),

@@ -77,7 +77,7 @@ pub enum Event {
     },
     /// The holder can beat again.
     OperationDone,
-    /// A write was refused because its epoch is over.
+    /// A write was refused because its epoch has ended.
     Fenced,
     /// The holder released everything.
     Released,

@@ -123,7 +123,7 @@ pub struct TaskHandout {
     pub worker: Name,
     /// The attempt, from 1.
     pub attempt: u32,
-    /// The version of the task's report that was there before, and does not count.
+    /// The version of the task's report that existed before, and does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_before: Option<String>,
 }
@@ -225,7 +225,7 @@ pub enum Event {
     Chosen {
         /// The worker.
         worker: Name,
-        /// The version of the task's report that is there already.
+        /// The version of the task's report that already exists.
         report_before: Option<String>,
     },
     /// The message of the task is stored.
@@ -457,7 +457,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any acts of workers: never more than so many at work, no task before those it waits
+        /// For any acts of workers: never more than this many at work, no task before those it waits
         /// for, and an end.
         #[test]
         fn a_batch_keeps_its_order_and_ends(

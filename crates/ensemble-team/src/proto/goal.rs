@@ -63,7 +63,7 @@ pub enum SprintState {
     InProgress,
     /// It waits for a person.
     Checkpoint,
-    /// The sprint is over.
+    /// The sprint has ended.
     Completed,
     /// The sprint was aborted.
     Aborted,

@@ -3,7 +3,7 @@
 //!
 //! A record lists at most 16 steps of a write. After a longer write, or after a person edited the
 //! board, the replayed tasks and agents may be out of date. The replay then discards them and
-//! learns them anew.
+//! learns them again.
 
 use std::collections::BTreeMap;
 

@@ -136,7 +136,7 @@ impl Replay {
     /// ```
     ///
     /// # Errors
-    /// The log cannot be read to its end.
+    /// The log cannot be read to the end.
     pub fn read(dir: &Path) -> Result<Self> {
         let mut all = read_all(dir)?;
         let mut replay = Self::from_records(all.by_ref());

@@ -233,7 +233,7 @@ pub enum MemberOrigin {
     Wrapped,
     /// By a supervisor outside of the team's panes.
     Supervised,
-    /// It stands on the blackboard and has no file in the roster.
+    /// It is on the blackboard and has no file in the roster.
     Registered,
     /// Its mailbox is on the servers, and no agent of this host reads it.
     Remote,

@@ -106,7 +106,7 @@ impl Roster {
         for name in names {
             match read(&dir, &name) {
                 Ok(Some(member)) => members.push(member),
-                // Removed meanwhile.
+                // Removed in the meantime.
                 Ok(None) => {}
                 Err(error) => errors.push(error),
             }
@@ -164,7 +164,7 @@ impl Roster {
 
     /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work. The
     /// watcher ends it; where none runs, it stays `leaving` until one does. A member that was brought up
-    /// since is not changed: the asked generation tells, whatever the clocks say, else the stamps do.
+    /// since is not changed: the asked generation tells, no matter what the clocks say, else the stamps do.
     ///
     /// # Errors
     /// As for [`Roster::change`].

@@ -25,9 +25,9 @@
 //! What the agent's own hooks have reported goes before, where the pane does not know better (`reported`).
 //!
 //! A script (the providers `shell` and `generic`) shows output. Only a rule of its profile that names a person's
-//! business counts: a question, a limit. Else it works if it holds a message, while its pane lives. Of a screen that the profile does not know, `idle` is
-//! never said. An agent that sits at its prompt is idle, even if it holds a message: a person
-//! should see that.
+//! business counts: a question, a limit. Otherwise, it works if it holds a message, while its pane lives. Of a screen
+//! that the profile does not know, `idle` is never said. An agent that sits at its prompt is idle, even if it holds a
+//! message: a person should see that.
 //!
 //! ```
 //! use ensemble_team::roster::{PresenceEvidence, MemberState, PaneObservation, State, presence};
@@ -59,7 +59,7 @@ pub enum State {
     Unknown,
     /// It waits for a decision.
     Waiting,
-    /// A dialog stands in its way, which a person must answer.
+    /// A dialog is in its way, which a person must answer.
     Blocked,
     /// It has met a usage limit.
     Limited,

@@ -1,6 +1,6 @@
 //! What an agent is doing by the word of its own hooks, beside what its pane shows.
 //!
-//! Hooks know best why an agent stands still. A pane is observed now, while a hook has reported at its event. No hook
+//! Hooks know best why an agent pauses. A pane is observed now, while a hook has reported at its event. No hook
 //! reports that a person has answered a dialog, or has interrupted a turn.
 //!
 //! ```text
@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(found.as_ref().map(|it| it.state), state, "{activity:?} {shown:?}");
             assert!(found.is_none_or(|it| it.why.contains("hooks: Bash")));
         }
-        // A pane that could not be observed is no proof of an end.
+        // A pane that could not be observed is not proof of an end.
         let mut evidence = PresenceEvidence::new(MemberState::Up, PaneObservation::Unseen);
         evidence.reported = Some(ReportedActivity::new(Activity::Ended, None));
         assert_eq!(by_hooks(&evidence, nothing), None);

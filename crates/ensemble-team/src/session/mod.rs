@@ -7,7 +7,7 @@
 //! | `blocked` | permission, a notification of one | a person must answer |
 //! | `limited` | failure: a usage limit | the turn has ended in a limit |
 //! | `failed` | failure: anything else | the turn has ended in an error |
-//! | `ended` | session end | the session is over |
+//! | `ended` | session end | the session has ended |
 //!
 //! *Owner.* The hooks of one agent write its file, one after another, under the file's lock. All others read it
 //! without a lock: it is replaced as a whole. *A crash* leaves the file as it was before or after a change. A hook
@@ -101,7 +101,7 @@ impl Sessions {
     /// The last session of an agent; `None` if no hook of it has reported.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the file is no session, or the disk failed.
+    /// [`Error::Malformed`] if the file is not a session, or the disk failed.
     pub fn get(&self, agent: &Name) -> Result<Option<AgentSession>> {
         let dir = match Dir::open(&self.dir) {
             Ok(dir) => dir,
@@ -129,7 +129,7 @@ impl Sessions {
         Ok(agents.iter().filter_map(|agent| self.get(agent).ok().flatten()).collect())
     }
 
-    /// Locks the session of an agent. A file that is none is begun anew: it holds nothing that the next events do
+    /// Locks the session of an agent. A file that is none is begun again: it holds nothing that the next events do
     /// not bring again.
     ///
     /// Blocks for at most 2 s while another hook of the agent writes.

@@ -105,7 +105,7 @@ pub enum Activity {
     Limited,
     /// The turn has ended in an error.
     Failed,
-    /// The session is over.
+    /// The session has ended.
     Ended,
 }
 

@@ -24,7 +24,7 @@ pub struct StuckStep {
     pub since: String,
     /// Whether its whole queue waits with it.
     pub stops_queue: bool,
-    /// The order that lets the step go on: `unblock` or `retry`.
+    /// The order that lets the step continue: `unblock` or `retry`.
     pub remedy: &'static str,
 }
 

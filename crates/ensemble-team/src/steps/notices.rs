@@ -85,7 +85,7 @@ impl Notice {
 }
 
 /// Stores a notice for the queue's orchestrator. A stuck step of a queue without one is told to
-/// `instead`; if there is none either, it only stands in [`StepStore::standing`].
+/// `instead`; if there is none either, it only is in [`StepStore::standing`].
 pub(super) fn owe(
     tx: &DbTransaction<'_>,
     (queue, instead): (&QueueRules, Option<&Name>),

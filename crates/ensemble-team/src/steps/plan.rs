@@ -154,7 +154,7 @@ pub struct PlannedStep {
     /// Files that are only shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<FilePath>,
-    /// The agent that fixes what makes the step fail. It gets a step of its own for that, and then
+    /// The agent that fixes what makes the step fail. It gets its own step for that, and then
     /// the failed step is handed out again, to its own agent. Without it, the step itself comes
     /// again at once, with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -67,7 +67,7 @@ pub struct StepView {
     pub needs_plan: bool,
     /// The agent that does the step.
     pub agent: Name,
-    /// The agent that gets a step of its own to fix what makes this step fail.
+    /// The agent that gets its own step to fix what makes this step fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
     /// Goal of the step.
@@ -168,7 +168,7 @@ impl StepQueueView {
     }
 }
 
-/// One run of a step, from its hand-out to its end.
+/// One run of a step, from its hand-out to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunView {

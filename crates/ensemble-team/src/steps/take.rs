@@ -119,7 +119,7 @@ pub enum NoStep {
         /// The agent of the next step.
         agent: Name,
     },
-    /// The next step may not be begun now: its plan is not approved, or the team stands still.
+    /// The next step may not be begun now: its plan is not approved, or the team pauses.
     Refused {
         /// The task.
         task_id: String,
@@ -331,7 +331,7 @@ impl StepStore {
         }))
     }
 
-    /// Why the agent of a step may not begin it now. A step with a plan is demanded one, under a name of its own.
+    /// Why the agent of a step may not begin it now. A step with a plan is demanded one, under its own name.
     fn refused(&self, queue: &QueueRules, step: &WorkingStep) -> Result<Option<NoStep>> {
         let Some(door) = &self.options.door else { return Ok(None) };
         let mut checked = door.check(TaskAct::TakeUp, &step.key.task_id, &step.agent);

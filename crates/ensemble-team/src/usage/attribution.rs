@@ -114,7 +114,7 @@ impl HeldTasks {
         if !what.starts_with("task.") || text("status").is_empty() {
             return;
         }
-        // An iteration of the same coder goes on with its claim.
+        // An iteration of the same coder continues with its claim.
         if what == "task.iteration" {
             return;
         }

@@ -1,7 +1,7 @@
 //! Rollouts of Codex (seen at 0.169.0; undocumented, so everything in them may be missing).
 //!
 //! `token_count` has the sum of the session so far. It is also written when nothing was used, so a request is a growth
-//! of the sum. A sum that shrinks begins anew. The program counts cached tokens as input, and reasoning as output.
+//! of the sum. A sum that shrinks begins again. The program counts cached tokens as input, and reasoning as output.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,7 +35,7 @@ struct CodexLine {
 }
 
 impl CodexSum {
-    /// What was used since an earlier sum; `None` if this one begins anew.
+    /// What was used since an earlier sum; `None` if this one begins again.
     fn minus(self, earlier: Self) -> Option<Self> {
         Some(Self {
             input_tokens: self.input_tokens.checked_sub(earlier.input_tokens)?,

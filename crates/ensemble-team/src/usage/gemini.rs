@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
-/// The messages that were read, and where they stand among the entries.
+/// The messages that were read, and where they are among the entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GeminiMessages(HashMap<String, usize>);
 

@@ -103,7 +103,7 @@ pub enum UsageEvent {
         /// Its cost in US dollars, if the program itself says it.
         cost_usd: Option<f64>,
     },
-    /// The turn went on.
+    /// The turn continued.
     Progress,
 }
 
@@ -145,7 +145,7 @@ impl UsageTotals {
                     self.add_request(model, *tokens, *cost_usd, prices);
                 }
             }
-            // The first entry of a task may lie in the middle of a turn.
+            // The first entry of a task may be in the middle of a turn.
             let (_, last) = turn.get_or_insert((*at, *at));
             *last = (*last).max(*at);
         }

@@ -47,7 +47,7 @@ pub struct Price {
 /// A list of prices that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
-    /// A price is no number of dollars.
+    /// A price is not a number of dollars.
     #[error("the prices of `{model}` are not amounts of money")]
     NoAmount {
         /// The model.
@@ -96,7 +96,7 @@ impl Prices {
     /// Reads a list. `path` names it in errors.
     ///
     /// # Errors
-    /// It is malformed, or a price is no amount of money.
+    /// It is malformed, or a price is not an amount of money.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let prices: Self = yaml::parse(text, path)?;
         prices.models.iter().try_for_each(Price::check)?;

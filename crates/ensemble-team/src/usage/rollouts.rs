@@ -126,7 +126,7 @@ impl Rollout {
             return;
         }
         let Self { position, began, hints } = self;
-        // What cannot be read now is read at the next look. One that was replaced is read anew.
+        // What cannot be read now is read at the next look. One that was replaced is read again.
         if read_new(path, position, limit, |line| read_hints(line, began, hints)).is_err() {
             *self = Self::default();
         }

@@ -120,7 +120,7 @@ fn codex_counts_what_its_sum_grows_by() {
         codex_count(3, [1_000, 400, 50], [1_000, 400, 50]),
         limits,
         codex_count(5, [2_500, 1_400, 90], [1_500, 1_000, 40]),
-        // After a compaction the sum begins anew.
+        // After a compaction the sum begins again.
         codex_count(6, [700, 0, 10], [700, 0, 10]),
     ];
     let spent = spent(RecordedProgram::Codex, &lines);

@@ -99,7 +99,7 @@ impl Worktrees {
     }
 
     /// As [`Worktrees::claim_task`], but tries once. For callers that wait in their own way and can
-    /// be told to end.
+    /// be asked to end.
     pub(crate) fn claim_task_now(&self, task: &Name, agent: &TaskHolder) -> Result<ClaimedTask> {
         self.claim_within(1, task, agent)
     }

@@ -47,7 +47,7 @@ pub enum GitError {
         /// The worktree.
         path: PathBuf,
     },
-    /// A directory of a worktree is a repository of its own, so its content cannot be saved.
+    /// A directory of a worktree is its own repository, so its content cannot be saved.
     #[error("`{inner}` in {} is a separate repository", path.display())]
     InnerRepository {
         /// The worktree.

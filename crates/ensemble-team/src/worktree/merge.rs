@@ -41,7 +41,7 @@ use ensemble_tmux::reaper::PASS_VARIABLE;
 pub(super) const MERGE_LOCK: &str = "ensemble-merge.lock";
 /// Prefix of the worktrees of merges.
 pub(super) const SCRATCH: &str = ".merge-";
-/// Most tries of a merge when the integration branch moves meanwhile.
+/// Most tries of a merge when the integration branch moves in the meantime.
 const MERGE_TRIES_MAX: u32 = 5;
 /// Most of the tests' output that is reported, in bytes.
 const TESTS_TOLD_BYTES: usize = 1_500;

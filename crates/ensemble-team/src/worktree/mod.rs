@@ -19,7 +19,7 @@
 //! *Two locks.* A process that changes refs or worktrees holds `ensemble.lock` in the repository's
 //! own directory. The lock is also git's standard input. If its holder is killed, it stays locked
 //! until git has ended, so no process sees a half-made worktree. `ensemble-merge.lock` is held for
-//! a whole merge. The board is locked inside both, briefly, and no program runs meanwhile.
+//! a whole merge. The board is locked inside both, briefly, and no program runs in the meantime.
 //!
 //! *A remote.* Hosts that share a blackboard may share branches through a git remote ([`WorktreeOptions::remote`]). Then the
 //! remote's integration branch is the one that counts, and a task's branch and saved work are pushed (`remote`).

@@ -82,8 +82,8 @@ impl Worktrees {
         Ok(Some(salvage.or(left)))
     }
 
-    /// Brings the worktree and the branch of a task to a commit with which another host went on, if they lack it. What
-    /// they have besides is saved, and returned.
+    /// Brings the worktree and the branch of a task to a commit with which another host continued, if they lack it.
+    /// What they have besides is saved, and returned.
     pub(super) fn catch_up(
         &self,
         lock: &FileLock,

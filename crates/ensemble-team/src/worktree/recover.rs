@@ -75,7 +75,7 @@ impl Worktrees {
         let (entries, branches) = (self.entries()?, self.task_branches()?);
         let mut away = None;
         for task in &state.tasks {
-            // Another host looks after its own worktrees.
+            // Another host takes care of its own worktrees.
             if self.board.other_host(task).is_some() && self.options.remote.is_none() {
                 continue;
             }
@@ -196,7 +196,7 @@ impl Worktrees {
                     return Ok(());
                 }
                 let repaired = repair && self.take_away(lock, task, &path)?;
-                // A task that was given back, as after ABORT, keeps what its agent left.
+                // A task that was returned, as after ABORT, keeps what its agent left.
                 is_note = !repaired && !task.status.is_terminal();
                 let what = match is_note && self.is_empty(entry, task)? {
                     true => "no agent works on this task, and there is no work in it",

@@ -10,7 +10,7 @@
 //! push is a compare-and-set, as `update-ref` is in one repository. A merge's new tip contains the old one. What a
 //! task's branch loses is saved in the same push.
 //!
-//! | a process dies | what is there | who goes on |
+//! | a process dies | what is there | who continues |
 //! |---|---|---|
 //! | before the push | the remote as it was; saved work of this repository only | the same verb; each later push of the task takes the saved work along |
 //! | after the push of a claim | a branch at the base, and no claim | the next claim |
@@ -51,7 +51,7 @@ pub(super) struct RemoteBranches {
     saved: BTreeMap<String, String>,
 }
 
-/// What becomes of a task's branch on the remote.
+/// What happens to a task's branch on the remote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BranchMove<'c> {
     /// The branch stays where it is.
@@ -100,7 +100,7 @@ pub fn is_remote(name: &str) -> bool {
 }
 
 impl Worktrees {
-    /// Whether only another host can go on with a task, since its worktree is there. With a remote, every host can.
+    /// Whether only another host can continue with a task, since its worktree is there. With a remote, every host can.
     #[must_use]
     pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         self.options.remote.is_none() && self.board.is_kept_elsewhere(task)

@@ -1,4 +1,4 @@
-//! Since when the git remote gives no answer, for those that tell of it without asking it.
+//! Since when the git remote gives no answer, for those that report it without asking it.
 //!
 //! Each question that fails writes it, and the first one that is answered removes it, both under the lock for
 //! fetching. A process that dies in between leaves it, so it counts for [`RECENT`] only.

@@ -173,9 +173,9 @@ impl Worktrees {
         }
     }
 
-    /// Takes the worktree of a submitted task back to what was submitted, if its agent went on
+    /// Takes the worktree of a submitted task back to what was submitted, if its agent continued
     /// committing. The submitted commit is what is reviewed and merged. Later commits are kept under
-    /// a salvage ref, which stands in the task's history. Changed files that stand in the way keep
+    /// a salvage ref, which is in the task's history. Changed files that are in the way keep
     /// the review from being claimed.
     pub(super) fn back_to_submitted(&self, task: &BoardTask) -> Result<()> {
         let Some(submitted) = &task.review_commit else { return Ok(()) };

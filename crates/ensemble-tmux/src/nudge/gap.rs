@@ -7,7 +7,7 @@ use super::*;
 use ensemble_core::pane::NudgeOutcome;
 use ensemble_core::proto::testing::{at, drain};
 
-/// What stands in the composer.
+/// What is in the composer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Composer {
     Empty,

@@ -53,22 +53,22 @@
 //!
 //! *A usage limit* that says when it ends is not tried in vain. After [`Event::Parked`] nothing is
 //! typed, and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
-//! looked at like any other. A limit without an end is only found to be over by a try. So a line is
+//! looked at like any other. A limit without an end is only found to have ended by a try. So a line is
 //! submitted while the limit still shows ([`NudgeOccasion::Probe`]), [`PROBE_MIN`] after it was met and then
 //! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
 //!
-//! *Half a nudge.* [`NudgeOutcome::TextOnly`](ensemble_core::pane::NudgeOutcome::TextOnly) leaves our line in the composer. Typing it again
-//! would double it, and the guard would take it for a draft. So the next attempt is a
+//! *Half a nudge.* [`NudgeOutcome::TextOnly`](ensemble_core::pane::NudgeOutcome::TextOnly) leaves our line in the
+//! composer. Typing it again would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
-//! else, still stands there. A line that a person has sent, changed or deleted is over
-//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. If the mail has come by another way
-//! since, the line has nothing to say any more, and the attempt is an [`Effect::Withdraw`]. It takes back exactly that line,
-//! and only where nothing else is in the composer, so that a person's next words are not glued to it. A line that shows up later
-//! ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. While its mail waits, it is
-//! submitted again instead: a program that draws may swallow an Enter. The guard's
+//! else, still stands there. A line that a person has sent, changed or deleted has ended
+//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. If the mail has come by another
+//! way since, the line has nothing to say any more, and the attempt is an [`Effect::Withdraw`]. It takes back exactly
+//! that line, and only where nothing else is in the composer, so that a person's next words are not glued to it. A line
+//! that shows up later ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. While
+//! its mail waits, it is submitted again instead: a program that draws may swallow an Enter. The guard's
 //! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
 //! Behind a turn the pause between two tries is [`RETRY_BUSY_MAX`] at most, behind a person [`RETRY_PERSON_MAX`].
-//! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
+//! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], no matter what
 //! happened before. The exception is an agent that was told and whose pause has not passed.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What has become of a line, and when the next one is due.
+//! What has happened to a line, and when the next one is due.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! How often a schedule tries. Here are its times, when a limit without an end is probed, and when
-//! a typed line that was not submitted is over.
+//! a typed line that was not submitted has ended.
 
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::Deferral;
 
-/// How long mail lies unread before the agent is told again; doubles with every line.
+/// How long mail lies unread before the agent is notified again; doubles with every line.
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
 /// The longest such wait.
 pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);

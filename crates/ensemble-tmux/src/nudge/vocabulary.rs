@@ -79,8 +79,8 @@ pub enum NudgeOccasion {
     News,
     /// It was told, and has taken nothing. Left out where another process has just told it.
     Again,
-    /// It has met a usage limit without an end, and the line is the retry that shows whether it is
-    /// over. The line is typed although the limit still shows, if nothing else stands against it.
+    /// It has met a usage limit without an end, and the line is the retry that shows whether it has ended.
+    /// The line is typed although the limit still shows, if nothing else stands against it.
     Probe,
 }
 
@@ -96,7 +96,7 @@ pub enum Effect {
         /// The occasion of the nudge.
         occasion: NudgeOccasion,
     },
-    /// Press Enter if exactly the line of an earlier attempt stands in the composer, and report
+    /// Press Enter if exactly the line of an earlier attempt is in the composer, and report
     /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there, with
     /// [`Deferral::LineGone`] if nothing does.
     Submit {
@@ -116,19 +116,19 @@ pub enum Effect {
     Record(NudgeRecord),
 }
 
-/// What the event log is told.
+/// What is recorded in the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NudgeRecord {
-    /// The agent could not be told. Once for every change of the reason.
+    /// The agent could not be notified. Once for every change of the reason.
     Deferred {
         /// What was in the way.
         deferral: Deferral,
         /// Number of messages that wait.
         waiting: u64,
     },
-    /// The agent was told [`NUDGES_MAX`] times and took nothing. Once, until it takes something.
+    /// The agent was notified [`NUDGES_MAX`] times and took nothing. Once, until it takes something.
     Unanswered {
         /// Number of messages that wait.
         waiting: u64,
@@ -152,9 +152,9 @@ pub enum NudgePhase {
     InFlight,
     /// A nudge was not possible and will be tried again.
     Deferred,
-    /// The agent was told.
+    /// The agent was notified.
     Told,
-    /// The agent was told [`NUDGES_MAX`] times and took nothing.
+    /// The agent was notified [`NUDGES_MAX`] times and took nothing.
     Unanswered,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// The beginning of `text` that fits into so many cells.
+/// The beginning of `text` that fits into this many cells.
 pub(super) fn clipped(text: &str, cells: usize) -> &str {
     let mut taken = 0;
     let end = text.char_indices().find(|(_, c)| {

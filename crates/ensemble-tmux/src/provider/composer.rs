@@ -31,7 +31,7 @@ pub(super) enum Input {
     Anywhere,
 }
 
-/// What stands in the input of the agent.
+/// What is in the input of the agent.
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
@@ -56,7 +56,7 @@ fn continuations_of<'a>(state: &PaneState, all: &'a [Regex]) -> &'a [Regex] {
     if is_script { &[] } else { all }
 }
 
-/// What stands on the cursor's line, read as a shell's.
+/// What is on the cursor's line, read as a shell's.
 ///
 /// A prompt is one terminator with one space behind it, at which the cursor stands. A second
 /// terminator earlier in the line may be a redirection in a command that a person types
@@ -125,7 +125,7 @@ fn prompted(state: &PaneState, prompt: &Regex) -> Option<FoundComposer> {
     })
 }
 
-/// The lines with a side that stand on the lowest edge, without the foot and without what is
+/// The lines with a side that are on the lowest edge, without the foot and without what is
 /// beside the box. There is none if the cursor is elsewhere: something else takes the keys.
 fn boxed(state: &PaneState, side: &Regex, bottom: &Regex, foot: usize) -> Option<FoundComposer> {
     let (edge, at) = lowest(state, bottom)?;
@@ -171,7 +171,7 @@ fn is_border(line: &str) -> bool {
     line.is_empty() || line.starts_with(|c: char| ('\u{2500}'..='\u{259F}').contains(&c))
 }
 
-/// Whether exactly `text` stands in the input, typed and not sent. Line breaks are where the
+/// Whether exactly `text` is in the input, typed and not sent. Line breaks are where the
 /// program has put them, so blanks do not count.
 pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     let wanted = squeezed(text);
@@ -184,7 +184,7 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     }
 }
 
-/// Whether `text` stands in a composer alone, so that it can be submitted or taken back. On a shell's
+/// Whether `text` is in a composer alone, so that it can be submitted or taken back. On a shell's
 /// line a prompt cannot be told from a command that a person has begun.
 #[must_use]
 pub fn stands_alone(profile: &Profile, state: &PaneState, text: &str) -> bool {

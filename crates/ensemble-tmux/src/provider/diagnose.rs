@@ -33,10 +33,10 @@ pub struct Judgement {
     /// Pid of the agent's program in the foreground, where it is not the pane's own process.
     #[serde(skip)]
     pub program: Option<u32>,
-    /// The state beneath a draft: an agent may be working while something stands in its composer.
+    /// The state beneath a draft: an agent may be working while something is in its composer.
     #[serde(skip)]
     beneath: AgentState,
-    /// The first program in the foreground that is no shell.
+    /// The first program in the foreground that is not a shell.
     #[serde(skip)]
     runs: Option<String>,
     /// Mail was just handed over, so a turn begins that the screen does not show yet.
@@ -91,7 +91,7 @@ impl DiagnosisContext<'_> {
 pub enum TypingPurpose<'a> {
     /// Type a nudge.
     Nudge,
-    /// Type a nudge that finds out whether a usage limit without an end is over.
+    /// Type a nudge that finds out whether a usage limit without an end has ended.
     Probe,
     /// Press Enter behind a text that was typed.
     Submit {
@@ -125,7 +125,7 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
 }
 
 /// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
-/// or waits. It also stands above the error of a limit that does not say when it ends. A dialog or
+/// or waits. It also is above the error of a limit that does not say when it ends. A dialog or
 /// a draft on the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
@@ -266,14 +266,14 @@ fn not_a_bare_prompt(profile: &Profile, pane: &PaneState) -> Option<Deferral> {
         let command = other_program(pane).unwrap_or(&pane.command).to_owned();
         return Some(Deferral::OtherProgram { command });
     }
-    // An empty line may be a script that reads lines: that is no place for a command.
+    // An empty line may be a script that reads lines: that is not a place for a command.
     match composer::shell_line(pane, &[]) {
         Input::Prompt => None,
         Input::EmptyLine | Input::Draft | Input::Absent | Input::Anywhere => Some(Deferral::Draft),
     }
 }
 
-/// The first program in the foreground that is no shell.
+/// The first program in the foreground that is not a shell.
 fn other_program(pane: &PaneState) -> Option<&str> {
     pane.foreground.iter().find(|process| !process.shell).map(ForegroundProcess::name)
 }
@@ -309,7 +309,7 @@ fn by_program(profile: &Profile, pane: &PaneState) -> Option<Judgement> {
 }
 
 /// The first rule that matches and counts decides, dialogs and limits before everything else; then
-/// what stands in the composer.
+/// what is in the composer.
 fn by_rules(
     profile: &Profile,
     pane: &PaneState,
@@ -388,13 +388,13 @@ impl StateRule {
 }
 
 impl Judgement {
-    /// What the agent is doing, whatever stands in its composer.
+    /// What the agent is doing, no matter what is in its composer.
     #[must_use]
     pub const fn beneath(&self) -> AgentState {
         self.beneath
     }
 
-    /// The first program in the pane's foreground that is no shell; `None` if the process table does not tell.
+    /// The first program in the pane's foreground that is not a shell; `None` if the process table does not tell.
     #[must_use]
     pub fn runs(&self) -> Option<&str> {
         self.runs.as_deref()
@@ -460,7 +460,7 @@ impl Judgement {
         self.deferral = Some(deferral);
     }
 
-    /// The agent's own word stands above what the screen says about working and waiting, never
+    /// The agent's own word is above what the screen says about working and waiting, never
     /// above a reason to keep off.
     fn corrected_by(
         mut self,

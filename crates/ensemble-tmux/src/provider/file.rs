@@ -17,7 +17,7 @@ use ensemble_core::{Error, Result};
 
 /// How many lines `at: bottom` looks at unless a rule says otherwise.
 const BOTTOM_LINES: usize = 12;
-/// The longest delay before Enter, in milliseconds; others wait for the pane's lock meanwhile.
+/// The longest delay before Enter, in milliseconds; others wait for the pane's lock in the meantime.
 const ENTER_DELAY_MS_MAX: u64 = 3000;
 /// The shortest time between two keys, in milliseconds: programs wait up to half a second for what
 /// follows an Escape.
@@ -136,7 +136,7 @@ impl Profile {
     /// Reads a profile that came from `path`.
     ///
     /// # Errors
-    /// Malformed YAML, a field that is unknown or missing, a pattern that is no regular expression,
+    /// Malformed YAML, a field that is unknown or missing, a pattern that is not a regular expression,
     /// a template that cannot always be shortened to fit. Each error has its field.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let file: ProfileFile = yaml::parse(text, path)?;

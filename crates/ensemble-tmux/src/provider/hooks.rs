@@ -1,13 +1,13 @@
-//! How an agent's program is given hooks of ours, as data.
+//! How an agent's program is given our hooks, as data.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where our own command stands in a profile, as a shell reads it.
+/// Where our own command is in a profile, as a shell reads it.
 pub const COMMAND: &str = "{ensemble}";
-/// Where the path of our own program stands in a profile, for what is started without a shell.
+/// Where the path of our own program is in a profile, for what is started without a shell.
 pub const PROGRAM: &str = "{ensemble_path}";
 
 /// `hooks` of a profile (docs/reference/providers.md).
@@ -49,14 +49,14 @@ pub struct InstallPlaces {
     pub user: Option<String>,
     /// The variable that names another directory for the last part of `user`.
     pub home_variable: Option<String>,
-    /// Files of ours in the directory, as [`HookConfig::files`] has them.
+    /// Our files in the directory, as [`HookConfig::files`] has them.
     pub files: BTreeMap<String, Value>,
     /// Entries in lists of the program's own files in the directory: file, name of the list, entry.
     pub lists: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl HookConfig {
-    /// Whether the program can be started with hooks of ours.
+    /// Whether the program can be started with our hooks.
     #[must_use]
     pub fn can_launch(&self) -> bool {
         !self.arguments.is_empty() || !self.env.is_empty()

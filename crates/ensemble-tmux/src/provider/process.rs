@@ -18,7 +18,7 @@ const EXIT_CODE: usize = 52;
 const DESCENDANTS_MAX: usize = 64;
 /// Programs that run a script named by an argument.
 const INTERPRETERS: [&str; 8] = ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];
-/// Options of shells and interpreters that take a word which is no script.
+/// Options of shells and interpreters that take a word which is not a script.
 const OPTIONS_WITH_WORD: [&str; 11] = [
     "--rcfile",
     "--init-file",
@@ -184,7 +184,7 @@ fn is_interpreter(name: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum InterpreterTarget<'a> {
     Script(&'a str),
-    /// The program stands on the command line.
+    /// The program is on the command line.
     Program,
     Nothing,
 }
@@ -240,7 +240,7 @@ pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
     line
 }
 
-/// The nearest ancestor of `pid` that is no shell, with its start time: the program that has `pid` run, directly or
+/// The nearest ancestor of `pid` that is not a shell, with its start time: the program that has `pid` run, directly or
 /// by a command line. `None` where the system does not tell.
 #[must_use]
 pub fn program_above(pid: u32) -> Option<(u32, u64)> {
@@ -276,7 +276,7 @@ fn status_of_zombie(stat: &str) -> Option<i32> {
     if code & 0x7f == 0 { i32::try_from(code >> 8).ok() } else { None }
 }
 
-/// The name, the second field, stands in parentheses and may hold both spaces and parentheses.
+/// The name, the second field, is in parentheses and may hold both spaces and parentheses.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(") ")?;
     after_name.split(' ').nth(number - FIRST_AFTER_NAME)?.parse().ok()

@@ -56,7 +56,7 @@ pub(super) enum Composer {
     Boxed {
         /// How each of its lines begins.
         side: Regex,
-        /// Its lower edge, from the beginning of the line to its end at the right.
+        /// Its lower edge, from the beginning of the line to the end at the right.
         bottom: Regex,
         /// How many of its lowest lines are not for input.
         foot: usize,
@@ -185,7 +185,7 @@ impl Profile {
         &self.server
     }
 
-    /// How the program is given hooks of ours.
+    /// How the program is given our hooks.
     #[must_use]
     pub const fn hooks(&self) -> &HookConfig {
         &self.hooks

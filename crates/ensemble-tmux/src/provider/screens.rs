@@ -265,7 +265,7 @@ fn a_limit_that_has_passed_is_none_any_more() {
     assert_eq!(covered.state, AgentState::RateLimited);
     let draft = idle.replace("❯ ▮", "❯ half▮");
     assert_eq!(look(&draft, "2026-11-22T15:30:00Z", None).state, AgentState::Draft);
-    // Another limit stands below that one.
+    // Another limit is below that one.
     let weekly =
         idle.replace("─────\n❯", "You've hit your weekly limit · resets Nov 24 at 3pm\n─────\n❯");
     let weekly = look(&weekly, "2026-11-22T15:30:00Z", None);

@@ -252,7 +252,7 @@ impl Reaper {
         let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };
-        // The process has ended meanwhile, as wanted.
+        // The process has ended in the meantime, as wanted.
         let Some(handle) = ProcessHandle::open(pid) else { return Ok(()) };
         if read_row(process.pid).is_none_or(|row| row.started != process.started) {
             return Ok(());

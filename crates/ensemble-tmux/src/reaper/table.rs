@@ -27,7 +27,7 @@ pub(super) struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// Reads the table. Processes that end meanwhile are left out.
+    /// Reads the table. Processes that end in the meantime are left out.
     pub(super) fn read() -> std::io::Result<Self> {
         let mut rows = BTreeMap::new();
         for pid in sys::all()? {

@@ -23,7 +23,7 @@ const THREADS_MAX: usize = 64;
 /// Exists where the system lists the children of a process.
 const CHILDREN_LISTED: &str = "/proc/thread-self/children";
 
-/// Row of a process, in the form of `/proc/PID/stat`. One read, since the system makes the whole text anew for each.
+/// Row of a process, in the form of `/proc/PID/stat`. One read, since the system makes the whole text again for each.
 pub(crate) fn stat(pid: u32) -> Option<String> {
     let mut buffer = [0; STAT_BYTES_MAX];
     let bytes = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut buffer).ok()?;

@@ -1,4 +1,4 @@
-//! Where an agent runs: in a pane of tmux, or in a terminal of ours.
+//! Where an agent runs: in a pane of tmux, or in one of our terminals.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl BoundPane {
         }
     }
 
-    /// The same for a nudge that finds out whether a limit is over ([`TmuxPane::probe_text`]).
+    /// The same for a nudge that finds out whether a limit has passed ([`TmuxPane::probe_text`]).
     ///
     /// # Errors
     /// As for [`Pane::nudge`].
@@ -198,7 +198,7 @@ impl BoundPane {
         }
     }
 
-    /// Submits a line that stands in the composer ([`TmuxPane::submit`]).
+    /// Submits a line that is in the composer ([`TmuxPane::submit`]).
     ///
     /// # Errors
     /// As for [`Pane::nudge`].

@@ -208,7 +208,7 @@ fn enter_follows_only_behind_exactly_our_line() {
         "{answers:?}"
     );
     assert!(slipped.inner.lock().unwrap().sent.is_empty());
-    // The line of ours that stands there is submitted by the next attempt, and not typed again.
+    // Our line that stands there is submitted by the next attempt, and not typed again.
     let late = played(|it| it.is_blind = true);
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
     let mut typist = Typist::new(&late, u32::MAX, AgentObserver::new(profile)).running("claude");

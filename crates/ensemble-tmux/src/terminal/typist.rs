@@ -1,4 +1,4 @@
-//! Types into a terminal of ours, under the same guard as into a pane of tmux.
+//! Types into one of our terminals, under the same guard as into a pane of tmux.
 //!
 //! ```text
 //! asked to type              a person has typed within PERSON_PAUSE  -> refused: draft
@@ -12,8 +12,8 @@
 //! in every case              the person's keys go on, in their order
 //! ```
 //!
-//! So a person's keys and ours are never mixed: what a person types while a line of ours stands there arrives after its
-//! Enter. That takes the agent's time to draw a line, and [`LINE_PATIENCE`] at most.
+//! So a person's keys and ours are never mixed: what a person types while one of our lines stands there arrives after
+//! its Enter. That takes the agent's time to draw a line, and [`LINE_PATIENCE`] at most.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub trait PseudoTerminal: Send + Sync {
     fn last_key(&self) -> Option<Instant>;
     /// Keeps the person's keys back from now on.
     fn hold_keys(&self);
-    /// Lets them go on, in their order.
+    /// Lets them continue, in their order.
     fn release_keys(&self);
     /// Sends bytes to the agent, beside the person's keys.
     ///
@@ -78,7 +78,7 @@ pub(super) struct Typist<T> {
     /// The agent's process and its start.
     pid: u32,
     observer: AgentObserver,
-    /// A line of ours that stands in the composer, as far as is known.
+    /// One of our lines that is in the composer, as far as is known.
     typed: Option<String>,
     /// When a nudge was submitted last.
     nudged: Option<Instant>,
@@ -232,7 +232,7 @@ impl<T: PseudoTerminal> Typist<T> {
         outcome
     }
 
-    /// Something stands in the composer where a line is to be typed. An older line of ours is submitted if it is of
+    /// Something is in the composer where a line is to be typed. An older line of ours is submitted if it is of
     /// the same kind, else taken back.
     fn standing(
         &mut self,
@@ -253,7 +253,7 @@ impl<T: PseudoTerminal> Typist<T> {
         }
     }
 
-    /// The line of ours that stands in the composer alone: one that was not submitted, or a nudge that the agent
+    /// Our line that is in the composer alone: one that was not submitted, or a nudge that the agent
     /// has put back.
     fn our_line(&self) -> Option<String> {
         let screen = self.observe_terminal();
@@ -302,7 +302,7 @@ impl<T: PseudoTerminal> Typist<T> {
         self.enter(text, heard)
     }
 
-    /// Presses Enter if exactly `text` stands in the composer.
+    /// Presses Enter if exactly `text` is in the composer.
     fn enter(&mut self, text: &str, heard: &AgentAnswer) -> io::Result<NudgeOutcome> {
         match self.objection(TypingPurpose::Submit { text }, heard) {
             None => self.press_enter(text),

@@ -44,20 +44,20 @@ pub(super) enum TerminalAction {
         /// The line only repeats what the agent was told.
         #[serde(default)]
         repeats: bool,
-        /// A usage limit without an end is no reason against it.
+        /// A usage limit without an end is not a reason against it.
         #[serde(default)]
         probes: bool,
-        /// A turn that runs is no reason against it: the line steers it.
+        /// A turn that runs is not a reason against it: the line steers it.
         #[serde(default)]
         steers: bool,
     },
-    /// Submit a line that stands in the composer.
+    /// Submit a line that is in the composer.
     Submit { text: String },
     /// Press a key.
     Press { key: Key },
     /// Type the profile's reset command and submit it.
     Reset {},
-    /// Take back a ping that stands in the composer.
+    /// Take back a ping that is in the composer.
     WithdrawPing {},
     /// Take back our unsent line if nothing else is in the composer.
     WithdrawLine {},
@@ -74,7 +74,7 @@ pub(super) enum TerminalAnswer {
         #[serde(default)]
         line: UnsentLine,
     },
-    /// What became of the keys.
+    /// What happened to the keys.
     Outcome(NudgeOutcome),
     /// The question was none.
     Failed { detail: String },

@@ -23,7 +23,7 @@ pub(super) struct AttachLock {
 }
 
 impl AttachLock {
-    /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such lock, the process goes on
+    /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such lock, the process continues
     /// without it: the moment to be avoided is short.
     pub(super) fn wait_for_lock(socket: &Path) -> Self {
         Self { _held: NamedLock::wait_for_lock(&real(socket), EXCHANGE_LIMIT) }
@@ -55,7 +55,7 @@ mod tests {
                         let began = Instant::now();
                         let lock = AttachLock::wait_for_lock(&socket);
                         if lock._held.is_none() {
-                            // All of us stood still for so long; then it goes on without.
+                            // All of us paused for that long; then it continues without.
                             assert!(began.elapsed() >= EXCHANGE_LIMIT);
                             continue;
                         }

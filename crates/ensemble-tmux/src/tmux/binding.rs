@@ -18,7 +18,7 @@ use crate::provider::process::{is_running, start_time};
 use ensemble_core::pane::Deferral;
 use ensemble_core::{Error, Result};
 
-/// The id of a binding that names a terminal of ours ([`terminal`](crate::terminal)).
+/// The id of a binding that names one of our terminals ([`terminal`](crate::terminal)).
 pub const TERMINAL_ID: &str = "terminal";
 
 /// A pane that was bound. Serializes to a small map, for a YAML file:
@@ -72,7 +72,7 @@ impl TmuxServer {
         }
         let id = self.resolve(target)?;
         let token = uuid::Uuid::now_v7().simple();
-        // `-o` keeps a token that is there: another process may have bound the same pane.
+        // `-o` keeps a token that exists: another process may have bound the same pane.
         let lines = self.lines(
             OPERATION,
             &format!(
@@ -194,7 +194,7 @@ impl Binding {
         (identity.token != self.token || !same_process).then_some(Deferral::PaneReused)
     }
 
-    /// Whether it names a terminal of ours instead of a pane of tmux.
+    /// Whether it names one of our terminals instead of a pane of tmux.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.id == TERMINAL_ID

@@ -20,7 +20,7 @@ impl TmuxServer {
         Ok(lines.iter().filter_map(terminal).filter(|tty| tty.is_absolute()).collect())
     }
 
-    /// Shows a line for so long on the status line of the client at `terminal`, then redraws the status line.
+    /// Shows a line for that long on the status line of the client at `terminal`, then redraws the status line.
     ///
     /// The text is literal: tmux expands no format and no time in it.
     ///

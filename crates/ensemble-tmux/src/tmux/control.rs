@@ -28,7 +28,7 @@ use super::left_behind;
 use super::parser::{AnswerBlock, ControlParser, Event};
 use super::spawned::{self, TmuxReply};
 
-/// What makes a tmux process a client of ours.
+/// What makes a tmux process one of our clients.
 /// (`-E`: the session's environment stays as it is.)
 pub(super) const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
 /// What such a client inherits. tmux tells its server of each variable, one by one, while the
@@ -128,7 +128,7 @@ impl ControlClient {
     /// Sends one line of tmux commands and waits for all it prints.
     ///
     /// After [`TmuxFailure::Timeout`] the client should be dropped: a server that did not answer once
-    /// must be asked anew.
+    /// must be asked again.
     pub(super) fn ask(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
         let deadline = Instant::now() + EXCHANGE_LIMIT;
         let answer = self.send(commands)?;
@@ -145,7 +145,7 @@ impl ControlClient {
     fn send(&self, commands: &str) -> Result<Receiver<TmuxReply>, TmuxFailure> {
         let (reply, answer) = channel();
         let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
-        // The mark is no command, and the complaint about that repeats it: cheaper for the server
+        // The mark is not a command, and the complaint about that repeats it: cheaper for the server
         // than any command that prints it.
         let lines = format!("{commands}\n{mark}\n");
         // Writing and queueing under one lock keeps the two in the same order.
@@ -186,7 +186,7 @@ impl ControlClient {
 
 impl Drop for ControlClient {
     /// The server tells its other control clients of one that goes. So going takes the lock, too,
-    /// and is over when the server has let go. One that has ended already, and one at a server that
+    /// and has ended when the server has let go. One that has ended already, and one at a server that
     /// did not answer, is not waited for.
     fn drop(&mut self) {
         if !self.abandoned {

@@ -1,4 +1,4 @@
-//! Control clients of ours whose owners have been killed.
+//! Control our clients whose owners have been killed.
 //!
 //! tmux lets go of such a client by itself, in several steps between its server and the client's
 //! process. As long as that takes, no process may attach (see [`AttachLock`](super::attach_lock::AttachLock)), and the
@@ -21,7 +21,7 @@ use crate::sys::{self, ProcessHandle};
 pub(super) const OWNER: &str = "ENSEMBLE_CLIENT_OF";
 
 /// How long clients may take to go by themselves. Where the owner of one was killed while an answer
-/// was on its way, tmux 3.3a keeps the answer and the client for ever.
+/// was on its way, tmux 3.3a keeps the answer and the client forever.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Ends all clients of ours at a server that is ending.
@@ -52,7 +52,7 @@ fn not_gone(mut processes: Vec<Pid>) -> Vec<Pid> {
     processes
 }
 
-/// The clients at `socket` that processes of ours have attached, as far as they are this user's.
+/// The clients at `socket` that our processes have attached, as far as they are this user's.
 fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
     let command = spawned::command(socket);
     let line: Vec<Vec<u8>> = std::iter::once(command.get_program())

@@ -31,7 +31,7 @@ pub struct PaneInfo {
     pub title: String,
 }
 
-/// How often to look whether a server that was told to end has ended.
+/// How often to look whether a server that was asked to end has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Names may hold anything, so each but the last goes with its length in bytes. The program's name
@@ -106,7 +106,7 @@ impl TmuxServer {
     }
 
     /// Ends the server and everything in it, and waits until it answers no more. A missing server
-    /// is no error.
+    /// is not an error.
     ///
     /// # Errors
     /// The server could not be asked.
@@ -184,7 +184,7 @@ impl TmuxServer {
         Ok(())
     }
 
-    /// By a process of its own: what ends may be what our client is attached to.
+    /// By its own process: what ends may be what our client is attached to.
     fn end(&self, operation: &'static str, arguments: &[&str]) -> Result<()> {
         let mut tmux = spawned::command(self.socket());
         tmux.args(arguments);

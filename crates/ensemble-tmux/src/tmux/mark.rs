@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Both hold the time on the clock that all processes of a machine share, a blank, and the line. So
-//! every process of the team knows a line of ours, even if the process that typed it has ended. Two
+//! every process of the team knows one of our lines, even if the process that typed it has ended. Two
 //! processes that tell an agent of the same mail keep one pace.
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct LineMark {
 }
 
 impl LineMark {
-    /// How long ago it was made; for ever, if it is of a time before the machine started.
+    /// How long ago it was made; forever, if it is of a time before the machine started.
     pub(super) fn age(&self) -> Duration {
         let now = SystemClock.boottime();
         if self.at > now { Duration::MAX } else { now.since(self.at) }

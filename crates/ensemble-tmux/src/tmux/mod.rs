@@ -23,7 +23,7 @@
 //! * A server is not crashed by a control client that comes or goes at the wrong moment (`attach_lock`,
 //!   `left_behind`).
 //!
-//! tmux 3.2 or newer is needed. Servers are told apart by socket path; the user's own server is
+//! tmux 3.2 or newer is needed. Servers are distinguished by socket path; the user's own server is
 //! never touched unless its socket is given.
 
 use std::time::Duration;

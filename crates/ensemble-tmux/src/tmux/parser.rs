@@ -23,7 +23,7 @@ const OWN_COMMAND: &str = "1";
 /// What a line has completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// An answer to a command of ours.
+    /// An answer to one of our commands.
     Block(AnswerBlock),
     /// The client is in a session, at first because it is attached.
     Attached,

@@ -2,7 +2,7 @@
 //!
 //! Looking and then typing takes two exchanges, which is most of the way from a file to the line in
 //! a pane. What the shell profile asks before it types to a program that reads lines is simple
-//! enough for tmux's own formats. The program must be a shell, and the cursor must stand at the
+//! enough for tmux's own formats. The program must be a shell, and the cursor must be at the
 //! beginning of a line on which nothing stands. (No line editor leaves a draft with the cursor
 //! before its blank beginning; this is all that the full look sees beyond.) A pane that is turned
 //! down here, a prompt above all, is looked at properly. It is then typed to after all, or gets its

@@ -3,7 +3,7 @@
 /// Quotes `text` so that tmux takes it as one argument, verbatim. Formats (`#{…}`) in it are still
 /// expanded by commands that expand their argument.
 ///
-/// Single quotes know no escapes and no variables; a single quote itself stands in double ones.
+/// Single quotes know no escapes and no variables; a single quote itself is in double ones.
 pub(super) fn quote(text: &str) -> String {
     let parts: Vec<String> = text.split('\'').map(|part| format!("'{part}'")).collect();
     parts.join("\"'\"")

@@ -48,7 +48,7 @@ struct ServerInner {
 #[derive(Debug, Default)]
 struct ControlLink {
     client: Option<Arc<ControlClient>>,
-    /// The last attempt to attach that failed, and when it was over.
+    /// The last attempt to attach that failed, and when it had ended.
     failed: Option<(Instant, TmuxFailure)>,
 }
 
@@ -67,7 +67,7 @@ impl TmuxServer {
     }
 
     /// As [`TmuxServer::new`], for a program that asks a few questions and ends. Each question is asked
-    /// by a process of its own, and no control client is attached.
+    /// by its own process, and no control client is attached.
     #[must_use]
     pub fn brief(socket: impl Into<PathBuf>) -> Self {
         let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: true };

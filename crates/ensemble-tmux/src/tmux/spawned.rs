@@ -54,7 +54,7 @@ pub(super) fn command(socket: &Path) -> Command {
     command
 }
 
-/// Runs one line of tmux commands in a process of its own. It reads them from its standard input,
+/// Runs one line of tmux commands in its own process. It reads them from its standard input,
 /// as a control client would: every user of the machine could read a command line.
 pub(super) fn ask(socket: &Path, commands: &str) -> Result<TmuxReply, TmuxFailure> {
     let mut command = command(socket);
@@ -69,7 +69,7 @@ fn question(commands: &str) -> String {
     format!("if-shell -F 1 {{ if-shell -F 1 {} }}\n", quote(commands))
 }
 
-/// Runs a tmux command and gives back what it prints; ends it after [`EXCHANGE_LIMIT`].
+/// Runs a tmux command and returns what it prints; ends it after [`EXCHANGE_LIMIT`].
 pub(super) fn run(command: Command) -> Result<TmuxReply, TmuxFailure> {
     run_with(command, &[])
 }

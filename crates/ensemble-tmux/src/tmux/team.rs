@@ -305,7 +305,7 @@ impl TmuxServer {
             self.require_one_line(operation, &[&variable])?;
             line += &format!(" -e {}", quote(&variable));
         }
-        // tmux gives a window the PATH of the client that opens it, whatever `-e` says.
+        // tmux gives a window the PATH of the client that opens it, no matter what `-e` says.
         if let Some((_, path)) = order.env.iter().find(|(name, _)| name == "PATH") {
             line += &format!(" env {}", quote(&format!("PATH={path}")));
         }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The pane itself remembers what we have typed and not submitted (`mark`). A line of that mark
-//! which stands in the composer alone is ours. The same kind of line is submitted, any other takes
+//! which is in the composer alone is ours. The same kind of line is submitted, any other takes
 //! it back first. Without it, a person has sent or deleted it, and a new line may be typed. That
 //! waits for [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
 //!
 //! An agent may put a line back that was submitted: its turn was interrupted, or its request failed. So the last
-//! nudge that was submitted is ours, too, where it stands in the composer alone.
+//! nudge that was submitted is ours, too, where it is in the composer alone.
 
 use std::sync::Arc;
 use std::thread;
@@ -43,13 +43,13 @@ pub const SHARED_PACE: Duration = Duration::from_secs(30);
 /// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
 
-/// What became of the first half of a nudge.
+/// What happened to the first half of a nudge.
 #[derive(Debug)]
 #[must_use]
 pub enum TextOutcome {
     /// The profile needs no delay: text and Enter went together, nothing is left to do.
     Sent,
-    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once [`TypedNudge::enter_after`]
+    /// The text is in the pane. Call [`TmuxPane::nudge_enter`] once [`TypedNudge::enter_after`]
     /// has passed; until then, or until this is dropped, no other process types into the pane.
     Typed(TypedNudge),
     /// Nothing was typed.
@@ -60,7 +60,7 @@ pub enum TextOutcome {
 }
 
 impl From<NudgeOutcome> for TextOutcome {
-    /// What became of a line whose text and Enter went together.
+    /// What happened to a line whose text and Enter went together.
     fn from(outcome: NudgeOutcome) -> Self {
         match outcome {
             NudgeOutcome::Sent => Self::Sent,
@@ -125,7 +125,7 @@ impl TmuxPane {
     }
 
     /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when
-    /// it ends, and nothing else stands against it. The line finds out whether that limit is over.
+    /// it ends, and nothing else stands against it. The line finds out whether that limit has passed.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -181,7 +181,7 @@ impl TmuxPane {
         }
     }
 
-    /// Takes back a ping of ours that stands in the composer; whether one did.
+    /// Takes back one of our pings that is in the composer; whether one did.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -206,7 +206,7 @@ impl TmuxPane {
 
     /// The first half of a line for a caller that must not wait. It is the half of a nudge, or
     /// without a text of [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`].
-    /// `Err` with the time until [`TmuxPane::finish_line`] is due, or what became of it. It does
+    /// `Err` with the time until [`TmuxPane::finish_line`] is due, or what happened to it. It does
     /// not wait either for a process that is typing into the pane.
     pub(crate) fn begin_line(
         &mut self,
@@ -303,7 +303,7 @@ impl TmuxPane {
         }
     }
 
-    /// What to do about a line that stands in the composer where another one is to be typed.
+    /// What to do about a line that is in the composer where another one is to be typed.
     fn standing(&mut self, wanted: &str, marks: PaneMarks, lock: PaneLock) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let Ok((_, state)) = self.observe_pane() else { return refused(Deferral::Draft) };
@@ -332,7 +332,7 @@ impl TmuxPane {
         })
     }
 
-    /// The line of ours that stands in the composer alone.
+    /// Our line that is in the composer alone.
     fn our_line(&self, marks: PaneMarks, state: &PaneState) -> Option<LineMark> {
         let restored = marks.sent.filter(|sent| LineKind::of(&sent.text) == LineKind::Nudge);
         let mut ours = [marks.typed, restored].into_iter().flatten();
@@ -405,7 +405,7 @@ impl TmuxPane {
     }
 
     /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
-    /// Enter if exactly that text, and nothing else, stands before the cursor.
+    /// Enter if exactly that text, and nothing else, is before the cursor.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).

@@ -19,7 +19,7 @@ use crate::context::Context;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: exec ensemble agent exit 42")]
 pub(super) struct AnnounceExit {
-    /// 0: done; 42: a fresh agent should go on; 1: something is wrong
+    /// 0: done; 42: a fresh agent should continue; 1: something is wrong
     #[arg(value_name = "CODE", default_value = "0", value_parser = ["0", "1", "42"])]
     code: String,
     /// Why

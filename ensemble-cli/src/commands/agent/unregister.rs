@@ -74,7 +74,7 @@ impl UnregisterAgent {
         }
     }
 
-    /// Nothing may stand behind the entry.
+    /// Nothing may be behind the entry.
     fn check_unused(&self, context: &Context, board: &Board, state: &State) -> Outcome {
         if let Some((seat, true)) = seated(directory_of(board), &self.name)? {
             let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);

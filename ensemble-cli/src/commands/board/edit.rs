@@ -19,7 +19,7 @@ const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Edit the blackboard in $VISUAL or $EDITOR
 ///
 /// The editor gets a copy. It becomes the board if it breaks no rule and the board has not changed
-/// meanwhile. Otherwise the board stays as it is, and the copy is kept.
+/// in the meantime. Otherwise the board stays as it is, and the copy is kept.
 #[derive(Debug, clap::Args)]
 pub(super) struct EditBoard {
     /// The editor, a command for sh [default: $VISUAL, else $EDITOR]

@@ -1,14 +1,14 @@
 //! The lease of an instruction that is worked on.
 //!
-//! | the lease | what becomes of it |
+//! | the lease | what happens to it |
 //! |---|---|
 //! | a quarter of it has passed | it is extended |
-//! | it is over, and the message waits again | the message is received again, after a pause of the team |
-//! | it is over, and the message is a dead letter | the batch goes on without a message |
-//! | it is over, and Dispatch holds the message anew | it goes on with that lease: the answer to a receive was lost |
-//! | it is over, and the message is settled or another agent's | the batch is left to the other process |
+//! | it has ended, and the message waits again | the message is received again, after a pause of the team |
+//! | it has ended, and the message is a dead letter | the batch continues without a message |
+//! | it is over, and Dispatch holds the message again | it continues with that lease: the answer to a receive was lost |
+//! | it has ended, and the message is settled or another agent's | the batch is left to the other process |
 //!
-//! A lease can be over because servers did not answer, the machine slept, or this process was stopped. What was
+//! A lease can have ended because servers did not answer, the machine slept, or this process was stopped. What was
 //! handed out until then is known to the batch, so no task begins twice. On one host the batch's lock keeps a second
 //! Dispatch away.
 

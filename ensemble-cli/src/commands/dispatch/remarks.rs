@@ -17,7 +17,7 @@ impl LastRemark {
         }
     }
 
-    /// Forgets an error that is over.
+    /// Forgets an error that has ended.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

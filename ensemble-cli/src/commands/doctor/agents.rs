@@ -16,7 +16,7 @@ use crate::context::Context;
 
 /// How long a program may take to say its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
-/// Words of a shell that begin a command but are no program.
+/// Words of a shell that begin a command but are not a program.
 const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
 
 /// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.

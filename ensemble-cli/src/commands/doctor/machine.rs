@@ -66,7 +66,7 @@ pub(super) fn inotify_limits() -> Vec<DoctorCheck> {
     limits_in(Path::new("/proc/sys/fs/inotify"))
 }
 
-/// The limits that stand in the files of a directory; one without a file is not checked.
+/// The limits that are in the files of a directory; one without a file is not checked.
 fn limits_in(directory: &Path) -> Vec<DoctorCheck> {
     let check = |(name, least, what): (&str, u64, &str)| {
         let path = directory.join(name);

@@ -56,7 +56,7 @@ fn text(file: &Path) -> Option<String> {
     String::from_utf8(read_chosen_file(file, FILE_BYTES_MAX).ok()??).ok()
 }
 
-/// Whether this directory or one that it lies in has been trusted.
+/// Whether this directory or one that it is in has been trusted.
 fn any_of(root: &Path, is_trusted: impl Fn(&str) -> bool) -> bool {
     root.ancestors().any(|dir| is_trusted(&dir.to_string_lossy()))
 }

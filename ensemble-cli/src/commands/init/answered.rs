@@ -1,4 +1,4 @@
-//! Files that a taken-over project has dealt with already. The watcher routes everything that lies in its drop boxes, and
+//! Files that a taken-over project has dealt with already. The watcher routes everything that is in its drop boxes, and
 //! agents would do that work again.
 //!
 //! | file | was dealt with if |

@@ -15,7 +15,7 @@ use crate::output::{FAINT, STRONG, WARNING};
 /// The column of what is said of each thing.
 const THING_CHARS: usize = 32;
 
-/// Begins a session of the event log, so that our records have a file of their own. The last log of the other
+/// Begins a session of the event log, so that our records have their own file. The last log of the other
 /// program gets one line, which names it.
 pub(super) fn begin_log(project: &Project) -> Outcome {
     project.ensure_state()?;

@@ -1,4 +1,4 @@
-//! A project of ensemble-claude, as it lies on the disk, and the configuration that it becomes.
+//! A project of ensemble-claude, as it is on the disk, and the configuration that it becomes.
 //!
 //! ```text
 //! what is there                               becomes
@@ -83,7 +83,7 @@ pub(super) struct UpstreamProject {
     pub(super) session: Option<String>,
     /// The socket of the tmux server that has at least one of the panes.
     pub(super) socket: Option<PathBuf>,
-    /// What lies in the drop boxes.
+    /// What is in the drop boxes.
     pub(super) boxes: Vec<UpstreamRemark>,
     pub(super) left: Vec<UpstreamRemark>,
     /// The process of its own watcher, if that runs.
@@ -195,7 +195,7 @@ impl UpstreamProject {
         }
     }
 
-    /// How many files lie in the drop boxes, which the watcher will route.
+    /// How many files are in the drop boxes, which the watcher will route.
     fn count_files(&mut self, root: &Path) {
         let queue = root.join("queue");
         let built_in = [

@@ -50,7 +50,7 @@ impl Arguments {
     }
 }
 
-/// The ladders that have passed their first phase: the conductor is told of them next.
+/// The ladders that have passed their first phase: the conductor is notified of them next.
 fn running(project: &Project) -> Outcome<Vec<Map<String, Value>>> {
     let all = LadderStore::new(&project.state).all()?;
     let climbs =

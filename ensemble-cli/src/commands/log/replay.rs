@@ -1,4 +1,4 @@
-//! `ensemble log replay`: is what lies on disk what the event log tells?
+//! `ensemble log replay`: is what is on disk what the event log tells?
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ fn read_disk(context: &Context) -> Outcome<DiskState> {
             let requests = Requests::new(&spool).with_kinds(project.kinds()?);
             disk.add_requests(&requests.list()?.0);
         }
-        // A project may have a blackboard and no mail; mail that the log tells of is missing then.
+        // A project may have a blackboard and no mail; mail that the log reports is missing then.
         Err(Error::NoQueue { .. }) => {}
         Err(error) => return Err(error.into()),
     }

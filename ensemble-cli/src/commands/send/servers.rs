@@ -22,7 +22,7 @@ use ensemble_nats::{NatsOptions, NatsTransport};
 use super::Arguments;
 use crate::context::Context;
 
-/// How long a wait goes on before it looks again although nothing was heard.
+/// How long a wait continues before it looks again although nothing was heard.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Arguments {
@@ -115,7 +115,7 @@ impl Arguments {
             }
             _ => Ok(Receipt::Stored),
         };
-        // It is sent, whatever can be learned of it.
+        // It is sent, no matter what can be learned of it.
         let (reached, unseen) =
             waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
         let mut told = vec![

@@ -20,7 +20,7 @@ use ensemble_project::overview::WatcherView;
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Prompts that wait, and whose agents were not told yet.
+/// Prompts that wait, and whose agents were not notified yet.
 #[derive(Debug, Default)]
 pub(super) struct OwedNudges {
     owed: BTreeMap<Name, OwedNudge>,
@@ -69,7 +69,7 @@ impl OwedNudges {
             return Ok(None);
         }
         if WatcherView::of(context.project()?).holder.is_some() {
-            // It tells of new mail by itself, of this, too.
+            // It reports new mail by itself, of this, too.
             self.owed.clear();
         }
         self.owed.retain(|agent, owed| {

@@ -33,7 +33,7 @@ pub(super) struct RetryStep {
     note: StepNote,
 }
 
-/// Let a blocked step go on
+/// Let a blocked step continue
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md exists now'")]
 pub(super) struct UnblockStep {

@@ -70,7 +70,7 @@ impl RunSteps {
         let mut nudges = OwedNudges::default();
         nudges.resume(&store, &*mail, &self.task)?;
         loop {
-            // Before the round: what others change meanwhile is another reason for one.
+            // Before the round: what others change in the meantime is another reason for one.
             let version = store.data_version()?;
             let StepRound { prompted, returned, nothing, next_in, .. } =
                 driver.round(&self.task)?;
@@ -122,7 +122,7 @@ impl RunSteps {
                 stuck
             }
             Some(_) | None => {
-                // Only for the time: what it is stuck in stands in the database.
+                // Only for the time: what it is stuck in is in the database.
                 let state = State::Blocked { reasons: vec![nothing.to_string()] };
                 let reminder = StepMachine::restore(state, 0, 0, ATTEMPTS_LIMIT, now);
                 StuckReminder { index: *step_index, reminder }

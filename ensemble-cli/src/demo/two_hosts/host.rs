@@ -1,4 +1,4 @@
-//! A "host": a clone of the repository, with a queue, a watcher and a tmux server of its own.
+//! A "host": a clone of the repository, with a queue, a watcher and its own tmux server.
 
 use std::path::Path;
 use std::process::{Child, Command};

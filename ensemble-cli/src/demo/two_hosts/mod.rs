@@ -7,7 +7,7 @@
 //!         └── steps ──> PostgreSQL  ──> builder          killed, and started again
 //! ```
 //!
-//! Each host has a clone, a queue, a watcher and a tmux server of its own. Without PostgreSQL the steps are left out.
+//! Each host has a clone, a queue, a watcher and its own tmux server. Without PostgreSQL the steps are left out.
 
 mod cable;
 mod host;
@@ -36,7 +36,7 @@ use servers::{DemoDatabase, MailHub};
 
 /// How many tasks go to the other host.
 const TASKS: usize = 8;
-/// After so many reports the nats-server is killed.
+/// After this many reports the nats-server is killed.
 const KILL_AFTER: usize = 3;
 /// How long host-b is cut off: longer than a verb waits for the servers.
 const CUT: Duration = Duration::from_secs(8);

@@ -142,7 +142,7 @@ impl Companion<'_> {
     /// Outlives a failure that is not the end of the server, and is silent for a while.
     fn outlive(&mut self, done: Outcome) -> Outcome {
         match done {
-            // A server that ends with its agent is no failure: this process ends as well.
+            // A server that ends with its agent is not a failure: this process ends as well.
             Err(failure) if self.server.get_mut().has_ended() => {
                 nap(END_PATIENCE);
                 Err(failure)

@@ -60,7 +60,7 @@ impl ConfiguredProgram {
         }
     }
 
-    /// Where the entry goes in this text; `None` if it is there.
+    /// Where the entry goes in this text; `None` if it exists.
     pub(super) fn insertion(
         self,
         text: &str,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::TextInsertion;
 
 /// Puts `"name": value` as the first member into the object that is the member `outer` of the text's
-/// object; makes what is missing. `None` if it is there already with this value.
+/// object; makes what is missing. `None` if it already exists with this value.
 pub(super) fn insertion(
     text: &str,
     outer: &str,

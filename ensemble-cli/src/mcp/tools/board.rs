@@ -37,7 +37,7 @@ pub(crate) struct HandoffParams {
     next_action: String,
     /// The approach that was taken so far.
     approach: Option<String>,
-    /// What stands in the way.
+    /// What is in the way.
     blockers: Option<String>,
     /// Files that were changed.
     #[serde(default)]
@@ -166,7 +166,7 @@ impl ToolContext {
         if let Some(held) = on_board(&state).find_map(mine) {
             return Ok(Name::new(held)?);
         }
-        // Its lease is over, and the task waits: the last holder may still hand it in.
+        // Its lease has ended, and the task waits: the last holder may still hand it in.
         let is_released =
             |task: &&BoardTask| released_claim(task).is_some_and(|it| it.by == self.agent);
         let mut released = state.tasks.iter().filter(is_released);

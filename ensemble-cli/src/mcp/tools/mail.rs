@@ -36,7 +36,7 @@ pub(crate) const INBOX_MAX: usize = 100;
 const PREVIEW_CHARACTERS: usize = 200;
 /// The longest delay of a release: a day, in seconds.
 const DELAY_SECONDS_MAX: u64 = 86_400;
-/// An attached text of at most so many bytes is handed over with its message.
+/// An attached text of at most this many bytes is handed over with its message.
 const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 
 /// Arguments of `send`.

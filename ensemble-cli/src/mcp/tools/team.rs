@@ -109,7 +109,7 @@ pub(super) fn heartbeat(desk: &ToolContext, heartbeat: HeartbeatParams) -> ToolA
     }))
 }
 
-/// Seconds for which the agent's blackboard lease goes on; null if the agent is not on the
+/// Seconds for which the agent's blackboard lease continues; null if the agent is not on the
 /// blackboard.
 fn sign_of_life(desk: &ToolContext, context_used: Option<u8>) -> ToolAnswer {
     let app = desk.app();

@@ -1,6 +1,6 @@
 //! `recv_wait`: bounded, with progress each second, and cancelled as the protocol says.
 //!
-//! A message that came in the moment of a cancellation is given back: its client does not know of it.
+//! A message that came in the moment of a cancellation is returned: its client does not know of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct RecvWaitParams {
     timeout_seconds: Option<u64>,
 }
 
-/// Waits without telling of it, for callers without a client.
+/// Waits without reporting it, for callers without a client.
 pub(super) fn wait(desk: &ToolContext, wait: RecvWaitParams) -> ToolAnswer {
     wait_for(desk, &wait, &AtomicBool::new(false))
 }

@@ -105,7 +105,7 @@ impl<'a> MailboxLadders<'a> {
         self.set_pace(world, is_paced)
     }
 
-    /// Another process goes on; this one types no more.
+    /// Another process continues; this one types no more.
     pub(super) fn close(&mut self, world: &DeliveryContext<'_>) {
         let _ = self.set_pace(world, false);
     }
@@ -163,7 +163,7 @@ impl<'a> MailboxLadders<'a> {
         self.write(world, &name)
     }
 
-    /// Looks what has become of a message whose ladder does not run.
+    /// Looks what has happened to a message whose ladder does not run.
     fn follow(
         &mut self,
         world: &DeliveryContext<'_>,
@@ -311,7 +311,7 @@ impl<'a> MailboxLadders<'a> {
         let Some(mut kept) = self.leader.take().and_then(|leader| leader.kept) else {
             return Ok(());
         };
-        // In another pane the ladder goes on where it was, and one that was just taken ends where it was.
+        // In another pane the ladder continues where it was, and one that was just taken ends where it was.
         let state = world.queue().state(&self.mailbox, &kept.file.message)?;
         if !is_next && matches!(state, Some(State::Queued { .. })) {
             kept.file.put_back(&*world.clock);
@@ -320,7 +320,7 @@ impl<'a> MailboxLadders<'a> {
         self.write(world, &kept.name)
     }
 
-    /// Begins the ladder of the next task, or goes on with the one that was open.
+    /// Begins the ladder of the next task, or continues with the one that was open.
     fn lead(
         &mut self,
         world: &DeliveryContext<'_>,

@@ -35,9 +35,9 @@
 //! which has forgotten the task, acks the new one.
 //!
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
-//! process loses nothing: [`SavedLadder`] is kept in a file, and [`Ladder::resume`] goes on with it. A limit whose end is
-//! known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the worker looks free before. Its screen
-//! may have been cleared, and a submitted line only meets the limit again.
+//! process loses nothing: [`SavedLadder`] is kept in a file, and [`Ladder::resume`] continues with it. A limit whose
+//! end is known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the worker looks free before. Its
+//! screen may have been cleared, and a submitted line only meets the limit again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -101,7 +101,7 @@ pub struct LadderSettings {
     /// Whether phases 2 and 3 press keys although it cannot be told what the worker is doing. So
     /// in the profile `generic`, which has the seed's ladder and no way to tell.
     pub press_unknown: bool,
-    /// The last phase before the conductor is told.
+    /// The last phase before the conductor is notified.
     pub phase_last: Phase,
 }
 
@@ -145,7 +145,7 @@ impl LadderSettings {
         self
     }
 
-    /// With this phase as the last before the conductor is told.
+    /// With this phase as the last before the conductor is notified.
     #[must_use]
     pub const fn with_phase_last(mut self, phase_last: Phase) -> Self {
         self.phase_last = phase_last;
@@ -174,7 +174,7 @@ enum State {
     Phase {
         until: Monotonic,
     },
-    /// The phase is over; what the worker is doing decides.
+    /// The phase has ended; what the worker is doing decides.
     Looking {
         until: Monotonic,
     },

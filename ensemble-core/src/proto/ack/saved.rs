@@ -1,4 +1,4 @@
-//! A ladder that another process goes on with.
+//! A ladder that another process continues with.
 //!
 //! ```text
 //! what was saved                          -> the ladder goes on with
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! So the time without a process that runs the ladder never costs a worker a rung. Before each
-//! further phase a process has watched the present one to its end, or looked at the worker. No key
+//! further phase a process has watched the present one to the end, or looked at the worker. No key
 //! and no delivery is repeated: the file is written before the keys are pressed, and a crash in
 //! between loses them.
 
@@ -96,7 +96,7 @@ impl Ladder {
         }
     }
 
-    /// What a file must keep, so that another process can go on.
+    /// What a file must keep, so that another process can continue.
     #[must_use]
     pub fn saved(&self, now: Monotonic) -> SavedLadder {
         SavedLadder {

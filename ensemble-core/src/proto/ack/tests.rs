@@ -141,7 +141,7 @@ fn a_limit_whose_end_is_known_is_parked_for() {
 fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
     let reset = at(4 * 3_600 + 7);
     let limited = WorkerActivity::Limited { until: Some(reset) };
-    // A person has cleared its screen meanwhile.
+    // A person has cleared its screen in the meantime.
     let worker = move |now| if now < at(600) { limited } else { WorkerActivity::Idle };
     let mut ladder = started(LadderSettings::default());
     let log = without_records(play(&mut ladder, at(5 * 3_600), worker));
@@ -300,7 +300,7 @@ fn any_worker() -> impl Strategy<Value = WorkerActivity> {
 
 proptest! {
     /// The worker may do anything and be seen doing it at any time. It is pressed only if it was
-    /// just seen pressable, the conductor is told at most once, and there is an end.
+    /// just seen pressable, the conductor is notified at most once, and there is an end.
     #[test]
     fn never_pressed_while_busy(
         seen in prop::collection::vec((any_worker(), 0..120_u64, any::<bool>()), 1..60),

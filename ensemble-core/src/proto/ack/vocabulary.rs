@@ -8,7 +8,7 @@ use crate::env::Monotonic;
 use crate::pane::Key;
 
 /// The keys of phase 2 in the profile `generic`, as the seed has them; a nudge follows. Named
-/// profiles have keys of their own, since these end or rewind some agents.
+/// profiles have their own keys, since these end or rewind some agents.
 pub const GENERIC_LEAVE_INPUT_MODE: [Key; 3] = [Key::Escape, Key::Escape, Key::CtrlC];
 
 /// A rung of the ladder, which [`AckManager`](crate::AckManager) climbs.
@@ -163,12 +163,12 @@ pub enum Effect {
     LeaveInputMode,
     /// Do what the worker's profile says for resetting the context.
     ResetContext,
-    /// The task was acked; the ladder is over.
+    /// The task was acked; the ladder has ended.
     Acked {
         /// In which phase.
         phase: Phase,
     },
-    /// Tell the conductor. Exactly once; the ladder is over.
+    /// Tell the conductor. Exactly once; the ladder has ended.
     Escalate(LadderEscalation),
     /// Write it to the event log.
     Record(LadderRecord),
@@ -190,10 +190,10 @@ pub struct LadderEscalation {
     pub waited: Duration,
 }
 
-/// Why a conductor is told.
+/// Why a conductor is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EscalationReason {
-    /// All phases are over without an ack.
+    /// All phases have ended without an ack.
     Unanswered,
     /// The worker could not be pressed for too long.
     NotPressable(WorkerActivity),
@@ -203,7 +203,7 @@ pub enum EscalationReason {
     Undeliverable,
 }
 
-/// What the event log is told.
+/// What is recorded in the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LadderRecord {
@@ -229,6 +229,6 @@ pub enum LadderRecord {
         /// For which attempt.
         attempt: u32,
     },
-    /// The ack came after the conductor was told.
+    /// The ack came after the conductor was notified.
     LateAck,
 }

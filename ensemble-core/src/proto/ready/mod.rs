@@ -196,7 +196,7 @@ pub enum Effect {
     Record(HandshakeRecord),
 }
 
-/// What the event log is told.
+/// What is recorded in the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]

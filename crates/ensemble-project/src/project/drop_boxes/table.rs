@@ -35,7 +35,7 @@ pub(super) const BOXES_MAX: usize = 32;
 /// The longest pattern, in bytes: file names have at most as many.
 const PATTERN_BYTES_MAX: usize = 255;
 
-/// A drop box as it stands in a configuration.
+/// A drop box as it is in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -298,7 +298,7 @@ fn own_route(rule: &BoxRule, files: &PathPattern) -> Result<Option<RouteRule>, R
     }
 }
 
-/// Whether each recipient can be the name of a mailbox, whatever the stars stand for.
+/// Whether each recipient can be the name of a mailbox, no matter what the stars stand for.
 fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
     if to.is_empty() {
         return Err(RouteRefusal::new("to", "has no recipient: name a mailbox"));
@@ -319,7 +319,7 @@ fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
 pub(super) fn overlap(one: &PathPattern, other: &PathPattern) -> bool {
     let (ours, theirs) = (one.to_string(), other.to_string());
     let (ours, theirs) = (ours.as_bytes(), theirs.as_bytes());
-    // `row[j]`: whether the rest of ours from `i` and of theirs from `j` have a text in common.
+    // `row[j]`: whether our rest from `i` and of theirs from `j` have a text in common.
     let mut below = vec![false; theirs.len() + 1];
     for i in (0..=ours.len()).rev() {
         let mut row = vec![false; theirs.len() + 1];

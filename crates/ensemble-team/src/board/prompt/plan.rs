@@ -10,7 +10,7 @@
 use super::said;
 use ensemble_core::message::Name;
 
-/// Longest part of a plan that stands in a prompt, in bytes.
+/// Longest part of a plan that is in a prompt, in bytes.
 const PLAN_BYTES_MAX: usize = 16 * 1024;
 
 /// A plan that was submitted.

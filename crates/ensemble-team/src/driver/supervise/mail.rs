@@ -1,4 +1,4 @@
-//! The mail of a supervised agent: it stands in the agent's next prompt.
+//! The mail of a supervised agent: it is in the agent's next prompt.
 //!
 //! ```text
 //! waits ── received, under its lease ── in the prompt ── settled, once the agent was started
@@ -11,7 +11,7 @@
 //! | `task`, `step`, `dispatch.instruction`; longer than [`BYTES_A_MESSAGE`]; with an attachment | one line: it waits for `ensemble recv` |
 //! | `shutdown_request` | nothing: the supervisor answers |
 //!
-//! *A crash* between receiving and settling leaves the message held. Its lease expires, and it stands in a
+//! *A crash* between receiving and settling leaves the message held. Its lease expires, and it is in a
 //! later prompt again.
 
 use super::run::SupervisorRun;
@@ -23,7 +23,7 @@ use ensemble_core::requests::GatedTask;
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 
-/// Longest content of a message that stands in a prompt, in bytes.
+/// Longest content of a message that is in a prompt, in bytes.
 pub(super) const BYTES_A_MESSAGE: usize = 4 * 1024;
 /// Most bytes of content in one prompt.
 const BYTES_MAX: usize = 24 * 1024;

@@ -12,7 +12,7 @@
 //!
 //! *Evidence of life.* With an agent running, its supervisor beats only on evidence since the last
 //! beat. Evidence is a sign of the agent (`ensemble agent heartbeat`), or a process of it that used
-//! the processor, started or ended. An agent that is stopped or waits for ever gets no beats. Its
+//! the processor, started or ended. An agent that is stopped or waits forever gets no beats. Its
 //! leases expire, and it is ended and replaced. An agent announces a long operation without
 //! evidence in advance (`--long`).
 //!
@@ -84,7 +84,7 @@ pub struct SuperviseOrder {
     pub env: BTreeMap<String, OsString>,
     /// The agent's terminal: `/dev/pts/0`, or `unknown`.
     pub terminal: String,
-    /// Whether to take over an entry of another program whose leases are over.
+    /// Whether to take over an entry of another program whose leases have ended.
     pub takes_over: bool,
     /// Delays and limits.
     pub pace: SupervisePace,
@@ -157,7 +157,7 @@ pub trait SupervisorServices {
     fn print_line(&mut self, line: &str);
 }
 
-/// Supervises until it is told to end, or cannot continue. Blocks meanwhile; it starts one process
+/// Supervises until it is asked to end, or cannot continue. Blocks in the meantime; it starts one process
 /// at a time and no thread.
 ///
 /// `worktrees` may be `None` for a planner.

@@ -161,7 +161,7 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Whether the agent is to leave its team, or was brought up anew elsewhere.
+    /// Whether the agent is to leave its team, or was brought up again elsewhere.
     pub(super) fn leaves_team(&mut self) -> bool {
         let now = self.now();
         let (Some(office), Some(member)) = (&self.order.office, &self.desk.member) else {

@@ -28,7 +28,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
 use ensemble_core::requests::{AskedRequest, GateState, PlanGate, RequestStore, Requests};
 
-/// After so many plans without an approval the task is blocked.
+/// After this many plans without an approval the task is blocked.
 pub const PLANS_MAX: u32 = 3;
 
 /// How far an agent's plan of a task has come; `None` where no plan is demanded, and none was submitted.
@@ -84,7 +84,7 @@ impl SupervisorRun<'_> {
     }
 
     /// Whether an agent runs, and its next beat is due. An agent that waits for the review of its
-    /// plan stands still, and lives.
+    /// plan pauses, and lives.
     pub(super) fn beat_is_due(&self, now: Monotonic) -> bool {
         let due = self.heartbeat.as_ref().and_then(BoardHeartbeat::next_timeout);
         self.agent.is_some() && due.is_some_and(|due| now >= due)

@@ -403,7 +403,7 @@ impl SupervisorRun<'_> {
     }
 
     /// Blocks the task at which agents fail. If that fails, [`SupervisorRun::claim_work`] tries again before it looks
-    /// for other work: the claim would be renewed for ever, and no agent would work.
+    /// for other work: the claim would be renewed forever, and no agent would work.
     pub(super) fn block(&mut self, trouble: WorkTrouble) -> Option<Event> {
         let held = match &self.work {
             Some(SupervisedWork::Task { id, holder, .. }) => {

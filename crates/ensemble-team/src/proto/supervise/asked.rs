@@ -55,7 +55,7 @@ impl Supervise {
         }
     }
 
-    /// The work is given back.
+    /// The work is returned.
     pub(super) fn handed_over(&mut self) -> State {
         match self.state {
             State::HandingOver => self.look_for_work(0),

@@ -61,7 +61,7 @@
 //!
 //! *A shutdown request.* The supervisor answers for its agent. From [`Event::Asked`] on it claims
 //! nothing. Without work it agrees at once and leaves. With work it agrees when the work is finished;
-//! the agent may be started anew for that. [`Event::Pressed`] says that the request's deadline is near:
+//! the agent may be started again for that. [`Event::Pressed`] says that the request's deadline is near:
 //! the agent is ended, its work is handed over with notes, and the supervisor agrees.
 //! [`Event::Withdrawn`] says that no request waits any more.
 //!

@@ -369,7 +369,7 @@ fn pause_gates_claims_and_spawns_but_not_running_agents() {
 fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
-    // The registration was taken meanwhile, so there is nothing left to release.
+    // The registration was taken in the meantime, so there is nothing left to release.
     machine.handle(at(5), Event::Fenced(SupervisorLoss::Registration));
     assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
     let mut machine = running(SupervisePace::coder());
@@ -394,7 +394,7 @@ fn a_busy_supervisor_finishes_its_work_first_and_claims_nothing_new() {
     let mut machine = running(SupervisePace::coder());
     machine.handle(at(1), Event::Asked);
     assert_eq!(drain(&mut machine), []);
-    // A fresh agent goes on with the same work.
+    // A fresh agent continues with the same work.
     machine.handle(
         at(2),
         Event::Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) }),

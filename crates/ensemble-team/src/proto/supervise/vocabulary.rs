@@ -110,7 +110,7 @@ pub enum Event {
     Pressed,
     /// No such request waits any more: it was withdrawn or has expired.
     Withdrawn,
-    /// The work was given back, with notes for the next agent.
+    /// The work was returned, with notes for the next agent.
     HandedOver,
     /// The request was approved.
     Agreed,

@@ -13,7 +13,7 @@ pub enum TaskRefusal {
         /// Status of the task.
         status: &'static str,
     },
-    /// Another agent holds the task, or none does: the lease is over.
+    /// Another agent holds the task, or none does: the lease has ended.
     NotHolder {
         /// The agent that tried.
         presented: TaskHolder,

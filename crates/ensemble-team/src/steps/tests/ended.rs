@@ -33,11 +33,11 @@ fn a_step_that_waits_again_is_ended_by_its_last_holder() {
     assert_eq!(bed.status(&late), "PENDING");
     bed.submit(&late, "success").unwrap();
     assert_eq!(bed.status(&late), "COMPLETED");
-    // Its repetition is no error, and what is done is not handed out.
+    // Its repetition is not an error, and what is done is not handed out.
     assert!(bed.submit(&late, "success").unwrap().already_submitted);
     let next = bed.take("Devon").unwrap();
     assert_ne!(next.key, late.key);
-    // The last attempt stops the queue; its holder's late report lets it go on.
+    // The last attempt stops the queue; its holder's late report lets it continue.
     bed.store.take_back(&name("Devon")).unwrap();
     let last = bed.take("Devon").unwrap();
     bed.store.take_back(&name("Devon")).unwrap();

@@ -1,4 +1,4 @@
-//! Failed steps with a fixer: a fix step of its own, and then the failed step again.
+//! Failed steps with a fixer: its own fix step, and then the failed step again.
 
 use super::*;
 use crate::steps::prompt::Leftovers;
@@ -174,7 +174,7 @@ fn plan_may_name_the_files_of_a_fix() {
     bed.fail(&bed.take("Tara").unwrap(), "src/c is wrong");
     let fix = bed.take("Devon").unwrap();
     assert!(bed.prompt(&fix).contains("- Change only these files: src/a, src/b.\n"));
-    // Its parts are fixes, too, with files of their own.
+    // Its parts are fixes, too, with their own files.
     bed.submit(&fix, "blocked").unwrap();
     let part = |file: &str| {
         let files = [FilePath::new(file).unwrap()];

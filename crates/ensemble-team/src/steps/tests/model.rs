@@ -9,7 +9,7 @@ use crate::proto::step::TddPhase;
 
 const AGENTS: u8 = 3;
 const LEASE_SECONDS: u64 = 60;
-/// More actions than any plan of these sizes needs to its end.
+/// More actions than any plan of these sizes needs to the end.
 const ACTIONS_MAX: usize = 2_000;
 
 #[derive(Clone, Debug)]
@@ -236,7 +236,7 @@ impl Game {
     }
 }
 
-/// Plays these actions again and again until no worker can go on.
+/// Plays these actions again and again until no worker can continue.
 fn play_to_the_end(game: &mut Game, acts: &[(u8, Act)]) -> Result<(), TestCaseError> {
     let mut actions = 0;
     while game.goes_on()? {

@@ -11,7 +11,7 @@ use super::*;
 use crate::provider::Profiles;
 use ensemble_core::agent::AgentState;
 
-/// How long an answer may take on a machine that stands still for seconds.
+/// How long an answer may take on a machine that pauses for seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is said of one that comes too late.
 const SLOW: &str = "no answer within 500 ms";
@@ -49,7 +49,7 @@ impl TestServer {
         Self::start(move |_, stream| drop(stream.write_all(text.as_bytes())))
     }
 
-    /// Asks until there is an answer in time: this machine may stand still for longer than is waited.
+    /// Asks until there is an answer in time: this machine may pause for longer than is waited.
     fn ask(&self, password: Option<&str>) -> AgentAnswer {
         let began = Instant::now();
         loop {

@@ -9,7 +9,7 @@
 //! | a stamp | `2026-01-03T17:12:00Z`, `2026-01-03 17:12`, seconds or milliseconds since 1970 |
 //!
 //! A zone may follow: `(Europe/Berlin)`, `UTC`, `+02:00`. Without one the local zone is meant. What
-//! is none of these is no instant: other abbreviations (`EST` is three zones), other languages, a
+//! is none of these is not an instant: other abbreviations (`EST` is three zones), other languages, a
 //! line that was cut off. A time without a date is the nearest one, half a day around now. A
 //! date without a year is in the nearest year, so an old message is known to be old. A stretch of
 //! time counts from when it was first seen; at the next look the caller passes the earlier result
@@ -31,7 +31,7 @@ mod tests;
 const TEXT_BYTES_MAX: usize = 200;
 /// The longest stretch of time that a limit lasts.
 const STRETCH_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// For how long after its end a message is taken for the same that was seen before. The next one
+/// For how long after it ends a message is taken for the same that was seen before. The next one
 /// may say `3pm` as well.
 const REMEMBERED: Duration = Duration::from_secs(12 * 60 * 60);
 /// No zone is further from UTC.
@@ -236,7 +236,7 @@ impl DateParts {
         (parts.time.is_some() || parts.month.is_some()).then_some(parts)
     }
 
-    /// A word that is no time of day.
+    /// A word that is not a time of day.
     fn parse_word(&mut self, word: &str, zones: &Zones) -> Option<()> {
         if let Ok(date) = word.parse::<Date>() {
             put(&mut self.year, date.year())?;

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// Only what ended since then: a time like 2026-11-25T14:00:00Z, or an age like 10m
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// Only what was over in one session, as in session-20261121-225001
+    /// Only what had ended in one session, as in session-20261121-225001
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// Also what is not over, as it is now

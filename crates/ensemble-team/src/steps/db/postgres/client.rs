@@ -45,7 +45,7 @@ pub(super) struct PostgresClient {
 /// What other connections have told.
 #[derive(Default)]
 struct PostgresNews {
-    /// The server's process for this connection, whose own notifications are no news.
+    /// The server's process for this connection, whose own notifications are not news.
     process: AtomicI32,
     notified: AtomicI64,
     ended: AtomicBool,
@@ -122,7 +122,7 @@ impl PostgresClient {
             }
             Ok(())
         };
-        // Without news the time is over, which is no failure.
+        // Without news the time is over, which is not a failure.
         let _ = drive(&self.runtime, patience, waiting);
         match news() || !ended() {
             true => Ok(news()),
@@ -193,7 +193,7 @@ where
     heard.changed.notify_one();
 }
 
-/// Waits for a future, and for so long. A caller that is itself in a runtime may not drive another one, so a thread
+/// Waits for a future, and for that long. A caller that is itself in a runtime may not drive another one, so a thread
 /// does.
 fn drive<T: Send>(
     runtime: &Runtime,

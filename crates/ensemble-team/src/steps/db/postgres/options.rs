@@ -44,7 +44,7 @@ pub struct PostgresOptions {
 
 impl PostgresOptions {
     /// Reads an address like `postgres://user@host:5432/database?sslmode=verify-full`. The tables of
-    /// each team are in a schema of their own.
+    /// each team are in their own schema.
     ///
     /// A connection is encrypted and the server's certificate is verified, unless the address says
     /// `sslmode=disable`. Connections to `localhost`, a loopback address or a Unix socket are not encrypted

@@ -1,4 +1,4 @@
-//! `ensemble log export otlp --follow`: what is over goes to a collector as the log grows.
+//! `ensemble log export otlp --follow`: what has ended goes to a collector as the log grows.
 //!
 //! ```text
 //! log --> assembler --> at most SPANS_MAX spans --> collector --> progress
@@ -24,7 +24,7 @@ use crate::export::{Collector, CollectorRefusal, ExportProgress, Span, SpanAssem
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Sends what is over until the process is ended.
+/// Sends what has ended until the process is ended.
 pub(super) fn follow(
     context: &Context,
     collector: &Collector,
@@ -40,7 +40,7 @@ pub(super) fn follow(
     let mut follower = Follower::from_start(&logs);
     let (mut progress, url) = (ExportProgress::read(&project.state), collector.url().to_string());
     let (mut assembler, mut batch) = (SpanAssembler::default(), SpanBatch::new(context)?);
-    // Time as the log tells it, which goes on while nothing is written.
+    // Time as the log tells it, which continues while nothing is written.
     let (mut now, mut before) = (0, Instant::now());
     loop {
         let records = follower.poll()?;
