@@ -217,7 +217,9 @@ fn an_agent_is_not_opened_in_a_script_that_reads_lines() {
     let outcome = pane.open("cat").expect("an outcome");
     assert_eq!(
         outcome,
-        NudgeOutcome::Refused { deferral: Deferral::OtherProgram { command: "sh".to_owned() } }
+        NudgeOutcome::Refused {
+            deferral: Deferral::OtherProgram { command: "reader.sh".to_owned() }
+        }
     );
 }
 

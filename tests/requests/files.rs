@@ -210,7 +210,7 @@ fn a_new_kind_is_a_few_lines() {
         refused(bed.requests().ask(NewRequest::new("hand_over", name("bob"), name("alice"), "x")));
     assert_eq!(
         said,
-        "Error: Unknown kind of request 'hand_over': there are shutdown, plan_approval"
+        "Error: Unknown kind of request 'hand_over': there are shutdown, plan_approval, permission"
     );
     let ask = NewRequest::new("hand_over", name("bob"), name("alice"), "the parser").with_id("h1");
     requests.ask(ask).unwrap();

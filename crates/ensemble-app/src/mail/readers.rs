@@ -77,8 +77,10 @@ fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
         return is_new.then_some(hint);
     }
     let now = SystemClock.wall();
+    // In this order: the watcher may start it for this message in between.
+    let is_last = starts_left(project, name, agent, now) == 0;
     let is_starting = last_start(project, name, now).is_some_and(|ago| ago < START_TAKES);
-    let is_used_up = !is_starting && starts_left(project, name, agent, now) == 0;
+    let is_used_up = is_last && !is_starting;
     Some(match (is_used_up, WatcherView::of(project).runs()) {
         (true, _) => format!(
             "{absent}, and its mail has started it as often as it may today ({}): `ensemble up {name}` starts it",

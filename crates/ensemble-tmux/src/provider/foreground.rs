@@ -62,7 +62,9 @@ fn a_shell_script_is_an_agent_where_any_program_may_be_one() {
         assert_eq!(judged.state, AgentState::Ready, "{processes:?}");
         assert_eq!(judged.deferral, None, "{processes:?}");
     }
-    assert_eq!(judge("generic", "$ ▮", &[&["bash"]]).state, AgentState::Crashed);
+    for processes in [&[&["bash"][..]][..], &[&["bash"], &["git"]]] {
+        assert_eq!(judge("generic", "$ ▮", processes).state, AgentState::Crashed, "{processes:?}");
+    }
     // A shell has secondary prompts, where a command waits to be completed; its script has none.
     assert_eq!(judge("shell", "> ▮", &[&["bash"]]).state, AgentState::Draft);
     assert_eq!(judge("shell", "> ▮", &[&["bash", "agent.sh"]]).deferral, None);

@@ -225,6 +225,11 @@ impl Profile {
     /// The name by which one of these processes is the agent. A shell is it only as the leader of
     /// its group: below another program it is a tool of that program.
     pub(crate) fn program_among<'a>(&self, processes: &'a [ForegroundProcess]) -> Option<&'a str> {
+        // A program beside a shell that reads commands belongs to its prompt.
+        let is_prompt = processes.first().is_some_and(|first| first.reads_commands);
+        if self.programs.is_empty() && is_prompt {
+            return None;
+        }
         processes.iter().find_map(|process| self.name_as_program(process))
     }
 
