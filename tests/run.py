@@ -37,8 +37,8 @@ FIRST = [
     "cli", "worktree", "requests_killed", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
     "whole", "power_cut", "steps",
 ]
-# What a test takes for the user's own state lands here, and fails the run.
-STATE = tempfile.TemporaryDirectory()
+# The user's own state, which no test may take for its own.
+STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ensemble"
 # The ignored tests that do not run by themselves: those that others start, and measurements.
 SKIPPED = ["subprocess_", "measurement_"]
 
@@ -74,13 +74,17 @@ def run(program):
     name, file, package = program
     began = time.monotonic()
     threads = os.environ.get("RUST_TEST_THREADS", str((4 if name == "cli" else 2) * PROCESSORS))
-    environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package),
-                   "XDG_STATE_HOME": STATE.name}
+    environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
     if SLOW:
         environment["RUSTC_BOOTSTRAP"] = "1"
     done = subprocess.run([file, *choice()], cwd=package, env=environment, text=True, errors="replace",
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return name, done.returncode, time.monotonic() - began, done.stdout
+
+
+def users_files():
+    """What the files of the user's own state say."""
+    return {path.read_text(errors="replace") for path in STATE.rglob("*") if path.is_file()}
 
 
 def failures(text):
@@ -98,7 +102,7 @@ def run_alone(program, tests):
 
 
 def main():
-    began, failed, unsteady, again = time.monotonic(), [], [], []
+    began, before, failed, unsteady, again = time.monotonic(), users_files(), [], [], []
     programs = build()
     print(f"{len(programs)} programs, {PROGRAMS} at once", flush=True)
     with ThreadPoolExecutor(PROGRAMS) as pool:
@@ -118,7 +122,7 @@ def main():
         (unsteady if tests and run_alone(program, tests) else failed).extend(named)
     if subprocess.run([CARGO, "test", *OPTIONS, "--quiet", "--doc", "--no-fail-fast"]).returncode:
         failed.append("examples of the documentation")
-    noted = [path.read_text() for path in Path(STATE.name).rglob("*") if path.is_file()]
+    noted = [text for text in users_files() - before if tempfile.gettempdir() in text]
     if noted:
         failed.append(f"a test wrote among the user's own files: {noted}")
     if unsteady:
