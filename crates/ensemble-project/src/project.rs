@@ -109,7 +109,7 @@ pub struct ProjectConfig {
     pub agents: BTreeMap<Name, AgentConfig>,
     /// Rules for acting under an agent's name.
     pub identity: IdentityConfig,
-    /// The agents that may stop others (`ensemble help identity`).
+    /// The agents that may stop others (docs/cli.md).
     pub authority: Authority,
     /// Fields of provider profiles, by profile: they replace the built-in ones (docs/reference/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,

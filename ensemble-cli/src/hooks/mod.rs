@@ -46,6 +46,7 @@ mod frames;
 mod ping;
 mod reminder;
 mod report;
+mod rpc;
 mod spent;
 mod voice;
 mod waiter;
@@ -161,6 +162,16 @@ impl<'a> Hook<'a> {
         };
         locked.write()?;
         said
+    }
+
+    /// Notes the event of an agent that is followed. At a session's beginning and a turn's end, it also says what waits.
+    fn follow(&self) -> Outcome {
+        if matches!(self.event, Event::Start | Event::Stop) {
+            return self.answer();
+        }
+        let mut locked = self.sessions.lock(&self.agent)?;
+        report::record_event(self, &mut locked.session);
+        Ok(locked.write()?)
     }
 
     /// Prints what is to be said at this event, and notes it.

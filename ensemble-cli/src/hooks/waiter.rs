@@ -20,7 +20,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
-use ensemble_core::watch::Waiter;
+use ensemble_core::watch::{FsWatcher, Waiter};
 use ensemble_project::Project;
 use ensemble_team::session::{Activity, AgentSession, DeliveryWay};
 use ensemble_tmux::provider::machine::SourcePlaces;
@@ -64,11 +64,19 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<VerbExit> {
 }
 
 /// Where a file lands that an idle agent waits for: its mail, and a ping.
-pub(super) fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]> {
+fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]> {
     let (place, ready) = (project.queue.join("mailbox").join(mailbox.as_str()), project.ready());
     // One that does not exist yet could not be watched.
     PongBox::open(&ready)?;
     Ok([place.join("new"), place.join("front"), ready])
+}
+
+/// A watcher of these places; `None` if they cannot be watched.
+pub(super) fn watch_places(project: &Project, mailbox: &Name) -> Outcome<Option<FsWatcher>> {
+    let places = places(project, mailbox)?;
+    let mut watcher = FsWatcher::new().ok();
+    let all = watcher.as_mut().map(|watcher| places.iter().all(|dir| watcher.watch(dir).is_ok()));
+    Ok(watcher.filter(|_| all == Some(true)))
 }
 
 /// Whether the session for which this waits has ended. Before the hook that begins it has noted it, the file still

@@ -38,8 +38,9 @@ use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_team::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
+use super::rpc::RpcPeer as _;
 use super::voice::Voice;
-use super::{Event, EventInput, Hook, carry, ping, report, waiter, with_hook};
+use super::{Event, EventInput, Hook, carry, ping, waiter, with_hook};
 use crate::context::Context;
 
 use server::AppServer;
@@ -110,12 +111,7 @@ impl Companion<'_> {
         let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
         let sessions = project.sessions();
         let _lock = sessions.become_waiter(&agent, waiter::TAKE_OVER)?;
-        let mut watcher = FsWatcher::new().ok();
-        for dir in waiter::places(project, &mailbox)? {
-            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&dir).is_err()) {
-                watcher = None;
-            }
-        }
+        let mut watcher = waiter::watch_places(project, &mailbox)?;
         let met = self.meet_loaded();
         self.outlive(met)?;
         loop {
@@ -255,14 +251,7 @@ impl Companion<'_> {
 
     /// Notes an event, and says what is to be said of it. Only [`Self::say_what_waits`] speaks into a turn that runs.
     fn report(&self, event: Event, input: EventInput) -> Outcome {
-        self.with_hook(event, input, |hook, _| match event {
-            Event::Start | Event::Stop => hook.answer(),
-            _ => {
-                let mut locked = hook.sessions.lock(&hook.agent)?;
-                report::record_event(hook, &mut locked.session);
-                Ok(locked.write()?)
-            }
-        })
+        self.with_hook(event, input, |hook, _| hook.follow())
     }
 
     fn say_what_waits(&mut self) -> Outcome {

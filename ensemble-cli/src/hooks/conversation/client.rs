@@ -1,6 +1,5 @@
 //! A client of an agent that speaks the Agent Client Protocol: JSON-RPC over its pipes, one message a line.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,11 +9,11 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
-use ensemble_core::watch::sleep_until_any;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 
 use crate::hooks::companion::part;
+use crate::hooks::rpc::{RpcPeer, RpcState};
 
 /// How long the agent may take to start, or to read what is written.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
@@ -36,8 +35,7 @@ pub(super) struct AcpClient {
     output: ChildStdout,
     /// What was read of a line that has not ended.
     unread: Vec<u8>,
-    news: VecDeque<Value>,
-    last_id: u64,
+    state: RpcState,
     has_ended: bool,
 }
 
@@ -62,8 +60,8 @@ impl AcpClient {
             let flags = fcntl_getfl(pipe).map_err(std::io::Error::from)?;
             fcntl_setfl(pipe, flags | OFlags::NONBLOCK).map_err(std::io::Error::from)?;
         }
-        let (unread, news) = (Vec::new(), VecDeque::new());
-        let mut client = Self { child, input, output, unread, news, last_id: 0, has_ended: false };
+        let (unread, state) = (Vec::new(), RpcState::default());
+        let mut client = Self { child, input, output, unread, state, has_ended: false };
         let files = json!({ "readTextFile": false, "writeTextFile": false });
         let about = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
         let can = json!({ "fs": files, "terminal": false });
@@ -92,41 +90,6 @@ impl AcpClient {
         Err(Failure::refused("the agent has closed its output, and was ended"))
     }
 
-    /// Calls a method, and returns its result.
-    ///
-    /// # Errors
-    /// The agent refuses, has ended, or has not answered within [`ANSWER_PATIENCE`].
-    pub(super) fn call(&mut self, method: &str, params: Value) -> Outcome<Value> {
-        let id = self.request(method, params)?;
-        let until = Instant::now() + ANSWER_PATIENCE;
-        loop {
-            while let Some(mut said) = self.read()? {
-                if said.get("method").is_some() || said["id"] != id {
-                    self.news.push_back(said);
-                } else {
-                    return match said.get("error") {
-                        Some(error) => Err(Failure::refused(format!("{method}: {error}"))),
-                        None => Ok(said["result"].take()),
-                    };
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Failure::refused(format!("{method}: no answer")));
-            }
-            sleep_until_any(&[self.as_fd()], Some(left))
-                .map_err(|error| Failure::refused(error.to_string()))?;
-        }
-    }
-
-    /// Calls a method whose answer comes later, among the news, under this id.
-    pub(super) fn request(&mut self, method: &str, params: Value) -> Outcome<u64> {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.send(json!({ "id": id, "method": method, "params": params }))?;
-        Ok(id)
-    }
-
     /// Says something that is not answered.
     pub(super) fn notify(&mut self, method: &str, params: Value) -> Outcome {
         self.send(json!({ "method": method, "params": params }))
@@ -143,18 +106,20 @@ impl AcpClient {
         self.send(json!({ "id": id, "error": error }))
     }
 
-    /// The next thing that the agent has said; `None` if there is nothing new.
-    ///
-    /// # Errors
-    /// The agent has ended.
-    pub(super) fn news(&mut self) -> Outcome<Option<Value>> {
-        match self.news.pop_front() {
-            Some(news) => Ok(Some(news)),
-            None => self.read(),
-        }
+    fn end(&mut self, why: &str) -> Failure {
+        self.has_ended = true;
+        Failure::refused(format!("the agent has ended: {why}"))
+    }
+}
+
+impl RpcPeer for AcpClient {
+    const ANSWER_PATIENCE: Duration = ANSWER_PATIENCE;
+
+    fn state(&mut self) -> &mut RpcState {
+        &mut self.state
     }
 
-    /// One message, if one has come. Lines that are not JSON got there by mistake.
+    /// Lines that are not JSON got there by mistake.
     fn read(&mut self) -> Outcome<Option<Value>> {
         loop {
             while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -192,10 +157,5 @@ impl AcpClient {
             }
         }
         Ok(())
-    }
-
-    fn end(&mut self, why: &str) -> Failure {
-        self.has_ended = true;
-        Failure::refused(format!("the agent has ended: {why}"))
     }
 }

@@ -40,8 +40,9 @@ use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_team::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
+use super::rpc::RpcPeer as _;
 use super::voice::Voice;
-use super::{Event, EventInput, Hook, carry, report, waiter, with_hook};
+use super::{Event, EventInput, Hook, carry, waiter, with_hook};
 use crate::context::Context;
 
 use client::AcpClient;
@@ -126,12 +127,7 @@ impl Voice for Conversation<'_> {
 impl Conversation<'_> {
     fn run(mut self, queue: &ProjectQueue) -> Outcome {
         let project = self.context.project()?;
-        let mut watcher = FsWatcher::new().ok();
-        for dir in waiter::places(project, &self.mailbox)? {
-            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&dir).is_err()) {
-                watcher = None;
-            }
-        }
+        let mut watcher = waiter::watch_places(project, &self.mailbox)?;
         // A new session knows nothing of what was said in the last one.
         let input = EventInput { source: Some("clear".to_owned()), ..EventInput::default() };
         self.report(Event::Start, input)?;
@@ -330,14 +326,7 @@ impl Conversation<'_> {
 
     /// Notes an event, and says what is to be said of it.
     fn report(&self, event: Event, input: EventInput) -> Outcome {
-        self.with_hook(event, input, |hook, _| match event {
-            Event::Start | Event::Stop => hook.answer(),
-            _ => {
-                let mut locked = hook.sessions.lock(&hook.agent)?;
-                report::record_event(hook, &mut locked.session);
-                Ok(locked.write()?)
-            }
-        })
+        self.with_hook(event, input, |hook, _| hook.follow())
     }
 
     fn with_hook(
