@@ -193,11 +193,11 @@ impl LockedDocument {
         }
     }
 
-    /// Appends a line and its end, or creates the document with it. If the document's last line has no
-    /// end, because a writer was killed, the new line begins after one. `line` contains no newline.
+    /// Appends `line` and a newline, creating the document if necessary. If a killed writer left
+    /// the last line without its newline, that is added first. `line` must not contain a newline.
     ///
-    /// Unlike [`LockedDocument::replace`], a crash may leave a part of the line: readers skip a line
-    /// that they cannot parse.
+    /// Unlike with [`LockedDocument::replace`], a crash may leave part of the line, so readers must
+    /// skip lines that they cannot parse.
     ///
     /// # Errors
     /// As for [`LockedDocument::replace`].
@@ -257,7 +257,7 @@ impl LockedDocument {
     }
 }
 
-/// Whether a file is empty or its last line has its end.
+/// Whether a file is empty or ends with a newline.
 fn ends_with_newline(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);

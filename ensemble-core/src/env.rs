@@ -226,10 +226,10 @@ pub trait Transport {
     fn scan(&self, mailbox: &Name) -> Result<Counts>;
 }
 
-/// Where an agent runs. Implementations hold whatever connection they need; every call is bounded
-/// in time (five seconds for tmux) and none ever types content, only a [`NudgeText`].
+/// Where an agent runs. An implementation keeps its own connection, if it needs one. Every call is
+/// bounded in time (five seconds for tmux), and none ever types content, only a [`NudgeText`].
 pub trait Pane {
-    /// Looks, without touching anything.
+    /// Reads the state of the pane and changes nothing.
     ///
     /// # Errors
     /// The multiplexer could not be asked at all; a pane that is gone is a state, not an error.

@@ -23,7 +23,8 @@ use crate::requests::{REQUESTS, Requests};
 use crate::spool::{ATTACHMENTS, Spool, calendar};
 use crate::{Error, Result};
 
-/// The largest file that is searched for digests, in bytes. A larger one is no message and no page of a request.
+/// The largest file that is searched for digests, in bytes. A larger file can be neither a message
+/// nor part of a request.
 const SEARCHED_BYTES_MAX: usize = 2 * ENVELOPE_BYTES_MAX;
 /// How often the files are searched before anything is removed: a message may move while one search runs.
 const SEARCHES: usize = 2;

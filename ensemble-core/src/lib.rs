@@ -89,7 +89,7 @@
 //! # Assumptions
 //!
 //! * Linux, and one local file system for the whole queue, with working `rename` and `flock`.
-//! * `fsync` means what it says: a disk that lies about it can lose what `power` promises.
+//! * `fsync` works: a disk that acknowledges it too early can lose what `power` promises.
 //! * Every process that may write to the directory is trusted. The directory is private to its owner, which guards
 //!   against mistakes and not against malice of the same user.
 //!

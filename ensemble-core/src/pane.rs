@@ -406,7 +406,7 @@ impl fmt::Display for Deferral {
 pub enum NudgeOutcome {
     /// Typed and submitted; the multiplexer confirmed both under the guard.
     Sent,
-    /// Typed but not submitted: the guard failed before Enter. The text still stands there.
+    /// Typed but not submitted: the guard failed before Enter. The text is still in the input line.
     TextOnly {
         /// What was in the way.
         deferral: Deferral,

@@ -86,7 +86,7 @@ pub struct AgentDiagnosis {
     /// When a limit ends, in the agent's own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<String>,
-    /// When that is, if it can be told.
+    /// When the limit ends, if the screen says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_until: Option<Timestamp>,
 }

@@ -44,7 +44,8 @@ pub trait AgentPane: Pane + Send {
     }
 
     /// The second half, once [`TypingStep::EnterAfter`] has passed: submits what was typed, or with
-    /// `withdraw` takes it back, each only if exactly that stands there.
+    /// `withdraw` takes it back, in both cases only if the input line still contains exactly that
+    /// text.
     ///
     /// # Errors
     /// As for [`Pane::nudge`].
@@ -67,8 +68,8 @@ pub trait AgentPane: Pane + Send {
 pub enum TypedLine<'a> {
     /// A nudge.
     Nudge(&'a NudgeText),
-    /// A nudge that repeats what the agent was told. It is left out, and counts as sent, where any
-    /// process of the team has just told the agent.
+    /// A reminder of an earlier nudge. It is skipped, and counts as sent, if any process of the
+    /// team has just notified the agent.
     Again(&'a NudgeText),
     /// The profile's reset command.
     Reset,

@@ -1,4 +1,5 @@
-//! The end of a task: its messages are settled, wherever they lie, once an agent has reported on it.
+//! The end of a task: once an agent has reported on it, its messages are settled in whichever
+//! mailbox they are.
 //!
 //! A message belongs to a task if it is work, is not a step, and has that `task_id`. A message without
 //! a `task_id` belongs to the task whose name is its id. `author` is the agent that has reported.
@@ -39,9 +40,9 @@ use crate::{Error, Result};
 pub const WITHDRAWN_TYPE: &str = "mail.withdrawn";
 /// The type of messages that hand over steps, which end by their own submission.
 const STEP_TYPE: &str = "step";
-/// How many unfinished messages of the author's own mailbox are looked at. Held ones come first.
+/// How many unfinished messages of the author's own mailbox are searched. Held ones come first.
 const SEARCH_MAX: usize = 100;
-/// How often a message is looked for again that another process moves in the meantime.
+/// How often to search again for a message that another process is moving.
 const TRIES_MAX: usize = 4;
 
 /// A report that ends a task.
@@ -67,7 +68,7 @@ pub struct EndedMessage {
     pub mailbox: Name,
     /// Id of the message.
     pub id: MessageId,
-    /// The other agent that held it, and was told.
+    /// The other agent that held it and has been notified.
     pub withdrawn_from: Option<Name>,
 }
 

@@ -107,7 +107,7 @@ fn tell_sender<B: Broker + ?Sized>(
     }
     match queue.publish(&returned(agent, &envelope, reason)?) {
         Ok(_) => Ok(true),
-        // A sender without a mailbox, as a script may be, cannot be told.
+        // A sender without a mailbox, such as a script, cannot be notified.
         Err(Error::NoMailbox { .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,12 +1,12 @@
-//! A whole queue, for tools: what a [`Transport`] is to the machines. Beside it stand mailboxes,
-//! dead letters, looking without taking, and what an observer of leases needs.
+//! A whole queue, for tools: a [`Transport`] that can also manage mailboxes and dead letters, peek
+//! at messages without receiving them, and observe leases.
 //!
 //! | queue | is in | a change of state is |
 //! |---|---|---|
 //! | [`Spool`] | a directory | a rename |
 //! | `NatsTransport` of `ensemble-nats` | a JetStream stream | a compare-and-set |
 //!
-//! Both keep the same contract, and one suite of tests holds them to it.
+//! Both have the same contract, and one test suite checks both.
 //!
 //! ```
 //! use ensemble_core::broker::Broker;
@@ -182,7 +182,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
-    /// Gives a waiting message up.
+    /// Makes a waiting message a dead letter.
     ///
     /// # Errors
     /// [`Error::NoMessage`] if it does not wait any more.
@@ -192,13 +192,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// epoch. One that exists stays as it is.
     ///
     /// # Errors
-    /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
+    /// As for publishing: [`Error::Conflict`] if the id already names other content, in any state.
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
 
     /// Stores a dead letter. One that exists stays as it is.
     ///
     /// # Errors
-    /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
+    /// As for publishing: [`Error::Conflict`] if the id already names other content, in any state.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 
     /// Stores content for a message that will name it.
@@ -213,8 +213,9 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// It is missing or altered, or the medium failed.
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
 
-    /// Gives back everything that an agent holds, in any mailbox, and says how many messages. A mailbox that cannot
-    /// be read is skipped: the leases in it expire.
+    /// Returns everything that an agent holds to the queues, in all mailboxes, and returns the
+    /// number of messages. A mailbox that cannot be read is skipped, because the leases in it
+    /// expire anyway.
     ///
     /// # Errors
     /// The mailboxes cannot be listed, or the same may succeed later, as on a full disk.
@@ -231,9 +232,9 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         retried.map_or(Ok(released), |bad| Err(bad.error))
     }
 
-    /// Gives back everything that an agent holds, in any mailbox, and deals with what lies unread
-    /// in its own `mailbox`, for an agent that leaves. `reason` is for the dead letters and for the
-    /// senders. Doing it again finds less to do.
+    /// Cleans up after an agent that leaves: returns everything it holds, in all mailboxes, and
+    /// disposes of the unread mail in its own `mailbox`. `reason` is what the dead letters and the
+    /// senders will show. A repeated call is harmless.
     ///
     /// # Errors
     /// The mailbox is unknown, a notice could not be stored, or the medium failed.
@@ -261,8 +262,8 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown or the medium failed.
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>>;
 
-    /// Settles the messages of a task that an agent has reported on, wherever they lie, and tells an agent that
-    /// holds one in the meantime. Doing it again finds less to do.
+    /// Settles the messages of a task that an agent has reported on, in all mailboxes, and notifies
+    /// any other agent that now holds one. A repeated call is harmless.
     ///
     /// # Errors
     /// A mailbox cannot be read, a message cannot be settled, or its admission refuses.

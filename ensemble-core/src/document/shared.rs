@@ -32,6 +32,6 @@ pub trait SharedFiles: fmt::Debug + Send + Sync {
     fn write_file(&self, path: &str, content: &[u8], note: &str, last: u64) -> Result<Option<u64>>;
     /// Whether a file may have changed since the last call of this.
     fn may_have_changed(&self) -> bool;
-    /// Waits so long for another process, and not for the medium.
+    /// Sleeps for `duration`, to wait for another process rather than for the medium.
     fn rest(&self, duration: Duration);
 }

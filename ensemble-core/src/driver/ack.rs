@@ -192,8 +192,8 @@ impl<'a> AckDriver<'a> {
         self.deliveries.values().filter_map(TaskDelivery::poll_timeout).min()
     }
 
-    /// A delivery that has ended. One that was escalated is still taken care of, to record a late
-    /// ack, until [`AckDriver::forget`].
+    /// A delivery that has ended. An escalated one is tracked until [`AckDriver::forget`], so that
+    /// a late ack is still recorded.
     pub fn poll_ended(&mut self) -> Option<(DeliveryId, Ended)> {
         let (id, ended) = self.ended.pop_front()?;
         if !matches!(ended, Ended::Escalated { .. }) {
@@ -202,13 +202,13 @@ impl<'a> AckDriver<'a> {
         Some((id, ended))
     }
 
-    /// The phase that a delivery is in; `None` if it is not taken care of any more.
+    /// The phase that a delivery is in, or `None` if it is no longer tracked.
     #[must_use]
     pub fn phase(&self, id: DeliveryId) -> Option<Phase> {
         self.deliveries.get(&id).map(TaskDelivery::phase)
     }
 
-    /// Looks after a delivery no longer.
+    /// Stops tracking a delivery.
     pub fn forget(&mut self, id: DeliveryId) {
         self.deliveries.remove(&id);
     }

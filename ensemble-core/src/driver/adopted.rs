@@ -103,7 +103,7 @@ impl<'a> TaskDelivery<'a> {
         let Some(kept) = &mut self.kept else { return };
         (kept.file.epoch, kept.file.replaced) = (0, Some(before.clone()));
         self.message = next.clone();
-        // A full disk refuses the message as well, which is told then.
+        // If the disk is full, publishing the message fails as well, and that error is reported.
         let _ = self.save_ladder(world);
     }
 
@@ -116,7 +116,7 @@ impl<'a> TaskDelivery<'a> {
         let _ = self.save_ladder(world);
     }
 
-    /// Tells the conductor.
+    /// Notifies the conductor.
     pub(super) fn escalate(
         &mut self,
         world: &DeliveryContext<'_>,

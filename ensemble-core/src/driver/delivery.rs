@@ -172,11 +172,11 @@ pub(super) struct TaskDelivery<'a> {
     pub(super) trouble: Option<String>,
     /// When it is left alone.
     pub(super) deadline: Option<Monotonic>,
-    /// Its expiry date has passed, which is to be told.
+    /// The message has expired, and that is still to be reported.
     pub(super) has_expired: bool,
     /// The file of the ladder, if it outlives this process.
     pub(super) kept: Option<StoredLadder>,
-    /// What the conductor is to be told, until that is written.
+    /// The notice for the conductor, until it is written.
     pub(super) notice: Option<Notice>,
     /// A line whose Enter is due later, or keys of which the next is. The next effect waits for it.
     pub(super) half: Option<PendingKeystroke>,
@@ -273,7 +273,8 @@ impl<'a> TaskDelivery<'a> {
         self.perform_all(world)
     }
 
-    /// Looks whether the worker has taken the message; how the delivery ended, if it did.
+    /// Checks whether the worker has received the message. Returns how the delivery ended, if it
+    /// did.
     pub(super) fn check_ack(&mut self, world: &DeliveryContext<'_>) -> Result<Option<Ended>> {
         if self.half.as_ref().is_some_and(|half| half.then.is_reset()) {
             return Ok(None);
@@ -285,7 +286,7 @@ impl<'a> TaskDelivery<'a> {
                 }
                 self.ack()
             }
-            // Given back is received, too.
+            // A message that was received and then released counts as acked, too.
             Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => self.ack(),
             Some(State::Dead) => self.died(world)?,
             // A ladder that is kept ends with the removal of its message.

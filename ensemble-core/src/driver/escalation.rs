@@ -86,7 +86,7 @@ impl Notice {
         }
     }
 
-    /// What the conductor is told of a task whose ladder does not run.
+    /// The notice about a task whose ladder is not running.
     pub(super) fn of_file(
         file: &LadderFile,
         reason: &'static str,
@@ -108,7 +108,7 @@ impl Notice {
         }
     }
 
-    /// What the text of an escalation file says; `None` if it is not one of ours.
+    /// Parses an escalation file; `None` if this program did not write it.
     pub(super) fn of_text(text: &str) -> Option<Self> {
         let fields: Map<String, Value> = yaml::parse(text, Path::new(PREFIX)).ok()?;
         let word = |field: &str| fields.get(field).and_then(Value::as_str);

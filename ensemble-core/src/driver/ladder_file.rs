@@ -33,7 +33,7 @@ pub enum LadderState {
     Behind,
     /// A phase runs, or the worker is waited for.
     Open,
-    /// What the conductor is told is decided, and is being written.
+    /// The notice for the conductor is final and is being written.
     Escalating,
     /// The conductor was notified; the message still waits.
     Escalated,
@@ -176,7 +176,8 @@ impl LadderFile {
         }
     }
 
-    /// Decides what the conductor is told.
+    /// Fixes the notice for the conductor, so that a process that continues after a crash writes
+    /// the same one.
     pub(super) fn decide(&mut self, notice: &Notice) {
         self.state = LadderState::Escalating;
         self.escalation = Some(yaml::render(notice));
@@ -196,7 +197,7 @@ impl LadderStore {
         Self { state: state.to_owned() }
     }
 
-    /// Where the files lie; there may be no such directory yet.
+    /// The directory of the ladder files, which may not exist yet.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.state.join(LADDERS_DIRECTORY)

@@ -73,7 +73,7 @@ const ACKED_KEEP: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LadderPrompt {
-    /// The mailbox whose agents are to be told.
+    /// The mailbox whose agents are to be notified.
     pub mailbox: Name,
     /// The message that waits.
     pub message: MessageId,
@@ -125,15 +125,15 @@ pub trait LadderHost: Send + Sync {
     /// The agents that read a mailbox.
     ///
     /// # Errors
-    /// That cannot be told at the moment; the ladder does not begin.
+    /// The readers cannot be determined at the moment; the ladder does not begin.
     fn reader(&self, mailbox: &Name) -> Result<MailboxReader>;
 
-    /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks before a ladder
-    /// begins, and at each look at one that runs. `is_handing_out` says that an agent of this host has just stored a task there,
-    /// and waits for the end of its ladder.
+    /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks
+    /// before it begins a ladder and each time it checks a running one. `is_handing_out` means that
+    /// an agent of this host has just stored a task there and waits for its ladder to end.
     ///
     /// # Errors
-    /// That cannot be told at the moment; the ladder pauses.
+    /// The answer is unknown at the moment; the ladder pauses.
     fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
         let _ = (mailbox, is_handing_out);
         Ok(true)

@@ -42,9 +42,11 @@ pub enum ReadyOutcome {
 /// One handshake with one worker.
 ///
 /// A worker whose hooks prove that it is idle ([`ReadinessCheck::with_hook`]) is ready, unless
-/// [`PingTimes::needs_pong`] is set. All others are asked. The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
-/// hook of the worker hands it over ([`ReadinessCheck::with_hook`]). The pong comes through the box or, where the profile
-/// allows it, from the screen or the hooks. The caller holds the worker's lock ([`super::TaskAssigner`] does).
+/// [`PingTimes::needs_pong`] is set. Every other worker is pinged. The ping is stored in the
+/// [`PongBox`] and typed into the worker's pane, if it has one; the first ping is not typed if one
+/// of the worker's hooks delivers it ([`ReadinessCheck::with_hook`]). The pong arrives through the
+/// box or, where the profile allows it, on the screen or from the hooks. The caller holds the
+/// worker's lock ([`super::TaskAssigner`] does).
 ///
 /// ```
 /// use std::time::Duration;
@@ -236,12 +238,13 @@ impl HandshakeRound<'_, '_> {
         Ok(())
     }
 
-    /// The pongs that have appeared on the screen since the last look.
+    /// The pongs that have appeared on the screen since the last call.
     fn look_at_screen(&mut self) -> Vec<PongToken> {
         let Some(pane) = self.pane.as_mut().filter(|p| p.program().pong_on_screen) else {
             return Vec::new();
         };
-        // What cannot be seen now may be later; the handshake's own looks tell of trouble.
+        // A failed inspection is ignored here: the next one may succeed, and the handshake's own
+        // inspections report errors.
         let Ok(state) = pane.inspect() else { return Vec::new() };
         if !state.bound {
             return Vec::new();
@@ -337,8 +340,8 @@ impl HandshakeRound<'_, '_> {
         self.untyped = why.map(|why| UntypedPing { ping, why, retry_at });
     }
 
-    /// A busy screen may be still a moment later. That a ping was not typed is told to the machine
-    /// when its time has passed.
+    /// Types a deferred ping again, since a busy screen may be idle a moment later. The machine
+    /// learns that a ping was not typed only when the attempt times out.
     fn type_again(&mut self, now: Monotonic) {
         let Some(UntypedPing { ping, why, retry_at }) = &self.untyped else { return };
         if self.machine.poll_timeout().is_none_or(|until| now >= until) {

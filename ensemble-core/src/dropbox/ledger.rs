@@ -1,11 +1,12 @@
-//! What was routed already: one line for each version of each drop-box file, appended once its
-//! messages are safe in their mailboxes.
+//! Records what was routed already: one line for each version of each drop-box file, appended once
+//! its messages are durable in their mailboxes.
 //!
-//! The line is written last, so a crash before it leads to the same messages being published again
-//! under the same ids, which stores nothing. The ids count the versions of a path. So a
-//! file that is rewritten with earlier content is a new version, while one that is deleted and
-//! restored as it was is not. In memory are digests of the files that lie in the drop boxes, some 24 bytes each. Of
-//! all files it knows where their lines are, and forgets those that are gone after some days. Of an `ack/` file every one that lands is a version: it is an event.
+//! Because the line is written last, a crash before it only publishes the same messages again under
+//! the same ids, which stores nothing new. The ids count the versions of a path, so a file that is
+//! rewritten with earlier content is a new version, while one that is deleted and restored
+//! unchanged is not. Each file written to `ack/` counts as a new version, because it is an event.
+//! Memory holds a digest of each file that is still in a drop box, some 24 bytes each, and the
+//! position of each file's line; those of deleted files are dropped after some days.
 
 use std::collections::HashMap;
 use std::fs::File;

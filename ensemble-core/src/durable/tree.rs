@@ -85,7 +85,7 @@ impl Dir {
         }
     }
 
-    /// Sets the times of a file to now. Says whether it is there; one that this user may not change stays as it is.
+    /// Sets the times of a file to now, if this user may. Returns whether the file exists.
     pub(crate) fn touch(&self, name: &str) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };

@@ -1,5 +1,5 @@
-//! The last records of the log, read backwards from its end. The cost depends on the number of
-//! requested records, not on the length of the log.
+//! Reads the last records of the log, newest first. The cost depends on the number of requested
+//! records, not on the length of the log.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub fn last(
     Ok(LastRecords { records, bad_lines: bad_lines.count() })
 }
 
-/// The lines of a file from its end to its beginning, in bounded memory.
+/// The lines of a file, last line first, in bounded memory.
 #[derive(Debug)]
 struct ReverseLines {
     file: File,

@@ -188,7 +188,7 @@ pub struct Record {
     /// The session, as `session-YYYYMMDD-HHMMSS`.
     pub session_id: String,
     /// Number within the session, from 1, without gaps, in file order. An
-    /// [unordered](Record::unordered) record has no number of its own and repeats the last one its
+    /// [unordered](Record::unordered) record does not get a new number but repeats the last one its
     /// writer knew of. At most [`SEQ_MAX`].
     #[serde(deserialize_with = "countable")]
     pub seq: u64,

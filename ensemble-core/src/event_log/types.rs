@@ -97,7 +97,7 @@ event_types! {
     NUDGE_DEFERRED = "nudge.deferred" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `reason`, `detail`, `waiting`";
     /// An agent took no mail after its last nudge.
     NUDGE_UNANSWERED = "nudge.unanswered" by "watcher": "`agent`, `mailbox`, `waiting`, `nudges`";
-    /// A hook of an agent could not do its part. The agent was told nothing.
+    /// A hook of an agent could not do its part. The agent was not notified.
     HOOK_FAILED = "hook.failed" by "`hook`": "`event`, `provider`, `why`";
     /// Reserved for later reports about nudges.
     NUDGE_NOTED = "nudge.noted" by "watcher": "`agent`, `what`";

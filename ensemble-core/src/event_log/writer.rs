@@ -71,7 +71,7 @@ struct CurrentSegment {
     file: File,
     path: PathBuf,
     id: FileId,
-    /// Its size after the last read of its end or the last written line.
+    /// The size of the file when its tail was last read or a line last written.
     bytes: u64,
     tail: SegmentTail,
 }
@@ -164,7 +164,7 @@ impl LogWriter {
         if self.lock_is_stuck { patience.min(LOCK_PATIENCE_WHILE_STUCK) } else { patience }
     }
 
-    /// Opens the segment in which the log continues and reads its end.
+    /// Opens the segment in which the log continues and reads its tail.
     fn catch_up(&mut self, place: &LogDirectory, actor: &str) -> Result<()> {
         self.has_begun_log = false;
         for _ in 0..FOLLOW_MAX {
@@ -188,7 +188,8 @@ impl LogWriter {
         Err(LogError::TooManySegments { path: self.path.clone() }.into())
     }
 
-    /// Whether the path still leads to the open segment; if so, its end is known after this call.
+    /// Whether the path still leads to the open segment; if so, `tail` is up to date after this
+    /// call.
     fn check_current(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
         let Some(stat) = stat_path(&current.path)?.filter(|stat| stat.id == current.id) else {

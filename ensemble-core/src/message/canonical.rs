@@ -203,8 +203,8 @@ fn row_end(text: &str) -> Option<usize> {
     memchr::memchr(b'\n', text.as_bytes())
 }
 
-/// Whether a literal block keeps a text exactly. The text must not be empty and must have no
-/// special characters. Blank lines at its end need the keep indicator.
+/// Whether a literal block reproduces a text exactly. The text must not be empty or contain special
+/// characters, and trailing blank lines would need the keep indicator.
 fn fits_literal(body: &str) -> bool {
     is_plain_text(body)
         && body.contains(|c: char| !c.is_whitespace())

@@ -53,7 +53,7 @@ pub struct YamlFault {
 }
 
 impl YamlFault {
-    /// The error of the file at `path`; `field` is where the fault stands, if that is known.
+    /// The error of the file at `path`; `field` is the field with the fault, if known.
     #[must_use]
     pub fn at(self, path: &Path, field: Option<&str>) -> Error {
         let place = self.place.map_or_else(
@@ -74,16 +74,16 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
     read(text).map_err(|fault| fault.at(path, None))
 }
 
-/// As [`parse`], for a caller that says more of the place.
+/// As [`parse`], for a caller that adds the file and field itself.
 ///
 /// # Errors
 ///
-/// The text is no YAML, or no `T`.
+/// The text is not YAML, or does not describe a `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlFault> {
     read_with(text, options())
 }
 
-/// As [`read`], with infinite numbers and those that are none.
+/// As [`read`], but accepts infinity and NaN.
 ///
 /// # Errors
 ///
@@ -121,7 +121,8 @@ fn deserialize<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
     T::deserialize(parser)
 }
 
-/// The text without a `---` at its end, which would begin an empty document: a habit of people who write front matter.
+/// The text without a trailing `---`, which would begin an empty document. People who write front
+/// matter add one out of habit.
 fn without_last_mark(text: &str) -> &str {
     let rest = text.trim_ascii_end().strip_suffix("\n---");
     rest.filter(|rest| !rest.trim_ascii().is_empty()).unwrap_or(text)
@@ -142,13 +143,13 @@ fn fault(error: &serde_saphyr::Error) -> YamlFault {
     YamlFault { place: place.or(given), detail: one_line(&plain) }
 }
 
-/// How the parser begins the error of a text that is over its budget, before the name of what is too much.
+/// How the parser's error for an exceeded budget begins; the name of the budget follows.
 const OVER_BUDGET: &str = "budget breached: ";
-/// How the parser begins the error of a key that occurs twice, and how it goes on after the key.
+/// What the parser's error for a duplicate key has before and after the key.
 const TWICE: &str = "duplicate mapping key: ";
 const TWICE_ADVICE: &str = ", set DuplicateKeyPolicy";
-/// How the parser begins the error of a field or a word that does not exist, what it is for the author of a file, and
-/// what the parser writes before those that do.
+/// How the parser's errors for an unknown field or value begin, and what the author of a file reads
+/// instead. `KNOWN` comes before the list of valid ones.
 const UNKNOWN: [(&str, &str); 2] =
     [("unknown field `", "unknown field"), ("unknown variant `", "unknown value")];
 /// Most names that an error lists.

@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use crate::env::Monotonic;
 use crate::message::Timestamp;
 
-/// How long the wall clock has to stand by a new time until the calendar follows it.
+/// How long the wall clock must stay on a new line before the calendar follows it.
 pub const DOUBT: Duration = Duration::from_secs(10 * 60);
 /// A wall clock that differs from a line by more, beside its drift, has left that line.
 pub const JUMP_MIN: Duration = Duration::from_secs(2);
@@ -139,7 +139,7 @@ pub struct Calendar {
     unexplained: Vec<UnexplainedStamps>,
     /// Number of the line on which the wall clock is.
     current: u64,
-    /// Since when it is there, in steady time.
+    /// When it moved to that line, in steady time.
     current_since_ms: i64,
     /// Number of the line that the calendar follows.
     believed: u64,

@@ -110,7 +110,7 @@ pub struct Reconcile {
     scan_interval: Duration,
     state: State,
     next_check: Option<Monotonic>,
-    /// Why it polls, as it was last told.
+    /// Why it polls, as last reported.
     why: Option<String>,
     effects: VecDeque<Effect>,
 }
@@ -147,7 +147,7 @@ impl Reconcile {
         State::Native { next_scan: now + self.scan_interval, canary_due: None }
     }
 
-    /// A retry that fails for the reason that was told is not reported again.
+    /// Reports why, unless a retry has only failed for the same reason again.
     fn start_polling(&mut self, now: Monotonic, why: String) -> State {
         if self.why.as_ref() != Some(&why) {
             self.why = Some(why.clone());

@@ -10,11 +10,11 @@ use crate::{Error, Result};
 
 /// Extends a lease at half of its length, until it is dropped. [`Message`](super::Message) has an example.
 ///
-/// It stops by itself once the lease is lost: the next call on the message says so.
+/// It stops by itself once the lease is lost; the next call on the message then returns that error.
 #[derive(Debug)]
 #[must_use = "the lease is extended until this is dropped"]
 pub struct KeepAlive {
-    /// Its end is what the thread waits for.
+    /// Dropped to stop the thread, which waits on the other end.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -290,7 +290,7 @@ impl Mailbox {
         Messages { mailbox: Some(self.clone()) }
     }
 
-    /// Goes on with a message that was kept under a [`Lease`], in this process or another one.
+    /// Resumes a message from a [`Lease`] that was kept, in this process or another.
     ///
     /// ```
     /// # use ensemble_core::Queue;

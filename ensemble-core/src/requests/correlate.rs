@@ -48,13 +48,14 @@ pub enum CorrelationOutcome {
 }
 
 impl Requests<'_> {
-    /// Takes a message for what it says about a request. A message of a kind's response type
-    /// decides in its sender's name if that name is proven and may decide. A message of an unknown
-    /// request's type becomes a request. To be called for messages that are sent or were received;
-    /// anything else is left alone.
+    /// Applies a message to the request that it asks or answers. A message of a kind's response
+    /// type decides the request in its sender's name, if the sender is proven and may decide. A
+    /// message of a kind's request type whose id is unknown becomes a request. Call this for every
+    /// message that is sent or received; unrelated ones are ignored.
     ///
     /// # Errors
-    /// The disk failed. What a message may not do is no error but [`CorrelationOutcome::Refused`].
+    /// The disk failed. A message that tries what it may not do is not an error but
+    /// [`CorrelationOutcome::Refused`].
     pub fn correlate(
         &self,
         envelope: &Envelope,

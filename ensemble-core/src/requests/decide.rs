@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// How many files that decide nothing are put aside before a proposal gives up.
 const ASIDE_MAX: usize = 16;
 
-/// What stands after a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProposedDecision {
@@ -82,15 +82,16 @@ impl Requests<'_> {
             return Err(self.refuse(decided(&home, standing), Some(&home), &decision));
         }
         let entry = RequestEntry::new(home.asked, Some(standing));
-        // The decision stands, even if an error keeps others from hearing of it.
+        // The decision is final, even if notifying the others fails.
         Ok(match self.carry_on(entry.clone()) {
             Ok(entry) => entry,
             Err(error) => RequestEntry { untold: Some(error.to_string()), ..entry },
         })
     }
 
-    /// Ends a request that has lost its meaning, for instance because its addressee has gone, as if
-    /// its requester had taken it back. Says what is known then; `None` if there is no such request.
+    /// Cancels a request in its requester's name because it no longer matters, for instance because
+    /// its addressee has left. Returns the request as it is then, or `None` if there is no such
+    /// request.
     ///
     /// # Errors
     /// As for [`Requests::resume`].
@@ -104,7 +105,7 @@ impl Requests<'_> {
         self.resume(id)
     }
 
-    /// Proposes a decision that was checked before, and says what stands then. This is
+    /// Proposes a decision that was checked before, and returns the decision that counts. This is
     /// [`Effect::Close`](crate::proto::request::Effect::Close).
     ///
     /// # Errors

@@ -368,7 +368,7 @@ impl Spool {
     }
 }
 
-/// Whether an entry is there and was not changed for that long.
+/// Whether an entry exists and has not changed for `age`.
 fn is_older(calendar: &mut Calendar, dir: &Dir, name: &str, age: Duration) -> bool {
     let Ok(Some(stat)) = dir.stat(name) else { return false };
     let made = calendar::made(calendar, &stat);

@@ -61,7 +61,7 @@ pub struct AskedRequest {
     /// The reason, the plan, or another content of the question.
     #[serde(default)]
     pub content: String,
-    /// The content, where it is too long to stand here.
+    /// The content, if it is too long for the request itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
     /// The task it is about.
@@ -126,8 +126,8 @@ impl AskedRequest {
         }
     }
 
-    /// Whether this is not an early expiry. Either its time is over, or silence means force and it says how its
-    /// addressee is known to have gone. From such an addressee only silence is to be expected.
+    /// Whether the request may expire now: its deadline has passed, or silence means force and the
+    /// comment says how the addressee is known to have gone, so that no answer can be expected.
     pub(super) fn may_expire(&self, expiry: &Decision) -> bool {
         let is_absent = self.at_expiry == AtExpiry::Force && !expiry.comment.is_empty();
         is_absent || expiry.at >= self.deadline_at()
@@ -295,7 +295,7 @@ impl StoredRequest {
         }
     }
 
-    /// Whether this decision would stand if it were written.
+    /// Checks whether this decision would count if it were written.
     pub(super) fn counts(&self, decision: &Decision) -> Result<()> {
         if decision.outcome != Outcome::Expired {
             return Ok(self.asked.machine().check(decision)?);

@@ -140,7 +140,7 @@ impl Requests<'_> {
             return unless_absent(self.publish(response).map(drop));
         }
         match self.publish(response) {
-            // Of several hosts one has told.
+            // Another host has sent the response and recorded it.
             Ok(false) => Ok(()),
             // There is no mailbox to notify: the process that closes the request records it.
             Ok(true) | Err(Error::NoMailbox { .. }) => {

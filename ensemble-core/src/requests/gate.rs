@@ -37,7 +37,7 @@ pub(crate) const GATES: &str = "gates";
 /// The largest gate file, in bytes.
 pub(super) const FILE_BYTES_MAX: usize = 4 * 1024;
 pub(super) const EXTENSION: &str = ".yaml";
-/// The end of the name of a demand: in the place of the agent stands none.
+/// The suffix of a demand's file name, which has no agent after the `@`.
 pub(super) const DEMAND_END: &str = "@.yaml";
 
 /// The state of a plan gate.
@@ -77,7 +77,7 @@ pub struct PlanGate {
     pub state: GateState,
     /// The reviewer of the plan.
     pub waits_for: Option<Name>,
-    /// Since when it stands so.
+    /// When it entered that state.
     pub since: Option<Timestamp>,
     /// Whether a plan is demanded for the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -153,7 +153,7 @@ impl PlanGate {
         }
     }
 
-    /// How its request stands, as far as that was made and can be read.
+    /// Derives the state from the gate's request, if that exists and can be read.
     pub fn judge(mut self, home: Result<Option<StoredRequest>>) -> Result<Self> {
         let home = match home {
             Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
@@ -314,8 +314,8 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
 }
 
-/// The task of a message for which there may be a gate. Messages of requests pass, and so do those that only tell of
-/// a task: their reader need not have planned it. A report is read whether or not its reader has planned the task.
+/// The task of a message for which there may be a gate. Requests, reports and notices pass: reading
+/// about a task does not require an approved plan for it.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
     let may_be_work = matches!(envelope.purpose(), MessagePurpose::Work | MessagePurpose::Other);
     envelope.task_id.as_deref().filter(|_| may_be_work)

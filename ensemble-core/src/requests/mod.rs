@@ -1,7 +1,7 @@
 //! Requests: a question with an id, one addressee and one answer (seed 004).
 //!
-//! The first decision stands, in every process and after a crash. Only the addressee may decide, and no
-//! agent decides its own request. Shutdown and plan approval are requests.
+//! The first decision counts, in every process and after a crash. Only the addressee may decide,
+//! and no agent decides its own request. Shutdown and plan approval are requests.
 //!
 //! ```text
 //! requests/<id>/request.yaml    what was asked; the directory is renamed into place, whole
@@ -123,8 +123,8 @@ pub struct RequestEntry {
     pub decision: Option<Decision>,
     /// Everything that follows from the answer is done.
     pub is_closed: bool,
-    /// Why some recipients were not notified of the answer yet. The answer stands all the same, and
-    /// the watcher tries again.
+    /// Why some recipients were not notified of the answer yet. The answer counts anyway, and the
+    /// watcher tries again.
     pub untold: Option<String>,
 }
 
@@ -179,9 +179,9 @@ impl<'a> Requests<'a> {
         Self { store, kinds: Kinds::default(), note: None }
     }
 
-    /// With something to note of each decision, before both sides are notified. The process that decides
-    /// calls it, and each process that continues after a crash; a call may come again. Where it fails,
-    /// the decision stands, and the rest is done by the next process.
+    /// Calls `note` for each decision before both sides are notified: in the process that decides,
+    /// and in every process that continues after a crash, so it may be called again. If it fails,
+    /// the decision counts anyway, and the next process does the rest.
     #[must_use]
     pub fn with_note(self, note: DecisionNote<'a>) -> Self {
         Self { note: Some(note), ..self }
@@ -211,7 +211,7 @@ impl<'a> Requests<'a> {
         Ok(Some(RequestEntry { is_closed, ..RequestEntry::new(home.asked, standing) }))
     }
 
-    /// As [`Requests::find`], for a request that must be there.
+    /// As [`Requests::find`], but fails if there is no such request.
     ///
     /// # Errors
     /// [`DecisionRefusal::Unknown`], with the seed's text; or as for [`Requests::find`].
@@ -262,14 +262,14 @@ impl<'a> Requests<'a> {
         Ok(Some((home, decision)))
     }
 
-    /// A request with the decision that stands.
+    /// A request and its decision, once an invalid decision file is set aside.
     fn find_request(&self, id: &str) -> Result<Option<(StoredRequest, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         let Some(home) = StoredRequest::read(self.store, &id)? else { return Ok(None) };
         self.judged(&id, home).map(Some)
     }
 
-    /// With the decision that stands.
+    /// Adds the decision, after setting an invalid decision file aside.
     fn judged(&self, id: &Name, home: StoredRequest) -> Result<(StoredRequest, Option<Decision>)> {
         let decision = match &home.standing {
             DecisionState::Nothing | DecisionState::Valid(_) => home.decision(),

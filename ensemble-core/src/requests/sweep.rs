@@ -24,7 +24,8 @@ impl Requests<'_> {
     }
 }
 
-/// What is no file of ours, as a link among the gates, names no request. A failed disk stays an error.
+/// A foreign file, such as a link among the gates, cannot name a request and is ignored. A failed
+/// disk remains an error.
 pub(super) fn pass_over(error: Error) -> Result<Option<Vec<u8>>> {
     match error {
         Error::Malformed { .. } | Error::TooLarge { .. } => Ok(None),

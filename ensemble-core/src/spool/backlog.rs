@@ -103,12 +103,14 @@ impl ListingPart {
         self.left
     }
 
-    /// Says that an entry was tried: whether won or lost, its message is not in `new/` any more.
+    /// Drops an entry that was tried: whether the rename won or lost, its message is no longer in
+    /// `new/`.
     pub(super) fn remove(&mut self, index: usize) {
         self.starts.remove(index);
     }
 
-    /// Passes over the entries that others have taken in the meantime, as far as they have told.
+    /// Skips the entries that other processes have received, as far as they have shared their
+    /// progress.
     pub(super) fn skip_taken(&mut self, ids: &mut IdListing) {
         let Some(offset) = read_offset(&self.file) else { return };
         let taken = self.starts.partition_point(|start| *start < offset);
@@ -116,11 +118,11 @@ impl ListingPart {
         ids.skip(taken);
     }
 
-    /// Tells others where to continue. Never past an entry that may still be there.
+    /// Shares where to continue, which is never past an entry that may still be in `new/`.
     pub(super) fn share_progress(&self) {
         let next = self.starts.front().copied().unwrap_or(self.end);
         if read_offset(&self.file).is_some_and(|offset| offset < next) {
-            // What is not told costs the next process a failed rename.
+            // If this fails, the next process only loses some renames.
             let _ = self.file.write_all_at(format!("{next:0OFFSET_DIGITS$}").as_bytes(), 0);
         }
     }

@@ -26,8 +26,8 @@ pub struct MessageFile {
 
 /// # Files
 impl Spool {
-    /// The files of all messages of a mailbox, in no order; a message that is in two places is there
-    /// twice. Nothing is opened but the side files of leases.
+    /// The files of all messages of a mailbox, in no particular order. A message with two files is
+    /// listed twice. Only the side files of leases are opened.
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be listed.

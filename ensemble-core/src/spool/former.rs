@@ -113,7 +113,7 @@ fn holder_of(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<Option
     Ok(read_extension(mailbox, &held)?.and_then(|extension| extension.holder))
 }
 
-/// Whether there is known to be no side file, by one look at the directory's stamp.
+/// Whether there are no side files. The directory is listed only if its time stamp has changed.
 fn has_no_side_file(mailbox: &OpenMailbox) -> bool {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return false };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -200,7 +200,8 @@ impl Spool {
     }
 }
 
-/// In `dead/` lie reasons, and copies made by hand that would have been second ones.
+/// Besides dead letters, `dead/` contains their reasons and duplicates of messages that were set
+/// aside.
 fn is_side_file(state: &str, file: &str) -> bool {
     state == "dead" && (place::parse_reason(file).is_some() || place::is_double(file))
 }
@@ -258,7 +259,8 @@ fn check_content(
     match dir.read(file, ENVELOPE_BYTES_MAX) {
         Ok(None) => Ok(None),
         Ok(Some(_)) if state == "dead" => Ok(None),
-        // A power cut took it from its sender, who was not told that it is stored; its holder had read it.
+        // Nothing is lost: a power cut tore the message before its sender could learn that it was
+        // stored, or after its holder had read it.
         Ok(Some(content)) if canonical::is_torn(&content) => {
             let problem = "was cut by a power cut before it was stored".to_owned();
             Ok((state != "done").then(|| finding(path, problem, RepairAction::SetAside)))

@@ -110,7 +110,7 @@ impl Spool {
     }
 }
 
-/// Where a candidate lies, its id, and its deliveries so far.
+/// The directory and file of a candidate, its id, and how often it was delivered.
 fn parts(mailbox: &OpenMailbox, candidate: Candidate) -> (&Dir, String, MessageId, u64) {
     match candidate {
         Candidate::New(id) => (&mailbox.new, place::plain(&id), id, 0),

@@ -24,9 +24,10 @@ pub(super) const SETTINGS_FILE: &str = "mailbox.yaml";
 pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
 /// Taken exclusively to store a chosen id or into a bounded mailbox, shared to move backwards.
 const GATE_FILE: &str = "gate.lock";
-/// A client without locks delays what it releases by twice this, so a search for an id may take so long.
+/// The longest that one search for an id may take. A client without locks delays what it releases
+/// by twice this time, so a message cannot be missed.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
-/// How often a search that took too long is made again.
+/// How often a search that took longer is repeated.
 const SEARCHES_MAX: usize = 10;
 /// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;

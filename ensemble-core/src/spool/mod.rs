@@ -10,10 +10,11 @@
 //!                   release, lease over  \--- dead-letter ---> dead  (S5, reason beside it)
 //! ```
 //!
-//! A message is one file and its state is where the file lies; each arrow is one rename in one
-//! file system. `front/` is the part of S2 for messages that do not simply stand in line: urgent,
-//! returned or delayed ones. A crash at any instruction leaves a message in one of the states.
-//! [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender left in `tmp/`.
+//! A message is one file and its state is the directory the file is in; each arrow is one rename
+//! within one file system. `front/` is the part of S2 for messages that are not simply first in,
+//! first out: urgent, returned or delayed ones. A crash at any instruction leaves a message in one
+//! of the states. [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender
+//! left in `tmp/`.
 //!
 //! A shell script can take part with `mv` and `ls`; PROTOCOL.md has the formats.
 //!

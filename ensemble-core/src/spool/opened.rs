@@ -28,7 +28,7 @@ pub(super) struct MailboxCache {
 }
 
 impl MailboxCache {
-    /// A mailbox that is open and still lies where it was.
+    /// An open mailbox, unless its directory was replaced.
     pub(super) fn get(&mut self, name: &Name) -> Option<Arc<OpenMailbox>> {
         self.uses += 1;
         let (used, mailbox) = self.open.get_mut(name)?;

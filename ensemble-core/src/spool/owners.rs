@@ -1,4 +1,5 @@
-//! Whose files a name's must be: with agents as users of their own, the system itself says who wrote what.
+//! Which user must own a name's files: if each agent runs as its own user, the file system proves
+//! who wrote what.
 //!
 //! ```text
 //! the file's owner                       the name it is written in

@@ -344,7 +344,7 @@ impl Spool {
     ) -> Result<PublishOutcome> {
         let (dir, file) = mailbox.file_at(&envelope.id, location);
         let Some(content) = dir.read(&file, ENVELOPE_BYTES_MAX)? else {
-            // It moved on between the two looks, so it is there.
+            // It moved between `locate` and `read`, so it is stored.
             return Ok(PublishOutcome::AlreadyStored);
         };
         self.make_safe(mailbox, dir, &file)?;

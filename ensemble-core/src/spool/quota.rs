@@ -287,7 +287,7 @@ mod tests {
         let send = |spool: &Spool, from: &str| {
             spool.publish(&Envelope::new(name("w"), "x").from(name(from))).map(drop)
         };
-        // Its messages lie together, before and behind those of others.
+        // Its messages are contiguous, with those of others before and after.
         for (from, count) in [("others", 700), ("mad", 499), ("others", 700)] {
             (0..count).for_each(|_| send(&free, from).unwrap());
         }
@@ -295,7 +295,7 @@ mod tests {
         let quota = spool.options().quota.clone().unwrap();
         let used = |from, is_plain| usage(&mailbox, &name(from), &quota, is_plain).unwrap();
         assert_eq!((used("calm", true).messages, used("calm", false).messages), (0, 0));
-        // It has a quarter, so all is looked at.
+        // It has a quarter of the messages, so they are all counted.
         assert_eq!((used("mad", true).messages, used("mad", false).messages), (499, 499));
         send(&spool, "mad").unwrap();
         assert!(matches!(send(&spool, "mad"), Err(Error::Quota { messages: 500, .. })));

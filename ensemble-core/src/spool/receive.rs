@@ -240,7 +240,7 @@ impl Spool {
         from: (&Dir, &str),
         held: &HeldFile,
     ) -> Result<()> {
-        // Only a copy made by hand can be there twice: keep it where it harms nothing.
+        // Only a copy made by hand can be a duplicate: keep it in `dead/`, where it does no harm.
         let aside = place::double(&held.id);
         from.0.move_new(from.1, &mailbox.dead, &aside)?;
         self.record(

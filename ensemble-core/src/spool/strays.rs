@@ -1,4 +1,5 @@
-//! Files that have no business where they lie: names that are not UTF-8, and files among requests, gates and mailboxes.
+//! Stray files: names that are not UTF-8, and files that do not belong among requests, gates or
+//! mailboxes.
 
 use std::ffi::OsStr;
 

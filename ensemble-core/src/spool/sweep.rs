@@ -144,7 +144,8 @@ impl Spool {
         }
     }
 
-    /// Side files of leases that are over and name no former holder, and reasons of letters that were redriven and settled.
+    /// Removes the side files of ended leases that are not needed for a former holder, and the
+    /// reasons of dead letters that were redriven and settled.
     fn remove_orphans(&self, mailbox: &OpenMailbox) -> Result<usize> {
         let mut removed = 0;
         for (id, epoch) in former::side_files(mailbox)? {

@@ -110,13 +110,14 @@ impl WaitingBacklog {
         Ok(self.new.remove(index).map(Candidate::New))
     }
 
-    /// Others continue while one lists, so that the first part of a new listing is theirs already.
+    /// The rivals keep receiving while this process lists, so the first part of a new listing is
+    /// stale already.
     fn losses_allowed(&self) -> u32 {
         u32::try_from(self.listed / LISTED_PER_LOSS).unwrap_or(u32::MAX).max(LOSSES_MAX)
     }
 
-    /// Goes on in a shared listing, or makes one. Losses go on being counted: a shared listing
-    /// that is out of date from end to end must not be read forever.
+    /// Continues with a shared listing, or makes one. The count of losses is not reset, because a
+    /// shared listing that is entirely out of date must not be read forever.
     fn read_on(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
         if let Some(ahead) = self.ahead.take() {
             ahead.share_progress();
@@ -124,14 +125,14 @@ impl WaitingBacklog {
         if self.join(shared) { Ok(()) } else { self.list(new, shared, ListingTrust::Shared) }
     }
 
-    /// Takes up the listing that others share now, or lets them have this one.
+    /// Joins the listing that others share now, or shares this one.
     fn share(&mut self, shared: Option<Backlog<'_>>) {
         if !self.join(shared) && shared.is_some_and(|shared| shared.write(&self.new)) {
             self.join(shared);
         }
     }
 
-    /// Takes up the listing that others share now; says whether there is one.
+    /// Joins the listing that others share now. Returns whether there is one.
     fn join(&mut self, shared: Option<Backlog<'_>>) -> bool {
         let Some((ids, ahead)) = shared.and_then(|shared| shared.read()) else { return false };
         // Independently of stamps, `front/` is listed at least as often as names of `new/` are

@@ -65,8 +65,8 @@ pub(crate) fn rename_new(
     fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE)
 }
 
-/// Passes each entry of a directory and its kind to `visit` until it breaks, `.` and `..` among them. Begins where
-/// the descriptor stands.
+/// Passes each entry of a directory and its kind to `visit` until it breaks, `.` and `..` among
+/// them. Begins at the descriptor's current offset.
 pub(crate) fn list(
     directory: impl AsFd,
     mut visit: impl FnMut(&CStr, FileType) -> ControlFlow<()>,
@@ -114,9 +114,9 @@ pub(crate) fn process_name(pid: u32) -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-/// Pid of the process that holds the `flock` of a file, as far as the system tells. The kernel returns its table page
-/// by page and loses its place when locks change between two pages. So one read may miss a row that was there all
-/// the time.
+/// Pid of the process that holds the `flock` of a file, if the system reveals it. The kernel
+/// returns its table page by page and loses its position if locks change between two pages, so one
+/// read may miss a row that was present throughout.
 pub(crate) fn lock_holder(file: impl AsFd) -> Option<u32> {
     let stat = fs::fstat(file).ok()?;
     let inode = format!(":{}", stat.st_ino);

@@ -162,7 +162,8 @@ impl<'a> Bridge<'a> {
             Ok(_) => {
                 carried.carried += 1;
                 match self.source.settle(lease) {
-                    // The question goes on at the target; nothing has answered it here.
+                    // The request continues at the target. Here it is undecided, so its message
+                    // cannot be settled.
                     Err(error) if error.area::<UndecidedRequest>().is_some() => {
                         self.source.dead_letter(lease, "carried to another queue")
                     }
@@ -191,15 +192,16 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    /// Tells a sender in the target that its message is a dead letter here. It is told before the message
-    /// is moved, so that a crash in between tells it again, which changes nothing.
+    /// Notifies a sender in the target that its message is a dead letter here. This happens before
+    /// the message is moved, so that a crash in between only repeats the notice, which is stored
+    /// once.
     fn tell_sender(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         // An automatic message is never answered automatically.
         if !self.tells_senders || envelope.purpose() == MessagePurpose::Notice {
             return Ok(());
         }
         match self.target.publish(&returned(&self.holder, envelope, reason)?) {
-            // A sender without a mailbox, as a script may be, cannot be told.
+            // A sender without a mailbox, such as a script, cannot be notified.
             Err(error) if !is_permanent(&error) && !matches!(error, Error::Full { .. }) => {
                 Err(error)
             }

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
 //! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
-//! | refused by the other queue: its id has other content there, in whatever state; it is too large; what it has attached is missing | not moved: it stays here as a dead letter that says why, and [`MigrationReport::kept`] lists it | the next run tries again |
+//! | refused by the other queue: its id has other content there, in any state; it is too large; what it has attached is missing | not moved: it stays here as a dead letter that says why, and [`MigrationReport::kept`] lists it | the next run tries again |
 //! | refused because its mailbox is full there | set aside here until a later run | is a dead letter here; the next run continues |
 //! | held | not moved: its holder settles it here | |
 //! | settled | not moved: it stays here for its retention time | |

@@ -7,11 +7,11 @@
 //!                          +----> server
 //! ```
 //!
-//! While a message waits in the outbox, every new message for its mailbox is queued behind it. So the
-//! order of a sender is kept there. A publish whose answer was lost goes to the outbox, too; the server stores its
-//! id once. The outbox's own durability applies to its messages. A message for a mailbox that the
-//! server does not have, or that it refuses for good, becomes a dead letter of the outbox. Its sender
-//! is told by a `mail.returned` in its mailbox.
+//! While a message waits in the outbox, every new message for its mailbox is queued behind it, so
+//! that a sender's messages stay in order. A publish whose answer was lost goes to the outbox, too,
+//! because the server stores an id only once. The outbox's own durability applies to its messages.
+//! A message for a mailbox that the server does not have, or that it refuses for good, becomes a
+//! dead letter of the outbox, and its sender receives a `mail.returned`.
 
 use std::path::Path;
 
@@ -127,8 +127,8 @@ impl Outbox {
         Ok(all)
     }
 
-    /// Sends the waiting messages of one mailbox. The sender of one that the server can never take is told,
-    /// and the message becomes a dead letter of the outbox.
+    /// Sends the waiting messages of one mailbox. One that the server can never accept becomes a
+    /// dead letter of the outbox, and its sender is notified.
     ///
     /// # Errors
     /// As for [`Outbox::drain`].

@@ -11,14 +11,14 @@ use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_A
 /// A file that is examined again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingFile {
-    /// Missing for a file that is examined again whatever has changed.
+    /// `None` for a file that is examined again even if it has not changed.
     version: Option<FileVersion>,
     unchanged_since: Monotonic,
     /// The time of its next examination.
     pub(super) due: Monotonic,
 }
 
-/// Two equal versions of a file have the same content, as far as its stamps tell.
+/// Two equal versions of a file have the same content, judging by its time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileVersion {
     bytes: u64,

@@ -24,20 +24,22 @@
 //! Escalated  Ack of this task and attempt            -> Acked      Record LateAck
 //! ```
 //!
-//! The seed's ladder recovers workers that hang: nudge, leave the input mode, reset, call the conductor, a minute
-//! each. Its danger is the worker that does not hang but works: Escape interrupts it and `/clear` destroys what it
-//! knows. So before each rung the worker is looked at. No key is pressed while it is known to work, to ask, to be
-//! limited or to be used by a person. It is waited for instead, and told gently when it is free again. An hour of
-//! work is cheaper than a minute of the conductor, so only the ceiling ([`WAIT_MAX`]) ends that.
+//! The seed's ladder recovers workers that hang: nudge, leave the input mode, reset, call the
+//! conductor, a minute each. The danger is a worker that is not hung but working: Escape interrupts
+//! it, and `/clear` destroys its context. So the worker is inspected before each rung, and no key
+//! is pressed while it is known to be working, asking, rate limited or used by a person. The ladder
+//! waits instead, and nudges it once it is free again. An hour of waiting costs less than a minute
+//! of the conductor, so only the ceiling ([`WAIT_MAX`]) ends the wait.
 //!
 //! Acks bind to the task and the attempt. The attempt is the delivery's epoch, and resetting the
-//! context makes it grow. So an ack that crossed the reset counts for nothing. The worker,
-//! which has forgotten the task, acks the new one.
+//! context increments it. So an ack that crossed the reset is ignored: the worker has forgotten the
+//! task and must ack the new attempt.
 //!
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
-//! process loses nothing: [`SavedLadder`] is kept in a file, and [`Ladder::resume`] continues with it. A limit whose
-//! end is known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the worker looks free before. Its
-//! screen may have been cleared, and a submitted line only meets the limit again.
+//! process loses nothing: [`SavedLadder`] is kept in a file, and [`Ladder::resume`] continues with
+//! it. If the end of a rate limit is known, the ladder waits for it even beyond the ceiling, for at
+//! most [`PARK_MAX`], and even if the worker appears free earlier: its screen may just have been
+//! cleared, and a line submitted then would only run into the limit again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -98,8 +100,8 @@ pub struct LadderSettings {
     pub phase_timeout: Duration,
     /// What waiting for a worker that may not be pressed can add to the ladder.
     pub wait_max: Duration,
-    /// Whether phases 2 and 3 press keys although it cannot be told what the worker is doing. So
-    /// in the profile `generic`, which has the seed's ladder and no way to tell.
+    /// Whether phases 2 and 3 press keys even if the worker's state is unknown. The profile
+    /// `generic` does: it has the seed's ladder and cannot detect the state.
     pub press_unknown: bool,
     /// The last phase before the conductor is notified.
     pub phase_last: Phase,
@@ -118,7 +120,7 @@ impl Default for LadderSettings {
 }
 
 impl LadderSettings {
-    /// Seed 002 to the letter: what cannot be told is pressed.
+    /// Seed 002 to the letter: keys are pressed even if the worker's state is unknown.
     #[must_use]
     pub fn generic() -> Self {
         Self { press_unknown: true, ..Self::default() }
@@ -286,7 +288,7 @@ impl Ladder {
         State::Phase { until: now + self.config.phase_timeout }
     }
 
-    /// The phase is over and the worker was looked at.
+    /// The phase has timed out and the worker has been inspected.
     fn climb(&mut self, now: Monotonic, worker: WorkerActivity) -> State {
         let known = match worker {
             WorkerActivity::Idle => true,

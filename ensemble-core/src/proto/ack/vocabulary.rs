@@ -1,4 +1,4 @@
-//! What a [`Ladder`](super::Ladder) is told, what it asks for, and how it shows itself.
+//! The events, effects and saved state of a [`Ladder`](super::Ladder).
 
 use std::time::Duration;
 
@@ -97,7 +97,8 @@ impl WorkerActivity {
         }
     }
 
-    /// The state of this word; a limit comes back without its end, which the next look finds.
+    /// Parses a word. A limit is restored without the time it ends, which the next inspection
+    /// finds.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         let all = [
@@ -168,13 +169,13 @@ pub enum Effect {
         /// In which phase.
         phase: Phase,
     },
-    /// Tell the conductor. Exactly once; the ladder has ended.
+    /// Notify the conductor. Happens exactly once; the ladder has ended.
     Escalate(LadderEscalation),
     /// Write it to the event log.
     Record(LadderRecord),
 }
 
-/// What the conductor is told.
+/// What the notice to the conductor reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LadderEscalation {

@@ -302,7 +302,7 @@ struct Host {
 #[derive(Clone, Copy)]
 struct Worker {
     phase: Duration,
-    /// Beats in this period come at its end: the worker wakes up slowly.
+    /// Beats due in this period are all sent when it ends: the worker was stalled.
     stalled: (Monotonic, Monotonic),
     died: Option<Monotonic>,
     base: u64,

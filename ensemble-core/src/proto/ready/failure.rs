@@ -30,7 +30,7 @@ pub enum Workspace {
     Open,
     /// A shell is, or nothing.
     Closed,
-    /// That could not be told.
+    /// Could not be determined.
     Unknown,
 }
 
@@ -61,7 +61,7 @@ pub enum ReadyObstacle {
 ///
 /// | at the last time-out | type |
 /// |---|---|
-/// | the window could not be inspected, the session is dead, or the program could not be told | `unknown_worker_state` |
+/// | the window could not be inspected, the session is dead, or the program is unknown | `unknown_worker_state` |
 /// | no program, and an open command had been sent or was refused | `provider_launch_failed` |
 /// | no program, and none had been sent: it was running until then | `workspace_not_open` |
 /// | the program crashed or its command failed | `provider_launch_failed` |
@@ -75,7 +75,7 @@ pub enum ErrorType {
     WorkspaceNotOpen,
     /// The program was started and does not run.
     ProviderLaunchFailed,
-    /// It could not be told.
+    /// It could not be determined whether the program runs.
     UnknownWorkerState,
 }
 

@@ -17,16 +17,15 @@
 //! ```
 //!
 //! A ping costs a line on a screen, and an assignment to a worker that is not there costs hours. So
-//! nothing is assigned without a pong that names this worker and this attempt. Every time-out is
-//! followed by a look at the window, the last one too, and every retry carries what was seen. With
-//! a worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them. That is 25 s,
-//! plus the time the looks take.
+//! nothing is assigned without a pong that names this worker and this attempt. After every timeout,
+//! including the last, the window is inspected, and every retry records what was seen. With a
+//! worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them. That is 25 s,
+//! plus the time of the inspections.
 //!
 //! *Silence* of the worker is the subject. Silence of the driver that should inspect or open is
 //! bounded by [`ACTION_PATIENCE`] and counts as a failed inspection or launch. *A crash* of the
-//! controller loses the handshake, and the next one begins at attempt 1. A pong of the old attempt
-//! 1 could answer it. So the transport of the pong clears what lies there before
-//! [`Event::Started`].
+//! controller loses the handshake, and the next one begins at attempt 1. A pong to the old attempt
+//! 1 could answer it, so the transport discards old pongs before [`Event::Started`].
 //!
 //! What the seed leaves open is decided so:
 //! - The pong of attempt n counts until ping n + 1 is sent, also while inspecting: it proves more

@@ -24,9 +24,10 @@
 //! or another's, comes back as [`Event::Standing`] and is final. Expiry and cancellation go the same way, so a
 //! request cannot be both expired and approved.
 //!
-//! *Silence* of the addressee ends with the deadline; the [`RequestKind`] defines its meaning. *A crash* before the file
-//! exists leaves the request pending; after that it is decided. A restart gives the machine Opened and, if the file
-//! exists, Standing. Announcing twice is harmless because the message has the request's id.
+//! *Silence* of the addressee ends with the deadline; the [`RequestKind`] defines its meaning. *A
+//! crash* before the file exists leaves the request pending; after that it is decided. After a
+//! restart the machine receives `Opened` and, if the file exists, `Standing`. Announcing twice is
+//! harmless because the message has the request's id.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;

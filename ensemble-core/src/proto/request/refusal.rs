@@ -23,7 +23,7 @@ pub enum DecisionRefusal {
     Decided {
         /// Id of the request.
         id: String,
-        /// The standing decision.
+        /// The first decision, which counts.
         decision: Decision,
     },
     /// Only the addressee may decide the request.

@@ -23,7 +23,7 @@ impl<T> Correlated<T> {
     }
 }
 
-/// All requests of a team. Correlates by id, in whatever order events arrive.
+/// All requests of a team. Correlates events by id; they may arrive in any order.
 ///
 /// ```
 /// use ensemble_core::env::Monotonic;
