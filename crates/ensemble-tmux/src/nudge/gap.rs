@@ -1,5 +1,5 @@
-//! A person may do anything between our text and our Enter, and so may the agent. An idle agent
-//! with an empty composer and unread mail is still told within its pace.
+//! Property test: no matter what a person or the agent does between our text and our Enter, an idle agent with an
+//! empty composer and unread mail is nudged within its pace.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ enum Composer {
 enum Act {
     /// A key of a person.
     Key,
-    /// A person's Enter: what stands there is submitted, and the agent works.
+    /// A person's Enter: submits the content of the composer, and the agent works.
     Enter,
     /// Ctrl-U, or as many backspaces.
     Delete,
@@ -72,7 +72,7 @@ impl Pane {
         }
     }
 
-    /// Presses Enter if exactly our line stands there.
+    /// Presses Enter if the composer contains exactly our line.
     fn enter(&mut self) -> Result<(), Deferral> {
         if let Some(deferral) = self.objection() {
             return Err(deferral);
@@ -185,7 +185,7 @@ impl Play {
         self.perform(between);
     }
 
-    /// The agent is idle, its composer is empty, and it has mail: it is told within the pace.
+    /// Once the agent is idle with an empty composer, it must be nudged about its mail within the pace.
     fn is_told_at_last(&mut self) -> Result<(), TestCaseError> {
         for act in [Act::Unscroll, Act::Delete, Act::Idle] {
             self.pane.act(act);

@@ -34,42 +34,39 @@
 //! any         Bound to another pane           -> as from Unbound
 //! ```
 //!
-//! The mailbox is the truth and a nudge is only a hint, so nothing here has to be exact. A nudge
-//! too few costs one [`NUDGE_REPEAT`], a nudge too many costs a line on a screen. What must never
-//! happen is a flood. So the first message into an empty mailbox is announced at once. All
-//! that follow ride on that one line, until the agent has read everything or has let a minute
-//! pass. Of all that [`NUDGES_MAX`] bounds: without a message being taken, no more lines than that
-//! are ever submitted.
+//! The mailbox is the truth and a nudge is only a hint, so nothing here has to be exact. A missing nudge costs one
+//! [`NUDGE_REPEAT`], and an extra one costs a line on a screen. What must never happen is a flood. So the first
+//! message into an empty mailbox is announced at once, and that line covers all that follow until the agent has read
+//! everything or a minute has passed. [`NUDGES_MAX`] is the hard limit: no more lines than that are submitted until
+//! the agent receives a message.
 //!
-//! *Silence.* An agent that reads nothing is told four times in seven minutes, then left alone and
-//! reported once. A multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`].
-//! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
-//! waiting and begins with its leading edge.
+//! *Silence.* An agent that reads nothing is nudged four times in seven minutes, then left alone and reported once. A
+//! multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`]. *A crash* of the watcher loses only
+//! this machine: the next one finds the mail waiting and nudges at once.
 //!
 //! *One pace.* The [ladder](ensemble_core::proto::ack) of a task has its own times. While one runs
 //! for this mailbox ([`Event::Laddered`]), its prompts take the place of the repetitions here,
 //! under the same rules. There is one line at a time, deferred where the pane refuses it, and at
 //! least [`WantedLine::pace`] after the last line.
 //!
-//! *A usage limit* that says when it ends is not tried in vain. After [`Event::Parked`] nothing is
-//! typed, and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
-//! looked at like any other. A limit without an end is only found to have ended by a try. So a line is
-//! submitted while the limit still shows ([`NudgeOccasion::Probe`]), [`PROBE_MIN`] after it was met and then
-//! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
+//! *A usage limit* that says when it ends is waited out. After [`Event::Parked`] nothing is typed before that time,
+//! or for [`PARK_MAX`] if that is shorter; then the pane is treated like any other. Whether a limit without a known
+//! end has passed can only be found out by trying. So a line is submitted while the limit still shows
+//! ([`NudgeOccasion::Probe`]), [`PROBE_MIN`] after it was met and then at intervals that double up to [`PROBE_MAX`].
+//! These lines do not count as unanswered.
 //!
 //! *Half a nudge.* [`NudgeOutcome::TextOnly`](ensemble_core::pane::NudgeOutcome::TextOnly) leaves our line in the
-//! composer. Typing it again would double it, and the guard would take it for a draft. So the next attempt is a
-//! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
-//! else, still stands there. A line that a person has sent, changed or deleted has ended
-//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. If the mail has come by another
-//! way since, the line has nothing to say any more, and the attempt is an [`Effect::Withdraw`]. It takes back exactly
-//! that line, and only where nothing else is in the composer, so that a person's next words are not glued to it. A line
-//! that shows up later ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. While
-//! its mail waits, it is submitted again instead: a program that draws may swallow an Enter. The guard's
-//! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
-//! Behind a turn the pause between two tries is [`RETRY_BUSY_MAX`] at most, behind a person [`RETRY_PERSON_MAX`].
-//! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], no matter what
-//! happened before. The exception is an agent that was told and whose pause has not passed.
+//! composer. Typing it again would duplicate it, and the guard would treat it as a draft. So the next attempt is an
+//! [`Effect::Submit`], which presses Enter only if the composer still contains that line and nothing else. If a
+//! person has sent, changed or deleted the line ([`Deferral::Draft`], [`Deferral::LineGone`]), the next attempt is a
+//! nudge again. If the mail has been received in the meantime, the attempt is an [`Effect::Withdraw`], which deletes
+//! the line, but only if the composer contains nothing else. Otherwise a person's next words would be appended to it.
+//! A line that shows up later ([`Event::LineLeft`]) or was left by an earlier watcher is withdrawn in the same way.
+//! While its mail waits, it is submitted again instead, since a program that is redrawing may swallow an Enter. The
+//! guard's `draft` defers every attempt until that person is done. Only submitted lines count for [`NUDGES_MAX`]. The
+//! pause between two attempts is [`RETRY_BUSY_MAX`] at most while a turn runs, and [`RETRY_PERSON_MAX`] while a
+//! person types. So an idle agent with an empty composer and unread mail is nudged within [`RETRY_MAX`], no matter
+//! what happened before, unless it was nudged already and that pause has not passed.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -150,11 +147,11 @@ pub struct NudgeSchedule {
     /// The last attempt's number.
     attempt: u64,
     binding: Option<u64>,
-    /// The attempt whose line stands unsubmitted in the composer.
+    /// The attempt whose line is in the composer, unsubmitted.
     typed: Option<u64>,
     /// The composer shows an unsent line that no attempt of this machine knows.
     is_line_seen: bool,
-    /// The attempt under way takes a line back.
+    /// The current attempt withdraws a line.
     is_withdrawing: bool,
     /// When the limit ends that the agent has met.
     parked: Option<Monotonic>,
@@ -313,7 +310,7 @@ impl NudgeSchedule {
         self.state
     }
 
-    /// The pane takes input again, as far as can be told.
+    /// The pane seems to take input again.
     fn changed(
         &mut self,
         now: Monotonic,

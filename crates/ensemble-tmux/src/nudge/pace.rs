@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::Deferral;
 
-/// How long mail lies unread before the agent is notified again; doubles with every line.
+/// How long mail stays unread before the agent is notified again; doubles with every line.
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
 /// The longest such wait.
 pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);

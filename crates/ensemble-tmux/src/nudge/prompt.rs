@@ -50,7 +50,7 @@ mod tests {
     const PHASE: Duration = Duration::from_secs(60);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// An agent that was told of one message at 0 s, under a ladder.
+    /// An agent that was notified of one message at 0 s, under a ladder.
     fn told() -> NudgeSchedule {
         let mut schedule = NudgeSchedule::new();
         schedule.handle(at(0), Event::Bound { binding: 1 });

@@ -216,7 +216,7 @@ fn a_limit_whose_end_is_known_is_waited_for_and_then_looked_at() {
     }
     assert_eq!(drain(&mut schedule), [], "not before the reset");
     assert_eq!(run(&mut schedule, at(3_600)), [(at(3_600), nudge(2, 1))]);
-    // It stands there still, and says nothing new.
+    // The screen still shows the same limit, so nothing is recorded.
     answer(&mut schedule, at(3_600), refused(limited));
     assert_eq!(schedule.poll_timeout(), Some(at_millis(3_600_100)));
     // A misread one costs hours, not days.
@@ -263,7 +263,7 @@ fn a_limit_without_an_end_is_probed_after_1_2_4_8_and_then_every_15_minutes() {
         .collect();
     let expected = [1, 3, 7, 15, 30, 45, 60].map(|minute| (minute, NudgeOccasion::Probe));
     assert_eq!(minutes, expected, "and never given up");
-    // An agent that says it is idle beneath an old error is told at once, and then probed as well.
+    // An agent that is idle below an old error is nudged at once, and then probed as well.
     let seconds = attempts_at_a_limited_agent(at(500), |_| true);
     let first = (0, NudgeOccasion::News);
     assert_eq!(

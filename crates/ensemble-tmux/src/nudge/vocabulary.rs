@@ -1,4 +1,4 @@
-//! What a [`NudgeSchedule`](super::NudgeSchedule) is told, what it asks for, and how it shows itself.
+//! The events, effects and public phases of a [`NudgeSchedule`](super::NudgeSchedule).
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub enum Event {
         /// End of the limit.
         until: Monotonic,
     },
-    /// The attempt under way has met a usage limit that does not say when it ends. Told before its
-    /// [`Event::Outcome`], also where a line could be submitted although an old limit shows.
+    /// The current attempt has met a usage limit that does not say when it ends. Sent before the attempt's
+    /// [`Event::Outcome`], even if the line could be submitted although an old limit shows.
     Limited,
     /// Whether the ladder of a task sets the pace: while it does, nothing is repeated by itself.
     Laddered(bool),
@@ -59,7 +59,8 @@ pub enum Event {
 pub struct WantedLine {
     /// The least time since the last line.
     pub pace: Duration,
-    /// Whether a line that would come too early is typed later. Otherwise the last one stands for it.
+    /// Whether a line that would be too early is typed later. Otherwise it is dropped, because the last line covers
+    /// it.
     pub must: bool,
 }
 
@@ -75,12 +76,12 @@ impl WantedLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NudgeOccasion {
-    /// The agent has not been told of its mail yet.
+    /// The agent has not been notified of its mail yet.
     News,
-    /// It was told, and has taken nothing. Left out where another process has just told it.
+    /// It was notified and has received nothing. Skipped if another process has just notified it.
     Again,
-    /// It has met a usage limit without an end, and the line is the retry that shows whether it has ended.
-    /// The line is typed although the limit still shows, if nothing else stands against it.
+    /// It has met a usage limit without a known end, and the line finds out whether that has passed. It is typed
+    /// although the limit still shows, if there is no other objection.
     Probe,
 }
 
@@ -96,9 +97,9 @@ pub enum Effect {
         /// The occasion of the nudge.
         occasion: NudgeOccasion,
     },
-    /// Press Enter if exactly the line of an earlier attempt is in the composer, and report
-    /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there, with
-    /// [`Deferral::LineGone`] if nothing does.
+    /// Press Enter if exactly the line of an earlier attempt is in the composer, and report the [`Event::Outcome`]:
+    /// `Refused` with [`Deferral::Draft`] if the composer contains anything else, with [`Deferral::LineGone`] if it
+    /// is empty.
     Submit {
         /// The number of this attempt.
         attempt: u64,
@@ -132,12 +133,12 @@ pub enum NudgeRecord {
     Unanswered {
         /// Number of messages that wait.
         waiting: u64,
-        /// How often it was told.
+        /// How often it was nudged.
         nudges: u32,
     },
 }
 
-/// Where a [`NudgeSchedule`](super::NudgeSchedule) stands, for people.
+/// The state of a [`NudgeSchedule`](super::NudgeSchedule), for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

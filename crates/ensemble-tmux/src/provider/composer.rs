@@ -1,4 +1,4 @@
-//! What stands where an agent takes input.
+//! Reads what is in an agent's input area.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
         Composer::Anywhere => Input::Anywhere,
         Composer::ShellLine { continuations } => {
             match shell_line(state, continuations_of(state, continuations)) {
-                // What looks like a prompt is that of the program which the shell was told to run.
+                // The prompt belongs to the program that the shell was started to run.
                 Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
                     Input::Draft
                 }
@@ -58,9 +58,8 @@ fn continuations_of<'a>(state: &PaneState, all: &'a [Regex]) -> &'a [Regex] {
 
 /// What is on the cursor's line, read as a shell's.
 ///
-/// A prompt is one terminator with one space behind it, at which the cursor stands. A second
-/// terminator earlier in the line may be a redirection in a command that a person types
-/// (`user@host:~$ echo x > `), so that counts as a draft.
+/// A prompt is one terminator, one space, and then the cursor. A second terminator earlier in the line may be a
+/// redirection in a command that a person is typing (`user@host:~$ echo x > `), so that counts as a draft.
 pub(super) fn shell_line(state: &PaneState, continuations: &[Regex]) -> Input {
     let line = state.cursor_line().trim_end();
     let cursor = state.cursor_x as usize;
@@ -86,7 +85,7 @@ fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input
     }
 }
 
-/// Whether the cursor stands where the agent takes input.
+/// Whether the cursor is in the agent's input area.
 pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
     find(&profile.composer, state).is_some_and(|at| at.rows.contains(&(state.cursor_y as usize)))
 }
@@ -184,8 +183,8 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     }
 }
 
-/// Whether `text` is in a composer alone, so that it can be submitted or taken back. On a shell's
-/// line a prompt cannot be told from a command that a person has begun.
+/// Whether a composer contains `text` and nothing else, so that it can be submitted or withdrawn. Never true on a
+/// shell's line, where a prompt cannot be distinguished from a command that a person has begun.
 #[must_use]
 pub fn stands_alone(profile: &Profile, state: &PaneState, text: &str) -> bool {
     match &profile.composer {

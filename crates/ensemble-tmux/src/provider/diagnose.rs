@@ -278,14 +278,14 @@ fn other_program(pane: &PaneState) -> Option<&str> {
     pane.foreground.iter().find(|process| !process.shell).map(ForegroundProcess::name)
 }
 
-/// Another program than the agent's is in the foreground. The process table decides; where it does
-/// not tell, the name of the program that leads the foreground.
+/// Detects that a program other than the agent's is in the foreground: from the process table or, if that is empty,
+/// from the name of the foreground program.
 fn by_program(profile: &Profile, pane: &PaneState) -> Option<Judgement> {
     let leader = program_name(&pane.command);
     let (is_there, other) = match pane.foreground.as_slice() {
         [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
-        // A shell that runs a script may stand where the agent was; one that was given a command
-        // stands for what it runs.
+        // A shell that runs a script may have replaced the agent. A shell that was started with a command is judged
+        // by that command.
         [first, ..] if first.shell && !first.given_command => {
             (profile.program_among(&pane.foreground).is_some(), None)
         }

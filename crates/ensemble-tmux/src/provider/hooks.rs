@@ -1,13 +1,13 @@
-//! How an agent's program is given our hooks, as data.
+//! Describes, as data, how to install our hooks in an agent's program.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where our own command is in a profile, as a shell reads it.
+/// The placeholder in a profile for our command, quoted for a shell.
 pub const COMMAND: &str = "{ensemble}";
-/// Where the path of our own program is in a profile, for what is started without a shell.
+/// The placeholder in a profile for our program's path, for commands that run without a shell.
 pub const PROGRAM: &str = "{ensemble_path}";
 
 /// `hooks` of a profile (docs/reference/providers.md).

@@ -37,7 +37,7 @@ pub struct Profile {
     pub(super) hooks: HookConfig,
 }
 
-/// Where an agent takes input, and how to tell whether something stands there.
+/// Where an agent takes input, and how to see whether there is a draft.
 #[derive(Clone, Debug)]
 pub(super) enum Composer {
     /// A shell's line editor, or a program that reads lines: the cursor's line.

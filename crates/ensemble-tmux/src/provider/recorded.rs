@@ -100,7 +100,8 @@ fn each_recorded_screen_is_read_as_what_it_is() {
     }
 }
 
-/// What kills, and an Enter behind no text of ours, is pressed on no screen that an agent has drawn.
+/// On no recorded screen of an agent may a key be pressed that would kill it, or an Enter that does not follow our
+/// own text.
 #[test]
 fn on_no_recorded_screen_is_a_harmful_key_pressed_or_a_line_submitted() {
     for profile in seeing() {

@@ -8,7 +8,7 @@ use super::{
 use ensemble_core::agent::{AgentState, Source};
 use ensemble_core::pane::{Deferral, Key, PaneState};
 
-/// A pane that shows `screen`, with the cursor where `▮` stands (else below the screen).
+/// A pane that shows `screen`, with the cursor at `▮`, or below the screen if there is none.
 pub(super) fn pane(command: &str, screen: &str) -> PaneState {
     let lines: Vec<&str> = screen.lines().collect();
     let cursor = lines.iter().enumerate().find_map(|(y, line)| {

@@ -19,9 +19,9 @@ struct Message {
     text: &'static str,
     /// What follows it on the screen, an empty composer last.
     below: &'static str,
-    /// Its end, in the words of the message; `None` if it names none.
+    /// When the limit ends, as the message words it; `None` if it does not say.
     reset: Option<&'static str>,
-    /// A longer message is cut off at the edge; else it is wrapped.
+    /// Whether a message that is too long is cut off at the edge rather than wrapped.
     is_cut: bool,
 }
 
@@ -189,7 +189,7 @@ fn a_profile_that_sees_dialogs_never_presses_what_kills() {
         let profile = profiles.get(name).expect("a profile");
         let occurs = |state| match state {
             AgentState::Trust => shows(&profile, state),
-            // A shell stands there.
+            // A shell has replaced the agent.
             AgentState::Crashed => false,
             _ => true,
         };

@@ -167,7 +167,7 @@ mod tests {
     fn exit_of_an_unreaped_process_is_reported() {
         let fate_of = |script: &str| {
             let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a process");
-            // Wait for its end without reaping it.
+            // Wait until it exits, without reaping it.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let pid = Pid::from_child(&child);
             rustix::process::waitid(WaitId::Pid(pid), options).expect("its end");

@@ -113,8 +113,8 @@ pub(crate) fn wait_all(processes: &mut Vec<ProcessHandle>, limit: Duration) -> b
     true
 }
 
-/// A lock that goes with its process: a name in the abstract namespace of Unix sockets, of which no file remains. A
-/// process that waits is connected to it and sees its end.
+/// A lock that is released when its process exits: a name in the abstract namespace of Unix sockets, which leaves no
+/// file behind. A waiting process connects to it and sees the connection close.
 #[derive(Debug)]
 pub(crate) struct NamedLock {
     _held: UnixListener,

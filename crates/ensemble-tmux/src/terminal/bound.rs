@@ -119,7 +119,7 @@ impl BoundPane {
         }
     }
 
-    /// Looks once and says what stands against each of `purposes`.
+    /// Inspects the pane once and returns the objection to each of `purposes`.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
@@ -141,7 +141,7 @@ impl BoundPane {
         }
     }
 
-    /// The same for a nudge that repeats what the agent was told ([`TmuxPane::nudge_again`]).
+    /// The same for a nudge that repeats an earlier one ([`TmuxPane::nudge_again`]).
     ///
     /// # Errors
     /// As for [`Pane::nudge`].

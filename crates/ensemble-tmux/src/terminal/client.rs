@@ -63,7 +63,7 @@ impl TerminalPane {
         Ok(judgement.with_unsent_line(self.observer.profile(), line))
     }
 
-    /// Looks once and says what stands against each of `purposes`, without doing any of them.
+    /// Inspects the pane once and returns the objection to each of `purposes`, without doing any of them.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
@@ -105,7 +105,7 @@ impl TerminalPane {
         self.act("interrupt an agent", ask)
     }
 
-    /// Submits a line that an earlier attempt has left standing.
+    /// Submits a line that an earlier attempt has left in the composer.
     ///
     /// # Errors
     /// As for [`Pane::nudge`].

@@ -208,7 +208,7 @@ fn enter_follows_only_behind_exactly_our_line() {
         "{answers:?}"
     );
     assert!(slipped.inner.lock().unwrap().sent.is_empty());
-    // Our line that stands there is submitted by the next attempt, and not typed again.
+    // The next attempt submits our line that is already in the composer instead of typing it again.
     let late = played(|it| it.is_blind = true);
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
     let mut typist = Typist::new(&late, u32::MAX, AgentObserver::new(profile)).running("claude");

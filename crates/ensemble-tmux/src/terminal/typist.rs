@@ -12,8 +12,8 @@
 //! in every case              the person's keys go on, in their order
 //! ```
 //!
-//! So a person's keys and ours are never mixed: what a person types while one of our lines stands there arrives after
-//! its Enter. That takes the agent's time to draw a line, and [`LINE_PATIENCE`] at most.
+//! So a person's keys and ours are never mixed: what a person types while our line is in the composer arrives after
+//! its Enter. The delay is the time the agent needs to draw a line, [`LINE_PATIENCE`] at most.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -232,8 +232,8 @@ impl<T: PseudoTerminal> Typist<T> {
         outcome
     }
 
-    /// Something is in the composer where a line is to be typed. An older line of ours is submitted if it is of
-    /// the same kind, else taken back.
+    /// Handles a composer that is not empty. If it contains our older line, that is submitted if both are nudges, and
+    /// deleted otherwise.
     fn standing(
         &mut self,
         wanted: &str,

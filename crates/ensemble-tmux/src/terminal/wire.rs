@@ -41,7 +41,7 @@ pub(super) enum TerminalAction {
     /// Type a line and submit it.
     Nudge {
         text: String,
-        /// The line only repeats what the agent was told.
+        /// The line only repeats an earlier nudge.
         #[serde(default)]
         repeats: bool,
         /// A usage limit without an end is not a reason against it.

@@ -1,9 +1,9 @@
-//! Control our clients whose owners have been killed.
+//! Cleans up control clients whose owners have been killed.
 //!
-//! tmux lets go of such a client by itself, in several steps between its server and the client's
-//! process. As long as that takes, no process may attach (see [`AttachLock`](super::attach_lock::AttachLock)), and the
-//! owner no longer holds the lock. Each client therefore stores its owner's pid in its environment.
-//! Before attaching, a process waits until orphaned clients have exited.
+//! tmux detaches such a client by itself, in several steps between its server and the client's process. Until that is
+//! done, no process may attach (see [`AttachLock`](super::attach_lock::AttachLock)), but the owner no longer holds
+//! the lock. Each client therefore stores its owner's pid in its environment. Before attaching, a process waits until
+//! orphaned clients have exited.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,17 +20,17 @@ use crate::sys::{self, ProcessHandle};
 /// The variable that holds the process id of a client's owner.
 pub(super) const OWNER: &str = "ENSEMBLE_CLIENT_OF";
 
-/// How long clients may take to go by themselves. Where the owner of one was killed while an answer
-/// was on its way, tmux 3.3a keeps the answer and the client forever.
+/// How long clients may take to exit by themselves. If the owner was killed while an answer was being sent, tmux 3.3a
+/// keeps the answer and the client forever.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Ends all clients of ours at a server that is ending.
+/// Kills all our clients of a server that is ending.
 pub(super) fn end_all(socket: &Path) {
     ours(socket).for_each(end);
 }
 
-/// Waits until the server at `socket` has let go of all orphaned clients; ends those that have not
-/// gone after [`PATIENCE`]. The caller holds the lock.
+/// Waits until the server at `socket` has detached all orphaned clients; kills those that have not exited after
+/// [`PATIENCE`]. The caller holds the lock.
 pub(super) fn end_session(socket: &Path) -> Result<(), TmuxFailure> {
     let orphaned: Vec<Pid> = ours(socket).filter(|client| is_orphaned(*client)).collect();
     let mut stuck = not_gone(orphaned);
@@ -52,7 +52,7 @@ fn not_gone(mut processes: Vec<Pid>) -> Vec<Pid> {
     processes
 }
 
-/// The clients at `socket` that our processes have attached, as far as they are this user's.
+/// The clients at `socket` that processes of this program and this user have attached.
 fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
     let command = spawned::command(socket);
     let line: Vec<Vec<u8>> = std::iter::once(command.get_program())
@@ -68,7 +68,7 @@ fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
     })
 }
 
-/// Whether the owner has gone: the client has another parent then.
+/// Whether the owner has exited, in which case the client has another parent.
 fn is_orphaned(client: Pid) -> bool {
     let pid = client.as_raw_pid().unsigned_abs();
     let owner = variable(pid, OWNER).and_then(|owner| String::from_utf8(owner).ok()?.parse().ok());
@@ -76,8 +76,8 @@ fn is_orphaned(client: Pid) -> bool {
     owner.is_some_and(|owner: u32| parent != Some(owner))
 }
 
-/// Waits for a process to end. Its end of the connection is closed before that can be seen, so a
-/// server learns of it before it learns of the next client.
+/// Waits for a process to exit. Its connection is closed before the exit is visible, so a server sees that before it
+/// sees the next client.
 fn is_gone_by(client: Pid, until: Instant) -> bool {
     let Some(process) = ProcessHandle::open(client) else { return true };
     sys::wait_all(&mut vec![process], until.saturating_duration_since(Instant::now()))

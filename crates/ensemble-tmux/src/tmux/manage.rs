@@ -122,8 +122,8 @@ impl TmuxServer {
         }
     }
 
-    /// Runs one tmux command and returns the lines it prints, for what has no method of its own
-    /// (`set-option`, `resize-window` …).
+    /// Runs one tmux command and returns the lines it prints, for commands that have no method here (`set-option`,
+    /// `resize-window` …).
     ///
     /// # Errors
     /// An argument has a control character, tmux refused, or the server could not be asked.

@@ -58,7 +58,7 @@ pub struct PaneExamination {
     pub pane: PaneState,
     /// What the agent in it is doing.
     pub judgement: Judgement,
-    /// What stands against each purpose that was asked for, in that order.
+    /// The objection to each purpose that was asked about, in that order.
     pub objections: Vec<Option<Deferral>>,
 }
 
@@ -114,8 +114,8 @@ impl TmuxPane {
         self
     }
 
-    /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
-    /// same agent that is made later should be told: the message may not say the day.
+    /// The limit that the pane showed at the last inspection or attempt, even if it has passed. Pass it on to a later
+    /// pane of the same agent, because the message may not name the day.
     #[must_use]
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer.limit()
@@ -175,7 +175,7 @@ impl TmuxPane {
         Ok(judgement.with_unsent_line(self.profile(), line))
     }
 
-    /// Looks once and says what stands against each of `purposes`, without doing any of them.
+    /// Inspects the pane once and returns the objection to each of `purposes`, without doing any of them.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].

@@ -48,7 +48,7 @@ pub(super) struct ControlParser {
 
 #[derive(Debug)]
 struct OpenBlock {
-    /// `<time> <number> <flags>`, as it stood after `%begin`.
+    /// `<time> <number> <flags>`, as received after `%begin`.
     tag: String,
     lines: Vec<String>,
 }

@@ -1,15 +1,13 @@
 //! Scripts that read lines, in one exchange: the judgement itself, evaluated in the server.
 //!
-//! Looking and then typing takes two exchanges, which is most of the way from a file to the line in
-//! a pane. What the shell profile asks before it types to a program that reads lines is simple
-//! enough for tmux's own formats. The program must be a shell, and the cursor must be at the
-//! beginning of a line on which nothing stands. (No line editor leaves a draft with the cursor
-//! before its blank beginning; this is all that the full look sees beyond.) A pane that is turned
-//! down here, a prompt above all, is looked at properly. It is then typed to after all, or gets its
-//! reason.
+//! Inspecting and then typing takes two exchanges, most of the time from a file to the line in a pane. But what the
+//! shell profile checks for a program that reads lines is simple enough for tmux's own formats: the program must be a
+//! shell, and the cursor must be at the beginning of an empty line. (The full inspection would only add drafts that
+//! begin with blanks and have the cursor before them, which no line editor leaves.) A pane that is refused here, such
+//! as one at a prompt, is inspected in full; that either types after all or returns the reason.
 //!
-//! tmux does not see what a shell waits for: `sh -c 'ensemble agent supervise …'` looks like a shell at rest. So
-//! a pane whose first process has children is looked at properly, too.
+//! tmux does not see what a shell waits for: `sh -c 'ensemble agent supervise …'` looks like a shell at rest. So a
+//! pane whose first process has children is inspected in full, too.
 
 use super::TmuxServer;
 use super::binding::Binding;

@@ -108,7 +108,7 @@ pub struct TeamSession {
     pub id: String,
     /// Name of the session.
     pub name: String,
-    /// Whether the team has started it. If not, it was there before, or its mark is gone.
+    /// Whether the team started it. If not, it existed before, or its mark is gone.
     pub is_started_by_team: bool,
 }
 

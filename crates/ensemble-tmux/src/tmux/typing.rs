@@ -117,15 +117,15 @@ impl TmuxPane {
         self.type_text(text.as_str(), TypingPurpose::Nudge, LOCK_LIMIT)
     }
 
-    /// The same pane, judged by a profile under which a line steers the turn that runs.
+    /// The same pane, judged by a profile under which a line steers the running turn.
     #[must_use]
     pub fn steered(&mut self, steering: Arc<Profile>) -> &mut Self {
         self.observer.replace_profile(steering);
         self
     }
 
-    /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when
-    /// it ends, and nothing else stands against it. The line finds out whether that limit has passed.
+    /// As [`TmuxPane::nudge_text`], but ignores a usage limit that does not say when it ends: the line finds out
+    /// whether that has passed.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -133,9 +133,8 @@ impl TmuxPane {
         self.type_text(text.as_str(), TypingPurpose::Probe, LOCK_LIMIT)
     }
 
-    /// As [`TmuxPane::nudge_text`], for a nudge that only repeats what the agent was told:
-    /// [`TextOutcome::Sent`] without typing if any process of the team has submitted one within
-    /// [`SHARED_PACE`].
+    /// As [`TmuxPane::nudge_text`], for a nudge that only repeats an earlier one: [`TextOutcome::Sent`] without
+    /// typing if any process of the team has submitted one within [`SHARED_PACE`].
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -283,14 +282,14 @@ impl TmuxPane {
             commands = format!("{commands} ; {}", self.remembering(TYPED_OPTION, text));
             marks = self.marks();
         }
-        // It may not be shown yet: typed again, it would stand there twice.
+        // The screen may not show it yet, and typing it again would duplicate it.
         let is_recent = marks.typed.as_ref().is_some_and(|typed| typed.age() < LINE_PATIENCE);
         let judged = match is_recent {
             true => self.examine(&[purpose])?.objections.pop().flatten(),
             false => self.judged(OPERATION, purpose, &commands)?,
         };
         match judged {
-            // What stands there may be an earlier line of ours whose Enter was held back.
+            // The draft may be our earlier line whose Enter was deferred.
             Some(Deferral::Draft) => self.standing(text, marks, lock),
             Some(deferral) => refused(deferral),
             None if is_recent => refused(Deferral::LineGone),
@@ -339,7 +338,7 @@ impl TmuxPane {
         ours.find(|line| provider::stands_alone(self.profile(), state, &line.text))
     }
 
-    /// Removes exactly `text` from the composer, if it stands there alone. `None` if that was done.
+    /// Deletes `text` from the composer, if there is nothing else in it. `None` if that was done.
     fn take_back(&mut self, text: &str) -> Result<Option<Deferral>> {
         let erasing = format!(
             "send-keys -t {} -N {} BSpace ; {}",
@@ -350,8 +349,8 @@ impl TmuxPane {
         self.judged("take back a line", TypingPurpose::Submit { text }, &erasing)
     }
 
-    /// The second half: presses Enter if the text still stands right before the cursor and nothing
-    /// has come in between. Waits until [`TypedNudge::enter_after`] if it is called early.
+    /// The second half: presses Enter if the text is still right before the cursor and nothing was typed in between.
+    /// Waits until [`TypedNudge::enter_after`] if it is called early.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -404,8 +403,8 @@ impl TmuxPane {
         }
     }
 
-    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
-    /// Enter if exactly that text, and nothing else, is before the cursor.
+    /// Submits a text that an earlier nudge has left in the composer ([`NudgeOutcome::TextOnly`]): presses Enter if
+    /// exactly that text, and nothing else, is before the cursor.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).

@@ -65,7 +65,7 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-/// Head and body, once the head is there.
+/// Head and body, once the head is complete.
 fn parts(answer: &[u8]) -> Option<(&str, &[u8])> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some((std::str::from_utf8(&answer[..end]).ok()?, &answer[end + 4..]))
@@ -83,7 +83,7 @@ fn is_chunked(head: &str) -> bool {
         .is_some_and(|value| value.to_ascii_lowercase().contains("chunked"))
 }
 
-/// Some servers leave the connection open whatever they are asked for.
+/// Some servers leave the connection open even if asked to close it.
 fn is_whole(answer: &[u8]) -> bool {
     let Some((head, body)) = parts(answer) else { return false };
     if is_chunked(head) {

@@ -1,8 +1,7 @@
-//! What agents themselves tell to programs: better than any reading of a screen.
+//! Asks agents for their state over their own interfaces, which is more reliable than reading a screen.
 //!
-//! A report is a hint like the screen is one. If the source is missing, slow, malformed or speaks
-//! of another process, there is no report and the screen decides. The reason is told along
-//! with it ([`AgentAnswer`]). Nothing here writes anything.
+//! A report is a hint, as the screen is. If the source is missing, slow or malformed, or describes another process,
+//! there is no report and the screen decides; [`AgentAnswer`] has the reason. Nothing here writes anything.
 
 mod claude;
 mod http;

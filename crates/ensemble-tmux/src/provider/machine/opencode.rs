@@ -27,7 +27,7 @@ pub(super) fn report(place: &HttpPlace) -> Result<AgentReport, String> {
         .ok_or_else(|| "its answer is not what OpenCode answers".to_owned())
 }
 
-/// One server may serve several sessions; whatever keeps one of them busy counts for all.
+/// One server may serve several sessions; if one of them is busy, the agent is.
 fn interpret(permissions: &Value, sessions: &Value) -> Option<AgentReport> {
     let asks = !permissions.as_array()?.is_empty();
     let mut limited = None;
@@ -54,9 +54,8 @@ fn interpret(permissions: &Value, sessions: &Value) -> Option<AgentReport> {
     Some(report)
 }
 
-/// The address that the OpenCode in or below process `pid` was told to listen at, as its command
-/// line has it: `--port N`, `--hostname H`. `None` if it was told none, or to listen elsewhere
-/// than where this machine can be sure to reach it.
+/// The listen address of the OpenCode in or below process `pid`, from `--port N` and `--hostname H` on its command
+/// line. `None` if there are no such options, or if this machine cannot be sure to reach the address.
 pub(super) fn told_to_listen_at(profile: &Profile, pid: u32) -> Option<SocketAddr> {
     below(pid).into_iter().find_map(|pid| {
         let words = command_line(pid)?;

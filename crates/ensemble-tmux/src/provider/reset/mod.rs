@@ -98,8 +98,8 @@ pub struct UsageLimit {
 }
 
 impl UsageLimit {
-    /// The limit that a message speaks of; the one that is `known` if it says the same. `None` if
-    /// it cannot be told when it ends.
+    /// Parses a limit message; returns `known` if the message is the same. `None` if the message does not say when
+    /// the limit ends.
     ///
     /// ```
     /// use std::time::Duration;

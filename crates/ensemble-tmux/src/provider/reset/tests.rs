@@ -12,7 +12,7 @@ fn read(text: &str) -> Option<String> {
     read_at(text, NOW, &Zones::utc())
 }
 
-/// Twelve characters of a stamp are the zone and the milliseconds' length: only the rest is told.
+/// Compares up to the minute: seconds, milliseconds and zone are always the same.
 fn is(text: &str, wanted: &str) {
     assert_eq!(read(text).as_deref(), Some(&*format!("{wanted}:00.000Z")), "{text}");
 }
