@@ -15,8 +15,8 @@
 //! A message that cannot be stored is retried at each look, also by the next watcher, and also while no
 //! recipient has a mailbox. An unreadable board is an alarm, too, and clears no other alarm.
 //!
-//! A look also does what the board needs after a change of it or of a control file
-//! ([`BoardUpkeep`]), as supervisors do. The watcher is there when none of them runs.
+//! A look also does what the board needs after it or a control file has changed ([`BoardUpkeep`]). Supervisors do the
+//! same, but there may be none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

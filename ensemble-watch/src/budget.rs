@@ -1,4 +1,4 @@
-//! Budgets of the running team: reads what agents have used, and parks what is over its limit.
+//! Budgets of the running team: reads what agents have used, and parks those that have exceeded their limits.
 //!
 //! ```text
 //! every BUDGET_INTERVAL, if ensemble.yaml has a limit
@@ -8,7 +8,7 @@
 //!   parked, no longer over         lift it, record budget.lifted
 //! ```
 //!
-//! The file is written first: *a crash* after that parks without an alarm, but `status` says it, too.
+//! The file is written first, so after *a crash* the agent is parked without an alarm, but `status` shows it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

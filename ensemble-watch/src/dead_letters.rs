@@ -1,8 +1,8 @@
-//! Tasks that died in the queue: their senders are notified, whichever process gave them up.
+//! Notifies the senders of tasks that became dead letters, no matter which process buried them.
 //!
-//! | a dead letter | is told to |
+//! | a dead letter | notice to |
 //! |---|---|
-//! | of the type `task`, with a task | its sender, as `mail.returned`; without a mailbox of that name to the conductor, as soon as one of them has one |
+//! | of the type `task`, with a task | its sender, as `mail.returned`, or the conductor if the sender has no mailbox; retried until one of them has one |
 //! | replaced by a later attempt, or settled before | none: the work continues, or is done |
 //! | of another type | none |
 //!
@@ -20,7 +20,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{DeadLetter, Spool};
 use ensemble_core::{Error, Result};
 
-/// Who is told when the sender has no mailbox.
+/// Who is notified if the sender has no mailbox.
 const CONDUCTOR: &str = "conductor";
 /// The longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const INTERVAL_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct DeadLetters {
     next: Monotonic,
     interval: Duration,
-    /// When the directory of a mailbox's dead letters had changed at the last look that told all of them.
+    /// The time stamp of each mailbox's directory of dead letters, once the senders of all its letters are notified.
     seen: HashMap<Name, SystemTime>,
 }
 
@@ -41,7 +41,7 @@ impl DeadLetters {
         self.next
     }
 
-    /// Tells of all letters that were not told, if it is time for a look.
+    /// Notifies the senders of all new dead letters, if a look is due.
     pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) {
         if now < self.next {
             return;
@@ -62,7 +62,7 @@ impl DeadLetters {
             }
             match tell_all(spool, &mailbox) {
                 Ok(true) => self.seen.extend(changed.map(|changed| (mailbox, changed))),
-                // Looked at again: a mailbox to tell may be added later.
+                // Tried again, because a mailbox for the notice may be added later.
                 Ok(false) => {}
                 // Tried again at the next look, as after a full disk.
                 Err(error) => tracing::warn!(%error, %mailbox, "cannot report dead letters"),
@@ -71,12 +71,12 @@ impl DeadLetters {
     }
 }
 
-/// Tells of all letters in a team's mailboxes that were not told.
+/// Notifies the senders of all new dead letters in a team's mailboxes.
 pub(crate) fn tell_senders(queue: &dyn Broker) -> Result<()> {
     visit_all_mailboxes(queue.mailboxes()?, |mailbox| tell_all(queue, mailbox).map(drop))
 }
 
-/// Whether each letter is told now.
+/// Returns whether all senders are notified now.
 fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
     let mut is_all = true;
     for letter in queue.dead_letters(mailbox)? {
@@ -97,7 +97,7 @@ fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
     Ok(is_all)
 }
 
-/// Whether there was a mailbox to tell.
+/// Returns whether there was a mailbox for the notice.
 fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
     let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
     for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {

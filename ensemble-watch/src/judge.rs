@@ -51,7 +51,7 @@ impl ReportJudge {
         if let Some(broken) = broken(file, contract) {
             return Some(broken);
         }
-        // Elsewhere they are for the author, who is told once the message is on its way.
+        // In the other modes the findings go to the author, after the message was delivered.
         if self.mode != LintMode::Refuse {
             return None;
         }

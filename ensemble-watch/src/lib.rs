@@ -9,16 +9,14 @@
 //!                                       └── steps, alarms, status    what is due by the clock
 //! ```
 //!
-//! Events are hints; a listing is the truth. The next scan at the latest finds a file that landed
-//! while no watcher ran, whose event was lost, or whose directory was replaced. There is a scan
-//! every 30 seconds unless configured. Each version of a file reaches each of its recipients once,
-//! also across crashes of the watcher (`routing` says why).
+//! Events are hints; a listing is the truth. A file that landed while no watcher ran, whose event was lost, or whose
+//! directory was replaced is found by the next scan, which runs every 30 seconds unless configured otherwise. Each
+//! version of a file reaches each of its recipients once, even if the watcher crashes (`routing` says why).
 //!
-//! Embedders run a [`Watcher`] on their own thread and end it with a [`Stopper`], or use
-//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. A thread of
-//! its own has each tmux server that is typed into, each agent that is being ended, and each NATS
-//! connection. So have the ladders, the alerts if a rule of `notify` exists, and the closing of an
-//! inotify descriptor, which can block for milliseconds.
+//! Embedders run a [`Watcher`] on their own thread and end it with a [`Stopper`], or use [`ensemble_core::watch`]
+//! alone. The loop runs on its caller's thread. Separate threads handle each tmux server that is typed into, each
+//! agent that is being shut down, each NATS connection, the ladders, the alerts if `notify` has a rule, and the
+//! closing of an inotify descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 

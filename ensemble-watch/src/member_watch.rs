@@ -323,7 +323,7 @@ impl MemberWatch {
         }
     }
 
-    /// The members that should be there and are gone, with the evidence.
+    /// The members that should be running and are gone, with the evidence.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
         let gone = |observed: &&ObservedMember| observed.state == State::Gone;
         let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);

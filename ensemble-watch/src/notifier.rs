@@ -258,8 +258,8 @@ impl MailNotifier {
         }
     }
 
-    /// A message of weight landed. Where the standing line has told of nothing of weight, another line follows
-    /// without the pause between two lines.
+    /// A task, an escalation or a summary landed. If the last line announced only less urgent mail, another line
+    /// follows without the usual pause.
     pub(crate) fn weighty(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId) {
         for target in self.targets.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
             target.weighty.retain(|known| target.known.contains(known));

@@ -200,7 +200,7 @@ impl PaneWorker {
                 NudgeOutcome::Refused { deferral: Deferral::Moved }
             }
         };
-        // Where a wrapper has judged, only a look of our own tells whether the limit says when it ends.
+        // A wrapper's answer does not include when the limit ends, so observe the pane ourselves.
         if is_limited(&outcome) && pane_task.entry.binding.is_terminal() {
             let _ = observe(&mut pane);
         }

@@ -1,12 +1,11 @@
 //! Agents that have met a usage limit keep what they hold until it has passed.
 //!
-//! A limit is a state and not a failure. Starting the agent again, or giving its task to another
-//! with the same account, only meets it again. So while an agent's pane says that it is limited,
-//! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
-//! often as the leases are, and what it says decides. Where it says when the limit ends, it is
-//! parked until then, even if its screen was cleared or cannot be read. Only an agent that works,
-//! or has ended, has resumed. Where it does not say when it ends, only a try can tell. The watcher
-//! types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
+//! A limit is a state and not a failure: after a restart, or with another agent on the same account, the task would
+//! only run into it again. So while an agent's pane shows a limit, its leases are extended in its name, and nothing
+//! else is done. The pane is inspected as often as the leases are. If it says when the limit ends, the agent is
+//! parked until then, even if its screen was cleared or cannot be read, unless it is seen working or has exited. If
+//! it does not say so, the only way to find out is to retry: the watcher types a hint at intervals
+//! ([`RateLimitHold::looked`] says when).
 //!
 //! Where the mailboxes are on servers, the thread that follows them extends the leases.
 
@@ -37,11 +36,11 @@ struct LimitHold {
     since: Monotonic,
     /// In the agent's own words.
     resets_at: Option<String>,
-    /// When that is, if it can be told.
+    /// That as a time, if it can be parsed.
     until: Option<Timestamp>,
     /// When it is tried, if the limit does not say when it ends.
     probe: LimitProbe,
-    /// It was limited for so long that its leases run out now.
+    /// It has been limited too long, so its leases are no longer extended.
     given_up: bool,
 }
 

@@ -196,8 +196,8 @@ fn acquire_lock(path: &Path, patience: Duration) -> Result<FileLock> {
     }
 }
 
-/// Runs the watcher of a project as a process: until SIGTERM, SIGINT or SIGHUP, telling systemd where it
-/// stands if systemd has started it.
+/// Runs the watcher of a project as a process, until SIGTERM, SIGINT or SIGHUP. If systemd has started it, it reports
+/// its state to systemd.
 ///
 /// # Errors
 /// As for [`Watcher::new`].

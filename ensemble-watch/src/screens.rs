@@ -1,5 +1,5 @@
-//! Notices that an agent's screen has become another one, by one cheap question a server. An agent without hooks that
-//! stops at a prompt is looked at soon then, and not at the next regular look.
+//! Detects that an agent's screen has changed, with one cheap query per server, so that an agent without hooks that
+//! stops at a prompt is inspected at once and not at the next regular look.
 //!
 //! ```text
 //! the cursor has moved, is shown or hidden, stands on another character    look
@@ -18,7 +18,8 @@ use ensemble_tmux::tmux::{PaneCursor, TmuxServer};
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How long a server that has not answered is left alone.
 const RETRY: Duration = Duration::from_secs(30);
-/// So many answers without output are the end of output. tmux tells its time in whole seconds.
+/// Output has ended after this many answers without any. One answer is not enough, since tmux reports the time of
+/// output in whole seconds.
 const QUIET_ANSWERS: u32 = 3;
 
 /// The screens of the agents on one server.
@@ -32,7 +33,7 @@ pub(crate) struct ServerScreens {
 #[derive(Debug)]
 struct SeenScreen {
     agent: Name,
-    /// The last answer, and how many before it told of no output since.
+    /// The last answer, and how many consecutive answers before it showed no new output.
     last: Option<(PaneCursor, u32)>,
 }
 

@@ -27,7 +27,7 @@ use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
 const ROUND: Duration = Duration::from_millis(250);
-/// Delay of a look after a change: busy queues change many times a second.
+/// How long to wait after a change before looking, because busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
 /// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
@@ -171,7 +171,7 @@ impl StepThread {
         Ok(())
     }
 
-    /// Sends what orchestrators are to be told to the mailboxes, wherever these are.
+    /// Sends the notices for orchestrators to their mailboxes, in a directory or on servers.
     fn post(&self) -> Result<()> {
         let queue = self.project.open_unrecorded()?;
         self.store.post_notices(&*queue).map(drop)

@@ -29,7 +29,7 @@ use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents, keep_steps};
 use crate::step_server::StepServer;
 use crate::watch_set::{WatchSet, WatchedPlace};
 
-/// Delay of the first look after an event: busy queues change many times a second.
+/// How long to wait after an event before looking, because busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
 /// How long the loop waits for other writers.
 const PATIENCE: Duration = Duration::from_millis(250);

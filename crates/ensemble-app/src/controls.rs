@@ -1,8 +1,8 @@
 //! The files beside the blackboard that stop the team, for `pause`, `checkpoint`, `abort`, `resume` and `analyze`.
 //!
-//! A file that stops the team is there before the board says so, and the step that lets it continue is
-//! done last. So a crash in between leaves a team that is stopped. A team on servers has the files there, and all of
-//! its hosts obey them.
+//! A file that stops the team is written before the board says so, and the step that lets the team continue comes
+//! last, so that a crash in between leaves the team stopped. If the team is on servers, so are the files, and all
+//! hosts obey them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,11 +80,11 @@ impl ControlPlace {
     }
 }
 
-/// A control file that was put down, or was there already.
+/// A control file that was written now or existed before.
 pub struct PutControl {
     /// The file as it is now.
     pub control: ActiveControl,
-    /// Whether it was not there before.
+    /// Whether it did not exist before.
     pub is_new: bool,
 }
 

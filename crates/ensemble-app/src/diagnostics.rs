@@ -1,4 +1,4 @@
-//! What is said on stderr: warnings, notes and failures, to a person or to a program.
+//! Writes warnings, notes and failures to stderr, for a person or for a program.
 
 use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error_line::{ErrorLine, FailureCode};
 use crate::exit_code::VerbExit;
 
-/// Whether diagnostics are kept back: the terminal shows something else.
+/// Whether diagnostics are suppressed, because the terminal shows something else.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether failures are told to a program.
+/// Whether failures are printed as JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Tells failures to a program from now on.
+/// Sets whether failures are printed as JSON from now on.
 pub fn answer_in_json(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
 }
 
-/// Whether failures are reported to a program.
+/// Whether failures are printed as JSON.
 pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// A failure as one line of JSON.
+/// Prints a failure as one line of JSON.
 pub fn tell_program(code: FailureCode, message: String, hint: Option<String>, exit: VerbExit) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;
@@ -33,7 +33,7 @@ pub fn tell_program(code: FailureCode, message: String, hint: Option<String>, ex
     }
 }
 
-/// Keeps diagnostics back, or no longer.
+/// Suppresses diagnostics, or stops doing so.
 pub fn silence(is_silent: bool) {
     IS_SILENT.store(is_silent, Ordering::Relaxed);
 }

@@ -34,8 +34,8 @@ impl LintChecks {
     pub const STRICT: Self = Self { on_findings: OnFindings::Refuse, allowed: Vec::new() };
 }
 
-/// Checks a document as it would be in its file. What is vague or missing is told line by line, with
-/// how to say it, and refused unless it is only to be told.
+/// Lints a document as it would be in its file. Each finding is one line with a suggestion. Findings are refused, or
+/// only printed as warnings if `checks` says so.
 pub fn lint<T: Contract>(
     project: &Project,
     document: &T,

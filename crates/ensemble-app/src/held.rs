@@ -68,7 +68,7 @@ impl HeldMessage {
             let state = queue.state(mailbox, &self.id)?.ok_or_else(absent)?;
             return Ok((mailbox.clone(), state));
         }
-        // Nearly always it is there.
+        // Try the agent's own mailbox first, where the message nearly always is.
         if let Some(agent) = agent
             && let Ok(Some(state)) = queue.state(agent, &self.id)
             && is_held_by(&state, agent)

@@ -27,7 +27,7 @@ pub fn guest(state: &Path, name: &str) -> ConfigInsert {
     }
 }
 
-/// The text with hooks for these events. `None` if all of them are there.
+/// The text with hooks for these events added. `None` if it has all of them.
 pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<ConfigEdit>, String> {
     if text.trim().is_empty() {
         let whole = format!("{:#}\n", serde_json::json!({ HOOKS: events }));
@@ -104,7 +104,7 @@ pub fn whole(text: &str, ours: &str) -> Result<Option<ConfigEdit>, String> {
     }
 }
 
-/// Whether a plugin is one of ours, of any version.
+/// Whether this is our plugin, in any version.
 pub fn is_ours(text: &str) -> bool {
     text.contains("`ensemble hook")
 }

@@ -78,8 +78,8 @@ fn held(queue: &dyn Broker, mailbox: &Name) -> Vec<MessageId> {
     held.into_iter().map(|held| held.lease.id).collect()
 }
 
-/// The beginning of an id that tells it from the other held messages of its mailbox: of one of ours at least its time
-/// in milliseconds, so that later messages begin otherwise.
+/// The shortest prefix of an id that is unique among the held messages of its mailbox. For an id that we generated it
+/// has at least the time in milliseconds, so that later ids differ, too.
 pub fn short(queue: &dyn Broker, mailbox: &Name, id: &MessageId) -> String {
     let whole = id.as_str();
     if whole.len() != WHOLE_CHARS {

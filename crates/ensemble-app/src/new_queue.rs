@@ -60,7 +60,7 @@ pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outco
     let config = project.state.with_file_name(CONFIG_FILE);
     let config_created = write_config(&config, text)?;
     write_schema(project)?;
-    // With the configuration that is there now.
+    // Read the configuration that was just written.
     let project = Project::discover(Some(&project.queue))?;
     ensemble_project::registry::note_project(&project);
     for spec in project.drop_boxes()?.iter() {
@@ -93,8 +93,8 @@ fn write_schema(project: &Project) -> Outcome {
     Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
 }
 
-/// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
-/// stands, gives way to another one.
+/// Writes the configuration unless there is one. Returns whether it did. The default file, in which everything is
+/// commented out, may be replaced.
 fn write_config(path: &Path, text: &str) -> Outcome<bool> {
     let is_commented = || {
         let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX).ok().flatten();

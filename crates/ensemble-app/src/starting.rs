@@ -32,9 +32,9 @@ pub use team::{
     StartedSession, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
 };
 
-/// How long an agent may take to show what its profile knows, before the command reports on it.
+/// How long an agent may take to show a screen that its profile recognises, before the command reports on it.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
-/// How long an agent that was started may take in all, the first look included.
+/// The total time a started agent may need, including the first wait.
 const WHOLE_LOOK: Duration = Duration::from_secs(20);
 /// How long a started agent must be ready before no dialog is expected any more. Gemini CLI 0.61 is
 /// ready for 0.3 s on an idle machine with two processors.
@@ -120,13 +120,13 @@ fn has_own_pane(brought: &LaunchedAgent) -> bool {
     !matches!(brought.how, HowBrought::Leaving | HowBrought::Lost) && !has_joined(brought)
 }
 
-/// Whether the agent runs, now or before this command, in a pane that was there already.
+/// Whether the agent runs in a pane that existed before it joined.
 fn has_joined(brought: &LaunchedAgent) -> bool {
     let joined = brought.member.came() == MemberOrigin::Joined;
     brought.how == HowBrought::Joined || (brought.how == HowBrought::Running && joined)
 }
 
-/// Looks at all these agents at the same time; `then` gets each result as soon as it is there.
+/// Observes all these agents at the same time and calls `then` with each result as it arrives.
 fn look_at_each<'a>(
     project: &Project,
     members: impl Iterator<Item = &'a Member>,

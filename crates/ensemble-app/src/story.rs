@@ -196,7 +196,7 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
     ToldStory { head, parts: parts.into_iter().filter(|part| !part.is_empty()).collect() }
 }
 
-/// What a person said and was told: a part for each conversation, the newest first.
+/// Mail from and to a person: one part per conversation, the most recent first.
 fn conversations_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
     let mut parts: BTreeMap<&str, Vec<(Timestamp, Sentence)>> = BTreeMap::new();
     for (record, sentence) in told {

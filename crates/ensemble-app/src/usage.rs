@@ -1,4 +1,4 @@
-//! What agents and tasks took, and what is over its budget.
+//! What agents and tasks have used, and which of them have exceeded their budgets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::text::{age, plural};
 pub struct TeamUsage {
     /// By agent, as its records say.
     pub agents: BTreeMap<Name, AgentUsage>,
-    /// Agents, tasks and teams that are over their budgets.
+    /// Agents, tasks and teams that have exceeded their budgets.
     pub parked: Vec<ParkedScope>,
     /// Records that count for no agent.
     pub unclear: Vec<UnclearRollout>,

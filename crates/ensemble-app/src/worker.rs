@@ -1,4 +1,4 @@
-//! An agent that is asked, nudged or assigned something: where it runs, and what tells of it.
+//! The agent that a command pings, nudges or assigns work to: where it runs, and how to observe it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl TargetAgent {
     pub fn waiter(&self, app: &App) -> Outcome<Waiter> {
         let project = app.project()?;
         let ready = project.ready();
-        // It must be there to be listened to.
+        // The directory must exist before it can be watched.
         ensemble_core::driver::PongBox::open(&ready)?;
         let home = project.queue.join("mailbox").join(self.mailbox.as_str());
         let states = ["new", "front", "cur", "done", "dead"].map(|state| home.join(state));

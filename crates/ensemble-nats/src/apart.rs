@@ -30,7 +30,7 @@ use ensemble_core::message::{MessageId, Name};
 
 /// How long a settled message stays in its mailbox.
 const STAY: Duration = Duration::from_secs(10 * 60);
-/// How long both versions are there.
+/// How long both versions exist.
 const GRACE: Duration = Duration::from_secs(60);
 /// Most messages of a mailbox that one pass moves, so that it stays short.
 const MOVES_MAX: usize = 500;

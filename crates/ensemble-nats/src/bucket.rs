@@ -89,7 +89,7 @@ pub(super) struct BucketChanges {
     gates: Mutex<HashSet<(Name, String)>>,
     /// The subjects of all demands of plans.
     demands: Mutex<HashSet<String>>,
-    /// Hosts that were called, and whether a host has told something new.
+    /// Hosts with new calls; and whether a host has published a new report.
     called: Mutex<BTreeSet<Name>>,
     hosts_changed: AtomicBool,
     shared_changed: AtomicBool,
@@ -193,7 +193,8 @@ impl NatsTransport {
         })
     }
 
-    /// Whether a host has told something since the last call; true at first, and if the requests are not followed.
+    /// Whether a host has published a report since the last call. Also true for the first call, and if the bucket is
+    /// not followed.
     #[must_use]
     pub fn hosts_have_changed(&self) -> bool {
         let pages = lock(&self.bucket.pages).clone();

@@ -1,7 +1,7 @@
 //! Permissions that the server denied to this connection.
 //!
-//! A denied publish or subscription gets no answer: the server says so in a message to the connection,
-//! which names the subject. Each request therefore also waits for a denial of its own subject.
+//! A denied publish or subscription gets no answer: the server says so in a message to the connection, which names
+//! the subject. Each request therefore also waits for a denial of its subject.
 //!
 //! ```text
 //! request --- answer ---------------------------------------> its result

@@ -6,7 +6,7 @@
 //! $O.ENSEMBLE_FILES_<team>.M.<digest>   which upload has the content; its last version counts
 //! ```
 //!
-//! | a process dies | what is there | who continues |
+//! | a process dies | what remains | who continues |
 //! |---|---|---|
 //! | between chunks | chunks that nothing names | a sweep removes them after a day; the sender uploads again |
 //! | after the last chunk | the same | the same |

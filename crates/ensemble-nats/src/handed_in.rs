@@ -208,7 +208,7 @@ impl NatsTransport {
         // An automatic message is never answered automatically.
         if envelope.purpose() != MessagePurpose::Notice {
             let told = self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?);
-            // A sender without a mailbox, as a script may be, cannot be told.
+            // A sender without a mailbox, such as a script, cannot be notified.
             if let Err(error @ Error::Server { unreachable: true, .. }) = told {
                 return Err(error);
             }

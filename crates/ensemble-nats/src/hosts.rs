@@ -18,16 +18,16 @@ use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 
-/// A host that has told nothing for that long has ended, or cannot be reached.
+/// A host that has not reported for that long has stopped or cannot be reached.
 pub const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// How long the report of a host is kept that tells nothing more.
+/// How long the last report of a silent host is kept.
 const REPORT_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long a call is kept that its asker does not remove.
+/// How long a call is kept if its asker does not remove it.
 const CALL_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Most tries of one compare-and-set, each of which another process was quicker at.
 const TRIES_MAX: usize = 4;
 
-/// What a host has told last.
+/// The last report of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostNews {
@@ -75,7 +75,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// What all hosts have told last, by name.
+    /// The last reports of all hosts, by name.
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`].
@@ -173,7 +173,7 @@ impl NatsTransport {
         Ok(calls)
     }
 
-    /// Answers a call; the first answer stands.
+    /// Answers a call; only the first answer counts.
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`].
@@ -221,7 +221,7 @@ impl NatsTransport {
         Ok(removed)
     }
 
-    /// Whether a host has told nothing for [`SILENCE_MAX`], and has claimed nothing since.
+    /// Whether a host has neither reported nor claimed anything for [`SILENCE_MAX`].
     fn is_silent(&self, host: &Name, claimed_at: u64) -> Result<bool> {
         let told = self.version(&self.subjects.host_report(host))?.map_or(0, |last| last.at);
         let last = timestamp(told.max(claimed_at));

@@ -57,7 +57,7 @@ struct ClaimContent {
 enum ClaimDecision {
     /// Writes its own.
     Write(ClaimReason),
-    /// Goes on with its own.
+    /// Keeps its claim.
     Keep,
     /// Leaves the ladders to another host.
     Leave,
@@ -124,7 +124,7 @@ fn decide(
 ) -> ClaimDecision {
     let Some(claim) = claim else { return ClaimDecision::Write(reason) };
     if claim.host == host {
-        // The host that has handed out a task goes on after it, also where its reader has left.
+        // The host that has handed out a task keeps the claim afterwards, even if the reader has left.
         let handed_out = claim.reason.min(ClaimReason::HandsOut);
         let reason = reason.max(handed_out);
         return match reason == claim.reason && age < BEAT_INTERVAL {

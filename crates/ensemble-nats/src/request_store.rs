@@ -1,6 +1,5 @@
-//! The request store on servers. A page is a key of the team's bucket, created by compare-and-set,
-//! so the first one stands, from any host. A plan gate is a key that is replaced by
-//! compare-and-set.
+//! The request store on servers. A page is a key of the team's bucket, created by compare-and-set, so the first one
+//! counts, from any host. A plan gate is a key that is replaced by compare-and-set.
 //!
 //! A plan gate carries its request until that is written (see [`ensemble_core::requests::GateState`]), so
 //! the request survives a client that dies in between. A removed key stays as an empty version for

@@ -162,7 +162,8 @@ impl Runtime {
         super::lock(&result).take()
     }
 
-    /// Runs a future to its end, or for so long. It is no generic function, since every call would have a copy of it.
+    /// Runs a future until it completes, or for at most `limit`. Not generic, because every caller would get its own
+    /// copy.
     fn run_boxed(&self, limit: Duration, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let Some(tokio) = self.tokio.as_ref() else { return };
         let bounded = async move { drop(tokio::time::timeout(limit, future).await) };

@@ -18,7 +18,7 @@ struct MeasuredTime {
 }
 
 impl ServerTime {
-    /// Notes a time that the server has told just now.
+    /// Stores a time that the server has just sent.
     pub(super) fn set_time(&self, told: time::OffsetDateTime) {
         *lock(&self.0) = Some(MeasuredTime { millis: millis(told), at: Instant::now() });
     }

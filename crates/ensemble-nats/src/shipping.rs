@@ -29,7 +29,7 @@ pub struct ShippedLine {
     pub number: u64,
     /// The host that has shipped it.
     pub host: Name,
-    /// The line, without its end.
+    /// The line, without its newline.
     pub text: String,
 }
 

@@ -351,7 +351,8 @@ pub(super) enum BucketKey {
     Gate(Name),
     /// The demand of a plan.
     Demand,
-    /// The claim of a mailbox's ladders, of an agent's name, of the blackboard's lock or of the merges'; or a beat. Its changes are no news.
+    /// The claim of a mailbox's ladders, of an agent's name, or of the lock of the blackboard or of merges; or a
+    /// heartbeat. Changes to it are not reported.
     Claim,
     /// What a host reports on its agents.
     Host,

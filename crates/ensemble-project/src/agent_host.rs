@@ -19,8 +19,8 @@ use ensemble_tmux::tmux::TmuxServer;
 use crate::Project;
 use crate::panes::{self, PaneEntry};
 
-/// How often an agent must look idle, one look after the other, before it counts as finished. It
-/// looks so for a moment between two turns, too.
+/// How many consecutive times an agent must appear idle before it counts as finished: between two turns it appears
+/// idle for a moment, too.
 const IDLE_LOOKS: u32 = 2;
 
 /// How often to ask how a process ended that has just ended.

@@ -1,6 +1,6 @@
 //! What needs a person: the one answer for `status`, `team` and the live view.
 //!
-//! | need | is there while | what helps |
+//! | need | present while | remedy |
 //! |---|---|---|
 //! | `answered` | mail for the person waits | read it |
 //! | `servers` | the servers that have the mailboxes cannot be asked | depends on why: start them, mend the credentials |
@@ -9,7 +9,7 @@
 //! | `gone` | an agent has ended and should not have | start it again |
 //! | `decision` | a request waits for one that is not a present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
 //! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
-//! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder is at its end | look at the worker |
+//! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder has ended | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
 //! | `unreadable` | a mailbox, a request, a member or another part cannot be read | mend or remove that file |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
@@ -48,7 +48,7 @@ pub use facts::{AgentView, DeadTask, MailAct, NeedFacts, PersonMail, StrandedFil
 
 /// How long mail may wait for an idle agent. A nudge takes a second, and one that was refused is tried again within 30.
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
-/// How long a request may wait for an agent that is there.
+/// How long a request may wait for an agent that is present.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The first words of a request, in characters.

@@ -1,13 +1,13 @@
-//! What the hosts of a team tell each other of their agents, and where that lies here.
+//! The reports that the hosts of a team exchange about their agents, and where this host stores them.
 //!
 //! ```text
 //! this host's roster and watch.json   --report-->  the team's servers
 //! .ensemble/servers/hosts/HOST.json   <--pull---   what the other hosts have told
 //! ```
 //!
-//! *Owner.* Only the watcher writes these files; all others read them, and they are replaced as a whole. *A crash* leaves
-//! what was told last. *Silence:* the watcher that pulls marks a host that tells nothing for two minutes by the servers'
-//! time. What its agents do is not known then.
+//! *Owner.* Only the watcher writes these files; all others read them, and they are replaced as a whole. *A crash*
+//! leaves the last reports. *Silence:* the watcher that pulls marks a host that has not reported for two minutes by
+//! the servers' time; what its agents do is then unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ pub struct OtherHost {
     pub at: Timestamp,
     /// Whether it was silent for too long.
     pub is_silent: bool,
-    /// What it has told last.
+    /// Its last report.
     pub report: HostReport,
 }
 
@@ -175,13 +175,13 @@ impl OtherHost {
     }
 }
 
-/// Where the reports of other hosts lie, below this state directory.
+/// The directory of the other hosts' reports, below this state directory.
 #[must_use]
 pub fn directory(state: &Path) -> PathBuf {
     state.join("servers/hosts")
 }
 
-/// What the other hosts have told last, by name. A file that cannot be read tells nothing.
+/// The last reports of the other hosts, by name. A file that cannot be read is skipped.
 #[must_use]
 pub fn others(state: &Path) -> Vec<OtherHost> {
     let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();

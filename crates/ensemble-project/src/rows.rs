@@ -30,7 +30,7 @@ use crate::workload::TaskBooks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WayIn {
-    /// A waiter of its own session wakes it.
+    /// A background waiter in its session wakes it.
     Waiter,
     /// A line that its wrapper types into its terminal under the guard.
     Terminal,
@@ -50,7 +50,7 @@ pub struct RosterRow {
     pub member: Member,
     /// How the agent came to the team.
     pub came: MemberOrigin,
-    /// What its host tells of it, if it is an agent of another host.
+    /// What its host reports, if it is an agent of another host.
     pub elsewhere: Option<RemotePresence>,
 }
 
@@ -68,7 +68,7 @@ pub struct RemotePresence {
     pub since: Option<Timestamp>,
 }
 
-/// The programs that a command of their own starts in a person's terminal: `ensemble claude` and its like.
+/// The programs that have a wrapper command, such as `ensemble claude`, which runs them in a person's terminal.
 pub const WRAPPERS: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
 fn is_wrapper(provider: &str) -> bool {
@@ -139,7 +139,7 @@ impl RosterRow {
         let Member { name, provider, .. } = &self.member;
         let is_configured = project.config.agents.contains_key(name);
         match self.came {
-            // Its row has lost its terminal with its end.
+            // The row of a wrapped agent that has exited no longer has a terminal.
             MemberOrigin::Recorded if !is_configured && is_wrapper(provider) => {
                 wrapper_line(provider, name)
             }
@@ -226,7 +226,7 @@ pub fn rows(
     if let Some(state) = books.board() {
         for (name, entry) in &state.agents {
             let at = rows.iter().position(|row| row.member.name == *name);
-            // One that was shut down and has registered again is there.
+            // One that was shut down and has registered again is present.
             let is_up = at.is_some_and(|at| rows[at].member.is_present());
             if is_up {
                 continue;

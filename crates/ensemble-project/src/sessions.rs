@@ -12,8 +12,8 @@ use ensemble_team::roster::ReportedActivity;
 use ensemble_team::session::{Activity, AgentSession, CarriedMessage, Sessions};
 use serde_json::{Value, json};
 
-/// Gives back a message that a hook has received and not handed over. A message that the hook has not received, or
-/// that has continued since, stays where it is.
+/// Releases a message that a hook has received but not delivered to the agent. Does nothing if the hook did not
+/// receive it or it has moved on since. Returns whether it was released.
 ///
 /// # Errors
 /// The mailbox cannot be read or changed.
@@ -28,7 +28,8 @@ pub fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Resul
     Ok(is_its)
 }
 
-/// Gives back what ended hooks of these agents have received and not handed over. Returns the mailboxes that changed.
+/// Releases what hooks of these agents have received but not delivered before they exited. Returns the mailboxes that
+/// changed.
 pub fn give_back_all<'a>(
     sessions: &Sessions,
     spool: &Spool,

@@ -34,7 +34,7 @@ impl AgentSources {
         Self { root, home, servers, zones: Zones::of_this_machine(), sessions }
     }
 
-    /// Observes an agent of this profile by all sources; one without a name has no hooks of its own.
+    /// Observes an agent of this profile by all sources. One without a name has no hooks.
     #[must_use]
     pub fn observer(&self, agent: Option<&Name>, profile: Arc<Profile>) -> AgentObserver {
         let places = self.places(agent, &profile);

@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server that did not answer is left alone.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The blackboard and the step queues of a project, as of the last look. What does not exist, or cannot be
-/// read, holds nothing; the alarms and `fsck` tell of damage.
+/// The blackboard and the step queues of a project, as last read. One that does not exist or cannot be read counts as
+/// empty; the alarms and `fsck` report damage.
 #[derive(Debug, Default)]
 pub struct TaskBooks {
     place: Option<Board>,

@@ -36,7 +36,7 @@ use ensemble_project::status::ACTOR;
 use ensemble_project::{AlertRule, OpenQueue, Project};
 use schedule::{AlertMemory, AlertMoment, AlertSchedule, AlertSubject, DueAlert};
 
-/// The file beside the queue with what was told.
+/// The file beside the queue that lists the alerts sent.
 const FILE: &str = "alerts.json";
 /// The largest such file, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
@@ -54,7 +54,7 @@ const CONNECT_INTERVAL: Duration = Duration::from_secs(30);
 const REAP_INTERVAL: Duration = Duration::from_millis(100);
 /// Most commands that run at once.
 const RUNNING_MAX: usize = 8;
-/// How long commands may take to end after the watcher was told to.
+/// How long commands may take to exit once the watcher is stopping.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread. Dropping it ends the thread, and the commands that it has started.

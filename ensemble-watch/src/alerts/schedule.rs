@@ -1,16 +1,16 @@
-//! When a person is notified of what: the rules, the needs, and what was told.
+//! Decides when to notify a person of which need, from the rules and from what was sent before.
 //!
 //! | a rule, of one need | on | then |
 //! |---|---|---|
-//! | pending | the need has lasted for the rule's delay, outside of its quiet hours | told, once |
-//! | told | the rule's interval has passed, no person has looked since, and the hours are not quiet | told again |
-//! | told | a person has looked since | silent until the need ends |
-//! | told, and it failed | [`RETRY`] has passed, at most [`ATTEMPTS_MAX`] times | told again |
-//! | any | the need is away, before it was told | forgotten; the delay starts again |
-//! | any | the need has been away for [`GONE_AFTER`] | forgotten: the next one is another |
+//! | pending | the need has lasted for the rule's delay, outside of its quiet hours | sent, once |
+//! | sent | the rule's interval has passed, no person has looked since, and the hours are not quiet | sent again |
+//! | sent | a person has looked since | silent until the need ends |
+//! | sending failed | [`RETRY`] has passed, at most [`ATTEMPTS_MAX`] times | sent again |
+//! | any | the need disappears before an alert was sent | forgotten; the delay starts again |
+//! | any | the need has been gone for [`GONE_AFTER`] | forgotten: the next one is a new need |
 //!
-//! Needs are the same if kind, agent, subject and start are. The end of all work is an occurrence like a need, once
-//! work was seen. Pure: its clock is an argument.
+//! Needs are the same if kind, agent, subject and start are. The end of all work is handled like a need, once work
+//! was seen. Pure: its clock is an argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use ensemble_project::AlertRule;
 use ensemble_project::attention::{Kind, Need};
 use serde::{Deserialize, Serialize};
 
-/// How long a need is away before its return is another need: evidence may be away for a moment.
+/// How long a need must be gone before its return is a new need: evidence may be missing for a moment.
 pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
 /// How long no work must be seen before all work has ended: the next task may be on its way.
 pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(15);
@@ -90,7 +90,7 @@ pub(super) struct DueAlert {
     /// Index of the rule.
     pub(super) rule: usize,
     pub(super) occurrence: AlertSubject,
-    /// How often this rule has told it, with this time.
+    /// How often this rule has sent it, including this time.
     pub(super) count: u32,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct AlertMemory {
 struct KeptAlert {
     #[serde(flatten)]
     key: AlertKey,
-    /// How often each rule, in its JSON form, has told it.
+    /// How often each rule, in its JSON form, has sent it.
     rules: BTreeMap<String, u32>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct AlertSchedule {
     rules: Vec<AlertRule>,
     entries: BTreeMap<AlertKey, ScheduleEntry>,
     worked: bool,
-    /// What the last watcher has told, until it is seen again.
+    /// What the last watcher has sent, until the need is seen again.
     kept: BTreeMap<AlertKey, BTreeMap<String, u32>>,
     began: Option<Monotonic>,
 }
@@ -198,7 +198,7 @@ impl AlertSchedule {
         self.entries.insert(entry.occurrence.key.clone(), entry);
     }
 
-    /// At most `limit` alerts whose time has come. They count as told.
+    /// Returns at most `limit` due alerts, and counts them as sent.
     pub(super) fn due(&mut self, moment: AlertMoment, limit: usize) -> Vec<DueAlert> {
         let mut due = Vec::new();
         for entry in self.entries.values_mut().filter(|entry| entry.away_since.is_none()) {

@@ -33,7 +33,7 @@ impl Case {
         Self { schedule: AlertSchedule::new(config.notify, kept), moment, rules: rules.to_owned() }
     }
 
-    /// Moves the clock, looks, and returns what is told: kind and count.
+    /// Moves the clock, updates the needs, and returns the alerts sent: kind and count.
     fn at(&mut self, second: u64, needs: &[Need]) -> Vec<String> {
         let due = self.due(second, needs, Some(true));
         due.iter().map(|due| format!("{} {}", due.occurrence.key.need, due.count)).collect()

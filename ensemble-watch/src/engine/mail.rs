@@ -19,7 +19,8 @@ use crate::pane_worker::PaneWorkers;
 use crate::servers::{ServerNews, SharedSight};
 use crate::wakes::{LadderNews, TypeReport};
 
-/// The types of messages that are announced at once although a line stands: work is waiting for them.
+/// The types of messages that are announced at once even though a line was typed already, because work waits for
+/// them.
 const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];
 
 /// A message that landed in a mailbox.
@@ -34,7 +35,7 @@ pub(super) struct EngineMail {
     pub(super) remote: ServerSight,
     /// Mailboxes that are counted before the next agent is notified.
     changed: BTreeSet<Name>,
-    /// Messages that the team was not told of yet.
+    /// Messages that were not announced yet.
     arrived: Vec<ArrivedMessage>,
     /// Without events: when each mailbox had changed at the last look, and which messages waited there.
     polled: BTreeMap<Name, SystemTime>,
@@ -139,8 +140,8 @@ impl EngineMail {
         }
     }
 
-    /// Announces tasks, escalations and summaries behind a line that has told of mere advice, and interrupts agents at
-    /// work for what asks for that.
+    /// Announces tasks, escalations and summaries even after a line that announced less urgent mail, and interrupts
+    /// working agents for messages that ask for it.
     pub(super) fn announce_weighty(
         &mut self,
         now: Monotonic,

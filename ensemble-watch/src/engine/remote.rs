@@ -21,7 +21,7 @@ pub(super) type NewMail = (Name, Vec<MessageId>);
 /// The last news of the team's servers; empty for a queue of one host.
 pub(super) struct ServerSight(Option<TeamSight>);
 
-/// What the thread that follows the servers has reported, and what it is told.
+/// What the thread that follows the servers has reported, and what it receives.
 struct TeamSight {
     mail: RemoteMail,
     workload: Workload,

@@ -215,7 +215,7 @@ impl EngineTeam {
         self.members.drive(now, &context.project, source, notifier, &*context.recorder)
     }
 
-    /// The members that should be there and are gone, with the evidence.
+    /// The members that should be running and are gone, with the evidence.
     pub(super) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
         self.members.gone()
     }

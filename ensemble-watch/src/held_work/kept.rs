@@ -83,7 +83,7 @@ impl KeptLeases {
         Self { kept: BTreeMap::new(), remembered, extend_max, opened: now, file, is_changed: false }
     }
 
-    /// Whether a lease is extended now: half of it is over, and the ceiling is not reached.
+    /// Whether to extend a lease now: half of it has passed, and the ceiling is not reached.
     pub(crate) fn is_due(
         &mut self,
         now: Monotonic,

@@ -1,4 +1,4 @@
-//! What agents hold outlives its leases while they are seen working, and comes back at once when they have ended.
+//! Extends the leases of agents that are seen working, and returns what they hold as soon as they have exited.
 //!
 //! ```text
 //! the holder is                                    evidence                         mail, board claim, step
@@ -15,19 +15,17 @@
 //! crashed; supervisor dead                         twice; the supervisor's lock     attempt counted
 //! ```
 //!
-//! An extension is the same as the holder's own, so every observer sees a living holder. It is
-//! written when half of a lease is over, and recorded as `message.extended`. `lease.kept` is
-//! recorded once for each lease, and `lease.kept_enough` when the ceiling is reached. From then on
-//! the lease runs out unless the holder extends it.
+//! An extension looks like the holder's own, so every observer sees a live holder. It is written after half of a
+//! lease, and recorded as `message.extended`. `lease.kept` is recorded once for each lease, and `lease.kept_enough`
+//! when the ceiling is reached. After that the lease expires unless the holder extends it.
 //!
-//! Only what the agent held when it was seen gone returns. A message received under its name later
-//! has an ordinary lease: a person may act for an agent that has ended. A message that ends its
-//! agent each time has its attempts counted, so it becomes a dead letter after `attempts_max` of
-//! them. The conductor is told by the alarm `agent_gone`.
+//! Only what the agent held when it was seen to be gone is returned. A message received under its name later has an
+//! ordinary lease, because a person may act for an agent that has exited. A message that kills its agent each time
+//! becomes a dead letter after `attempts_max` attempts. The alarm `agent_gone` notifies the conductor.
 //!
 //! State: `.ensemble/leases/kept.json` has how long each lease was kept in this boot, so that a watcher that restarts
-//! grants no new ceiling. It is written by the watcher alone, after a look that kept something. *A crash* before that
-//! forgets at most one look. *A crash* between the sight of an end and the return leaves the leases to run out.
+//! grants no new ceiling. Only the watcher writes it, after each look that extended a lease, so *a crash* loses at
+//! most one look. After *a crash* between noticing an exit and returning the work, the leases expire.
 
 mod gone;
 mod kept;

@@ -66,7 +66,7 @@ fn only_what_shows_work_is_evidence() {
         pane.foreground = vec![process("sh", true)];
     });
     assert_eq!(evidence(&waits, "shell"), None);
-    // Of a program without a profile the table of processes tells only that it is there.
+    // Without a profile, the process table only shows that the program runs, which is not evidence of work.
     let unknown = seen("generic", "node", "", |pane| {
         pane.foreground = vec![process("node", false)];
     });
@@ -150,7 +150,7 @@ fn a_lease_is_extended_at_half_of_it_up_to_the_ceiling_and_said_twice() {
     assert_eq!(bed.log.kinds(), ["lease.kept", "lease.kept_enough"]);
     assert_eq!(kept.next_timeout(), None);
     assert_eq!(kept.summary(at(3_000))[0]["ceiling_reached"], true);
-    // A delivery of its own has its own ceiling.
+    // A new delivery has a new ceiling.
     bed.spool.release(&lease, Duration::ZERO).unwrap();
     let next = bed.take();
     bed.look(&mut kept, (3_000, 3_000), &next, true);

@@ -1,11 +1,11 @@
-//! Tells the other hosts of this host's agents, keeps what they tell, and holds the names of the agents here.
+//! Exchanges reports about agents with the other hosts, and claims the names of this host's agents.
 //!
 //! | event | action |
 //! |---|---|
-//! | an agent comes, goes or changes its state; every 30 s | this host's report is written |
-//! | another host has told something; every 30 s | its report is kept in `servers/hosts/` |
-//! | an agent is up here | its name is claimed; another host that has it is a trouble, which `status` shows |
-//! | an agent has ended here | its name is returned |
+//! | an agent starts, exits or changes its state; every 30 s | this host's report is written |
+//! | another host has published a report; every 30 s | its report is kept in `servers/hosts/` |
+//! | an agent runs here | its name is claimed; if another host has it, `status` shows that |
+//! | an agent has exited here | its name is released |
 //! | the watcher ends | the report says so |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ use super::log::make_directory;
 /// Interval at which a host reports on itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What this host has told, and what it knows of the others.
+/// What this host has reported, and what it knows of the others.
 #[derive(Debug)]
 pub(super) struct HostExchange {
     host: Name,

@@ -1,16 +1,16 @@
-//! Our texts in the configuration of another program, and out of it again.
+//! Inserts our texts into another program's configuration, and removes them again.
 //!
-//! | the file | put in | take out |
+//! | the file | insert | remove |
 //! |---|---|---|
-//! | is not there | makes it | removes it |
-//! | is there | puts our texts between two bytes of it | restores it byte for byte |
+//! | does not exist | creates it | deletes it |
+//! | exists | inserts our texts between two bytes | restores it byte for byte |
 //! | has our texts already | changes nothing | - |
-//! | was changed since | - | takes out our texts, if each is there as it was put in |
+//! | was changed since | - | removes our texts, if each is still exactly as inserted |
 //! | was changed, and our texts as well | - | refuses, and changes nothing |
 //!
-//! *Owner.* The note, a file below the state directory, says what was done. It is written before the
-//! configuration. *A crash* in between leaves a note that says what the file was, so taking out finds
-//! it unchanged.
+//! *Owner.* The note, a file below the state directory, records what was done. It is written before the
+//! configuration. *A crash* in between leaves a note with the former state of the file, so removal finds that nothing
+//! was changed.
 
 mod json;
 

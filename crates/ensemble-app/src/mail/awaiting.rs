@@ -26,7 +26,7 @@ use crate::queue::ProjectQueue;
 use crate::receipt::{Receipt, ReceiptTracker};
 use crate::text::age;
 
-/// How many messages of the mailbox are looked at for the answer.
+/// How many messages of the mailbox are searched for the answer.
 const LOOKED_AT_MAX: usize = 1_000;
 /// How long a wait sleeps at most: a server is asked again, and a caller that gives up is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
@@ -35,7 +35,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(250);
 pub struct AwaitedReply<'a> {
     /// The question as it was stored.
     pub question: &'a Envelope,
-    /// The queue in which it lies.
+    /// The queue that it was sent to.
     pub asked_in: &'a ProjectQueue,
     /// The mailbox of the one who asked.
     pub mailbox: Name,

@@ -87,8 +87,8 @@ impl<'a> SettleContext<'a> {
         Ok(())
     }
 
-    /// The standing of an agent that does not hold a message, by the table of this module. `epoch` is the
-    /// delivery that the agent means, if it says so.
+    /// What settling means for an agent that does not hold the message, by the table of this module. `epoch` is the
+    /// delivery that the agent means, if it names one.
     ///
     /// # Errors
     /// The mailbox or the task's end cannot be read.
@@ -160,8 +160,8 @@ impl<'a> ReportContext<'a> {
         ends.attempt(&**self.queue.as_ref().ok()?, self.task, self.author).ok()?
     }
 
-    /// Settles the messages of the task. The report stands in any case; the watcher meets it, too, and settles what
-    /// this process has not.
+    /// Settles the messages of the task. A failure is only a warning: the report is stored, and the watcher will
+    /// settle what this process has not.
     pub fn settle(self, attempt: Option<u32>) -> Vec<MessageId> {
         let task = self.task;
         self.ended(attempt).unwrap_or_else(|failure| {

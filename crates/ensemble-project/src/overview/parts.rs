@@ -84,7 +84,7 @@ pub(super) struct MailboxSource<'a> {
 }
 
 impl SeenMailbox {
-    /// Reads what lies there. An empty mailbox costs no more than the counts.
+    /// Reads a mailbox. If it is empty, this costs no more than the counts.
     pub(super) fn read(
         MailboxSource { queue, directory, project }: MailboxSource<'_>,
         name: &Name,

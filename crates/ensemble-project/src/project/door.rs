@@ -10,8 +10,8 @@ use ensemble_team::admission::{Doorkeeper, TaskAct};
 use super::Project;
 
 impl Project {
-    /// The doorkeeper of this project. It opens the queue or the servers for each question, so that they need not
-    /// be there for anything else.
+    /// The doorkeeper of this project. It opens the queue or connects to the servers for each question, so that
+    /// nothing else needs them.
     #[must_use]
     pub fn doorkeeper(&self) -> Arc<dyn Doorkeeper> {
         Arc::new(ProjectDoor(self.clone()))

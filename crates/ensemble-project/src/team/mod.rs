@@ -95,7 +95,8 @@ impl<'a> ProjectTeam<'a> {
         Ok(Self { project, spool, recorder, actor, server, mark, ensemble: None })
     }
 
-    /// Starts agents with hooks that run this program, the command `ensemble`. Without it, agents have no hooks of ours.
+    /// Starts agents with hooks that run this program, the command `ensemble`. Without it, our hooks are not
+    /// installed.
     #[must_use]
     pub fn with_command(mut self, ensemble: impl Into<PathBuf>) -> Self {
         self.ensemble = Some(ensemble.into());

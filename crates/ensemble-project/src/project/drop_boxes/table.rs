@@ -23,12 +23,12 @@ use ensemble_core::{Error, Result};
 
 /// The box whose files are not routed.
 const ACK_BOX: &str = "ack";
-/// The directory that stands for the queue itself.
+/// The name that means the queue's own directory.
 const QUEUE_ITSELF: &str = ".";
-/// Directories of the queue in which other files lie.
+/// Directories of the queue that are used for other files.
 const RESERVED: [&str; 7] =
     ["mailbox", "tmp", "requests", "gates", "attachments", "rejected", "wal"];
-/// The file of the queue itself that no box may take.
+/// A file in the queue's own directory that no box may match.
 const CALENDAR: &str = "calendar.json";
 /// The largest number of configured boxes: each takes one watch of the kernel.
 pub(super) const BOXES_MAX: usize = 32;
@@ -319,7 +319,7 @@ fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
 pub(super) fn overlap(one: &PathPattern, other: &PathPattern) -> bool {
     let (ours, theirs) = (one.to_string(), other.to_string());
     let (ours, theirs) = (ours.as_bytes(), theirs.as_bytes());
-    // `row[j]`: whether our rest from `i` and of theirs from `j` have a text in common.
+    // `row[j]`: whether some text matches both `ours[i..]` and `theirs[j..]`.
     let mut below = vec![false; theirs.len() + 1];
     for i in (0..=ours.len()).rev() {
         let mut row = vec![false; theirs.len() + 1];
