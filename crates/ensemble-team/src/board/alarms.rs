@@ -14,7 +14,7 @@
 //! | `claim_impossible` | a free task, and the claim or review failed | each reason | none |
 //! | `untaken` | work that no registered agent can claim, review or merge | the first such task, and its history | 10 min |
 //! | `integration_failed` | INTEGRATION_FAILED | each failed merge | none |
-//! | `hypothesis_exhaustion` | so many coders failed that no coder can claim it | each further failed coder | none |
+//! | `hypothesis_exhaustion` | too many coders failed, so no coder can claim it | each further failed coder | none |
 //! | `stalled` | CLAIMED, and nothing new in its history | each claim and iteration | 30 min |
 //! | `stale_draft` | DRAFT | each draft task | 30 min |
 //! | `immediate_discovery` | an immediate discovery that is not a task yet | each discovery | none |

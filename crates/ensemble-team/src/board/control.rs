@@ -1,18 +1,17 @@
 //! Control files beside the board with which a person stops the team: PAUSE, CHECKPOINT, ABORT
 //! (seed 001's siblings).
 //!
-//! A control file counts because it exists; its content may be anything. Its first line may be a
-//! time and the rest a reason. Without a time (`touch PAUSE`) the file's own modification time
-//! counts. A file that waits too long for a person is *stale*: after 30 minutes and 2 hours, a
-//! checkpoint also after 8 hours.
+//! Only the existence of a control file counts. Its first line may be a time and the rest a reason. Without a time
+//! (`touch PAUSE`) the file's modification time counts. A file that waits too long for a person is *stale*: after 30
+//! minutes and 2 hours, and a checkpoint again after 8 hours.
 //!
 //! The sprint follows the files, whichever program made them ([`LockedBoard::follow`]):
 //!
 //! | file | a sprint that is | becomes |
 //! |---|---|---|
-//! | CHECKPOINT is there | IN_PROGRESS | CHECKPOINT |
-//! | neither CHECKPOINT nor ABORT is there | CHECKPOINT | IN_PROGRESS |
-//! | ABORT is there | IN_PROGRESS, CHECKPOINT | ABORTED, for good |
+//! | CHECKPOINT exists | IN_PROGRESS | CHECKPOINT |
+//! | neither CHECKPOINT nor ABORT exists | CHECKPOINT | IN_PROGRESS |
+//! | ABORT exists | IN_PROGRESS, CHECKPOINT | ABORTED, for good |
 //!
 //! PAUSE changes no sprint: the work that has begun continues.
 //!

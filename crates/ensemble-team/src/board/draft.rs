@@ -36,12 +36,13 @@ impl BoardDraft {
         &self.before
     }
 
-    /// Makes an edited text the board, one revision later. Returns the new board's content, or
-    /// `None` if the text was not edited.
+    /// Replaces the board with an edited text, as the next revision. Returns the new board's content, or `None` if
+    /// the text was not edited.
     ///
     /// # Errors
-    /// [`Error::Malformed`](ensemble_core::Error::Malformed) and [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is no board, with all violations;
-    /// [`BoardError::NotAllowed`] if the board has changed since it was copied. It is as it was then.
+    /// [`Error::Malformed`](ensemble_core::Error::Malformed) and
+    /// [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is not a valid board, with all violations;
+    /// [`BoardError::NotAllowed`] if the board has changed since it was copied. On an error the board is unchanged.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {
             return Ok(None);
@@ -78,7 +79,8 @@ impl BoardDraft {
         Ok(Some(state))
     }
 
-    /// Refuses new values that do not fit, though nothing depends on them: the person is there to mend them.
+    /// Refuses new invalid values even if nothing depends on them, because the person is still editing and can fix
+    /// them.
     fn check_warnings(&self, edited: &State, board: &Board) -> Result<()> {
         let before = load(&self.before, &board.path);
         let known = before.map(|(_, _, state)| state.warnings).unwrap_or_default();

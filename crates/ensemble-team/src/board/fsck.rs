@@ -68,8 +68,8 @@ impl BoardFinding {
 }
 
 impl Board {
-    /// Finds what crashes, people and other programs left. With `repair` it removes beats of
-    /// registrations that are over and records what is missing in the log.
+    /// Finds what crashes, people and other programs left. With `repair` it removes the beats of ended registrations
+    /// and records what is missing in the log.
     ///
     /// # Errors
     /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.

@@ -1,14 +1,13 @@
 //! The leases of a board, which [`ensemble_core::proto::lease`] watches, and the beats that renew them.
 //!
-//! A registered agent has a lease, and so has each task that it works on or reviews. One file
-//! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
-//! the registration. A beat replaces that file without a lock, so beats do not touch the board. A
-//! lease has ended when its observer has itself seen the same sequence number for the whole duration.
-//! An agent may also beat as the seed says, by changing `heartbeat` or `lease_expires` in the
-//! board's file. Such stamps count as a number of their own ([`super::stamps`]). What the times say
-//! decides nothing.
+//! A registered agent has a lease, and so has each task that it works on or reviews. One file renews all of them:
+//! `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of the registration. A beat replaces that
+//! file without a lock, so beats do not touch the board. A lease has ended when its observer has itself seen the same
+//! sequence number for the whole duration. An agent may also beat as the seed says, by changing `heartbeat` or
+//! `lease_expires` in the board's file. Each change of such a stamp counts as a beat ([`super::stamps`]); the times
+//! themselves decide nothing.
 //!
-//! An agent's own signs ([`super::AgentSign`]) count in addition to the beats of its supervisor.
+//! The agent's own signs of life ([`super::AgentSign`]) count in addition to the beats of its supervisor.
 //!
 //! Re-registration starts a new epoch and does not renew leases of older epochs.
 

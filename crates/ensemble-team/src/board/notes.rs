@@ -88,8 +88,8 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Notes a loop. If the anomaly of the same reporter, task and pattern is there, it counts one
-    /// more. So a loop is one anomaly however long it lasts.
+    /// Records a loop. An existing anomaly of the same reporter, task and pattern is incremented, so that a loop is
+    /// one anomaly however long it lasts.
     ///
     /// # Errors
     /// As for [`LockedBoard::add_anomaly`].

@@ -186,7 +186,7 @@ pub enum LostLease {
         /// Epoch of the caller's lease.
         epoch: u64,
     },
-    /// The lease is over already.
+    /// The lease has ended already.
     #[error("epoch {epoch} is already over")]
     Over {
         /// Epoch of the lease.

@@ -10,15 +10,15 @@
 //!   unlock
 //! ```
 //!
-//! | a process dies | what is there | who continues |
+//! | a process dies | what remains | who continues |
 //! |---|---|---|
 //! | before the compare-and-set | the old board | the next holder takes the lock over after [`TAKE_OVER`](super::TAKE_OVER) |
 //! | before the record | the new board, whose record the note lacks | the next holder records it |
 //! | before the unlock | the new board, recorded | the next holder records it again; readers of the log keep one |
 //!
 //! A writer that lost its lock in the meantime still loses no write and overwrites none: its compare-and-set fails
-//! ([`BoardError::Changed`]). Each host keeps a copy in a directory ([`SharedCopy`]), beside which its supervisors'
-//! locks lie. The copy is read, and never written back.
+//! ([`BoardError::Changed`]). Each host keeps a copy in a directory ([`SharedCopy`]), with its supervisors' locks
+//! beside it. The copy is only read, and never written back.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

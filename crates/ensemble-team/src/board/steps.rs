@@ -128,7 +128,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Detaches an agent from a task, in whatever state the agent's entry is.
+    /// Detaches an agent from a task, in any state of the agent's entry.
     pub(super) fn leave(&mut self, name: &Name, task: &Name) -> Result<()> {
         let busy = |entry: &super::BoardAgent| entry.current_task.as_ref() == Some(task);
         if !self.state().agents.get(name).is_some_and(busy) {

@@ -149,8 +149,8 @@ impl LockedBoard<'_> {
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
     }
 
-    /// The holder submits its work. So may the last holder, under the epoch that it had, as long as
-    /// the task was not claimed since. Its work is there, and is not to be done twice.
+    /// The holder submits its work. So may the last holder, under the epoch that it had, as long as the task was not
+    /// claimed since: its work is done and should not be done twice.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].

@@ -5,7 +5,7 @@
 //! | `INITIAL_PLANNING` | there are no tasks, or only DRAFTs while the goal is being planned |
 //! | `BLOCKED_TASKS` | a task is BLOCKED |
 //! | `INTEGRATION_FAILED` | a merge has failed, and no coder has claimed its repair; or an approved task cannot be merged |
-//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder, or none that is registered, may claim it |
+//! | `HYPOTHESIS_EXHAUSTED` | too many coders failed at a task, so that no coder, or none that is registered, may claim it |
 //! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
 //! | `AGENT_GONE` | an agent lost its lease with a task in its hands, and no free agent can take the task |
 //! | `GOAL_ASSESSMENT` | every task is finished, and the goal or the sprint is open |

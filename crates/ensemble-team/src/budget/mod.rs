@@ -1,5 +1,5 @@
-//! Budgets: what an agent, a task or the whole team may use. What is over its budget is *parked*: work in progress is
-//! not touched, and no work begins until a person allows more.
+//! Budgets: what an agent, a task or the whole team may use. A scope that has used up its budget is *parked*: work in
+//! progress continues, but no new work begins until a person allows more.
 //!
 //! | scope | has used | then |
 //! |---|---|---|
@@ -100,9 +100,9 @@ pub struct BudgetOverrun {
 /// The budgets of a project: `budget` in `ensemble.yaml`, and what was allowed since.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProjectBudgets {
-    /// Of each agent that has none of its own.
+    /// Of each agent that is not in `agents`.
     pub agent: BudgetLimit,
-    /// Of each task that has none of its own.
+    /// Of each task that is not in `tasks`.
     pub task: BudgetLimit,
     /// Of the team.
     pub team: BudgetLimit,

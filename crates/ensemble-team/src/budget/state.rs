@@ -158,7 +158,7 @@ impl LockedBudget {
         }
     }
 
-    /// Parks what is over its limit now, and nothing else. Returns what was not parked before.
+    /// Parks exactly the scopes in `over`. Returns those that were not parked before.
     pub fn park(&mut self, over: Vec<BudgetOverrun>, now: Timestamp) -> Vec<ParkedScope> {
         let before = std::mem::take(&mut self.content.parked);
         let mut new = Vec::new();

@@ -11,7 +11,7 @@ fn usd(usd: f64) -> BudgetLimit {
     BudgetLimit { usd: Some(usd), tokens: None }
 }
 
-/// Work that took so many dollars: one million tokens at that price.
+/// Usage that cost `usd`: one million tokens at that price.
 fn spent(usd: f64) -> UsageTotals {
     let prices = format!("as_of: now\nmodels:\n  - {{model: m, input: {usd:?}, output: 0}}\n");
     let prices = Prices::parse(&prices, "prices.yaml".as_ref()).unwrap();

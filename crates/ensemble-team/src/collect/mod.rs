@@ -16,11 +16,10 @@
 //! Done        anything                           -> Done       -
 //! ```
 //!
-//! Reports are normally told of by an event; looking only bounds how long a lost one goes unnoticed. A
-//! report that is read twice changes nothing, and a later version of it replaces the earlier one as
-//! long as nothing was written. Silence: at the deadline the reports that are there are told, and
-//! the missing ones are named. A crash loses nothing: everything is read again from the files, and
-//! that a batch is told of once is the writer's affair (`driver::Batches`).
+//! Reports are normally announced by an event; polling only limits how long a lost event goes unnoticed. Reading a
+//! report twice changes nothing, and a later version replaces the earlier one until the summary is written. Silence:
+//! at the deadline the summary has the reports that exist and names the missing ones. A crash loses nothing, since
+//! everything is read again from the files; the writer makes sure that a batch is reported once (`driver::Batches`).
 //!
 //! ```
 //! # use std::time::Duration;
@@ -59,11 +58,11 @@ const _: () = assert!(RETRY.as_secs() < DISPATCH_POLL_INTERVAL.as_secs());
 /// Limits of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// How long to wait for being told before looking.
+    /// How long to wait for an event before polling.
     pub patience: Duration,
-    /// How often to look after that.
+    /// How often to poll from then on.
     pub poll_interval: Duration,
-    /// After how long to report what there is.
+    /// After how long to write a summary of what there is.
     pub deadline: Duration,
     /// What the reviews of a task have to come to before it counts as done; `None` for no reviews.
     pub accept: Option<VerdictRule>,
@@ -301,11 +300,11 @@ impl Machine for Collect {
             (State::Writing { is_complete, .. }, Event::WriteFailed) => {
                 self.state = State::Writing { is_complete, retry_at: Some(now + RETRY) };
             }
-            // A task that a review stopped is not told as done, if there is another try.
+            // Count the stop: if the summary is written again, it must not list the task as done.
             (State::Writing { .. }, Event::Stopped { task }) => {
                 self.stopped(&task);
             }
-            // What is said while it is written is too late for it, but not lost: the files are there.
+            // Too late for the summary that is being written, but not lost: the files remain.
             (State::Writing { .. }, Event::Reported { .. } | Event::Reviewed { .. })
             | (State::Gathering { .. }, Event::WriteFailed)
             | (

@@ -116,7 +116,7 @@ fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
     assert_eq!(batch.tasks()["a"], TaskProgress::Stopped);
 }
 
-/// What a review stopped while the summary could not be written is told as stopped.
+/// A task that a review stops while the summary cannot be written is listed as stopped.
 #[test]
 fn a_stop_counts_until_the_summary_is_written() {
     let mut batch = with_reviews("all(\"approved\")", 1);

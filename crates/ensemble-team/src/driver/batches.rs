@@ -7,12 +7,11 @@
 //! 3     .ensemble/batches/<batch>.told                       everything done
 //! ```
 //!
-//! The first Dispatch decides what a batch's summary says (step 1). The next lock holder first
-//! completes what an earlier one began, so at most one batch is ever between 1 and 3. The
-//! document holds either its summary already or an older one. The same content written twice is one
-//! version for the watcher. So it is routed once however many Dispatchers there are and whichever
-//! of them is killed. The summary of an earlier batch that the watcher has not delivered yet is not
-//! written over: that is [`BatchError::Undelivered`], to be tried again.
+//! The first Dispatch decides what a batch's summary says (step 1). Each lock holder first completes what an earlier
+//! one began, so at most one batch is ever between 1 and 3, and the document contains either its summary or an older
+//! one. The watcher treats the same content written twice as one version, so the summary is routed once, no matter
+//! how many Dispatchers there are and which of them is killed. The summary of an earlier batch that the watcher has
+//! not delivered yet is not overwritten: that is [`BatchError::Undelivered`], to be tried again.
 
 use super::BatchError;
 use std::path::{Path, PathBuf};
@@ -38,9 +37,9 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// What happened to a summary that was to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
-    /// It was told of now, by this call.
+    /// This call published it.
     Now(Summary),
-    /// It had been told of before, in these words.
+    /// It had been published before, with this content.
     Before(Summary),
 }
 
@@ -69,7 +68,7 @@ impl Batches {
         Self { queue: queue.to_owned(), state: state.to_owned(), durability }
     }
 
-    /// The summary of a batch that was told of; `None` if it was not.
+    /// The published summary of a batch; `None` if there is none yet.
     ///
     /// # Errors
     /// The summary cannot be read.
@@ -136,8 +135,8 @@ impl Batches {
         Ok(SummaryOutcome::Now(counts))
     }
 
-    /// Forgets batches that were told of and that are old by `is_old`. Returns their number. One that was decided and
-    /// not told of stays.
+    /// Removes the files of published batches for which `is_old` is true, and returns their number. A summary that
+    /// was decided and not published stays.
     ///
     /// # Errors
     /// The directory cannot be listed or a file cannot be removed.
@@ -152,7 +151,7 @@ impl Batches {
             let batch = told.strip_suffix(".told").and_then(|batch| Name::new(batch).ok());
             let Some(batch) = batch else { continue };
             if dir.stat(&told)?.is_some_and(|stat| is_old(&stat)) {
-                // In this order: what is decided and not told would be told again.
+                // In this order: a decided summary without its `.told` file would be published again.
                 dir.remove(&decided_name(&batch))?;
                 dir.remove(&told)?;
                 forgotten += 1;
@@ -184,7 +183,7 @@ impl Batches {
         Dir::open(&self.state)?.ensure_child_safe("batches", FileModes::default(), self.durability)
     }
 
-    /// A summary that a killed Dispatcher had decided and not yet told.
+    /// Publishes summaries that a killed Dispatcher had decided but not published.
     fn finish_others(
         &self,
         document: &LockedDocument,
@@ -235,7 +234,7 @@ impl Batches {
         Ok(decided(dir, &decided_name(batch))?.ok_or_else(gone)?)
     }
 
-    /// Lets the summary land, unless it lies there already.
+    /// Writes the summary unless it is in place already.
     fn publish(&self, document: &LockedDocument, content: &str) -> Result<()> {
         if let Some(current) = document.read()? {
             if current == content.as_bytes() {
@@ -246,8 +245,7 @@ impl Batches {
         document.replace(content.as_bytes())
     }
 
-    /// Whether the watcher has delivered the current document. Where no watcher ever ran, it counts
-    /// as delivered.
+    /// Checks that the watcher has delivered the current document. If no watcher ever ran, it counts as delivered.
     fn is_delivered(&self, current: &[u8]) -> Result<()> {
         let last = Ledger::last_routed(&self.state, SUMMARY_PATH)?;
         match last {
@@ -257,7 +255,7 @@ impl Batches {
         }
     }
 
-    /// Writes down that a batch was told of, and records it the first time.
+    /// Marks a batch as published, and records that the first time.
     fn remember(
         &self,
         dir: &Dir,

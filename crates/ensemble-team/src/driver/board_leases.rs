@@ -1,11 +1,10 @@
-//! Watches the leases of a blackboard and takes away those that ran out: agents that crashed, tasks
-//! and reviews of theirs.
+//! Watches the leases of a blackboard and ends those that have expired: of crashed agents and of their tasks and
+//! reviews.
 //!
-//! Every supervisor does this, and every watcher, each by its own observation. The first one takes
-//! the lease away under the board's lock; the others find it gone. Time is that of a clock that
-//! counts suspended time ([`Clock::boottime`]); the wall clock is only looked at to notice that it
-//! was set. An agent whose supervisor is dead is ended before its lease is taken away, so that no
-//! two agents work in one worktree.
+//! Every supervisor and every watcher does this from its own observations. The first one ends the lease under the
+//! board's lock, and the others find it gone. The clock includes suspended time ([`Clock::boottime`]); the wall clock
+//! is read only to notice that it was set. If an agent's supervisor is dead, the agent is killed before its lease
+//! ends, so that no two agents work in one worktree.
 
 use std::path::Path;
 use std::time::Duration;
@@ -107,11 +106,11 @@ impl BoardLeases {
         Ok(())
     }
 
-    /// Takes one lease away, unless it is gone or its holder has beaten.
+    /// Ends one lease, unless it is gone or its holder has beaten.
     fn expire(&self, key: &BoardLease, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
         if let BoardLease::Agent { by, epoch } = key {
             match end_orphan(directory(&self.board), by, *epoch) {
-                // Its supervisor lives, and ends its agent itself when it is told that it is fenced.
+                // Its supervisor is alive, and kills its agent itself once it notices that it is fenced.
                 Ok(_) | Err(Error::Locked { .. }) => {}
                 Err(error) => {
                     let data = json!({ "agent": by, "error": error.to_string() });

@@ -64,8 +64,8 @@ struct KnownReport {
 }
 
 impl Dispatcher<'_> {
-    /// Gathers reports until the batch is complete or its deadline is over, and tells of it. `rest`
-    /// sleeps for at most the time it is given, and returns early when something landed in `reports/`.
+    /// Gathers reports until the batch is complete or its deadline has passed, and publishes the summary. `rest` must
+    /// sleep for at most the given time, and return early if a file lands in `reports/`.
     ///
     /// # Errors
     /// The queue cannot be read, or the disk failed. A summary that cannot be written at the moment is
@@ -294,9 +294,8 @@ impl Dispatcher<'_> {
     }
 }
 
-/// In which order the machine is told what one look has found. A stop comes first: after the last
-/// report the machine writes the summary. An objection comes before an approval, which would end the
-/// task.
+/// The order in which the machine handles the events of one look. A stop comes first: after the last report the
+/// machine writes the summary. An objection comes before an approval, which would end the task.
 const fn rank(event: &Event) -> u8 {
     match event {
         Event::Stopped { .. } => 0,

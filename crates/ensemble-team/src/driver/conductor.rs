@@ -1,4 +1,4 @@
-//! Conductor as a role of a program (seed 002): says what is to be done, and waits to be told.
+//! The Conductor as a role of a program (seed 002): sends instructions and waits for their summaries.
 //!
 //! ```text
 //! Conductor::instruct ──dispatch.instruction──> mailbox of Dispatch ──> Dispatcher::collect
@@ -6,10 +6,10 @@
 //!                          <──reports/escalation-<task>.yaml── ladders, reviews, people
 //! ```
 //!
-//! It waits for an event, looks every 30 seconds all the same, and gives up after 30 minutes. A crash of
-//! it loses nothing: the same instruction is stored once, and waiting for the same batch continues. If the
-//! Dispatcher dies after it has decided what to tell, the Conductor that waits finishes it. Silence: when
-//! the time has passed, it says so and changes nothing; the batch can still be told of later.
+//! It waits for an event, polls every 30 seconds in case one is lost, and gives up after 30 minutes. If it crashes,
+//! nothing is lost: the same instruction is stored only once, and it can wait for the same batch again. If the
+//! Dispatcher dies after it has decided on a summary, the waiting Conductor publishes that. Silence: after a timeout
+//! it returns that and changes nothing, so the summary can still be published later.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,13 +31,13 @@ use ensemble_core::{Error, Result};
 /// The mailbox of the Conductor, and the type of a summary in it.
 const CONDUCTOR: &str = "conductor";
 const SUMMARY_TYPE: &str = "report.summary";
-/// Most unread messages of it that are looked at.
+/// The most unread messages of it that are searched.
 const UNREAD_MAX: usize = 1000;
 
 /// The type of the message that carries an instruction.
 pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 
-/// What `Conductor` does: say what is to be done, and wait to be told.
+/// Sends the instructions of the conductor, and waits for the summaries.
 ///
 /// ```no_run
 /// # use ensemble_team::driver::{Batches, Conductor};
@@ -91,10 +91,9 @@ impl Conductor<'_> {
         Ok(batch)
     }
 
-    /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given);
-    /// `None` when that has ended. The loop calls `hear` with each escalation of a task of the batch,
-    /// and of each further version of one. `rest` sleeps for at most the time it is given, and
-    /// returns early when something landed in `reports/`.
+    /// Waits for the summary of a batch, for at most `patience` (by default the seed's 30 minutes); `None` after
+    /// that. Calls `hear` with each escalation of one of the batch's tasks, and with each later version of it. `rest`
+    /// must sleep for at most the given time, and return early if a file lands in `reports/`.
     ///
     /// # Errors
     /// The batch's files cannot be read. What is busy at the moment is tried again.

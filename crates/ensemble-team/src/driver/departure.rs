@@ -177,7 +177,7 @@ impl ShutdownDriver<'_> {
         run.run(agent_host, rest)
     }
 
-    /// Writes down that it is leaving, unless that is over or not meant for this generation.
+    /// Marks the agent as leaving, unless it has left already or this is meant for another generation.
     fn start(&self, departure: &Departure) -> Result<Result<Member, DepartureOutcome>> {
         let mut early = None;
         let now = self.clock.wall();

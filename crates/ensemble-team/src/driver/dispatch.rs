@@ -47,7 +47,7 @@ const DIRECTORY: &str = "dispatch";
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 /// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
-/// How many messages of a worker are looked at to tell whether it is idle.
+/// How many messages of a worker are checked to see whether it is idle.
 const LOOKED_AT_MAX: usize = 100;
 
 /// State of a batch on disk.
@@ -58,7 +58,7 @@ pub struct DispatchFile {
     pub batch: Name,
     /// The boot by whose clock retries are delayed; in another one they are due at once.
     pub boot: String,
-    /// The last message by task whose report was taken in, of workers of other hosts.
+    /// By task, the last message whose report was counted, for workers on other hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mailed: BTreeMap<String, MessageId>,
     /// The tasks.
@@ -101,7 +101,7 @@ pub trait WorkerPool {
     /// Whether the worker may begin the task.
     ///
     /// # Errors
-    /// It may not, or that cannot be told.
+    /// It may not, or that cannot be determined.
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()>;
 
     /// Asks the worker whether it is ready.
@@ -110,7 +110,8 @@ pub trait WorkerPool {
     /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
-    /// Whether the worker is of another host, whose reports come by mail alone. It is so also after it ends.
+    /// Whether the worker is on another host, so that its reports arrive only by mail. This remains true after it
+    /// exits.
     ///
     /// # Errors
     /// The roster cannot be read.
@@ -119,10 +120,11 @@ pub trait WorkerPool {
         Ok(false)
     }
 
-    /// A task was stored in a mailbox: this host is to run its ladder, where others see the mailbox, too.
+    /// Called when a task was stored in a mailbox. If other hosts see the mailbox, too, this host claims the task's
+    /// ladder.
     ///
     /// # Errors
-    /// That cannot be told to the other hosts at the moment.
+    /// The other hosts cannot be notified at the moment.
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
         let _ = mailbox;
         Ok(())

@@ -130,8 +130,8 @@ impl TaskEnds {
         })
     }
 
-    /// A message was settled by `holder`. Returns whether that was an end: the message is of the type
-    /// `task`, has a `task_id`, and its end is not recorded yet.
+    /// Records that `holder` has settled a message. Returns whether that ended a task, which is so if the message has
+    /// the type `task` and a `task_id`, and the end is not recorded yet.
     ///
     /// # Errors
     /// As for [`TaskEnds::reported`].
@@ -145,7 +145,7 @@ impl TaskEnds {
         self.message(envelope, holder, data, Status::Success, recorder)
     }
 
-    /// A message has died where no spool records it: on servers.
+    /// Records a dead letter on servers, where no spool does that.
     ///
     /// # Errors
     /// As for [`TaskEnds::reported`].
@@ -261,9 +261,9 @@ impl TaskEnds {
         lock(&self.dir.join(format!("{shard:02}{SHARD_SUFFIX}")), LOCK_PATIENCE)
     }
 
-    /// Forgets tasks that ended longer ago than any mailbox keeps settled messages. Returns their number. A
-    /// task whose report still is in `reports/` stays, since its next reader would record its end again.
-    /// Ages are those of the queue's calendar, so a jump of the wall clock forgets nothing.
+    /// Removes tasks that ended longer ago than any mailbox keeps settled messages, and returns their number. A task
+    /// whose report is still in `reports/` stays, because the next reader of the report would record it again. Ages
+    /// are measured by the queue's calendar, so a jump of the wall clock removes nothing.
     ///
     /// A shard that another process changes is left to the next sweep.
     ///

@@ -173,7 +173,7 @@ impl ReviewCounts {
         self.change(task, |count| Ok(start(count, reviewer.as_str(), recorder)))
     }
 
-    /// Lets a stopped task go on after a decision. Its cycles are counted again.
+    /// Resumes a stopped task after a decision, and resets its count of cycles.
     ///
     /// # Errors
     /// The count cannot be changed.
@@ -293,7 +293,7 @@ fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
     yaml::parse(&String::from_utf8_lossy(content), path)
 }
 
-/// The files in which a task's report may lie, best first. The second is the one of ensemble-claude's contract.
+/// The possible files of a task's report, best first. The second is that of ensemble-claude's contract.
 #[must_use]
 pub fn report_files(task: &str) -> [String; 2] {
     let stem = file_stem(task);

@@ -67,8 +67,8 @@ pub struct StepRound {
 }
 
 impl StepDriver<'_> {
-    /// Hands out whatever can be handed out of a task, each step to its agent's mailbox. Call it again
-    /// when something has changed ([`StepStore::data_version`]), and after [`StepRound::next_in`].
+    /// Hands out all steps of a task that can be handed out, each to its agent's mailbox. Call it again when the
+    /// store has changed ([`StepStore::data_version`]), and after [`StepRound::next_in`].
     ///
     /// # Errors
     /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the
@@ -86,7 +86,7 @@ impl StepDriver<'_> {
             }
         };
         self.store.post_notices(self.mail)?;
-        // The lease of what was handed out just now has begun.
+        // Include the leases of the steps that were just handed out.
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
@@ -169,7 +169,7 @@ impl StepDriver<'_> {
         Ok(envelope.with_attachment(attachment))
     }
 
-    /// Prompts of earlier hand-outs that still lie about would only mislead.
+    /// Buries the prompts of earlier hand-outs, so that no agent works from one.
     fn supersede(&self, step: &ClaimedStep, by: &MessageId) -> Result<()> {
         let reason = format!("superseded by {by}");
         for run in self.store.runs(&step.key)? {

@@ -19,15 +19,14 @@
 //! A key identifies a condition *and* its occurrence: a task that is blocked a second time has
 //! another key and raises another alarm. The caller defines occurrences (`board::alarms`).
 //!
-//! A condition counts toward its grace only while the observer has itself seen it, on its own
-//! monotonic clock. An observer's absence counts if the condition was there before and after: an
-//! interruption would have changed the key.
+//! A condition counts toward its grace only while the observer has itself seen it, on its own monotonic clock. The
+//! time of an observer's absence counts if the condition was present before and after it, because an interruption
+//! would have changed the key.
 //!
-//! *Blind*: an observer that cannot scan (the board does not parse) sends Blind instead of
-//! LookDone, and nothing is forgotten. *A crash* loses Waiting conditions, which start again. The
-//! caller stores Raised conditions, and sends Told for each before its first scan. *A crash*
-//! between Raise and storing it raises it again, so the caller's message needs an id that is
-//! derived from the key. *Out of order, doubled*: nothing happens.
+//! *Blind*: an observer that cannot scan (the board does not parse) sends Blind instead of LookDone, and nothing is
+//! forgotten. *A crash* loses Waiting conditions, which start again. The caller stores Raised conditions, and sends
+//! `Told` for each before its first scan. *A crash* between Raise and storing it raises it again, so the caller's
+//! message needs an id that is derived from the key. *Out of order, doubled*: nothing happens.
 //!
 //! ```
 //! use std::time::Duration;

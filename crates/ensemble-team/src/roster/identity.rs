@@ -1,10 +1,8 @@
-//! The identity of a caller, found out from where its question comes from, and not from what it
-//! says.
+//! Determines who a caller is from where its call comes from rather than from what it claims.
 //!
-//! A member of the team is known by the pass that it was given when it was spawned, or by the
-//! process tree. By the tree, the question comes from below the first process of its pane. A
-//! sandbox with process numbers of its own (Codex's) hides the tree. There, and only there, the
-//! pane named in the environment stands for it.
+//! A member of the team is identified by the pass that it received when it was spawned, or by the process tree: the
+//! caller is a descendant of the first process of its pane. A sandbox with a separate PID namespace (Codex's) hides
+//! the tree. Only there, the pane named in the environment is used instead.
 //!
 //! ```text
 //!  pass        tree       claimed name                       answer

@@ -24,14 +24,13 @@ pub struct Member {
     pub version: u32,
     /// The agent.
     pub name: Name,
-    /// What it is there for: `conductor`, `dispatch`, `worker`, `planner`, `coder`,
-    /// `code-reviewer` or any other word.
+    /// Its role: `conductor`, `dispatch`, `worker`, `planner`, `coder`, `code-reviewer` or any other word.
     pub role: Name,
     /// Which program it is; names a profile.
     pub provider: String,
     /// The mailbox it reads.
     pub mailbox: Name,
-    /// What was started in its pane; absent if the pane was there before.
+    /// What was started in its pane; absent if the pane existed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The directory in which the agent was started.
@@ -227,9 +226,9 @@ impl Member {
 pub enum MemberOrigin {
     /// By `up` or `spawn`, which started its command.
     Started,
-    /// By `join`: its pane was there before.
+    /// By `join`: its pane existed before.
     Joined,
-    /// By `ensemble claude` and its like, which have started it in a terminal of a person.
+    /// By a wrapper such as `ensemble claude`, which started it in a person's terminal.
     Wrapped,
     /// By a supervisor outside of the team's panes.
     Supervised,

@@ -83,7 +83,7 @@ impl Roster {
         Self { dir: state_dir.join(ROSTER_DIRECTORY), state: state_dir.to_owned() }
     }
 
-    /// Where the files lie; there may be no such directory yet.
+    /// The directory of the files, which may not exist yet.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

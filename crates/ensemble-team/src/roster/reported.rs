@@ -1,7 +1,7 @@
-//! What an agent is doing by the word of its own hooks, beside what its pane shows.
+//! Combines what an agent's hooks report with what its pane shows.
 //!
-//! Hooks know best why an agent pauses. A pane is observed now, while a hook has reported at its event. No hook
-//! reports that a person has answered a dialog, or has interrupted a turn.
+//! Hooks are the better evidence of why an agent pauses. But a pane is observed now, while a hook has reported at the
+//! time of its event, and no hook reports that a person has answered a dialog or interrupted a turn.
 //!
 //! ```text
 //! hooks say    pane shows                        state

@@ -1,4 +1,4 @@
-//! What an agent's own hooks have reported of it: one file for each agent, `.ensemble/sessions/<name>.json`.
+//! What an agent's hooks have reported: one file for each agent, `.ensemble/sessions/<name>.json`.
 //!
 //! | state | written at the event | by the agent's machinery that means |
 //! |---|---|---|
@@ -12,14 +12,15 @@
 //! *Owner.* The hooks of one agent write its file, one after another, under the file's lock. All others read it
 //! without a lock: it is replaced as a whole. *A crash* leaves the file as it was before or after a change. A hook
 //! that is killed between receiving a message and writing its answer leaves an entry in `carrying`. The next hook of
-//! the agent, or the watcher, finds that its process has ended and gives the message back ([`AgentSession::abandoned`]).
-//! *Silence.* A state is as old as its event. It counts while the agent's process lives ([`AgentSession::lives`]).
-//! No hook reports an interrupted turn, so `working` alone is no proof: see [`crate::roster::presence`].
+//! the agent, or the watcher, finds that its process has exited and releases the message
+//! ([`AgentSession::abandoned`]). *Silence.* A state is as old as its event. It counts while the agent's process
+//! lives ([`AgentSession::lives`]). No hook reports an interrupted turn, so `working` alone proves nothing: see
+//! [`crate::roster::presence`].
 //!
 //! An agent without hooks has `<name>.introduced` instead: the generation that its first `recv` has introduced.
 //!
-//! Beside it lies `<name>.waiter.lock`: a waiter of the session holds it while it can wake the idle agent. The lock
-//! ends with the waiter's process ([`Sessions::waiter_lives`]).
+//! A waiter of the session holds `<name>.waiter.lock` while it can wake the idle agent. The lock is released when the
+//! waiter's process exits ([`Sessions::waiter_lives`]).
 //!
 //! ```
 //! use ensemble_core::message::Name;
@@ -86,7 +87,7 @@ impl Sessions {
         Self { dir: state_dir.join(SESSIONS_DIRECTORY), state: state_dir.to_owned() }
     }
 
-    /// Where the files lie; there may be no such directory yet.
+    /// The directory of the files, which may not exist yet.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

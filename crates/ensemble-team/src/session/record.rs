@@ -50,12 +50,12 @@ pub struct AgentSession {
     /// What it is blocked by, or why its turn has failed, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Since when it does so.
+    /// When it entered that state.
     pub since: Timestamp,
-    /// The session that has been told its name and role.
+    /// The session that has received its name and role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub introduced: Option<String>,
-    /// The waiting messages of which this session was told without their content.
+    /// The waiting messages that were announced to this session without their content.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub hinted: BTreeSet<MessageId>,
     /// The messages for which an end of a turn was prevented.
@@ -64,10 +64,10 @@ pub struct AgentSession {
     /// The held messages of which this session was reminded, with the number of the delivery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reminded: BTreeMap<MessageId, u64>,
-    /// The messages that this session was given before and asked about, with the number of that delivery.
+    /// The messages that this session received before and was asked about, with the number of that delivery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: BTreeMap<MessageId, u64>,
-    /// The ping of which this session was told: its attempt, and when its file was written.
+    /// The ping that was delivered to this session: its attempt, and when its file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinged: Option<String>,
     /// Messages that were handed over and that the program's own record does not show yet.

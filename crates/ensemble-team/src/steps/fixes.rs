@@ -1,4 +1,4 @@
-//! Fix steps: the work that removes what made another step fail.
+//! Fix steps: the work that removes the cause of another step's failure.
 //!
 //! ```text
 //! event                                         what follows, in the same transaction
@@ -8,9 +8,9 @@
 //! a fix step fails for good, or is blocked      it stands, and the failed step waits behind it
 //! ```
 //!
-//! A fix step is a step like others: it has an agent (`fix_by`), a goal, files, a phase, attempts
-//! and a lease. `fixes` names the failed step. Its parts, if a person splits it, inherit that. The
-//! failed step keeps its attempts, so a review that fails `attempts_max` times stands.
+//! A fix step is a step like any other: it has an agent (`fix_by`), a goal, files, a phase, attempts and a lease.
+//! `fixes` names the failed step. Its parts, if a person splits it, inherit that. The failed step keeps its count of
+//! attempts, so a review that fails `attempts_max` times is stuck.
 //!
 //! **Files.** A fix step works on the `fix_files` of the plan and changes only these. Without any
 //! it locks the files of its agent's steps in the same cycle and the files that the error names. If

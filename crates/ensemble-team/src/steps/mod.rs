@@ -220,8 +220,8 @@ impl StepStore {
         Self { db: Mutex::new(DbConnection::Postgres(Box::new(db))), path, options }
     }
 
-    /// Waits on a server until another connection has changed something, or so long. Returns whether something
-    /// was changed. A file has no such news: this returns `None` at once.
+    /// Waits for a change by another connection of the server, for at most `longest`. Returns whether there was one.
+    /// A file cannot notify, so this returns `None` at once.
     ///
     /// # Errors
     /// [`StepError::Database`].

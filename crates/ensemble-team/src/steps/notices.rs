@@ -84,8 +84,8 @@ impl Notice {
     }
 }
 
-/// Stores a notice for the queue's orchestrator. A stuck step of a queue without one is told to
-/// `instead`; if there is none either, it only is in [`StepStore::standing`].
+/// Stores a notice for the queue's orchestrator. If the queue has none, the notice of a stuck step goes to `instead`;
+/// without that, the step is only in [`StepStore::standing`].
 pub(super) fn owe(
     tx: &DbTransaction<'_>,
     (queue, instead): (&QueueRules, Option<&Name>),

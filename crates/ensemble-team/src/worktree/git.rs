@@ -257,7 +257,7 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
 pub(super) enum GitInterruption {
     /// It ran too long and is stopped.
     Overdue,
-    /// Its output or its end could not be read.
+    /// Its output or exit status could not be read.
     Failed(String),
 }
 

@@ -75,7 +75,7 @@ impl Worktrees {
         let (entries, branches) = (self.entries()?, self.task_branches()?);
         let mut away = None;
         for task in &state.tasks {
-            // Another host takes care of its own worktrees.
+            // Each host recovers its own worktrees.
             if self.board.other_host(task).is_some() && self.options.remote.is_none() {
                 continue;
             }
@@ -214,7 +214,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Whether a worktree has neither changed files nor commits of its own.
+    /// Whether a worktree has neither changed files nor new commits.
     fn is_empty(&self, entry: Option<&WorktreeEntry>, task: &BoardTask) -> Result<bool> {
         let Some(WorktreeEntry { path, head: Some(head), is_half_made: false, .. }) = entry else {
             return Ok(false);

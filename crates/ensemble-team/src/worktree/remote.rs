@@ -10,7 +10,7 @@
 //! push is a compare-and-set, as `update-ref` is in one repository. A merge's new tip contains the old one. What a
 //! task's branch loses is saved in the same push.
 //!
-//! | a process dies | what is there | who continues |
+//! | a process dies | what remains | who continues |
 //! |---|---|---|
 //! | before the push | the remote as it was; saved work of this repository only | the same verb; each later push of the task takes the saved work along |
 //! | after the push of a claim | a branch at the base, and no claim | the next claim |
@@ -100,7 +100,8 @@ pub fn is_remote(name: &str) -> bool {
 }
 
 impl Worktrees {
-    /// Whether only another host can continue with a task, since its worktree is there. With a remote, every host can.
+    /// Whether only another host can continue with a task, because it has the worktree. With a remote, every host
+    /// can.
     #[must_use]
     pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         self.options.remote.is_none() && self.board.is_kept_elsewhere(task)
@@ -135,7 +136,7 @@ impl Worktrees {
         }
     }
 
-    /// The name of the integration branch, which becomes a part of what git is told to push.
+    /// The name of the integration branch, checked because it becomes part of a refspec.
     fn shared_branch(&self) -> Result<String> {
         let branch = self.integration_branch()?;
         match is_branch(&branch) {

@@ -58,7 +58,7 @@ pub struct VerifiedAgent {
 pub enum UnfitReason {
     /// The agent has no entry, or no task.
     NothingAssigned(String),
-    /// The agent's claim is over, or another agent's.
+    /// The agent's claim has ended, or another agent has claimed the task.
     Over(String),
     /// The claim is current, but a needed resource is missing.
     Broken(String),

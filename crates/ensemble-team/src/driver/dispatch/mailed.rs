@@ -1,4 +1,4 @@
-//! Reports of workers on other hosts. Their files are there; here is only their mail.
+//! Reports of workers on other hosts. Their files are on those hosts, and this one only receives mail.
 
 use ensemble_core::Result;
 use ensemble_core::message::Envelope;
@@ -7,11 +7,11 @@ use super::{DispatchRun, Event, TaskBatch, is_of, plan_of};
 use crate::contract::{self, Instruction, Reading, Status, TaskReport};
 
 impl DispatchRun<'_> {
-    /// Takes in the report of a worker of another host. One of this host is read from its file instead, so
-    /// that it counts once. Settle the message afterwards: taken in again after a crash, it changes nothing.
+    /// Counts the report of a worker on another host. A report of this host is ignored, because it is read from its
+    /// file. Settle the message afterwards: after a crash, counting it again changes nothing.
     ///
     /// # Errors
-    /// The state cannot be read or written, or it cannot be told of which host the worker is.
+    /// The state cannot be read or written, or the worker's host is unknown.
     pub fn take_mailed(
         &self,
         batch: &TaskBatch,
@@ -30,7 +30,7 @@ impl DispatchRun<'_> {
         }
         let read = contract::read_as::<TaskReport>(&envelope.body, "report.yaml".as_ref());
         let Ok(Reading::Whole(report)) = read else { return Ok(()) };
-        // A worker of which a file is here reports here: its mail is of that file, or of the one before it.
+        // A worker whose report is a file on this host runs here: the mail is about that file or an earlier one.
         let is_here = self.report(&task)?.is_some_and(|(_, here)| {
             here == report || here.worker_id.is_some() && here.worker_id == report.worker_id
         });

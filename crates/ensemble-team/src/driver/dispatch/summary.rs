@@ -1,4 +1,4 @@
-//! What is told of a batch at its end.
+//! The summary of a finished batch.
 
 use super::{DispatchRun, TaskBatch};
 use crate::contract::{Summary, SummaryStatus, TaskResult};

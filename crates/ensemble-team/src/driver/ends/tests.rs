@@ -181,7 +181,7 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// A calendar that began a day ago, so many seconds later.
+/// A calendar that began a day ago, `seconds` later.
 fn later(seconds: u64) -> Calendar {
     let began = Timestamp::from_unix_millis(SystemClock.wall().unix_millis() - 86_400_000);
     let mut calendar = Calendar::begin(&ClockReading::new("boot", Monotonic::ZERO, began));

@@ -100,7 +100,7 @@ pub(super) struct RepresentedAgent {
     pub(super) plans: Vec<Name>,
     /// The last plan of the claimed task when the agent was started.
     pub(super) plan_before: Option<Name>,
-    /// The plan whose waiting was told.
+    /// The plan whose wait was recorded.
     pub(super) plan_told: Option<Name>,
 }
 

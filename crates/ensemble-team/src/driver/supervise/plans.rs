@@ -9,9 +9,9 @@
 //! that, for the third time          blocks the task, with the feedback
 //! ```
 //!
-//! An agent that has submitted a plan and ends with 0 has done what it was told: no anomaly, and progress.
-//! One that waits for the answer instead shows that as a sign of life. *A crash* loses nothing: the
-//! gate and the request are files, and the next supervisor of that name finds both.
+//! An agent that has submitted a plan and exits with 0 has made progress, which is not an anomaly. One that waits for
+//! the answer instead of exiting is seen to be alive. *A crash* loses nothing: the gate and the request are files,
+//! and the next supervisor of that name finds both.
 
 use serde_json::json;
 
@@ -73,7 +73,7 @@ impl SupervisorRun<'_> {
         office.store.gate(id.as_str(), &self.order.id)
     }
 
-    /// What the agent is told of the plan of its task.
+    /// What the agent's prompt says about the plan of its task.
     pub(super) fn plan_of_prompt(&self) -> Result<Option<PlanStanding>> {
         match (&self.order.office, &self.work) {
             (Some(office), Some(SupervisedWork::Task { id, .. })) => {

@@ -9,9 +9,9 @@
 //! of another program, every lease of it is over        refuses; with `takes_over` removes it, and registers
 //! ```
 //!
-//! The supervisor holds the lock of the name, so no other supervisor is behind the entry. A take-over
-//! is a decision of a person, so it goes by the written times. A wrong one does no harm: the entry's
-//! epoch is over, and writes under it are refused.
+//! The supervisor holds the lock of the name, so no other supervisor is behind the entry. A person decides on a
+//! take-over, so it relies on the times in the file. A wrong one is harmless, since the entry's epoch has ended and
+//! writes under it are refused.
 
 use super::heartbeat::BoardHeartbeat;
 use super::run::SupervisorRun;

@@ -30,15 +30,14 @@
 //! any other    FixDone                                -> same
 //! ```
 //!
-//! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, keeps its place in
-//! the queue, and is taken next by its agent, with the error. If the step has a fixer, another step
-//! is done first, by the fixer: the *fix step*. It is a step like others, and this machine hears of
-//! its end only. *Epoch* counts all hand-outs and
-//! never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops
-//! if it fails, or loses its workers, too often. A report is judged only by the holder and the
-//! epoch of the hand-out. So a worker that never had the step, or lost it to another one, changes
-//! nothing. A worker that was silent past its lease ends the step all the same, as long as the step
-//! was not handed out again. Its work is there, and handing it out once more would do it twice.
+//! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, keeps its place in the queue, and is
+//! taken next by its agent, with the error. If the step has a fixer, another step is done first, by the fixer: the
+//! *fix step*. It is a step like any other, and this machine is only notified when it is done. *Epoch* counts all
+//! hand-outs and never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops if it
+//! fails, or loses its workers, too often. A report is judged only by the holder and the epoch of the hand-out. So a
+//! worker that never had the step, or lost it to another one, changes nothing. A worker whose lease has expired may
+//! still finish the step, as long as it was not handed out again: the work is done, and another worker would do it
+//! twice.
 //!
 //! *Silence* of the worker is not seen here: [`ensemble_core::proto::lease`] judges leases and sends
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered

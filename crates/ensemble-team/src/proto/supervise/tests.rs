@@ -369,7 +369,7 @@ fn pause_gates_claims_and_spawns_but_not_running_agents() {
 fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
-    // The registration was taken in the meantime, so there is nothing left to release.
+    // Another supervisor has replaced the registration, so there is nothing left to release.
     machine.handle(at(5), Event::Fenced(SupervisorLoss::Registration));
     assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
     let mut machine = running(SupervisePace::coder());

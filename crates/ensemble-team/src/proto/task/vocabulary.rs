@@ -103,7 +103,7 @@ pub enum Event {
     },
     /// Its holder gives up for lack of further ideas.
     GiveUp(TaskHolder),
-    /// The lease of this epoch is over, or was released.
+    /// The lease of this epoch has expired or was released.
     Expire {
         /// Epoch of the claim or review.
         epoch: u64,

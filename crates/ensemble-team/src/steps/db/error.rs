@@ -18,7 +18,7 @@ pub(in crate::steps) enum DbError {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] super::postgres::PgError),
-    /// A row has what no program of ours writes.
+    /// A row has a value that no program of the project writes.
     #[error("column {column} {detail}")]
     Damaged { column: usize, detail: String },
     #[error("a row is missing")]

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{PromptLimits, skeleton};
 use ensemble_core::message::fenced;
 
-/// Larger files are not read to their end and have no digest.
+/// Larger files are read only in part and have no digest.
 const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Digits of a digest that a prompt shows.
 const DIGITS: usize = 12;

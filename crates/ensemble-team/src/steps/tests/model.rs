@@ -1,5 +1,5 @@
-//! Any plan, with workers that succeed, fail, block and die in any order. Each step ends COMPLETED,
-//! or its queue stands with a reason that was told. A failed step comes again after its fix step.
+//! Runs any plan, with workers that succeed, fail, block and die in any order. Each step ends as COMPLETED, or its
+//! queue is stuck for a reason that was reported. A failed step is handed out again after its fix step.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -225,7 +225,7 @@ impl Game {
             prop_assert!(told.iter().any(|(_, step)| *step == index), "{:?}: {:?}", stands, told);
         }
         if !self.shape.pauses_queue {
-            // Only what waits for a standing step is left: its failed step, or a later phase.
+            // Only what waits for a stuck step is left: the failed step that it fixes, or a later phase.
             let left = steps.iter().filter(|step| step.status == "PENDING" || step.fix_due);
             for step in left {
                 let is_waiting = step.waits_for_fix || self.shape.is_tdd;

@@ -42,7 +42,7 @@ pub(super) struct PostgresClient {
     on_statement: Option<fn(&str)>,
 }
 
-/// What other connections have told.
+/// Notifications from other connections.
 #[derive(Default)]
 struct PostgresNews {
     /// The server's process for this connection, whose own notifications are not news.
@@ -111,7 +111,7 @@ impl PostgresClient {
         Ok(rows.into_iter().map(PgRow).collect())
     }
 
-    /// Waits until another connection has changed something, or so long. Returns whether one has.
+    /// Waits for a change by another connection, for at most `patience`. Returns whether there was one.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<bool, PgError> {
         let (heard, before) = (Arc::clone(&self.heard), self.notified());
         let news = || heard.notified.load(Ordering::Relaxed) != before;
@@ -122,7 +122,7 @@ impl PostgresClient {
             }
             Ok(())
         };
-        // Without news the time is over, which is not a failure.
+        // A timeout only means that there was no change.
         let _ = drive(&self.runtime, patience, waiting);
         match news() || !ended() {
             true => Ok(news()),

@@ -28,7 +28,7 @@ pub(in crate::steps) enum PgError {
     /// The server cannot be reached, or has stopped answering.
     #[error("{0}")]
     Away(String),
-    /// What this client is told to use cannot be used.
+    /// This client is configured to use something that it cannot.
     #[error("{0}")]
     Unusable(String),
     /// The connection ended during the commit: the change was made, or not.

@@ -66,7 +66,7 @@ impl PostgresDatabase {
         Ok(client.notified().wrapping_add(self.version))
     }
 
-    /// Waits until another connection has changed something, or so long. Returns whether one has.
+    /// Waits for a change by another connection, for at most `patience`. Returns whether there was one.
     pub(super) fn wait(&mut self, patience: Duration) -> DbResult<bool> {
         self.listens = true;
         let waited = self.client()?.wait(patience);
@@ -207,7 +207,7 @@ impl<'a> PgTx<'a> {
     }
 }
 
-/// Makes the tables, unless they are there.
+/// Creates the tables unless they exist.
 fn prepare(client: &mut PostgresClient, schema: &str) -> Result<(), PgError> {
     match version(client)? {
         Some(found) => check(found),
