@@ -195,9 +195,6 @@ pub trait Transport {
     fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome>;
 
     /// Takes the next due message of `mailbox` for `holder`: this is its ack.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>>;
 
     /// Says that the work is done.
@@ -220,9 +217,6 @@ pub trait Transport {
     fn extend(&self, lease: &Lease, duration: Duration) -> Result<()>;
 
     /// Counts the messages of a mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn scan(&self, mailbox: &Name) -> Result<Counts>;
 }
 

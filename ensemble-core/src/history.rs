@@ -45,9 +45,6 @@ pub fn is_older(calendar: &mut Calendar, stat: &FileStat, age: Duration) -> bool
 
 /// Removes rejected files, and the reasons beside them, that have lain there for longer than `keep`. Returns how
 /// many files were removed.
-///
-/// # Errors
-/// The directory cannot be listed or a file cannot be removed.
 pub fn sweep_rejected(spool: &Spool, calendar: &mut Calendar, keep: Duration) -> Result<usize> {
     remove_where(&spool.root().join(REJECTED), &mut |_, stat| is_older(calendar, stat, keep))
 }

@@ -17,9 +17,6 @@ use serde_json::{Value, json};
 use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents};
 
 /// The project's board, for writing in the name of the watcher.
-///
-/// # Errors
-/// There is no board.
 pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Board> {
     project.find_board(project.board_options(ACTOR, Arc::clone(recorder)), None)
 }

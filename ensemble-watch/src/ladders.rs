@@ -75,9 +75,6 @@ impl Drop for LadderThread {
 
 impl LadderThread {
     /// Starts it. It looks at all mailboxes at once.
-    ///
-    /// # Errors
-    /// The configured profiles cannot be used.
     pub(crate) fn start(
         project: &Project,
         spool: Arc<Spool>,

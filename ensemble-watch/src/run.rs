@@ -198,17 +198,11 @@ fn acquire_lock(path: &Path, patience: Duration) -> Result<FileLock> {
 
 /// Runs the watcher of a project as a process, until SIGTERM, SIGINT or SIGHUP. If systemd has started it, it reports
 /// its state to systemd.
-///
-/// # Errors
-/// As for [`Watcher::new`].
 pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
     run_watcher(project, |_| {}, ready)
 }
 
 /// As [`run_process`], also until `is_used` says twice, [`USED_EVERY`] apart, that the watcher is not needed any more.
-///
-/// # Errors
-/// As for [`Watcher::new`].
 pub fn run_process_while(
     project: &Project,
     is_used: impl Fn(&Project) -> bool + Send + 'static,

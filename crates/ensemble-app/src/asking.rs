@@ -60,9 +60,6 @@ pub struct PlanSubmission {
 }
 
 /// Submits a plan to its reviewer.
-///
-/// # Errors
-/// A plan of this author waits already, or the reviewer has no mailbox.
 pub fn submit_plan(
     requests: &Requests<'_>,
     plan: PlanSubmission,

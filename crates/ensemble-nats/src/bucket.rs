@@ -156,9 +156,6 @@ impl VersionListener for BucketChanges {
 impl NatsTransport {
     /// Follows the requests from now on. [`NatsTransport::wait_for_news`] returns when one has
     /// changed, and [`NatsTransport::changed_requests`] returns which; at first, all.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn follow_requests(&self) -> Result<()> {
         if lock(&self.bucket.pages).is_some() {
             return Ok(());

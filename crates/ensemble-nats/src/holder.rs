@@ -36,17 +36,11 @@ impl NatsTransport {
 
     /// Returns a message to the queue, due after `delay`. After `attempts_max` deliveries it
     /// becomes a dead letter.
-    ///
-    /// # Errors
-    /// As for [`NatsTransport::settle`].
     pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
         self.give_back(lease, None, delay, "released")
     }
 
     /// Extends a lease to `duration` from now (at most a day).
-    ///
-    /// # Errors
-    /// As for [`NatsTransport::settle`].
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let seconds = duration.as_millis().div_ceil(1000).clamp(1, u128::from(LEASE_SECONDS_MAX));
         let lease_seconds = u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX);
@@ -64,9 +58,6 @@ impl NatsTransport {
     }
 
     /// Makes a held message a dead letter, with a reason for people.
-    ///
-    /// # Errors
-    /// As for [`NatsTransport::settle`].
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         self.change(lease, |_| self.dead_place(reason, Some(&lease.holder)))?;
         self.forget(lease);

@@ -60,9 +60,6 @@ struct KeyVersion {
 
 impl NatsTransport {
     /// Tells the other hosts about this one.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn report_host(&self, host: &Name, text: &str) -> Result<()> {
         let subject = self.subjects.host_report(host);
         for _ in 0..TRIES_MAX {
@@ -76,9 +73,6 @@ impl NatsTransport {
     }
 
     /// The last reports of all hosts, by name.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn host_reports(&self) -> Result<Vec<HostNews>> {
         let listed = self.list_keys(self.subjects.all_host_reports())?;
         let now = self.now();
@@ -95,9 +89,6 @@ impl NatsTransport {
     }
 
     /// Takes the name of an agent for this host. `Some` is the host that has it instead.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn claim_member(&self, agent: &Name, host: &Name) -> Result<Option<Name>> {
         let subject = self.subjects.host_of_member(agent);
         for _ in 0..TRIES_MAX {
@@ -119,9 +110,6 @@ impl NatsTransport {
     }
 
     /// Gives the name of an agent back that has ended here.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn release_member(&self, agent: &Name, host: &Name) -> Result<()> {
         let subject = self.subjects.host_of_member(agent);
         match self.version(&subject)? {
@@ -133,9 +121,6 @@ impl NatsTransport {
     }
 
     /// The host that has an agent, unless it is silent.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn host_of_member(&self, agent: &Name) -> Result<Option<Name>> {
         let Some(last) = self.version(&self.subjects.host_of_member(agent))? else {
             return Ok(None);
@@ -147,9 +132,6 @@ impl NatsTransport {
     }
 
     /// Asks something of a host; returns the name of the call.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn call_host(&self, host: &Name, text: &str) -> Result<Name> {
         let call = Name::new(MessageId::generate().as_str())?;
         self.write_key(self.subjects.call_of(host, &call), 0, text.to_owned())?;
@@ -157,9 +139,6 @@ impl NatsTransport {
     }
 
     /// What is asked of a host and was not answered yet.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn calls(&self, host: &Name) -> Result<Vec<HostCall>> {
         let mut calls = Vec::new();
         for found in self.list_keys(self.subjects.calls_of(host))? {
@@ -174,34 +153,22 @@ impl NatsTransport {
     }
 
     /// Answers a call; only the first answer counts.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn answer_call(&self, host: &Name, call: &Name, text: &str) -> Result<()> {
         self.write_key(self.subjects.answer_of(host, call), 0, text.to_owned()).map(drop)
     }
 
     /// What a host has answered to a call.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn answer(&self, host: &Name, call: &Name) -> Result<Option<String>> {
         Ok(self.version(&self.subjects.answer_of(host, call))?.map(|last| last.text))
     }
 
     /// Removes a call and its answer.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn forget_call(&self, host: &Name, call: &Name) -> Result<()> {
         self.purge_key(self.subjects.call_of(host, call), u64::MAX - 1)?;
         self.purge_key(self.subjects.answer_of(host, call), u64::MAX - 1)
     }
 
     /// Removes reports and calls that are of no use any more; returns their number.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn sweep_hosts(&self) -> Result<usize> {
         let [calls, answers] = self.subjects.all_calls();
         let kinds = [

@@ -84,9 +84,6 @@ impl LadderClaims {
     }
 
     /// Whether this host runs the ladders of a mailbox: claims them if it may.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn hold(&self, queue: &NatsTransport, mailbox: &Name, reason: ClaimReason) -> Result<bool> {
         for _ in 0..TRIES_MAX {
             let (claim, revision) = queue.claim(mailbox)?;

@@ -54,17 +54,11 @@ impl NatsTransport {
     }
 
     /// All mailboxes by name; after [`NatsTransport::follow_team`] those that the credentials may follow.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
         self.all_mailboxes().map(|all| self.only_open(all))
     }
 
     /// All mailboxes by name, also those that the credentials may not follow.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub fn all_mailboxes(&self) -> Result<Vec<Name>> {
         // Mailboxes are never removed, so the sequence of the last one shows whether there is a new
         // one. Every watcher asks every few seconds, and listing all mailboxes of a large team

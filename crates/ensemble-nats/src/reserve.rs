@@ -23,9 +23,6 @@ const DELETE: &str = "$JS.API.STREAM.MSG.DELETE.";
 
 impl NatsTransport {
     /// Makes the parts of the reserve that are missing. A server that is full now has none until it has room.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub fn keep_reserve(&self) -> Result<()> {
         let (wire, subjects) = (self.wire.clone(), self.subjects.clone());
         self.call("make the reserve", async move {

@@ -59,9 +59,6 @@ impl NatsTransport {
     }
 
     /// Lines of all hosts' logs after this number, oldest first, at most this many.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub fn shipped_after(&self, number: u64, limit: usize) -> Result<Vec<ShippedLine>> {
         let (pattern, log) = (self.subjects.log_all(), self.log_wire()?);
         self.call("read the event logs", async move {

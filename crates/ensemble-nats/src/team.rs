@@ -81,9 +81,6 @@ impl NatsTransport {
     ///
     /// With credentials that may not follow the whole team, each mailbox is followed that they may follow. Then
     /// another call follows those that were added since. From then on [`NatsTransport::mailboxes`] has these alone.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::Server`].
     pub fn follow_team(&self) -> Result<()> {
         if lock(&self.open).is_some() {
             return self.follow_open();

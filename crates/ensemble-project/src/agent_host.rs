@@ -41,9 +41,6 @@ pub struct PaneHost {
 
 impl PaneHost {
     /// The agent host of `member` as the roster has them now. Connects to nothing yet.
-    ///
-    /// # Errors
-    /// The member's provider is unknown, or its binding is malformed.
     pub fn of(project: &Project, member: &Member) -> Result<Self> {
         let profile = project.profiles()?.get(&member.provider)?;
         let pane = match PaneEntry::of(member) {

@@ -43,9 +43,6 @@ impl AlarmList {
     }
 
     /// Reads the list of the last watcher; empty if there is none.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn read(state: &Path) -> Result<Self> {
         let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
             return Ok(Self::default());
@@ -58,9 +55,6 @@ impl AlarmList {
     }
 
     /// Writes the list for the next watcher.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn write(&self, state: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         write_document(&state.join(FILE), &text, Durability::Process)

@@ -55,17 +55,11 @@ impl UsageReader {
     }
 
     /// Reads what is new. What each agent has used in all.
-    ///
-    /// # Errors
-    /// The event log, the sessions or the roster cannot be read.
     pub fn update(&mut self) -> Result<BTreeMap<Name, AgentUsage>> {
         self.update_within(&mut ReadingLimit::none())
     }
 
     /// As [`UsageReader::update`], as far as `limit` allows: what each agent has used as far as it was read.
-    ///
-    /// # Errors
-    /// As for [`UsageReader::update`].
     pub fn update_within(
         &mut self,
         limit: &mut ReadingLimit,

@@ -22,9 +22,6 @@ pub struct ForegroundHost {
 
 impl ForegroundHost {
     /// The agents of this project. A team of several hosts claims a mailbox before it runs its ladders.
-    ///
-    /// # Errors
-    /// The configured profiles cannot be used.
     pub fn new(project: &Project, team: Option<&Arc<dyn TeamLink>>) -> Result<Self> {
         let claims = team.map(|team| Arc::clone(team).ladder_claims(&project.state));
         Ok(Self { project: project.clone(), profiles: project.profiles()?, claims })
@@ -65,9 +62,6 @@ pub fn readers_of<'t>(
 
 /// The readers of a mailbox: the agents that are bound to it, and the members that read it without
 /// a pane.
-///
-/// # Errors
-/// A profile is unknown, or a pane cannot be opened.
 pub fn reader_of(
     project: &Project,
     profiles: &Profiles,

@@ -55,9 +55,6 @@ pub fn last_start(project: &Project, name: &Name, now: Timestamp) -> Option<Dura
 }
 
 /// Counts a start, which may begin once this returns. Returns how many there were today.
-///
-/// # Errors
-/// The count cannot be read or written.
 pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32> {
     let mut count = read(project, name)?.on(now);
     count.count += 1;
@@ -72,9 +69,6 @@ pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32
 }
 
 /// Whether an agent that its mail may start is not there: it was never started, has left, or its process has ended.
-///
-/// # Errors
-/// Its file in the roster cannot be read.
 pub fn is_absent(project: &Project, name: &Name) -> Result<bool> {
     Ok(project.roster().get(name)?.is_none_or(|member| match member.state {
         MemberState::Shutdown => true,

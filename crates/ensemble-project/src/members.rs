@@ -66,9 +66,6 @@ pub fn judge(
 }
 
 /// Looks at a member's pane, if it has one.
-///
-/// # Errors
-/// Its provider or its binding makes no sense.
 pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservation> {
     if let Some(observation) = by_supervisor(project, member) {
         return Ok(observation);

@@ -13,9 +13,6 @@ use crate::servers::connect;
 
 impl Project {
     /// Opens the queue, wherever `transport` in `ensemble.yaml` says it is.
-    ///
-    /// # Errors
-    /// The queue does not exist, the servers cannot be used, or this program cannot use servers.
     pub fn open(&self, access: QueueAccess) -> Result<OpenQueue> {
         match self.servers()? {
             Some(servers) => connect(self, servers, access),
@@ -24,18 +21,11 @@ impl Project {
     }
 
     /// Opens the queue for something that is not recorded.
-    ///
-    /// # Errors
-    /// As for [`Self::open`].
     pub fn open_unrecorded(&self) -> Result<OpenQueue> {
         self.open(QueueAccess::new(self.spool_options(Arc::new(NullRecorder))))
     }
 
     /// Opens the outbox of this host.
-    ///
-    /// # Errors
-    ///
-    /// The outbox cannot be made or used.
     pub fn open_outbox(&self) -> Result<Outbox> {
         self.ensure_state()?;
         let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);

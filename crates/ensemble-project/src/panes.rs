@@ -52,9 +52,6 @@ impl PaneEntry {
     /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
     /// [`Project::sources`](crate::project::Project::sources). `server` may be shared between
     /// panes; `locks` is [`Project::locks`](crate::project::Project::locks).
-    ///
-    /// # Errors
-    /// The binding is malformed or of another server, or `locks` cannot be made.
     pub fn open(
         &self,
         server: TmuxServer,
@@ -79,9 +76,6 @@ pub fn observe(pane: &mut BoundPane) -> PaneObservation {
 }
 
 /// The place of one agent; `None` if it has none.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn find(panes: &Path, agent: &Name) -> Result<Option<PaneEntry>> {
     match Dir::open(panes) {
         Ok(dir) => read(&dir, &format!("{agent}.yaml")),
@@ -91,9 +85,6 @@ pub fn find(panes: &Path, agent: &Name) -> Result<Option<PaneEntry>> {
 }
 
 /// All bindings of a project, by agent; files that cannot be read are reported beside them.
-///
-/// # Errors
-/// The directory exists but cannot be listed.
 pub fn read_all(panes: &Path) -> Result<(Vec<PaneEntry>, Vec<Error>)> {
     let dir = match Dir::open(panes) {
         Ok(dir) => dir,
@@ -125,9 +116,6 @@ fn read(dir: &Dir, file: &str) -> Result<Option<PaneEntry>> {
 }
 
 /// Writes an agent's place. No agent has a reserved name, and none reads the person's mail.
-///
-/// # Errors
-/// A name is reserved ([`ReservedName`]), the directory is missing, or the disk failed.
 pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
     ReservedName::refuse_agent(&entry.agent)?;
     ReservedName::refuse_agent(&entry.mailbox)?;
@@ -137,9 +125,6 @@ pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
 }
 
 /// Forgets an agent's place. Returns whether there was one.
-///
-/// # Errors
-/// The disk failed.
 pub fn forget(panes: &Path, agent: &Name) -> Result<bool> {
     let path = panes.join(format!("{agent}.yaml"));
     match std::fs::remove_file(&path) {

@@ -278,9 +278,6 @@ impl Project {
     }
 
     /// The built-in profiles with the changes of the configuration.
-    ///
-    /// # Errors
-    /// A configured profile has an unknown, wrong or missing field.
     pub fn profiles(&self) -> Result<Profiles> {
         let mut profiles = Profiles::embedded()?;
         for (name, fields) in &self.config.providers {
@@ -303,25 +300,16 @@ impl Project {
     }
 
     /// The drop boxes: the built-in and the configured ones.
-    ///
-    /// # Errors
-    /// A configured box cannot be watched.
     pub fn drop_boxes(&self) -> Result<BoxTable> {
         BoxTable::new(&self.config.drop_boxes)
     }
 
     /// The routes of all drop boxes.
-    ///
-    /// # Errors
-    /// As for [`Self::drop_boxes`], or a route leads from a place that is not watched.
     pub fn routes(&self) -> Result<Routes> {
         self.drop_boxes()?.routes(&self.config.routes)
     }
 
     /// The directories of drop boxes, other than `reports/`, whose files are reviews.
-    ///
-    /// # Errors
-    /// As for [`Self::drop_boxes`].
     pub fn review_dirs(&self) -> Result<Vec<PathBuf>> {
         let dirs = self.drop_boxes()?.directories_of("report.review", &self.config.routes);
         let further = dirs.into_iter().filter(|dir| dir != "reports");
@@ -329,18 +317,12 @@ impl Project {
     }
 
     /// The kinds of requests: the built-in and the configured ones.
-    ///
-    /// # Errors
-    /// A configured kind has no usable name or an impossible time.
     pub fn kinds(&self) -> Result<Kinds> {
         self.config.requests.kinds(Path::new(CONFIG_FILE))
     }
 
     /// The requests of a queue, of the kinds that are configured. An agent that agrees to its shutdown
     /// is `leaving` in the roster before any side is notified.
-    ///
-    /// # Errors
-    /// As for [`Self::kinds`].
     pub fn requests<'a>(&self, store: &'a dyn RequestStore) -> Result<Requests<'a>> {
         let requests = Requests::new(store).with_kinds(self.kinds()?);
         Ok(requests.with_note(departure_note(self.roster())))
@@ -413,9 +395,6 @@ impl Project {
     }
 
     /// Creates the state directory, private to its owner.
-    ///
-    /// # Errors
-    /// The directory cannot be created.
     pub fn ensure_state(&self) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;
         for directory in [&self.state, &self.logs(), &self.panes()] {

@@ -56,9 +56,6 @@ pub fn known_projects() -> Vec<KnownProject> {
 }
 
 /// The project's own name in addresses: that of its team, or of its directory.
-///
-/// # Errors
-/// The name has no usable character.
 pub fn project_name(project: &Project) -> ensemble_core::Result<Name> {
     let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
     let name = project.config.team.name.clone().or_else(directory).unwrap_or_default();

@@ -183,9 +183,6 @@ impl RosterRow {
     }
 
     /// What it is doing, from what is seen of it now, what it waits for and what it holds.
-    ///
-    /// # Errors
-    /// As for [`members::observe_member`].
     pub fn presence(
         &self,
         project: &Project,

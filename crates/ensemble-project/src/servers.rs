@@ -92,9 +92,6 @@ impl LadderClaim for HostClaims {
 impl Project {
     /// Access to the servers; `None` if the mailboxes are in the queue's directory. A team that they do not know is
     /// an error: who begins one sets [`NatsOptions::creates`].
-    ///
-    /// # Errors
-    /// `transport` is neither `directory` nor an address.
     pub fn nats_options(&self) -> Result<Option<NatsOptions>> {
         let Some(servers) = self.servers()? else { return Ok(None) };
         Ok(Some(self.nats_options_for(servers)?.without_creating()))
@@ -119,9 +116,6 @@ impl Project {
     }
 
     /// Access to these servers, with all other settings as configured.
-    ///
-    /// # Errors
-    /// A certificate without its key, or the reverse.
     pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
         let config = &self.config.nats;
         let mut options = NatsOptions::new(servers, self.team_name()?);

@@ -14,9 +14,6 @@ use serde_json::{Value, json};
 
 /// Releases a message that a hook has received but not delivered to the agent. Does nothing if the hook did not
 /// receive it or it has moved on since. Returns whether it was released.
-///
-/// # Errors
-/// The mailbox cannot be read or changed.
 pub fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Result<bool> {
     let CarriedMessage { mailbox, id, epoch, .. } = carried;
     let state = spool.state(mailbox, id)?;

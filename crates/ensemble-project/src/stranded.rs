@@ -23,9 +23,6 @@ use ensemble_core::dropbox::file_writers::{FileWriter, WRITER_PATIENCE, files_be
 pub const STRANDED_MAX: usize = 20;
 
 /// The stranded files of a project, at most [`STRANDED_MAX`].
-///
-/// # Errors
-/// The configuration, a drop box or the mailboxes cannot be read.
 pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<StrandedFile>> {
     let mailboxes = queue.mailboxes()?;
     let (table, routes) = (project.drop_boxes()?, project.routes()?);

@@ -20,54 +20,30 @@ pub trait TeamLink: SharedFiles {
     fn now(&self) -> Timestamp;
 
     /// Follows all mailboxes by one subscription. Call it before a look at all of them.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn follow_team(&self) -> Result<()>;
 
     /// Follows requests and what the hosts share.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn follow_requests(&self) -> Result<()>;
 
     /// Waits for news of what is followed, after the news with this number. Returns the number of the last news.
     fn wait_for_news(&self, seen: u64, longest: Duration) -> u64;
 
     /// Waits for mail in a mailbox. Returns whether there may be some.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn wait_for_mail(&self, mailbox: &Name, longest: Duration) -> Result<bool>;
 
     /// The host that has an agent.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn host_of_member(&self, agent: &Name) -> Result<Option<Name>>;
 
     /// Claims an agent's name for a host. Returns the other host that has it, if one does.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn claim_member(&self, agent: &Name, host: &Name) -> Result<Option<Name>>;
 
     /// Calls another host. Returns the name of the call.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn call_host(&self, host: &Name, text: &str) -> Result<Name>;
 
     /// The answer to a call, once there is one.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn answer_to(&self, host: &Name, call: &Name) -> Result<Option<String>>;
 
     /// Removes a call.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn forget_call(&self, host: &Name, call: &Name) -> Result<()>;
 
     /// The claims of this host, whose state directory this is, on the ladders of mailboxes.
@@ -78,9 +54,6 @@ pub trait TeamLink: SharedFiles {
 pub trait LadderClaim: Send + Sync {
     /// Whether this host runs the ladders of a mailbox. `has_reader` says that an agent of this host reads it, and
     /// `is_handing_out` that one has just stored a task there.
-    ///
-    /// # Errors
-    /// The servers failed.
     fn hold(&self, mailbox: &Name, has_reader: bool, is_handing_out: bool) -> Result<bool>;
 
     /// Whether a task may be waiting there. Costs nothing.

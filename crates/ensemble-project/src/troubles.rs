@@ -54,9 +54,6 @@ impl BoardTrouble {
 }
 
 /// All that is stuck in a project now, by the queue's calendar. Without a blackboard, that is a paused team.
-///
-/// # Errors
-/// The control files cannot be read.
 pub fn of_project(
     project: &Project,
     books: &TaskBooks,

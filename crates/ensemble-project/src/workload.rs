@@ -132,9 +132,6 @@ impl TaskBooks {
     }
 
     /// The steps that wait for an intervention.
-    ///
-    /// # Errors
-    /// There are step queues, and they cannot be read.
     pub fn standing(&self, project: &Project) -> Result<Vec<StuckStep>> {
         match &self.steps {
             Some(steps) => steps.standing(),
@@ -144,9 +141,6 @@ impl TaskBooks {
     }
 
     /// All that these agents hold, in mailboxes, on the blackboard and of step queues, as far as it can be read.
-    ///
-    /// # Errors
-    /// The mailboxes cannot be listed, or a server failed.
     pub fn holds(&self, queue: &dyn Broker, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
         self.holds_with(HoldingPlaces::new(queue), who)
     }
@@ -173,9 +167,6 @@ pub struct Workload {
 
 impl Workload {
     /// The workload of these agents, wherever the mailboxes are.
-    ///
-    /// # Errors
-    /// The queue cannot be read.
     pub fn of(
         queue: &dyn Broker,
         store: &dyn RequestStore,
@@ -211,9 +202,6 @@ pub(crate) struct PendingRequests {
 }
 
 /// The requests without a decision. `closed` are requests that were seen closed before, which they stay.
-///
-/// # Errors
-/// The requests cannot be listed, or a server failed.
 pub(crate) fn pending_but(
     store: &dyn RequestStore,
     closed: &mut HashSet<Name>,
@@ -245,9 +233,6 @@ pub(crate) fn pending_but(
 
 /// Pending decisions: agents with their own pending requests, and the oldest request in a few
 /// words. One look for the whole team.
-///
-/// # Errors
-/// The requests cannot be listed.
 pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
     Ok(waits_in(&pending_but(store, &mut HashSet::new())?.asked))
 }

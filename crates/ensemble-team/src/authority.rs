@@ -158,9 +158,6 @@ impl Authority {
     }
 
     /// As [`Authority::check`], for the shutdown of `whom`. Every agent may ask for its own.
-    ///
-    /// # Errors
-    /// As for [`Authority::check`].
     pub fn check_shutdown(&self, by: &ActorStanding, whom: &Name) -> Result<(), NotAuthorized> {
         match by {
             ActorStanding::Agent { name, .. } if name == whom => Ok(()),

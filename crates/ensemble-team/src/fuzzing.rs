@@ -9,26 +9,17 @@ use serde_json::Value;
 use crate::board::text;
 
 /// What a blackboard's text says, as the code reads it that changes it in place.
-///
-/// # Errors
-/// The text is refused.
 pub fn board_value(source: &str) -> Result<Value> {
     Ok(text::YamlText::parse(source, Path::new("state.yaml"))?.value())
 }
 
 /// The blackboard's text, changed in place until it says `value`.
-///
-/// # Errors
-/// It is refused, or cannot be changed as it is laid out.
 pub fn board_update(source: &str, value: &Value) -> Result<String> {
     let path = Path::new("state.yaml");
     Ok(text::YamlText::parse(source, path)?.update(value, path)?.source().to_owned())
 }
 
 /// The comments of a blackboard's text, sorted.
-///
-/// # Errors
-/// The text is refused.
 pub fn board_comments(source: &str) -> Result<Vec<String>> {
     let text = text::YamlText::parse(source, Path::new("state.yaml"))?;
     Ok(text.comments().into_iter().map(str::to_owned).collect())

@@ -156,9 +156,6 @@ pub struct KnownHoldings {
 }
 
 /// All that these agents hold.
-///
-/// # Errors
-/// The mailboxes cannot be listed, or a server failed.
 pub fn holds(places: &HoldingPlaces<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
     let mut known = KnownHoldings::default();
     let KnownHoldings { by_agent: all, unread } = &mut known;
@@ -244,9 +241,6 @@ fn push(held: &mut Vec<Holding>, holding: Holding) {
 }
 
 /// The received messages of a mailbox that these agents have not settled, at most [`NAMED_MAX`] of each agent.
-///
-/// # Errors
-/// The queue cannot be read.
 pub fn of_mailbox(
     queue: &dyn Broker,
     mailbox: &Name,

@@ -26,9 +26,6 @@ pub(super) trait RpcPeer: AsFd {
     fn send(&mut self, said: Value) -> Outcome;
 
     /// One message, if one has come.
-    ///
-    /// # Errors
-    /// The program has ended.
     fn read(&mut self) -> Outcome<Option<Value>>;
 
     /// Calls a method whose answer comes later, among the news, under this id.
@@ -67,9 +64,6 @@ pub(super) trait RpcPeer: AsFd {
     }
 
     /// The next thing that was said; `None` if there is nothing new. An answer that came too late has no method.
-    ///
-    /// # Errors
-    /// The program has ended.
     fn news(&mut self) -> Outcome<Option<Value>> {
         match self.state().news.pop_front() {
             Some(news) => Ok(Some(news)),

@@ -22,9 +22,6 @@ fn desk(queue: &Path, agent: &str) -> Result<ToolContext, String> {
 }
 
 /// Calls tools one after the other, as `agent`: what each answers, or what its caller has to change.
-///
-/// # Errors
-/// There is no such queue.
 pub fn mcp_calls(
     queue: &Path,
     agent: &str,
@@ -36,9 +33,6 @@ pub fn mcp_calls(
 
 /// Greets the server, sends it these bytes and a last ping, and reads until that is answered or the
 /// connection ends. Returns everything it has said, line by line.
-///
-/// # Errors
-/// The queue does not exist, or no pipe can be made.
 pub fn mcp_lines(queue: &Path, agent: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let desk = desk(queue, agent)?;
     let pipe = || std::io::pipe().map_err(|error| error.to_string());

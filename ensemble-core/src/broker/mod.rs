@@ -65,9 +65,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     }
 
     /// All mailboxes by name.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn mailboxes(&self) -> Result<Vec<Name>>;
 
     /// What is set for a mailbox.
@@ -77,15 +74,9 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn settings(&self, mailbox: &Name) -> Result<Settings>;
 
     /// Where a message is; `None` if it is not in this mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>>;
 
     /// The mailboxes in which a message with this id may be.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn mailboxes_with(&self, _id: &MessageId) -> Result<Vec<Name>> {
         self.mailboxes()
     }
@@ -128,22 +119,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope>;
 
     /// The first `limit` messages that are held or wait, in the order of their receiving.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>>;
 
     /// How many messages of a mailbox could be received now, counted up to `limit`.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or the medium failed.
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
 
     /// The first `limit` messages that an agent could receive now: none that a plan gate or a standstill keeps
     /// from it.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or the medium failed.
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;
 
     /// Replaces the reason of a dead letter.
@@ -159,15 +141,9 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()>;
 
     /// All dead letters of a mailbox, oldest first.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>>;
 
     /// Notes that the sender of a dead letter was notified.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn note_told(&self, letter: &DeadLetter) -> Result<()>;
 
     /// Gives a dead letter back to the queue with all its attempts.
@@ -250,16 +226,10 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     /// Takes a message away from a holder that is known to have ended. It can be received again, or
     /// becomes a dead letter after its last attempt, with the reason. `false` if the lease has ended.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool>;
 
     /// Unfinished messages of a mailbox whose delivery to an agent has ended, with that agent. The mailbox's own
     /// agent may be left out.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>>;
 
     /// Settles the messages of a task that an agent has reported on, in all mailboxes, and notifies

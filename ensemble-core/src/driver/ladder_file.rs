@@ -247,9 +247,6 @@ impl LadderStore {
     }
 
     /// The right to run the ladders of a mailbox; `None` while another process has it.
-    ///
-    /// # Errors
-    /// The lock file cannot be used.
     pub(super) fn lock(&self, mailbox: &Name) -> Result<Option<FileLock>> {
         let locks = self.state.join("locks");
         std::fs::create_dir_all(&locks)

@@ -38,9 +38,6 @@ pub struct PongBox {
 
 impl PongBox {
     /// The box at `path`, which is made, private to its owner, if it is missing.
-    ///
-    /// # Errors
-    /// The directory cannot be created.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = path.into();
@@ -56,18 +53,12 @@ impl PongBox {
     }
 
     /// Answers a ping.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn answer(&self, pong: &PongToken) -> Result<()> {
         let file = format!("{}@{}{PONG_SUFFIX}", pong.worker, pong.attempt);
         self.write(&file, &format!("{pong}\n"))
     }
 
     /// Takes the pongs of a worker away, in no order.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn take_pongs(&self, worker: &Name) -> Result<Vec<PongToken>> {
         let mut pongs = Vec::new();
         for file in Dir::open(&self.path)?.names()? {
@@ -80,17 +71,11 @@ impl PongBox {
     }
 
     /// Says which ping is waited for, for workers that look for files.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn ask(&self, ping: &Ping) -> Result<()> {
         self.write(&ping_file(&ping.worker), &format!("{ping}\n"))
     }
 
     /// The ping that a worker is asked now; `None` if no handshake runs.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn asked(&self, worker: &Name) -> Result<Option<Ping>> {
         const BYTES_MAX: usize = 256;
         let content = Dir::open(&self.path)?.read(&ping_file(worker), BYTES_MAX)?;
@@ -98,9 +83,6 @@ impl PongBox {
     }
 
     /// Forgets the worker's ping and pongs.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn clear(&self, worker: &Name) -> Result<()> {
         self.take_pongs(worker)?;
         self.remove(&ping_file(worker))

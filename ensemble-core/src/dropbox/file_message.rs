@@ -21,9 +21,6 @@ impl CompleteFile {
     }
 
     /// Learns which mailbox the author has, who may have written its name in another case.
-    ///
-    /// # Errors
-    /// The mailboxes cannot be listed.
     pub fn find_signer(&mut self, spool: &Spool) -> Result<()> {
         if let Some(text) = self.author_text() {
             self.signer = agent_among(&text, &spool.mailboxes()?).cloned();

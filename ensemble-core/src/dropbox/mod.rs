@@ -156,9 +156,6 @@ impl DropBox {
 
     /// Puts a file aside with the reason beside it: `rejected/<box>.<file>`. Returns its new path
     /// below the queue; `None` if it was gone. A directory is left where it is.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
         let Some(stat) = self.dir.stat(file)?.filter(|stat| !stat.is_directory) else {
             return Ok(None);
@@ -169,9 +166,6 @@ impl DropBox {
     /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each,
     /// as far as it can be printed, and the new one. A directory is left where it is, and so is everything where
     /// the box takes some files only.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn reject_strange(&self, queue: &Path) -> Result<Vec<(String, String)>> {
         if !self.spec.files().is_any() {
             return Ok(Vec::new());
@@ -198,9 +192,6 @@ impl DropBox {
 
     /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
     /// lands in the meantime stays where it is, or is put back. `None` if it is not there any more.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn reject_version(
         &self,
         queue: &Path,

@@ -35,9 +35,6 @@ pub(crate) struct SyncMany {
 
 impl SyncMany {
     /// Syncs all files by this function.
-    ///
-    /// # Errors
-    /// A sync failed: each file may or may not survive.
     pub(crate) fn sync(&self, files: &[(File, PathBuf)], sync_file: SyncFile) -> Result<()> {
         let Some(((file, path), rest)) = files.split_first().filter(|(_, rest)| !rest.is_empty())
         else {

@@ -374,9 +374,6 @@ impl Dir {
 
     /// Passes every entry (except `.` and `..`) to `visit` until it breaks. Names that are not
     /// UTF-8 are skipped: Ensemble creates none, and [`Dir::strange_names`] has them.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn for_each(&self, mut visit: impl FnMut(&str) -> ControlFlow<()>) -> Result<()> {
         self.for_each_name(|name| match name.to_str() {
             Ok(name) => visit(name),
@@ -385,9 +382,6 @@ impl Dir {
     }
 
     /// All names that are not UTF-8.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn strange_names(&self) -> Result<Vec<OsString>> {
         let mut names = Vec::new();
         self.for_each_name(|name| {
@@ -419,9 +413,6 @@ impl Dir {
     }
 
     /// All names, unordered.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         self.for_each(|name| {

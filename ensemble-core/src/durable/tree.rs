@@ -15,9 +15,6 @@ const REMOVALS_MAX: usize = 10_000;
 
 /// Removes the files of a directory, and the directories in it without subdirectories, for which `goes` says so: at
 /// most 10,000. Returns their number, which is 0 if there is no such directory.
-///
-/// # Errors
-/// The directory cannot be listed or a file cannot be removed.
 pub fn remove_where(path: &Path, goes: &mut dyn FnMut(&str, &FileStat) -> bool) -> Result<usize> {
     let dir = match Dir::open(path) {
         Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(0),

@@ -76,15 +76,9 @@ impl ObservedLease {
 /// The held messages of a queue, as an observer of leases needs them.
 pub trait LeaseTable {
     /// The held messages of a mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>>;
 
     /// Takes a message away from a holder that has fallen silent; `false` if the holder was quicker.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
     fn expire(&self, observed: &ObservedLease) -> Result<bool>;
 }
 

@@ -15,9 +15,6 @@ use crate::driver::{DeliveryId, Ended};
 impl AckManager {
     /// As [`next_ended`](Self::next_ended), in a task of a tokio runtime. Cancel-safe: what a dropped future has found,
     /// the next call returns. [`Assignment`](super::Assignment) has an example without a runtime.
-    ///
-    /// # Errors
-    /// As for [`next_ended`](Self::next_ended), or the caller is not in a runtime.
     pub async fn next_ended_async(
         &mut self,
         longest: Duration,

@@ -106,9 +106,6 @@ impl Mailbox {
     }
 
     /// As [`Mailbox::ask`], in a tokio runtime.
-    ///
-    /// # Errors
-    /// As for [`Mailbox::ask`], or the caller is not in a runtime.
     pub async fn ask_async(
         &self,
         to: impl IntoName,
@@ -127,9 +124,6 @@ impl Mailbox {
 
 impl Message {
     /// As [`Message::settle`], in a thread for blocking work of the tokio runtime.
-    ///
-    /// # Errors
-    /// As for [`Message::settle`].
     pub async fn settle_async(&self) -> Result<()> {
         let (queue, lease) = (self.queue().clone(), self.lease().clone());
         self.decide();
@@ -147,9 +141,6 @@ impl Message {
     /// job.blocking(|job| job.reply("42 lines").map(drop)).await
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// Those of `work`, or the runtime is shutting down.
     pub async fn blocking<T: Send + 'static>(
         self,
         work: impl FnOnce(Self) -> Result<T> + Send + 'static,

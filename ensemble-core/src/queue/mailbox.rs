@@ -315,18 +315,12 @@ impl Mailbox {
     }
 
     /// What this holder holds: after a crash, [`resume`](Self::resume) each, or release it.
-    ///
-    /// # Errors
-    /// The mailbox cannot be listed.
     pub fn held(&self) -> Result<Vec<Lease>> {
         let held = self.queue.spool().observe(&self.name)?.into_iter().map(|held| held.lease);
         Ok(held.filter(|lease| lease.holder == self.holder).collect())
     }
 
     /// How many messages are in each state.
-    ///
-    /// # Errors
-    /// The mailbox cannot be listed.
     pub fn counts(&self) -> Result<Counts> {
         self.queue.spool().counts(&self.name)
     }
@@ -340,25 +334,16 @@ impl Mailbox {
     }
 
     /// Where a message of this mailbox is on its way; `None` if it is not in this mailbox.
-    ///
-    /// # Errors
-    /// The mailbox cannot be listed.
     pub fn state(&self, id: &MessageId) -> Result<Option<State>> {
         self.queue.spool().state(&self.name, id)
     }
 
     /// The first `most` messages that wait or are held, in the order in which they would be received.
-    ///
-    /// # Errors
-    /// The mailbox cannot be listed.
     pub fn unfinished(&self, most: usize) -> Result<Vec<Found>> {
         self.queue.spool().unfinished(&self.name, most)
     }
 
     /// The messages that were given up, oldest first.
-    ///
-    /// # Errors
-    /// The mailbox cannot be listed.
     pub fn dead_letters(&self) -> Result<Vec<DeadLetter>> {
         self.queue.spool().dead_letters(&self.name)
     }

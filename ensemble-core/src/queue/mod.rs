@@ -104,9 +104,6 @@ impl Queue {
     }
 
     /// Opens a queue, and makes it where it is missing.
-    ///
-    /// # Errors
-    /// The directory cannot be created, or every user may write to it.
     pub fn open_or_create(root: impl AsRef<Path>) -> Result<Self> {
         Self::options().open_or_create(root)
     }

@@ -333,9 +333,6 @@ impl Requests<'_> {
 
     /// Demands a plan of each agent that takes this task: it may receive the task, and can finish it only after
     /// its plan is approved. `false` if a plan was demanded before.
-    ///
-    /// # Errors
-    /// The medium failed.
     pub fn demand_plan(&self, task: &str, by: &Name) -> Result<bool> {
         let demand = Demand::new(task, by.clone(), self.store.now());
         let is_new = self.store.demand_plan(&demand)?;

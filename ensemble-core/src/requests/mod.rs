@@ -220,9 +220,6 @@ impl<'a> Requests<'a> {
     }
 
     /// All requests, the oldest first; those that cannot be read are reported beside them.
-    ///
-    /// # Errors
-    /// The directory cannot be listed.
     pub fn list(&self) -> Result<(Vec<RequestEntry>, Vec<Error>)> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         for (id, files) in self.store.all_files()? {
@@ -239,9 +236,6 @@ impl<'a> Requests<'a> {
     }
 
     /// The ids of all requests, in no order.
-    ///
-    /// # Errors
-    /// The directory cannot be listed.
     pub fn ids(&self) -> Result<Vec<Name>> {
         self.store.ids()
     }

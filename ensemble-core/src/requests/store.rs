@@ -154,30 +154,18 @@ pub trait RequestStore: Send + Sync {
     fn lock(&self) -> Result<RequestLock>;
 
     /// The ids of all requests, in no order.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn ids(&self) -> Result<Vec<Name>>;
 
     /// The files of a request; `None` if there is none.
-    ///
-    /// # Errors
-    /// The medium failed, or what was asked is not a regular file or too large.
     fn files(&self, id: &Name) -> Result<Option<RequestFiles>>;
 
     /// The files of all requests, in no order; for each what [`RequestStore::files`] says.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn all_files(&self) -> Result<Vec<(Name, Result<Option<RequestFiles>>)>> {
         let ids = self.ids()?.into_iter();
         Ok(ids.map(|id| (id.clone(), self.files(&id))).collect())
     }
 
     /// Whether everything about a request is done; also true of a missing request.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn is_closed(&self, id: &Name) -> Result<bool>;
 
     /// Writes a file, unless it was written before.
@@ -188,64 +176,34 @@ pub trait RequestStore: Send + Sync {
 
     /// Makes safe what others have written and may not have synced: which requests there are, or the
     /// files of one. What a server has acknowledged is safe.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn make_safe(&self, id: Option<&Name>) -> Result<()>;
 
     /// Puts a decision aside that counts for nothing, and says where it is kept.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn put_aside(&self, id: &Name, revision: u64, why: &str) -> Result<String>;
 
     /// Puts a whole request aside that cannot be read, and says where it is kept.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn reject(&self, id: &Name, why: &str) -> Result<String>;
 
     /// What an agent's work on a task waits for; `None` if nothing.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>>;
 
     /// All gates.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn gates(&self) -> Result<Vec<PlanGate>>;
 
     /// The gate that keeps this lease's holder from its message; `None` if nothing does.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn gate_of(&self, lease: &Lease) -> Result<Option<PlanGate>>;
 
     /// The gates that keep waiting messages of this mailbox from this holder, each once.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or the medium failed.
     fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<PlanGate>>;
 
     /// Closes the gate of the task that a request is about, before the request is written; `last` is
     /// the gate that was met there. `false` if another one has taken its place since.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn close_gate(&self, asked: &AskedRequest, last: Option<&PlanGate>) -> Result<bool>;
 
     /// Demands a plan of each agent that takes a task. `false` if one was demanded before.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn demand_plan(&self, demand: &Demand) -> Result<bool>;
 
     /// Takes the gate of this request away. One of a later request stays, and one of a task that demands a plan.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn open_gate(&self, asked: &AskedRequest) -> Result<()>;
 
     /// Where the hosts of a team share files, such as those that stop the team. `None` for a queue of one host.
@@ -260,8 +218,5 @@ pub trait RequestStore: Send + Sync {
 
     /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names.
     /// Says how many.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn sweep_requests(&self) -> Result<usize>;
 }

@@ -17,21 +17,12 @@ const MESSAGE_TYPE: &str = "message";
 pub trait Admission: fmt::Debug + Send + Sync {
     /// Whether some message may be refused to this holder. The spool calls [`Admission::refusal`] only then, so
     /// this is the whole cost of an everyday receive: one look into the open directory of the queue.
-    ///
-    /// # Errors
-    /// The disk failed.
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool>;
 
     /// Why this holder may not receive this message; `None` if it may.
-    ///
-    /// # Errors
-    /// The disk failed.
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>>;
 
     /// Why this holder may not settle this message; `None` if it may. By default, as for receiving.
-    ///
-    /// # Errors
-    /// The disk failed.
     fn refusal_to_settle(
         &self,
         queue: &Dir,
@@ -43,9 +34,6 @@ pub trait Admission: fmt::Debug + Send + Sync {
 
     /// Why this message may not be settled by any holder. It asks for something that is not there
     /// yet, such as the answer to a request. `None` if it may be settled.
-    ///
-    /// # Errors
-    /// The disk failed.
     fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
         let _ = (queue, message);
         Ok(None)
@@ -56,9 +44,6 @@ pub trait Admission: fmt::Debug + Send + Sync {
 /// leaving. What an agent has begun it may finish, and what is not work it may receive.
 pub trait Standstill: fmt::Debug + Send + Sync {
     /// Why this agent may begin nothing; `None` if it may. `shared` is where the hosts of a team keep what stops it.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>>;
 }
 

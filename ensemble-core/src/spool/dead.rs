@@ -126,9 +126,6 @@ impl Spool {
     }
 
     /// All dead letters of a mailbox, oldest first.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
         let mailbox = self.mailbox(mailbox)?;
         let mut letters = Vec::new();
@@ -149,9 +146,6 @@ impl Spool {
     }
 
     /// Notes beside a dead letter that its sender was notified. A letter that is gone, or died again, is left alone.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or the disk failed.
     pub fn note_told(&self, letter: &DeadLetter) -> Result<()> {
         let mailbox = self.mailbox(&letter.mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;

@@ -28,9 +28,6 @@ pub struct MessageFile {
 impl Spool {
     /// The files of all messages of a mailbox, in no particular order. A message with two files is
     /// listed twice. Only the side files of leases are opened.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn message_files(&self, mailbox: &Name) -> Result<Vec<MessageFile>> {
         let mailbox = self.mailbox(mailbox)?;
         let mut files = Vec::new();

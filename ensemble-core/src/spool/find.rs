@@ -106,9 +106,6 @@ impl Found {
 /// # Find and read
 impl Spool {
     /// Where a message of one mailbox is; `None` if it is not there.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
         Ok(self.mailbox(mailbox)?.locate(id)?.map(|location| State::from(&location)))
     }
@@ -152,9 +149,6 @@ impl Spool {
 
     /// The first `limit` messages of a mailbox that wait or are held, in the order in which they
     /// would be received.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
         let mailbox = self.mailbox(mailbox)?;
         let found =

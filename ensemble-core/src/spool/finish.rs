@@ -134,9 +134,6 @@ impl Spool {
     /// Releases a message whose guard was dropped. Tries the mailbox's lock only once: where another process
     /// holds it, the message stays held until its lease expires. A message that its holder did not look at
     /// (`is_read` is `false`) does not lose an attempt.
-    ///
-    /// # Errors
-    /// As for [`Spool::release`], and [`Error::Locked`].
     pub(crate) fn release_dropped(
         &self,
         lease: &Lease,
@@ -151,9 +148,6 @@ impl Spool {
 
     /// Takes a message away from a holder that is known to have ended; `false` if the lease has ended. After
     /// `attempts_max` deliveries it becomes a dead letter, with this reason.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the disk failed.
     pub fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         let mailbox = self.mailbox(&lease.mailbox)?;
         match self.give_back(

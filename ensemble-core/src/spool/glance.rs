@@ -37,9 +37,6 @@ pub struct Glance {
 /// # Count
 impl Spool {
     /// Counts the messages of a mailbox. Lists its directories but opens no message.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn counts(&self, name: &Name) -> Result<Counts> {
         let mailbox = self.mailbox(name)?;
         let mut counts = Counts::default();
@@ -63,18 +60,12 @@ impl Spool {
     }
 
     /// How many messages wait, counted up to `limit`: cheap however deep the backlog is.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn waiting(&self, name: &Name, limit: u64) -> Result<u64> {
         self.mailbox(name)?.count_waiting(limit)
     }
 
     /// The ids of up to `limit` messages that could be received now, in no order: cheap however deep
     /// the backlog is.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn due_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let mailbox = self.mailbox(name)?;
         let mut ids = Vec::new();
@@ -91,9 +82,6 @@ impl Spool {
     }
 
     /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
         WaitingBacklog::next_due(&self.mailbox(name)?.front)
     }
@@ -105,9 +93,6 @@ impl Spool {
 
     /// Counts the messages of a mailbox up to `limit` in each state, and opens none. [`Spool::glances`] is for many
     /// mailboxes.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn glance(&self, name: &Name, limit: u64) -> Result<Glance> {
         self.glances()?.at(name, limit)
     }

@@ -34,9 +34,6 @@ const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
 /// Refuses a directory that every user may write to without being meant to: the queue, a mailbox, a
 /// drop box.
-///
-/// # Errors
-/// It is; the error says how to change that.
 pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: FileModes) -> Result<()> {
     const OTHERS_WRITE: u32 = 0o002;
     if mode & OTHERS_WRITE == 0 || modes.directory & OTHERS_WRITE != 0 {

@@ -10,9 +10,6 @@ use crate::{Error, Result};
 /// # Open a queue
 impl Spool {
     /// Creates a queue, or opens one that exists.
-    ///
-    /// # Errors
-    /// The directory cannot be created.
     pub fn create(root: &Path, options: SpoolOptions) -> Result<Self> {
         if durable::stat_path(root)?.is_none() {
             if let Some(parent) = root.parent() {

@@ -97,9 +97,6 @@ impl Spool {
 
     /// Whether the file of a held message belongs to the user that is set for its sender. Another agent can then
     /// have written it only if it runs as that user.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the disk failed.
     pub fn proves_sender(&self, lease: &Lease, sender: &Name) -> Result<bool> {
         let Some(user) = self.options().owners.user(sender) else { return Ok(false) };
         let mailbox = self.mailbox(&lease.mailbox)?;

@@ -32,9 +32,6 @@ impl Spool {
     /// [`Admission`](super::Admission) refuses to `holder` are passed over.
     ///
     /// Never waits for a message; several consumers may share a mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the disk failed.
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         Ok(self.receive_batch(mailbox, holder, 1)?.pop())
     }
@@ -145,9 +142,6 @@ impl Spool {
     }
 
     /// How long a consumer that found nothing may sleep before it looks again.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the disk failed.
     pub fn sleep_allowed(&self, mailbox: &Name) -> Result<SleepLimit> {
         let now = self.now_millis();
         let due = WaitingBacklog::next_due(&self.mailbox(mailbox)?.front)?;

@@ -95,9 +95,6 @@ impl Spool {
     }
 
     /// The held messages of a mailbox, for an observer of leases.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
     pub fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>> {
         if self.holds_nothing(mailbox) {
             return Ok(Vec::new());
@@ -127,9 +124,6 @@ impl Spool {
     /// Takes a message away from a holder that has fallen silent. It can be received again. All
     /// that the holder does with its lease from now on is refused. `false` if the holder was
     /// quicker.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the disk failed.
     pub fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let mailbox = self.mailbox(&observed.lease.mailbox)?;
         let held = HeldFile::from(&observed.lease);

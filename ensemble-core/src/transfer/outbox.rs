@@ -46,9 +46,6 @@ pub enum PostOutcome {
 
 impl Outbox {
     /// Opens or creates the outbox in this directory, with this capacity for each mailbox.
-    ///
-    /// # Errors
-    /// The directory cannot be created or used.
     pub fn open(directory: &Path, capacity: u64, options: SpoolOptions) -> Result<Self> {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })
     }

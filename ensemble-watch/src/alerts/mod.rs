@@ -367,9 +367,6 @@ fn summary(all: &[DueAlert]) -> String {
 }
 
 /// Notes that a person has looked at what needs one. Alerts that were sent before are not repeated.
-///
-/// # Errors
-/// The note cannot be written.
 pub fn person_looked(project: &Project) -> Result<()> {
     match project.config.notify.is_empty() || !project.state.is_dir() {
         true => Ok(()),
@@ -384,9 +381,6 @@ fn looks(state: &Path) -> i128 {
 }
 
 /// Sends a test alert by one rule, now. Returns how many terminals got it; 1 for a command alone.
-///
-/// # Errors
-/// Why the alert has reached no person.
 pub fn test(project: &Project, rule: &AlertRule) -> std::result::Result<usize, String> {
     let due = DueAlert { rule: 0, occurrence: AlertSubject::test(), count: 1 };
     channels::test(project, rule, &alert(project, &due))

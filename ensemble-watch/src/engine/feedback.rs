@@ -51,9 +51,6 @@ impl AuthorFeedback {
 
     /// Notifies the author of a file that is not delivered, or the recipients of its route. Returns
     /// the notified agents.
-    ///
-    /// # Errors
-    /// The notice could not be stored. The file is not put aside before it is.
     pub(super) fn reject(
         &mut self,
         unfit: &UnfitFile,

@@ -27,9 +27,6 @@ pub(super) struct CurrentTroubles(BTreeMap<String, String>);
 
 impl CurrentTroubles {
     /// Notes how a step ended.
-    ///
-    /// # Errors
-    /// The servers do not answer, so no other step can work.
     pub(super) fn record_result(&mut self, place: &str, result: Result<()>) -> Result<()> {
         match result {
             Ok(()) => {
@@ -72,9 +69,6 @@ pub(super) struct MailCarrier {
 
 impl MailCarrier {
     /// Carries the mailboxes of one source, and says what was carried.
-    ///
-    /// # Errors
-    /// The servers do not answer.
     pub(super) fn carry(
         &mut self,
         now: Monotonic,

@@ -57,9 +57,6 @@ impl HostExchange {
     }
 
     /// Tells what is new here, and keeps what is new there.
-    ///
-    /// # Errors
-    /// The servers do not answer.
     pub(super) fn exchange(
         &mut self,
         now: Monotonic,

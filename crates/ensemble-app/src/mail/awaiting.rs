@@ -45,9 +45,6 @@ pub struct AwaitedReply<'a> {
 
 impl AwaitedReply<'_> {
     /// Waits for the answer and settles it; `None` once `is_over` says that its caller has gone.
-    ///
-    /// # Errors
-    /// There is no answer in time, or the question became a dead letter.
     pub fn wait(
         &self,
         app: &App,

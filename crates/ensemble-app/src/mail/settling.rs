@@ -54,9 +54,6 @@ pub enum UnheldMessage {
 
 impl<'a> SettleContext<'a> {
     /// What the project of a verb needs for it.
-    ///
-    /// # Errors
-    /// There is no project, or its kinds of requests cannot be read.
     pub fn of(app: &App, store: &'a dyn RequestStore, recorder: &'a dyn Recorder) -> Outcome<Self> {
         let project = app.project()?;
         Ok(Self { store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
@@ -89,9 +86,6 @@ impl<'a> SettleContext<'a> {
 
     /// What settling means for an agent that does not hold the message, by the table of this module. `epoch` is the
     /// delivery that the agent means, if it names one.
-    ///
-    /// # Errors
-    /// The mailbox or the task's end cannot be read.
     pub fn standing(
         &self,
         (mailbox, id): (&Name, &MessageId),

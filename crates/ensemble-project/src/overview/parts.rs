@@ -39,9 +39,6 @@ pub fn since_millis(made_at: u64) -> Duration {
 }
 
 /// A mailbox at a glance; in a directory counted up to `limit`.
-///
-/// # Errors
-/// The mailbox is unknown or cannot be listed.
 pub fn glance(
     queue: &dyn Broker,
     directory: Option<&Spool>,

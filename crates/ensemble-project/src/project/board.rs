@@ -31,9 +31,6 @@ impl Project {
     }
 
     /// The blackboard. Without `shared`, that of a team on servers is this host's copy, which can only be read.
-    ///
-    /// # Errors
-    /// There is no blackboard, or the servers failed.
     pub fn find_board(
         &self,
         mut options: BoardOptions,

@@ -68,9 +68,6 @@ impl BudgetConfig {
     }
 
     /// The built-in prices and those of the project at `root`.
-    ///
-    /// # Errors
-    /// The configured file cannot be read, or is malformed.
     pub fn prices(&self, root: &Path) -> Result<Prices> {
         let Some(file) = &self.prices else { return Ok(Prices::built_in()) };
         let path = root.join(file);

@@ -13,9 +13,6 @@ const GITIGNORE: &str = "# Mail and state of Ensemble are not committed.\n*\n";
 impl Project {
     /// Keeps mail and state out of git: an agent's `git add -A` commits neither. A `.gitignore` that
     /// exists stays as it is, and a queue that is itself the top of a repository gets none.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub fn keep_out_of_git(&self) -> Result<()> {
         for directory in [&self.queue, &self.state] {
             if directory.join(".git").exists() {

@@ -65,9 +65,6 @@ impl NatsConfig {
 
 impl Project {
     /// The servers that have the mailboxes; `None` if they are in the queue's directory.
-    ///
-    /// # Errors
-    /// `transport` is neither `directory` nor an address.
     pub fn servers(&self) -> Result<Option<&str>> {
         let transport = self.config.transport.as_deref().map_or(DIRECTORY, str::trim);
         if transport == DIRECTORY {
@@ -88,9 +85,6 @@ impl Project {
     }
 
     /// Whether the team may be on several hosts: its mailboxes are on servers.
-    ///
-    /// # Errors
-    /// `transport` is neither `directory` nor an address.
     pub fn is_shared(&self) -> Result<bool> {
         self.servers().map(|servers| servers.is_some())
     }

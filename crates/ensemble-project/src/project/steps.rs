@@ -83,9 +83,6 @@ impl Project {
     }
 
     /// Opens the step queues. Those on a server are connected to when they are first used.
-    ///
-    /// # Errors
-    /// `steps` in `ensemble.yaml` is invalid, or the file cannot be opened.
     pub fn open_steps(&self, options: StepOptions) -> Result<StepStore> {
         match &self.config.steps.postgres {
             Some(address) => self.steps_on_server(address, options),

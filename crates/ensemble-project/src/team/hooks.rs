@@ -95,9 +95,6 @@ impl ProjectTeam<'_> {
 
 /// The words that start an agent's program, and variables for it, with our hooks if the program has any.
 /// `ensemble` is the program that the hooks run, `words` what a person wants to be started, without a shell.
-///
-/// # Errors
-/// The profiles cannot be read, or the files of the hooks cannot be written.
 pub fn hooked_words(project: &Project, ensemble: &Path, words: &[String]) -> Result<HookedCommand> {
     let bare = || Ok(HookedCommand { words: words.to_vec(), env: Vec::new() });
     let Some((program, said)) = words.split_first() else { return bare() };

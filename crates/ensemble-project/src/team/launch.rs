@@ -116,9 +116,6 @@ impl ProjectTeam<'_> {
     }
 
     /// Adopts an existing pane for an agent.
-    ///
-    /// # Errors
-    /// As for [`ProjectTeam::bring_up`].
     pub fn join(&self, plan: &AgentPlan, binding: &Binding) -> Result<LaunchedAgent> {
         self.add_mailbox(plan)?;
         let recorded = self.roster().get(&plan.name)?;

@@ -106,9 +106,6 @@ impl PaneOpener {
     }
 
     /// Starts an agent of the configuration as `ensemble up NAME` does, with the team's session if there is none.
-    ///
-    /// # Errors
-    /// There is no such agent, or as for [`ProjectTeam::bring_up`].
     pub fn start_agent(&self, agent: &Name) -> Result<HowBrought> {
         let unknown = || RosterError::Unknown { agent: agent.clone() };
         let config = self.project.config.agents.get(agent).ok_or_else(unknown)?;

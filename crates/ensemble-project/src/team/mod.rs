@@ -80,10 +80,6 @@ pub struct ProjectTeam<'a> {
 
 impl<'a> ProjectTeam<'a> {
     /// Opens the team of a project as `actor`. Starts no process and opens no connection yet.
-    ///
-    /// # Errors
-    ///
-    /// No directory for the socket is available.
     pub fn new(
         project: &'a Project,
         spool: &'a Spool,
@@ -110,18 +106,12 @@ impl<'a> ProjectTeam<'a> {
     }
 
     /// The team's session, under any name; `None` if none runs.
-    ///
-    /// # Errors
-    /// tmux could not be asked.
     pub fn session(&self) -> Result<Option<TeamSession>> {
         team_session(self.project)
     }
 
     /// The panes that the team has opened, in all sessions of its server. A pane that several sessions show comes once for
     /// each.
-    ///
-    /// # Errors
-    /// tmux could not be asked.
     pub fn panes(&self) -> Result<Vec<PaneSigns>> {
         let mut panes = self.server.all_pane_signs()?;
         panes.retain(|pane| pane.is_opened_by(&self.mark));
@@ -148,17 +138,11 @@ impl<'a> ProjectTeam<'a> {
 
     /// Starts the session, if the team has none, with `sidecar` in its first window, as `sh -c`
     /// takes it. Returns whether it was started.
-    ///
-    /// # Errors
-    /// tmux is missing or refused.
     pub fn start_session(&self, sidecar: &str) -> Result<bool> {
         self.with_order(sidecar, |order| self.server.start_team(order))
     }
 
     /// Starts `sidecar` in its own window of the session and replaces the program there.
-    ///
-    /// # Errors
-    /// There is no session, or the server could not be asked.
     pub fn restart_sidecar(&self, sidecar: &str) -> Result<()> {
         let session = self.session_required()?;
         self.with_order(sidecar, |order| self.server.restart_sidecar(&session, order))
@@ -203,9 +187,6 @@ impl<'a> ProjectTeam<'a> {
     }
 
     /// As [`ProjectTeam::lock`], without waiting; `None` if another process has it.
-    ///
-    /// # Errors
-    /// The lock file cannot be made or locked.
     pub fn lock_if_free(&self) -> Result<Option<FileLock>> {
         match self.lock_within(Duration::ZERO) {
             Ok(lock) => Ok(Some(lock)),
@@ -227,9 +208,6 @@ impl<'a> ProjectTeam<'a> {
 }
 
 /// The session of a project's team, under any name; `None` if none runs.
-///
-/// # Errors
-/// tmux could not be asked, or its socket has no directory.
 pub fn team_session(project: &Project) -> Result<Option<TeamSession>> {
     let server = TmuxServer::brief(socket_of(project)?);
     server.team_session(&mark_of(project), &session_of(project))
@@ -259,10 +237,6 @@ fn mark_of(project: &Project) -> String {
 /// The socket of a project's team: as configured, else one below the state directory. If that path
 /// is too long for a socket, it is in a directory private to the user, named after the project:
 /// `/tmp/ensemble-<uid>/<digest of the path>.sock`.
-///
-/// # Errors
-///
-/// The private directory cannot be made, or another user has access to it.
 pub fn socket_of(project: &Project) -> Result<PathBuf> {
     match &project.config.team.socket {
         Some(socket) => Ok(project.root().join(socket)),

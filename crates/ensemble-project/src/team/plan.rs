@@ -39,10 +39,6 @@ pub struct AgentPlan {
 
 impl AgentPlan {
     /// The plan from the configuration.
-    ///
-    /// # Errors
-    ///
-    /// The provider is unknown, the directory is missing, or a variable's name or value is invalid.
     pub fn configured(
         project: &Project,
         profiles: &Profiles,

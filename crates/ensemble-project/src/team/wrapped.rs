@@ -35,9 +35,6 @@ pub struct PreparedLaunch {
 impl ProjectTeam<'_> {
     /// Records the agent that is about to be started, with these arguments of the person. Hold [`ProjectTeam::lock`] until
     /// [`ProjectTeam::enter_wrapped`].
-    ///
-    /// # Errors
-    /// The mailbox or the roster cannot be written, or a process of an earlier generation does not end.
     pub fn prepare_wrapped(&self, plan: &AgentPlan, said: &[String]) -> Result<PreparedLaunch> {
         plan.check()?;
         self.add_mailbox(plan)?;
@@ -53,9 +50,6 @@ impl ProjectTeam<'_> {
     }
 
     /// Records where the agent runs.
-    ///
-    /// # Errors
-    /// The roster cannot be written, or has another generation by now.
     pub fn enter_wrapped(&self, name: &Name, generation: u64, binding: Binding) -> Result<Member> {
         let changed = self.roster().change(name, |current| {
             let current = current.filter(|member| member.generation == generation);
@@ -69,9 +63,6 @@ impl ProjectTeam<'_> {
     }
 
     /// Records that the agent has ended, with this exit code where it is known.
-    ///
-    /// # Errors
-    /// The roster cannot be written.
     pub fn leave_wrapped(&self, name: &Name, generation: u64, code: Option<i32>) -> Result<()> {
         let at = SystemClock.wall();
         let mut has_left = false;

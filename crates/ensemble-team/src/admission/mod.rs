@@ -143,9 +143,6 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     fn check(&self, act: TaskAct, task: &str, agent: &Name) -> Result<()>;
 
     /// Demands a plan of each agent that takes this task; demanding it again changes nothing.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn demand_plan(&self, task: &str, by: &Name) -> Result<()>;
 }
 
@@ -184,9 +181,6 @@ impl ProjectAdmission {
     }
 
     /// Why this agent may not do this with this task; `None` if it may.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn obstacle(
         &self,
         act: TaskAct,
@@ -202,9 +196,6 @@ impl ProjectAdmission {
     }
 
     /// Refuses what the agent may not do, with [`ProjectAdmission::obstacle`].
-    ///
-    /// # Errors
-    /// [`NotAdmitted`], or the medium failed.
     pub fn check(
         &self,
         act: TaskAct,
@@ -217,9 +208,6 @@ impl ProjectAdmission {
 
     /// What keeps this agent from beginning anything, no matter what the task is. `shared` are the files of all hosts,
     /// if they can be reached.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn whatever_the_task(
         &self,
         agent: &Name,
@@ -241,9 +229,6 @@ impl ProjectAdmission {
 
     /// The strongest control file. It is beside the blackboard; without one, in `.ensemble`. A team on several hosts
     /// has it in `shared`, and each host has a copy.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn control(&self, shared: Option<&dyn SharedFiles>) -> Result<Option<ActiveControl>> {
         let mut found = Vec::new();
         for place in PLACES {

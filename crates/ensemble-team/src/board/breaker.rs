@@ -32,9 +32,6 @@ const REASON: &str = "the circuit breaker found a pattern; see circuit_breaker_r
 
 impl Board {
     /// Analyzes the anomalies and notes the result. A new pattern stops the team.
-    ///
-    /// # Errors
-    /// The board cannot be changed, or a file beside it cannot be written.
     pub fn check_breaker(&self) -> Result<AnomalyAnalysis> {
         let mut locked = self.lock()?;
         let analysis = analyze(locked.state());
@@ -45,9 +42,6 @@ impl Board {
     }
 
     /// Trips the breaker if the anomalies of `state` have a new pattern; writes nothing otherwise.
-    ///
-    /// # Errors
-    /// As for [`Board::check_breaker`].
     pub fn trip_breaker(&self, state: &State) -> Result<Option<AnomalyAnalysis>> {
         if is_triggered(state) || analyze(state).verdict == AnalysisVerdict::Ok {
             return Ok(None);

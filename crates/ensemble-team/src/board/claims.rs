@@ -150,9 +150,6 @@ impl LockedBoard<'_> {
     }
 
     /// Assigns a task that waits for review to a registered reviewer.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::plan_claim`].
     pub fn claim_review(&mut self, id: &Name, reviewer: &TaskHolder) -> Result<GrantedClaim> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
         self.reconcile_agent(&reviewer.by)?;

@@ -99,9 +99,6 @@ pub struct ActiveControl {
 impl ActiveControl {
     /// The control files in the board's directory, the strongest last. A file that cannot be read
     /// counts, too: in doubt, no agent starts new work. A directory that does not exist has none.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
         let dir = match Dir::open(directory) {
             Ok(dir) => dir,
@@ -149,9 +146,6 @@ impl ActiveControl {
     }
 
     /// Writes a control file unless it exists: the first writer gives the reason.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn put(directory: &Path, file: ControlFile, now: Timestamp, reason: &str) -> Result<bool> {
         if Dir::open(directory)?.stat(file.name())?.is_some() {
             return Ok(false);
@@ -162,17 +156,11 @@ impl ActiveControl {
     }
 
     /// Removes a control file after a person has seen it.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn remove(directory: &Path, file: ControlFile) -> Result<()> {
         Dir::open(directory)?.remove(file.name())
     }
 
     /// The control files of all hosts, the strongest last.
-    ///
-    /// # Errors
-    /// The servers failed.
     pub fn read_shared(files: &dyn SharedFiles) -> Result<Vec<Self>> {
         let mut found = Vec::new();
         for (name, content) in files.list_files(CONTROLS)? {
@@ -187,9 +175,6 @@ impl ActiveControl {
     }
 
     /// Writes a control file for all hosts unless it exists: the first writer gives the reason.
-    ///
-    /// # Errors
-    /// The servers failed.
     pub fn put_shared(
         files: &dyn SharedFiles,
         file: ControlFile,
@@ -206,9 +191,6 @@ impl ActiveControl {
     }
 
     /// Removes a control file of all hosts.
-    ///
-    /// # Errors
-    /// The servers failed.
     pub fn remove_shared(files: &dyn SharedFiles, file: ControlFile) -> Result<()> {
         put_shared(files, &shared_path(file), &[])
     }
@@ -264,9 +246,6 @@ pub fn sprint_step(state: &State, found: &[ActiveControl]) -> Option<SprintEvent
 
 impl LockedBoard<'_> {
     /// Takes the sprint's step that goes with a control file, if the sprint is where it can be taken.
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn step_sprint(&mut self, event: SprintEvent) -> Result<()> {
         let Some(sprint) = &self.state().sprint else { return Ok(()) };
         let status = sprint.status.unwrap_or(SprintState::InProgress);
@@ -285,9 +264,6 @@ impl LockedBoard<'_> {
     }
 
     /// Makes the sprint follow the control files as they are now.
-    ///
-    /// # Errors
-    /// The board's directory cannot be read.
     pub fn follow(&mut self) -> Result<()> {
         let found = self.board().controls()?;
         match sprint_step(self.state(), &found) {

@@ -41,9 +41,6 @@ impl<'a> SharedCopy<'a> {
     }
 
     /// Pulls everything. Without a board there are no beats.
-    ///
-    /// # Errors
-    /// The servers or the disk failed.
     pub fn pull(&self) -> Result<()> {
         self.pull_controls()?;
         match is_missing(&self.pull_board()?) {
@@ -53,9 +50,6 @@ impl<'a> SharedCopy<'a> {
     }
 
     /// Makes the control files those of the servers.
-    ///
-    /// # Errors
-    /// The servers or the disk failed.
     pub fn pull_controls(&self) -> Result<()> {
         let _lock = self.lock()?;
         let found = self.files.list_files(CONTROLS)?;
@@ -64,9 +58,6 @@ impl<'a> SharedCopy<'a> {
     }
 
     /// Makes the beats and signs those of the servers.
-    ///
-    /// # Errors
-    /// The servers or the disk failed.
     pub fn pull_beats(&self) -> Result<()> {
         let _lock = self.lock()?;
         let found = self.files.list_files(BEATS)?;
@@ -87,9 +78,6 @@ impl<'a> SharedCopy<'a> {
     }
 
     /// Makes the board that of the servers; returns the board as it was read.
-    ///
-    /// # Errors
-    /// The servers or the disk failed.
     pub fn pull_board(&self) -> Result<SharedFile> {
         let _lock = self.lock()?;
         let found = self.files.read_file(BOARD)?;

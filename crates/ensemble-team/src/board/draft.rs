@@ -21,9 +21,6 @@ pub struct BoardDraft {
 
 impl Board {
     /// Copies the board, even a broken one.
-    ///
-    /// # Errors
-    /// As for [`Board::read_text`].
     pub fn draft(&self) -> Result<BoardDraft> {
         Ok(BoardDraft { before: self.read_text()? })
     }

@@ -57,9 +57,6 @@ pub fn disagrees(state: &State, name: &Name) -> bool {
 
 impl LockedBoard<'_> {
     /// Makes an agent's entry say what its tasks say. Returns whether it said something else.
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn reconcile_agent(&mut self, name: &Name) -> Result<bool> {
         let Some((due, task)) = disagreement(self.state(), name) else { return Ok(false) };
         let task = task.cloned();
@@ -74,9 +71,6 @@ impl LockedBoard<'_> {
 
     /// Adds what an agent that changed its task's status by hand has left out: the commit, the reviewer, and the line
     /// of the history. `head` is the commit of the task's worktree.
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn complete_by_hand(
         &mut self,
         id: &Name,

@@ -205,9 +205,6 @@ impl State {
 
 impl LockedBoard<'_> {
     /// Notes an anomaly for each task at which every registered coder has failed, once.
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn note_without_coder(&mut self) -> Result<()> {
         let tasks: Vec<(Name, Vec<Name>)> = self
             .state()

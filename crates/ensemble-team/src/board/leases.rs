@@ -144,9 +144,6 @@ struct BeatFile {
 }
 
 /// Writes a beat; carries out [`crate::proto::beat::Effect::Beat`]. `directory` is the board's.
-///
-/// # Errors
-/// The disk failed.
 pub fn write_beat(
     directory: &Path,
     agent: &TaskHolder,
@@ -204,9 +201,6 @@ impl LastBeat {
 
 /// An observer's scan of all leases, as events for a [`ensemble_core::proto::lease::LeaseWatch`]. The last
 /// event is [`Event::ScanDone`]. A missing or unreadable beat has sequence 0.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<BoardLease>>> {
     let dir = match Dir::open(directory)?.open_child(BEATS) {
         Ok(dir) => Some(dir),
@@ -250,9 +244,6 @@ fn read_beat(dir: &Dir, agent: &TaskHolder) -> Option<BeatFile> {
 /// Removes the beats and signs of registrations that have ended; returns the number of removed files.
 /// Epochs are never reused, so one that is neither registered in `state` nor newer has ended for
 /// good.
-///
-/// # Errors
-/// The directory cannot be listed, or a file cannot be removed.
 pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
     let (dir, over) = over(state, directory)?;
     let Some(dir) = dir else { return Ok(0) };
@@ -291,9 +282,6 @@ fn file_name(agent: &TaskHolder) -> String {
 /// # Beats, wherever the board is
 impl Board {
     /// As [`scan`], with the beats of all hosts.
-    ///
-    /// # Errors
-    /// The directory cannot be read, or the servers failed.
     pub fn scan(&self, state: &State) -> Result<Vec<Event<BoardLease>>> {
         if let Some(copy) = self.copy() {
             copy.pull_beats()?;
@@ -302,17 +290,11 @@ impl Board {
     }
 
     /// As [`write_beat`], for all hosts.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn beat(&self, agent: &TaskHolder, sequence: u64, duration: Duration) -> Result<()> {
         self.with_beat(&file_name(agent), |at| write_beat(at, agent, sequence, duration))
     }
 
     /// As [`AgentSign::write_sign`], for all hosts.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn give_sign(
         &self,
         agent: &TaskHolder,
@@ -323,9 +305,6 @@ impl Board {
     }
 
     /// As [`AgentSign::note_context`], for all hosts.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn note_context(
         &self,
         sign: AgentSign,
@@ -337,9 +316,6 @@ impl Board {
     }
 
     /// As [`sweep_beats`], for all hosts. On servers, it removes those that the last [`Board::scan`] has found.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub fn sweep_beats(&self, state: &State) -> Result<usize> {
         if let Some(files) = self.files() {
             for name in over(state, self.beside())?.1 {

@@ -208,9 +208,6 @@ pub struct Board {
 
 impl Board {
     /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
-    ///
-    /// # Errors
-    /// [`BoardError::Missing`].
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
@@ -274,9 +271,6 @@ impl Board {
     }
 
     /// The control files, the strongest last: those beside the board, and those of all hosts.
-    ///
-    /// # Errors
-    /// The directory cannot be read, or the servers failed.
     pub fn controls(&self) -> Result<Vec<ActiveControl>> {
         let mut found =
             ActiveControl::read_all(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
@@ -317,9 +311,6 @@ impl Board {
     }
 
     /// Reads the board's text without parsing it.
-    ///
-    /// # Errors
-    /// [`BoardError::Missing`]; it is too large, no UTF-8, or cannot be read.
     pub fn read_text(&self) -> Result<String> {
         if let Some(copy) = self.copy() {
             return self.read_shared(&copy);
@@ -447,9 +438,6 @@ fn decode(value: &Value) -> (serde_json::Result<State>, ShapeFindings) {
 }
 
 /// Checks a text as a board. The error lists all violations.
-///
-/// # Errors
-/// As for [`Board::read`], except for errors of reading.
 pub fn check(source: &str, path: &Path) -> Result<State> {
     load(source, path).map(|(_, _, state)| state)
 }

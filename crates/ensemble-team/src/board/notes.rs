@@ -90,9 +90,6 @@ impl LockedBoard<'_> {
 
     /// Records a loop. An existing anomaly of the same reporter, task and pattern is incremented, so that a loop is
     /// one anomaly however long it lasts.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::add_anomaly`].
     pub fn count_loop(&mut self, anomaly: &NewAnomaly) -> Result<()> {
         let detail = |details: &Value, name: &str| details.get(name).cloned().unwrap_or_default();
         let new = Value::Object(anomaly.details.clone());
@@ -222,9 +219,6 @@ impl LockedBoard<'_> {
     }
 
     /// Writes the result of [`super::analyze`]. A trigger stays until [`LockedBoard::resume`].
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn note_analysis(&mut self, analysis: &AnomalyAnalysis) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));

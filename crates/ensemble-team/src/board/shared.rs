@@ -60,9 +60,6 @@ pub(super) struct ServerBoard<'a> {
 
 impl Board {
     /// The board of a team on servers. Without a connection it is this host's copy, which can be read.
-    ///
-    /// # Errors
-    /// [`BoardError::Missing`]; the servers failed; or the options name no copy.
     pub fn find_shared(project: &Path, options: BoardOptions) -> Result<Self> {
         let board = Self::kept_by_team(project, options)?;
         let is_there = match board.files() {
@@ -159,9 +156,6 @@ impl Board {
     }
 
     /// Makes this host's copy new. A board in a directory has none.
-    ///
-    /// # Errors
-    /// The servers or the disk failed.
     pub fn pull(&self) -> Result<()> {
         self.copy().map_or(Ok(()), |copy| copy.pull())
     }

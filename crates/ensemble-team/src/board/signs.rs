@@ -134,9 +134,6 @@ impl AgentSign {
     }
 
     /// Writes how much of its context an agent has used, with the sign that it gave before.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn note_context(
         mut self,
         directory: &Path,

@@ -183,9 +183,6 @@ pub fn fold_due(state: &State, directory: &Path, now: Timestamp) -> Option<Durat
 impl LockedBoard<'_> {
     /// Shows the beats of all agents since the last write, in `heartbeat` and `lease_expires` of
     /// agents and `lease_expires` of their tasks. [`LockedBoard::commit`] does this with every change.
-    ///
-    /// # Errors
-    /// The changed board cannot be decoded.
     pub fn fold_beats(&mut self) -> Result<()> {
         let directory = self.directory();
         match self.fold(&directory) {
@@ -197,9 +194,6 @@ impl LockedBoard<'_> {
 
 impl Board {
     /// Shows the beats of all agents in the file, if there is one that it does not show.
-    ///
-    /// # Errors
-    /// As for [`Board::lock`] and [`LockedBoard::commit`].
     pub fn fold_beats(&self) -> Result<()> {
         let mut locked = self.lock()?;
         locked.fold_beats()?;

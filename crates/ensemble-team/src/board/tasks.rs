@@ -151,9 +151,6 @@ impl LockedBoard<'_> {
 
     /// The holder submits its work. So may the last holder, under the epoch that it had, as long as the task was not
     /// claimed since: its work is done and should not be done twice.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::iterate`].
     pub fn submit(&mut self, id: &Name, holder: &TaskHolder, commit: &str) -> Result<()> {
         let holder = &self.claim_again(id, holder)?;
         self.reconcile_agent(&holder.by)?;
@@ -175,9 +172,6 @@ impl LockedBoard<'_> {
     }
 
     /// The holder gives up for lack of further ideas.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::iterate`].
     pub fn give_up_task(&mut self, id: &Name, holder: &TaskHolder, reason: &str) -> Result<()> {
         let mut more = epoch(holder);
         more["reason"] = reason.into();
@@ -186,9 +180,6 @@ impl LockedBoard<'_> {
     }
 
     /// Blocks a task, on behalf of its holder or (without a holder) a planner or supervisor.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::iterate`].
     pub fn block(
         &mut self,
         id: &Name,
@@ -210,9 +201,6 @@ impl LockedBoard<'_> {
     }
 
     /// Moves a task from BLOCKED to UNCLAIMED: the cause is gone, and every coder may try again.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`].
     pub fn unblock(&mut self, id: &Name) -> Result<()> {
         let entry = HistoryEntry::new("unblocked", None, json!({}));
         self.step(id, Event::Unblock, "unblock", entry)?;
@@ -262,9 +250,6 @@ impl LockedBoard<'_> {
     }
 
     /// Moves a task from BLOCKED to ABANDONED.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`].
     pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
         let entry = HistoryEntry::new("abandoned", None, json!({ "reason": reason }));
         self.step(id, Event::Abandon, "abandon", entry).map(drop)
@@ -289,9 +274,6 @@ impl LockedBoard<'_> {
 
     /// The reviewer rejects this commit. The coder keeps the task, unless this rejection makes the
     /// coder fail.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::approve`].
     pub fn reject(
         &mut self,
         id: &Name,
@@ -311,9 +293,6 @@ impl LockedBoard<'_> {
     }
 
     /// Moves a task from APPROVED to MERGED.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`].
     pub fn merged(&mut self, id: &Name, commit: &str) -> Result<()> {
         let entry = HistoryEntry::new("merged", None, json!({ "commit": commit }));
         self.step(id, Event::Merge, "merge", entry)?;
@@ -322,9 +301,6 @@ impl LockedBoard<'_> {
     }
 
     /// Moves a task from APPROVED to INTEGRATION_FAILED.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`].
     pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
         let entry = HistoryEntry::new("integration_failed", None, json!({ "reason": reason }));
         self.step(id, Event::FailIntegration, "report a failed merge of", entry).map(drop)

@@ -80,9 +80,6 @@ impl BudgetFile {
     }
 
     /// The parked budgets, for doors: a damaged file stops no work.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn stands_in_the_way(&self) -> Result<Vec<ParkedScope>> {
         match self.parked() {
             Err(Error::Malformed { .. }) => Ok(Vec::new()),
@@ -91,9 +88,6 @@ impl BudgetFile {
     }
 
     /// What keeps this agent from taking up this task; without a task, from taking up anything.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn obstacle(&self, task: Option<&str>, agent: &Name) -> Result<Option<ParkedScope>> {
         let concerns = |parked: &ParkedScope| match &parked.scope {
             BudgetScope::Team => true,

@@ -194,9 +194,6 @@ pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broke
 }
 
 /// As [`read_as`], for a parsed document.
-///
-/// # Errors
-/// As for [`read_as`].
 pub fn read_node<T: Contract>(
     node: &DocumentNode,
     path: &Path,
@@ -241,9 +238,6 @@ pub fn is_meant(kind: ContractKind, fields: &Json) -> bool {
 }
 
 /// Checks a document against its contract without keeping the document.
-///
-/// # Errors
-/// As for [`read_as`].
 pub fn check(kind: ContractKind, node: &DocumentNode, path: &Path) -> Result<(), BrokenDocument> {
     match kind {
         ContractKind::Task => read_node::<WorkerTask>(node, path).map(drop),

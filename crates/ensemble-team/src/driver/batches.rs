@@ -69,9 +69,6 @@ impl Batches {
     }
 
     /// The published summary of a batch; `None` if there is none yet.
-    ///
-    /// # Errors
-    /// The summary cannot be read.
     pub fn published_summary(&self, batch: &Name) -> Result<Option<Summary>> {
         let dir = self.state.join("batches");
         if !dir.is_dir() {
@@ -85,9 +82,6 @@ impl Batches {
     }
 
     /// What a batch's summary says, if that was decided; who decided it and was killed is done for.
-    ///
-    /// # Errors
-    /// As for [`Batches::announce`].
     pub fn resume(
         &self,
         batch: &Name,
@@ -137,9 +131,6 @@ impl Batches {
 
     /// Removes the files of published batches for which `is_old` is true, and returns their number. A summary that
     /// was decided and not published stays.
-    ///
-    /// # Errors
-    /// The directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self, is_old: &mut dyn FnMut(&FileStat) -> bool) -> Result<usize> {
         let dir = self.state.join("batches");
         if !dir.is_dir() {

@@ -54,9 +54,6 @@ impl BoardLeases {
     /// Looks at all leases, takes away those that ran out, and removes the beats of registrations that
     /// have ended. Shows in the file what was beaten, before a written lease passes. Call it at least
     /// every 30 s. Returns what was taken away.
-    ///
-    /// # Errors
-    /// The board cannot be read, or not be changed.
     pub fn expire_leases(
         &mut self,
         clock: &dyn Clock,
@@ -156,9 +153,6 @@ pub enum SupervisorSeat {
 /// # Ends and signs of life that another program has seen
 impl BoardLeases {
     /// The supervisor of an agent.
-    ///
-    /// # Errors
-    /// The supervisor's record cannot be read.
     pub fn seat(&self, agent: &Name) -> Result<SupervisorSeat> {
         Ok(match seated(directory(&self.board), agent)? {
             None => SupervisorSeat::None,
@@ -168,18 +162,12 @@ impl BoardLeases {
     }
 
     /// The registered agents.
-    ///
-    /// # Errors
-    /// The board cannot be read.
     pub fn agents(&self) -> Result<Vec<Name>> {
         Ok(self.board.read()?.agents.into_keys().collect())
     }
 
     /// The registration and the work of an agent; `None` if it is not registered or has a supervisor, which
     /// speaks for it.
-    ///
-    /// # Errors
-    /// The board or the supervisor's record cannot be read.
     pub fn unsupervised(&self, by: &Name) -> Result<Option<UnsupervisedAgent>> {
         let state = self.board.read()?;
         let Some(agent) = state.agents.get(by) else { return Ok(None) };
@@ -199,18 +187,12 @@ impl BoardLeases {
     }
 
     /// Gives a sign of life for an agent that was seen working.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn sign_for(&self, agent: &UnsupervisedAgent) -> Result<()> {
         self.board.give_sign(&agent.holder, &SignContent::Alive, agent.lease).map(drop)
     }
 
     /// Takes away the leases of an agent that is known to have ended. Those of an agent whose supervisor lives
     /// stay: it starts the agent again, or releases them itself.
-    ///
-    /// # Errors
-    /// The board cannot be read, or not be changed.
     pub fn take_from(&mut self, by: &Name, recorder: &dyn Recorder) -> Result<Vec<BoardLease>> {
         if matches!(self.seat(by)?, SupervisorSeat::Lives { .. }) {
             return Ok(Vec::new());

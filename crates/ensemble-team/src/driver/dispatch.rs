@@ -87,34 +87,19 @@ impl AvailableWorker {
 /// What the driver asks of the team.
 pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
-    ///
-    /// # Errors
-    /// The roster cannot be read.
     fn workers(&self) -> Result<Vec<AvailableWorker>>;
 
     /// The mailbox of a worker that an instruction names.
-    ///
-    /// # Errors
-    /// There is no such worker.
     fn mailbox_of(&self, worker: &Name) -> Result<Name>;
 
     /// Whether the worker may begin the task.
-    ///
-    /// # Errors
-    /// It may not, or that cannot be determined.
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()>;
 
     /// Asks the worker whether it is ready.
-    ///
-    /// # Errors
-    /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
     /// Whether the worker is on another host, so that its reports arrive only by mail. This remains true after it
     /// exits.
-    ///
-    /// # Errors
-    /// The roster cannot be read.
     fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
         let _ = worker;
         Ok(false)
@@ -122,9 +107,6 @@ pub trait WorkerPool {
 
     /// Called when a task was stored in a mailbox. If other hosts see the mailbox, too, this host claims the task's
     /// ladder.
-    ///
-    /// # Errors
-    /// The other hosts cannot be notified at the moment.
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
         let _ = mailbox;
         Ok(())
@@ -166,9 +148,6 @@ pub struct DispatchRun<'a> {
 }
 
 /// The batch's plan: its policy for each task is `worker: NAME` and `retry: {attempts: N, delay: SECONDS}`.
-///
-/// # Errors
-/// A policy makes no sense.
 pub fn plan_of(instruction: &Instruction) -> Result<Plan> {
     let tasks = instruction.tasks.iter().map(policy).collect::<Result<Vec<_>>>()?;
     let workers = instruction.worker_count.unwrap_or(WORKERS_MAX);

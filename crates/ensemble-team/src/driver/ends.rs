@@ -98,9 +98,6 @@ impl TaskEnds {
     }
 
     /// A report was written. Returns whether it was an end. `content` is that of its file.
-    ///
-    /// # Errors
-    /// The shard of the task cannot be read or changed.
     pub fn reported(
         &self,
         spool: &Spool,
@@ -132,9 +129,6 @@ impl TaskEnds {
 
     /// Records that `holder` has settled a message. Returns whether that ended a task, which is so if the message has
     /// the type `task` and a `task_id`, and the end is not recorded yet.
-    ///
-    /// # Errors
-    /// As for [`TaskEnds::reported`].
     pub fn settled(
         &self,
         envelope: &Envelope,
@@ -146,9 +140,6 @@ impl TaskEnds {
     }
 
     /// Records a dead letter on servers, where no spool does that.
-    ///
-    /// # Errors
-    /// As for [`TaskEnds::reported`].
     pub fn died(
         &self,
         envelope: &Envelope,
@@ -266,9 +257,6 @@ impl TaskEnds {
     /// are measured by the queue's calendar, so a jump of the wall clock removes nothing.
     ///
     /// A shard that another process changes is left to the next sweep.
-    ///
-    /// # Errors
-    /// A shard cannot be read or changed.
     pub fn sweep(&self, spool: &Spool, calendar: &mut Calendar) -> Result<usize> {
         let dir = match Dir::open(&self.dir) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),

@@ -85,9 +85,6 @@ impl ReviewCounts {
     }
 
     /// How often a task came back.
-    ///
-    /// # Errors
-    /// The count cannot be read.
     pub fn get(&self, task: &str) -> Result<ReviewCount> {
         let absent = || ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() };
         if !self.dir.is_dir() {
@@ -101,9 +98,6 @@ impl ReviewCounts {
     }
 
     /// The worker that has done a task, as its report says.
-    ///
-    /// # Errors
-    /// The reports cannot be read.
     pub fn author_of(&self, task: &str) -> Result<Option<String>> {
         let reports = Dir::open(&self.queue.join("reports"))?;
         for file in report_files(task) {
@@ -120,9 +114,6 @@ impl ReviewCounts {
     }
 
     /// Counts a review by its file's content. What is not a review that can be read counts nothing.
-    ///
-    /// # Errors
-    /// The count cannot be changed, or the conductor cannot be notified.
     pub fn count(
         &self,
         file: &str,
@@ -161,9 +152,6 @@ impl ReviewCounts {
     }
 
     /// A reviewer begins. Saying it again before the verdict changes nothing.
-    ///
-    /// # Errors
-    /// The count cannot be changed.
     pub fn begin(
         &self,
         task: &str,
@@ -174,9 +162,6 @@ impl ReviewCounts {
     }
 
     /// Resumes a stopped task after a decision, and resets its count of cycles.
-    ///
-    /// # Errors
-    /// The count cannot be changed.
     pub fn lift(&self, task: &str) -> Result<ReviewCount> {
         self.change(task, |count| {
             (count.cycles, count.stopped_at) = (0, None);
@@ -209,9 +194,6 @@ impl ReviewCounts {
     /// Forgets counts that are old by `is_old`, unless their task is one of those that `open` gives, or is stopped.
     /// Also removes what killed processes have left. `open` is called once, if something is old. Returns how many
     /// files were removed.
-    ///
-    /// # Errors
-    /// The directory cannot be listed, `open` fails, or a file cannot be removed.
     pub fn sweep(
         &self,
         is_old: &mut dyn FnMut(&FileStat) -> bool,

@@ -78,9 +78,6 @@ pub struct AgentRefusal {
 
 /// The state of an agent after an event; see the module's table. The entry of an agent that is
 /// [`State::Gone`] is removed.
-///
-/// # Errors
-/// The table has no such pair.
 pub const fn next(state: State, event: Event) -> Result<State, AgentRefusal> {
     match (state, event) {
         (State::Starting, Event::Ready) => Ok(State::Idle),

@@ -254,9 +254,6 @@ pub struct DispatchRefusal {
 
 /// The state after an event. Nothing changes by one that is refused. A retry is due at once plus its delay,
 /// counted from zero: drivers with a clock use [`next_at`].
-///
-/// # Errors
-/// [`DispatchRefusal`]: late, doubled or unknown.
 pub fn next(
     plan: &Plan,
     state: &State,
@@ -267,9 +264,6 @@ pub fn next(
 }
 
 /// As [`next`], at this time of the driver's clock, in milliseconds.
-///
-/// # Errors
-/// As for [`next`].
 pub fn next_at(
     plan: &Plan,
     state: &State,

@@ -87,9 +87,6 @@ pub enum SprintEvent {
 pub struct GoalRefusal;
 
 /// The state of a goal after an event; see the module's table.
-///
-/// # Errors
-/// The table has no such pair.
 pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, GoalRefusal> {
     match (state, event) {
         (GoalState::Planning, GoalEvent::Begin) => Ok(GoalState::InProgress),
@@ -102,9 +99,6 @@ pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, 
 }
 
 /// The state of a sprint after an event; see the module's table.
-///
-/// # Errors
-/// The table has no such pair.
 pub const fn next_sprint(
     state: SprintState,
     event: SprintEvent,

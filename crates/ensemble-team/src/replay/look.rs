@@ -11,9 +11,6 @@ use ensemble_core::spool::{Spool, State};
 
 impl DiskState {
     /// Adds all mailboxes of a queue. `root` is the project's directory; paths are relative to it.
-    ///
-    /// # Errors
-    /// A mailbox cannot be listed.
     pub fn add_mailboxes(&mut self, spool: &Spool, root: &Path) -> Result<()> {
         for name in spool.mailboxes()? {
             let done_days = spool.settings(&name)?.done_days;
@@ -38,10 +35,6 @@ impl DiskState {
     }
 
     /// Adds the blackboard.
-    ///
-    /// # Errors
-    ///
-    /// The blackboard cannot be read.
     pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {
         let text = board.read_text()?;
         let state = board::check(&text, board.path())?;
@@ -65,9 +58,6 @@ impl DiskState {
     }
 
     /// Adds the steps of all queues.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     #[cfg(feature = "steps")]
     pub fn add_steps(&mut self, store: &crate::steps::StepStore) -> Result<()> {
         let steps = self.steps.get_or_insert_default();

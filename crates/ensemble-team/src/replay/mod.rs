@@ -134,9 +134,6 @@ impl Replay {
     /// assert_eq!(found[0].id, "m1");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    /// The log cannot be read to the end.
     pub fn read(dir: &Path) -> Result<Self> {
         let mut all = read_all(dir)?;
         let mut replay = Self::from_records(all.by_ref());

@@ -235,9 +235,6 @@ impl IdentityProof {
 
 /// Finds out who is asking and whether it may use the name it claims. Without members there is no
 /// name to protect, and a claim is accepted.
-///
-/// # Errors
-/// [`NameRefusal`] says why the name is not accepted, and who it is.
 pub fn identify(
     members: &[Member],
     asking: &CallerEvidence,

@@ -191,10 +191,6 @@ impl Member {
     }
 
     /// Reads a file of the roster.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`]: it is not one, is newer than this program, or carries another name
-    /// than its file.
     pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
         let text = std::str::from_utf8(content)
             .map_err(|error| Error::malformed(path, "file", error.to_string()))?;

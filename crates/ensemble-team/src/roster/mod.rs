@@ -90,9 +90,6 @@ impl Roster {
     }
 
     /// All members by name, and beside them what could not be read. No roster is an empty one.
-    ///
-    /// # Errors
-    /// The directory exists but cannot be listed.
     pub fn entries(&self) -> Result<(Vec<Member>, Vec<Error>)> {
         let (mut members, mut errors) = (Vec::new(), Vec::new());
         let Some(dir) = self.directory()? else { return Ok((members, errors)) };
@@ -165,9 +162,6 @@ impl Roster {
     /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work. The
     /// watcher ends it; where none runs, it stays `leaving` until one does. A member that was brought up
     /// since is not changed: the asked generation tells, no matter what the clocks say, else the stamps do.
-    ///
-    /// # Errors
-    /// As for [`Roster::change`].
     pub fn agree_to_leave(&self, name: &Name, asked: Option<u64>, at: Timestamp) -> Result<()> {
         if self.get(name)?.is_none() {
             return Ok(());

@@ -52,9 +52,6 @@ impl Enrolment {
 
 impl Roster {
     /// Enters a supervisor. A member that has a pane, or a command, keeps its row.
-    ///
-    /// # Errors
-    /// As for [`Roster::change`].
     pub fn enrol(&self, enrolment: &Enrolment) -> Result<Option<Member>> {
         let Enrolment { name, role, provider, pass_sha256, supervisor, at } = enrolment;
         self.change(name, |current| {
@@ -77,9 +74,6 @@ impl Roster {
     }
 
     /// Takes a supervisor out again, if the row is still its own.
-    ///
-    /// # Errors
-    /// As for [`Roster::change`].
     pub fn dismiss(
         &self,
         name: &Name,

@@ -115,9 +115,6 @@ impl Sessions {
     }
 
     /// The last sessions of all agents, by name. A damaged file is left out.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn all(&self) -> Result<Vec<AgentSession>> {
         let files = match std::fs::read_dir(&self.dir) {
             Ok(files) => files,
@@ -153,9 +150,6 @@ impl Sessions {
     }
 
     /// Changes the session of an agent under its lock.
-    ///
-    /// # Errors
-    /// As for [`Sessions::lock`] and [`LockedSession::write`].
     pub fn change(&self, agent: &Name, change: impl FnOnce(&mut AgentSession)) -> Result<()> {
         let mut locked = self.lock(agent)?;
         change(&mut locked.session);
@@ -163,9 +157,6 @@ impl Sessions {
     }
 
     /// Whether an agent without hooks is to be introduced: once a generation, which is noted.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn introduce_once(&self, agent: &Name, generation: u64) -> Result<bool> {
         let (dir, file) = (self.make()?, format!("{agent}{INTRODUCED_END}"));
         let text = format!("{generation}\n");

@@ -19,9 +19,6 @@ pub struct FilePath(String);
 
 impl FilePath {
     /// Checks and normalizes a path.
-    ///
-    /// # Errors
-    /// The problem with the path.
     pub fn new(path: &str) -> Result<Self, String> {
         if path.len() > PATH_BYTES_MAX {
             return Err(format!("has {} bytes, the limit is {PATH_BYTES_MAX}", path.len()));

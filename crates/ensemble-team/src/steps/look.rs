@@ -31,9 +31,6 @@ pub struct StuckStep {
 impl StepStore {
     /// All steps that wait for an intervention, in the order of the queues: at attempts that are
     /// used up, or blocked. The longest wait of a queue comes first.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn standing(&self) -> Result<Vec<StuckStep>> {
         self.read(|tx| {
             tx.all(
@@ -63,9 +60,6 @@ impl StepStore {
     }
 
     /// All queues in the order in which they were added, with step counts.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn queues(&self) -> Result<Vec<StepQueueView>> {
         self.read(|tx| {
             let tasks: Vec<String> =
@@ -85,9 +79,6 @@ impl StepStore {
     }
 
     /// All steps of a task, in the order of the queue; finished steps keep their place.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn steps(&self, task_id: &str) -> Result<Vec<StepView>> {
         let select =
             format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 ORDER BY position");
@@ -104,27 +95,18 @@ impl StepStore {
     }
 
     /// The steps that this agent works on.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn held_by(&self, agent: &Name) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1");
         self.read(|tx| tx.all(&select, values![agent.as_str()], rows::step))
     }
 
     /// The steps that agents work on.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn all_held(&self) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder IS NOT NULL");
         self.read(|tx| tx.all(&select, &[], rows::step))
     }
 
     /// All agents that plans name, sorted by name.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn agents(&self) -> Result<Vec<Name>> {
         self.read(|tx| {
             tx.all(
@@ -137,9 +119,6 @@ impl StepStore {
     }
 
     /// All runs of a step; each hand-out is a run.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn runs(&self, key: &StepKey) -> Result<Vec<RunView>> {
         self.read(|tx| {
             tx.all(

@@ -222,17 +222,11 @@ impl StepStore {
 
     /// Waits for a change by another connection of the server, for at most `longest`. Returns whether there was one.
     /// A file cannot notify, so this returns `None` at once.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn wait_for_news(&self, longest: Duration) -> Result<Option<bool>> {
         self.lock().wait(longest).map_err(|error| error.into_error("read", &self.path))
     }
 
     /// Reads the whole database. Returns what is wrong with it, in SQLite's words; nothing if it is sound.
-    ///
-    /// # Errors
-    /// It is damaged so much that it cannot be checked.
     pub fn check_database(&self) -> Result<Vec<String>> {
         self.lock().faults(FAULTS_MAX).map_err(|error| error.into_error("check", &self.path))
     }
@@ -245,9 +239,6 @@ impl StepStore {
 
     /// A number that changes whenever another connection has changed the database. Waiting callers
     /// poll it.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn data_version(&self) -> Result<i64> {
         self.lock().data_version().map_err(|error| error.into_error("read", &self.path))
     }

@@ -34,17 +34,11 @@ impl StepStore {
     }
 
     /// Unblocks a blocked step.
-    ///
-    /// # Errors
-    /// As for [`StepStore::retry`].
     pub fn unblock(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_UNBLOCKED, key, by, note, Event::Unblocked)
     }
 
     /// Skips a step.
-    ///
-    /// # Errors
-    /// As for [`StepStore::retry`].
     pub fn skip(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_SKIPPED, key, by, note, Event::Skipped)
     }

@@ -181,9 +181,6 @@ enum ClaimAttempt {
 
 impl StepStore {
     /// Steps of a task that workers hold, each with the message of its prompt, if one was noted.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(ClaimedStep, Option<String>)>> {
         let select = format!(
             "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} \

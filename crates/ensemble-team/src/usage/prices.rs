@@ -94,9 +94,6 @@ impl Prices {
     }
 
     /// Reads a list. `path` names it in errors.
-    ///
-    /// # Errors
-    /// It is malformed, or a price is not an amount of money.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let prices: Self = yaml::parse(text, path)?;
         prices.models.iter().try_for_each(Price::check)?;

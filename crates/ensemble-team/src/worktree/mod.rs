@@ -295,9 +295,6 @@ impl Worktrees {
     }
 
     /// The branch for approved work.
-    ///
-    /// # Errors
-    /// The board cannot be read.
     pub fn integration_branch(&self) -> Result<String> {
         if let Some(branch) = &self.options.integration {
             return Ok(branch.clone());

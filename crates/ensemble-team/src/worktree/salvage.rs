@@ -73,9 +73,6 @@ impl Worktrees {
     }
 
     /// Changed and untracked paths of a worktree; none if git does not work there.
-    ///
-    /// # Errors
-    /// [`GitError`]; [`Error::MissingProgram`].
     pub fn uncommitted(&self, path: &Path) -> Result<Vec<String>> {
         match self.is_sound(path)? {
             true => Ok(self.dirt(path)?.changed),

@@ -34,9 +34,6 @@ pub struct Silence {
 
 impl Silence {
     /// The silence of a project's remote, by its state directory.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn of(state_dir: &Path, now: Timestamp) -> Result<Option<Self>> {
         let file = state_dir.join(FILE);
         let read = Dir::open(state_dir)?.read(FILE, FILE_BYTES_MAX)?;

@@ -33,9 +33,6 @@ impl Worktrees {
     }
 
     /// As [`Worktrees::submit`], for a task that needed no change.
-    ///
-    /// # Errors
-    /// As for [`Worktrees::submit`].
     pub fn submit_unchanged(&self, id: &Name, holder: &TaskHolder) -> Result<String> {
         self.submit_checked(id, holder, true)
     }

@@ -78,9 +78,6 @@ impl Worktrees {
     /// Checks an agent's own entry, its lease, its assignment and the worktree. For a reviewer,
     /// HEAD must be the commit to review. `epoch` is that of the claim or review that the agent was
     /// given, if any.
-    ///
-    /// # Errors
-    /// The board cannot be read, or git fails. Any problem of the agent itself is an [`UnfitReason`].
     pub fn verify(
         &self,
         agent: &Name,

@@ -46,9 +46,6 @@ impl Profiles {
 
     /// Adds a profile, or puts it in the place of the one with its name. `path` is where the text
     /// came from, for the error.
-    ///
-    /// # Errors
-    /// See [`Profile::parse`].
     pub fn add(&mut self, text: &str, path: &Path) -> Result<()> {
         let profile = Profile::parse(text, path)?;
         self.by_name.insert(profile.name().to_owned(), Arc::new(profile).into());
@@ -67,9 +64,6 @@ impl Profiles {
     /// assert_eq!(profiles.get("claude")?.open_command(), Some("claude --model sonnet"));
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// A field is unknown or wrong, or one is missing; see [`Profile::parse`].
     pub fn amend(&mut self, name: &str, fields: &Map<String, Value>, path: &Path) -> Result<()> {
         let mut whole: Map<String, Value> = match built_in(name) {
             Some(text) => yaml::parse(text, path)?,

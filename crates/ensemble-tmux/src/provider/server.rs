@@ -42,18 +42,12 @@ impl ServerConfig {
     }
 
     /// The place, without its password; `None` if there is no address.
-    ///
-    /// # Errors
-    /// What is wrong with the address.
     pub fn place(&self) -> Result<Option<HttpPlace>, String> {
         let remote = self.remote.unwrap_or(false);
         self.address.as_deref().map(|address| HttpPlace::parse(address, remote)).transpose()
     }
 
     /// Whether it makes sense.
-    ///
-    /// # Errors
-    /// What is wrong, and what to write instead.
     pub fn check(&self) -> Result<(), String> {
         if self.password_env.is_some() && self.password_file.is_some() {
             return Err("give one of password_env and password_file".to_owned());

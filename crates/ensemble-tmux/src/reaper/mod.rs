@@ -152,10 +152,6 @@ impl Reaper {
     }
 
     /// All processes of the agent that live now.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read; or this process is one of them, so the search would exclude what it
-    /// should find.
     pub fn find(&self) -> Result<Vec<FoundProcess>> {
         let table = ProcessTable::read().map_err(|e| Error::io("list", "/proc", e))?;
         let ours = table.line_of(std::process::id());
@@ -181,18 +177,12 @@ impl Reaper {
 
     /// Processor time of each process by pid, in clock ticks. If two readings differ, the agent is
     /// active.
-    ///
-    /// # Errors
-    /// As for [`Reaper::find`].
     pub fn activity(&self) -> Result<std::collections::BTreeMap<u32, u64>> {
         let used = |found: FoundProcess| Some((found.pid, read_row(found.pid)?.used));
         Ok(self.find()?.into_iter().filter_map(used).collect())
     }
 
     /// Signals all processes of the agent; returns their number.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read, or this user may not signal one of them.
     pub fn sweep(&mut self, signal: Signal) -> Result<usize> {
         let found = self.find()?;
         self.signalled.clear();

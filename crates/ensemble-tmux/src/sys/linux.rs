@@ -31,9 +31,6 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
 }
 
 /// All processes.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc")? {

@@ -25,9 +25,6 @@ pub enum BoundPane {
 impl BoundPane {
     /// The place of `binding`, with the agent that `observer` judges in it. `server` and `locks` are for a pane of tmux
     /// ([`TmuxPane::new`]). Connects to nothing yet.
-    ///
-    /// # Errors
-    /// The binding is malformed or of another server, or the directory of locks cannot be made.
     pub fn open(
         server: TmuxServer,
         binding: Binding,
@@ -87,9 +84,6 @@ impl BoundPane {
     }
 
     /// Why the place is not there any more, or not the one that was bound; `None` if it is.
-    ///
-    /// # Errors
-    /// It could not be asked.
     pub fn check(&self) -> Result<Option<Deferral>> {
         match self {
             Self::Tmux(pane) => pane.check(),
@@ -98,9 +92,6 @@ impl BoundPane {
     }
 
     /// Closes a pane that we have opened. A terminal ends with its agent.
-    ///
-    /// # Errors
-    /// As for [`TmuxServer::close`].
     pub fn close(&self) -> Result<()> {
         match self {
             Self::Tmux(pane) => pane.close(),
@@ -109,9 +100,6 @@ impl BoundPane {
     }
 
     /// What the agent is doing, with the evidence.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Judgement> {
         match self {
             Self::Tmux(pane) => pane.diagnose(),
@@ -120,9 +108,6 @@ impl BoundPane {
     }
 
     /// Inspects the pane once and returns the objection to each of `purposes`.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         match self {
             Self::Tmux(pane) => pane.examine(purposes),
@@ -131,9 +116,6 @@ impl BoundPane {
     }
 
     /// The first half of a nudge ([`TmuxPane::nudge_text`]). A terminal does both.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         match self {
             Self::Tmux(pane) => pane.nudge_text(text),
@@ -142,9 +124,6 @@ impl BoundPane {
     }
 
     /// The same for a nudge that repeats an earlier one ([`TmuxPane::nudge_again`]).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         match self {
             Self::Tmux(pane) => pane.nudge_again(text),
@@ -154,9 +133,6 @@ impl BoundPane {
 
     /// Interrupts an agent that is at work, so that it reads its mail: by a line that steers its turn, or by Escape, as its
     /// profile allows it. Refused for one that is not at work, or that must not be interrupted.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn interrupt(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         let (profile, state) = (Arc::clone(self.profile()), self.diagnose()?.state);
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
@@ -173,9 +149,6 @@ impl BoundPane {
     }
 
     /// The same for a nudge that finds out whether a limit has passed ([`TmuxPane::probe_text`]).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         match self {
             Self::Tmux(pane) => pane.probe_text(text),
@@ -184,9 +157,6 @@ impl BoundPane {
     }
 
     /// The second half ([`TmuxPane::enter_if_shown`]).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn enter_if_shown(
         &mut self,
         typed: TypedNudge,
@@ -199,9 +169,6 @@ impl BoundPane {
     }
 
     /// Submits a line that is in the composer ([`TmuxPane::submit`]).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
         match self {
             Self::Tmux(pane) => pane.submit(text),
@@ -210,9 +177,6 @@ impl BoundPane {
     }
 
     /// Takes back a line whose mail has arrived by another way ([`TmuxPane::withdraw_line`]).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn withdraw_line(&mut self) -> Result<Deferral> {
         match self {
             Self::Tmux(pane) => pane.withdraw_line(),

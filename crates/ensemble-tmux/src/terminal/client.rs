@@ -40,9 +40,6 @@ impl TerminalPane {
     }
 
     /// Why there is no terminal any more; `None` if it answers.
-    ///
-    /// # Errors
-    /// It does not answer, and is not gone.
     pub fn check(&self) -> Result<Option<Deferral>> {
         let (state, _) = self.ask_for_pane("check a terminal")?;
         Ok(match state {
@@ -53,9 +50,6 @@ impl TerminalPane {
     }
 
     /// What the agent is doing, with the evidence.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Judgement> {
         let (pane, line) = self.ask_for_pane("look at a terminal")?;
         let heard = self.observer.ask(self.binding.pid);
@@ -64,9 +58,6 @@ impl TerminalPane {
     }
 
     /// Inspects the pane once and returns the objection to each of `purposes`, without doing any of them.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         let heard = self.observer.ask(self.binding.pid);
         let pane = self.inspect()?;
@@ -87,18 +78,12 @@ impl TerminalPane {
 
     /// Types a line and submits it; `repeats` as for [`TmuxPane::nudge_again`](crate::tmux::TmuxPane::nudge_again),
     /// `probes` as for [`TmuxPane::probe_text`](crate::tmux::TmuxPane::probe_text).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn type_line(&self, text: &NudgeText, repeats: bool, probes: bool) -> Result<NudgeOutcome> {
         let text = text.as_str().to_owned();
         self.act("type a nudge", TerminalAction::Nudge { text, repeats, probes, steers: false })
     }
 
     /// Types a line into a turn that runs, where the agent's program takes it so.
-    ///
-    /// # Errors
-    /// The terminal could not be asked.
     pub fn steer(&self, text: &NudgeText) -> Result<NudgeOutcome> {
         let text = text.as_str().to_owned();
         let ask = TerminalAction::Nudge { text, repeats: false, probes: false, steers: true };
@@ -106,18 +91,12 @@ impl TerminalPane {
     }
 
     /// Submits a line that an earlier attempt has left in the composer.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn submit(&self, text: &NudgeText) -> Result<NudgeOutcome> {
         self.act("submit a nudge", TerminalAction::Submit { text: text.as_str().to_owned() })
     }
 
     /// Takes back a line whose mail has arrived by another way
     /// ([`TmuxPane::withdraw_line`](crate::tmux::TmuxPane::withdraw_line)).
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     pub fn withdraw_line(&self) -> Result<Deferral> {
         Ok(match self.act("take back a line", TerminalAction::WithdrawLine {})? {
             NudgeOutcome::Refused { deferral } | NudgeOutcome::TextOnly { deferral } => deferral,

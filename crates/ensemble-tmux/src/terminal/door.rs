@@ -29,9 +29,6 @@ pub struct TerminalDoor {
 
 impl TerminalDoor {
     /// Opens a socket at `path`. One that a killed wrapper has left is replaced.
-    ///
-    /// # Errors
-    /// Another wrapper listens there, or the socket cannot be made.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |operation| move |source| Error::io(operation, path, source);
         if UnixStream::connect(path).is_ok() {

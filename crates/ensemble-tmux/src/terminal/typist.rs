@@ -45,9 +45,6 @@ pub trait PseudoTerminal: Send + Sync {
     /// Lets them continue, in their order.
     fn release_keys(&self);
     /// Sends bytes to the agent, beside the person's keys.
-    ///
-    /// # Errors
-    /// The agent's side is closed.
     fn write(&self, bytes: &[u8]) -> io::Result<()>;
     /// How often the screen has changed.
     fn version(&self) -> u64;

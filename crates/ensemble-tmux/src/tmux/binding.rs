@@ -99,9 +99,6 @@ impl TmuxServer {
     }
 
     /// Whether a binding still names the pane that was bound: `None` if so.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn check(&self, binding: &Binding) -> Result<Option<Deferral>> {
         binding.validate(self.socket())?;
         let id = quote(&binding.id);

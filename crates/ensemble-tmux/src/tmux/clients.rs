@@ -10,9 +10,6 @@ use super::server::TmuxServer;
 
 impl TmuxServer {
     /// Paths of the terminals that are attached, without control clients.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn attached_terminals(&self) -> Result<Vec<PathBuf>> {
         let commands = "list-clients -F '#{client_control_mode} #{client_tty}'";
         let lines = self.lines("list the clients of", commands)?;
@@ -23,9 +20,6 @@ impl TmuxServer {
     /// Shows a line for that long on the status line of the client at `terminal`, then redraws the status line.
     ///
     /// The text is literal: tmux expands no format and no time in it.
-    ///
-    /// # Errors
-    /// The client is gone, or the server could not be asked.
     pub fn show_message(&self, terminal: &str, text: &str, shown: Duration) -> Result<()> {
         let (client, millis) = (quote(terminal), shown.as_millis());
         let text = quote(&literal(text));

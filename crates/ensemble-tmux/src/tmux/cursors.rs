@@ -21,9 +21,6 @@ pub struct PaneCursor {
 
 impl TmuxServer {
     /// The cursors of all panes of the server.
-    ///
-    /// # Errors
-    /// The server does not answer.
     pub fn cursors(&self) -> Result<Vec<PaneCursor>> {
         let lines = self.lines("ask for cursors", &format!("list-panes -a -F '{FORMAT}'"))?;
         Ok(lines.iter().filter_map(|line| cursor(line)).collect())

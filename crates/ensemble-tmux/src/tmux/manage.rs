@@ -43,9 +43,6 @@ impl TmuxServer {
     /// Starts a detached session of one pane of `columns` × `lines` cells that runs `command` with
     /// the user's shell. Starts the server if there is none. Returns the pane's id. A server
     /// started here reads no configuration file, so it behaves the same everywhere.
-    ///
-    /// # Errors
-    /// tmux is missing, or it refused: the name is taken, the socket cannot be made.
     pub fn new_session(
         &self,
         name: &str,
@@ -70,9 +67,6 @@ impl TmuxServer {
     }
 
     /// Splits the window of pane `id` and runs `command` in the new pane; returns its id.
-    ///
-    /// # Errors
-    /// No such pane, no room, or the server could not be asked.
     pub fn split(&self, id: &str, command: &str) -> Result<String> {
         const OPERATION: &str = "split a window";
         self.require_one_line(OPERATION, &[id, command])?;
@@ -82,34 +76,22 @@ impl TmuxServer {
     }
 
     /// Ends pane `id` and what runs in it.
-    ///
-    /// # Errors
-    /// No such pane, or the server could not be asked.
     pub fn kill_pane(&self, id: &str) -> Result<()> {
         self.end("end a pane", &["kill-pane", "-t", id])
     }
 
     /// Ends the session of exactly this name.
-    ///
-    /// # Errors
-    /// No such session, or the server could not be asked.
     pub fn kill_session(&self, name: &str) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &format!("={name}")])
     }
 
     /// Ends a team's session, under any name.
-    ///
-    /// # Errors
-    /// As for [`TmuxServer::kill_session`].
     pub fn kill_team_session(&self, session: &TeamSession) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &session.id])
     }
 
     /// Ends the server and everything in it, and waits until it answers no more. A missing server
     /// is not an error.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn kill_server(&self) -> Result<()> {
         const OPERATION: &str = "end the server";
         let mut tmux = spawned::command(self.socket());
@@ -143,9 +125,6 @@ impl TmuxServer {
     }
 
     /// All panes of all sessions.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn panes(&self) -> Result<Vec<PaneInfo>> {
         /// How tmux says that there is no session to start from.
         const NO_SESSIONS: &str = "no current target";
@@ -158,9 +137,6 @@ impl TmuxServer {
     }
 
     /// The process id of the server.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn pid(&self) -> Result<u32> {
         const OPERATION: &str = "ask for its process id";
         let line =

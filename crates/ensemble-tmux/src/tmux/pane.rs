@@ -65,9 +65,6 @@ pub struct PaneExamination {
 impl TmuxPane {
     /// The pane of `binding` on `server`, with an agent of `profile` in it. `locks` is a directory
     /// that all processes that may type into the pane share; it is made if it is missing.
-    ///
-    /// # Errors
-    /// The binding is malformed or of another server, or the directory cannot be made.
     pub fn new(
         server: TmuxServer,
         binding: Binding,
@@ -161,9 +158,6 @@ impl TmuxPane {
     }
 
     /// What the agent in the pane is doing, with the evidence.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Judgement> {
         let heard = self.ask();
         let state = self.inspect()?;
@@ -176,9 +170,6 @@ impl TmuxPane {
     }
 
     /// Inspects the pane once and returns the objection to each of `purposes`, without doing any of them.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
         let heard = self.ask();
         let pane = self.inspect()?;

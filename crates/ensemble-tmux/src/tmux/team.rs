@@ -122,10 +122,6 @@ impl PaneSigns {
 
 impl TmuxServer {
     /// Starts a session, and the server if there is none; `false` if the team has a session already.
-    ///
-    /// # Errors
-    /// tmux is missing, or it refused: the socket cannot be made, an argument has a control
-    /// character.
     pub fn start_team(&self, order: &SessionOrder<'_>) -> Result<bool> {
         const OPERATION: &str = "start a session";
         if self.team_session(order.team, order.session)?.is_some() {
@@ -173,9 +169,6 @@ impl TmuxServer {
 
     /// The session of a team: the one it has started; else the one that shows its sidecar or an agent of it; else the
     /// one of this name.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn team_session(&self, team: &str, name: &str) -> Result<Option<TeamSession>> {
         let line = format!("list-sessions -F '{SESSION_SIGNS}'");
         let lines = self.lines_if_any("list sessions", &line)?;
@@ -198,10 +191,6 @@ impl TmuxServer {
     }
 
     /// Opens a window behind the last one of a session and starts an agent in it; the pane's id.
-    ///
-    /// # Errors
-    /// There is no such session, or the server could not be asked. After
-    /// [`TmuxError`](super::TmuxError) it may have been opened: [`TmuxServer::all_pane_signs`] tells.
     pub fn open_window(&self, session: &TeamSession, order: &WindowOrder<'_>) -> Result<String> {
         const OPERATION: &str = "open a window";
         let end = quote(&format!("{}:{{end}}", session.id));
@@ -218,9 +207,6 @@ impl TmuxServer {
 
     /// Starts the sidecar again in its pane, in place of what runs there. If that pane was closed, opens a window for
     /// it in `session`.
-    ///
-    /// # Errors
-    /// As for [`TmuxServer::open_window`].
     pub fn restart_sidecar(&self, session: &TeamSession, order: &SessionOrder<'_>) -> Result<()> {
         const OPERATION: &str = "start the sidecar";
         self.require_one_line(OPERATION, &[order.window, order.command])?;
@@ -248,9 +234,6 @@ impl TmuxServer {
     }
 
     /// Starts an agent in a pane whose process has ended.
-    ///
-    /// # Errors
-    /// There is no such pane, something runs in it, or the server could not be asked.
     pub fn refill(&self, id: &str, order: &WindowOrder<'_>) -> Result<()> {
         const OPERATION: &str = "start an agent in its pane";
         let id = quote(id);
@@ -265,17 +248,11 @@ impl TmuxServer {
     }
 
     /// The panes of all sessions; one that several sessions show comes once for each. No server has none.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn all_pane_signs(&self) -> Result<Vec<PaneSigns>> {
         self.signs(&format!("list-panes -a -F '{SIGNS}'"))
     }
 
     /// One pane; `None` if it is gone, or its server is.
-    ///
-    /// # Errors
-    /// The server could not be asked.
     pub fn pane_signs(&self, id: &str) -> Result<Option<PaneSigns>> {
         let panes = self.signs(&format!("display-message -p -t {} '{SIGNS}'", quote(id)))?;
         Ok(panes.into_iter().find(|pane| pane.id == id))

@@ -110,9 +110,6 @@ impl LineKind {
 impl TmuxPane {
     /// The first half of a nudge: types the text, and submits it at once if the profile needs no
     /// delay. For callers with many panes, who do something else during the delay.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         self.type_text(text.as_str(), TypingPurpose::Nudge, LOCK_LIMIT)
     }
@@ -126,18 +123,12 @@ impl TmuxPane {
 
     /// As [`TmuxPane::nudge_text`], but ignores a usage limit that does not say when it ends: the line finds out
     /// whether that has passed.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         self.type_text(text.as_str(), TypingPurpose::Probe, LOCK_LIMIT)
     }
 
     /// As [`TmuxPane::nudge_text`], for a nudge that only repeats an earlier one: [`TextOutcome::Sent`] without
     /// typing if any process of the team has submitted one within [`SHARED_PACE`].
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         if self.has_been_told() { Ok(TextOutcome::Sent) } else { self.nudge_text(text) }
     }
@@ -150,9 +141,6 @@ impl TmuxPane {
     /// Takes back a line that was typed and not submitted, because its mail has arrived by another way. Anything else in
     /// the composer is a person's draft, and stays. Returns [`Deferral::LineGone`] if no line is left there, otherwise what
     /// was in the way.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn withdraw_line(&mut self) -> Result<Deferral> {
         const OPERATION: &str = "take back a line";
         let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
@@ -181,9 +169,6 @@ impl TmuxPane {
     }
 
     /// Takes back one of our pings that is in the composer; whether one did.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn withdraw_ping(&mut self) -> Result<bool> {
         let Ok(_lock) = self.lock("take back a ping", LOCK_LIMIT)? else { return Ok(false) };
         match self.marks().typed.filter(|typed| LineKind::of(&typed.text) == LineKind::Ping) {
@@ -194,10 +179,6 @@ impl TmuxPane {
 
     /// Types the profile's reset command and submits it, in the same way as a nudge and only where
     /// a nudge would be typed. The agent forgets its context: what it held must be delivered again.
-    ///
-    /// # Errors
-    /// The profile has no reset command; otherwise as for
-    /// [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn reset_context(&mut self) -> Result<NudgeOutcome> {
         let typed = self.reset_text(LOCK_LIMIT)?;
         self.finish(typed)
@@ -351,9 +332,6 @@ impl TmuxPane {
 
     /// The second half: presses Enter if the text is still right before the cursor and nothing was typed in between.
     /// Waits until [`TypedNudge::enter_after`] if it is called early.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn nudge_enter(&mut self, mut typed: TypedNudge) -> Result<NudgeOutcome> {
         loop {
             thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
@@ -366,9 +344,6 @@ impl TmuxPane {
 
     /// As [`TmuxPane::nudge_enter`], for callers with many panes. `Err` with the half that is still to do: the agent
     /// has not shown the line yet. Call it again once [`TypedNudge::enter_after`] has passed.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn enter_if_shown(
         &mut self,
         mut typed: TypedNudge,
@@ -405,9 +380,6 @@ impl TmuxPane {
 
     /// Submits a text that an earlier nudge has left in the composer ([`NudgeOutcome::TextOnly`]): presses Enter if
     /// exactly that text, and nothing else, is before the cursor.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
         const OPERATION: &str = "submit a nudge";
         let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {

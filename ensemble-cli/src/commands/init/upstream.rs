@@ -92,9 +92,6 @@ pub(super) struct UpstreamProject {
 
 impl UpstreamProject {
     /// Reads the project in a directory.
-    ///
-    /// # Errors
-    /// There is none, or its `panes.env` cannot be read.
     pub(super) fn read(root: &Path) -> Outcome<Self> {
         let state = root.join(".ensemble");
         let panes = match Dir::open(&state) {

@@ -33,9 +33,6 @@ impl AsFd for AppServer {
 
 impl AppServer {
     /// Connects, and introduces this client.
-    ///
-    /// # Errors
-    /// No server listens there, or it does not speak as expected.
     pub(super) fn connect(path: &Path) -> Outcome<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(ANSWER_PATIENCE))?;

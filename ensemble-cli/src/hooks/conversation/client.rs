@@ -47,9 +47,6 @@ impl AsFd for AcpClient {
 
 impl AcpClient {
     /// Starts the agent, which ends with this process, and introduces this client.
-    ///
-    /// # Errors
-    /// The program cannot be started, or does not speak the protocol.
     pub(super) fn start(words: &[OsString]) -> Outcome<Self> {
         let mut command = part("host", AgentProgram::Acp.word())?;
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());

@@ -145,9 +145,6 @@ impl BoxTable {
     }
 
     /// The routes of a queue: those of its configuration, those of its boxes, then the default ones.
-    ///
-    /// # Errors
-    /// As for [`BoxTable::check`].
     pub fn routes(&self, rules: &[RouteRule]) -> Result<Routes> {
         for rule in rules {
             self.check(rule).map_err(|RouteRefusal { detail, .. }| {
@@ -159,9 +156,6 @@ impl BoxTable {
     }
 
     /// Whether a route can ever match a file that is watched, and has recipients.
-    ///
-    /// # Errors
-    /// It leads from a place that is not watched, or to a name that cannot be a mailbox.
     pub fn check(&self, rule: &RouteRule) -> Result<(), RouteRefusal> {
         let pattern = rule.pattern.as_str();
         let watched = || {

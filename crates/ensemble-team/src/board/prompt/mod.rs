@@ -205,9 +205,6 @@ impl PromptBuilder {
     }
 
     /// The prompt for the reviewer that has claimed a review.
-    ///
-    /// # Errors
-    /// As for [`PromptBuilder::coder`], if the task has no reviewer.
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = task(state, id)?;
         let reviewer =
@@ -350,9 +347,6 @@ impl PromptBuilder {
     }
 
     /// A project's own template for a role, if it has one; a shell makes an empty file before it writes one.
-    ///
-    /// # Errors
-    /// The template cannot be read, or is not UTF-8.
     pub fn template(&self, role: BoardRole) -> Result<Option<String>> {
         let path = self.template_path(role);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))

@@ -9,9 +9,6 @@ use crate::contract::{self, Instruction, Reading, Status, TaskReport};
 impl DispatchRun<'_> {
     /// Counts the report of a worker on another host. A report of this host is ignored, because it is read from its
     /// file. Settle the message afterwards: after a crash, counting it again changes nothing.
-    ///
-    /// # Errors
-    /// The state cannot be read or written, or the worker's host is unknown.
     pub fn take_mailed(
         &self,
         batch: &TaskBatch,

@@ -19,9 +19,6 @@ use ensemble_core::{Error, Result};
 
 impl TaskEnds {
     /// The number of the attempt, by the table of this page.
-    ///
-    /// # Errors
-    /// The mailbox or the shard of the task cannot be read.
     pub fn attempt(&self, queue: &dyn Broker, task: &str, author: &Name) -> Result<Option<u32>> {
         let found = match queue.unfinished(author, SEARCH_MAX) {
             Err(Error::NoMailbox { .. }) => return Ok(None),

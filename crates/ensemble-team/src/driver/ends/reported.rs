@@ -18,9 +18,6 @@ use ensemble_core::message::MessageId;
 
 impl TaskEnds {
     /// Settles the messages of a task that an agent has reported on; see [`TaskEnd`].
-    ///
-    /// # Errors
-    /// As for [`Broker::end_task`], or the shard of the task cannot be changed.
     pub fn settle_reported(
         &self,
         queue: &dyn Broker,
@@ -40,9 +37,6 @@ impl TaskEnds {
     }
 
     /// Whether the report of this task has settled this message.
-    ///
-    /// # Errors
-    /// The shard of the task cannot be read.
     pub fn was_reported(&self, task: &str, id: &MessageId) -> Result<bool> {
         let mut is_known = false;
         self.change(task, |known: &mut TaskEndRecord| {

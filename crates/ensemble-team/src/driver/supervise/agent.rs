@@ -147,9 +147,6 @@ impl AgentProcess {
     }
 
     /// Ends the agent with all processes that it started.
-    ///
-    /// # Errors
-    /// A process of the agent survives.
     pub(super) fn end(&mut self) -> Result<usize> {
         let (pid, started) = self.process();
         // An agent that was waited for has no process any more; its pid may be another process's.

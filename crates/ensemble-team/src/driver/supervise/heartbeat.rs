@@ -127,9 +127,6 @@ impl BoardHeartbeat {
 
     /// Beats if a beat is due and a running agent shows evidence of life. Returns whether the board
     /// should be read to confirm the leases.
-    ///
-    /// # Errors
-    /// The disk or the servers failed.
     pub(super) fn beat(
         &mut self,
         now: Monotonic,

@@ -32,9 +32,6 @@ use ensemble_core::requests::{AskedRequest, GateState, PlanGate, RequestStore, R
 pub const PLANS_MAX: u32 = 3;
 
 /// How far an agent's plan of a task has come; `None` where no plan is demanded, and none was submitted.
-///
-/// # Errors
-/// A file of the gate or of its request cannot be read.
 pub fn plan_standing(
     store: &dyn RequestStore,
     task: &Name,

@@ -176,9 +176,6 @@ pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
 }
 
 /// The current or last supervisor of an agent, and whether that process lives.
-///
-/// # Errors
-/// The file is not the record of a supervisor.
 pub fn seated(directory: &Path, id: &Name) -> Result<Option<(SupervisorRecord, bool)>> {
     let Some(seated) = read(directory, id)? else { return Ok(None) };
     let lives = FileLock::holder(&lock_path(directory, id)).is_some();
@@ -221,9 +218,6 @@ fn end_agent(seated: &SupervisorRecord) -> Result<usize> {
 }
 
 /// Ends every process with a mark, and verifies that none is left; returns their number.
-///
-/// # Errors
-/// A process survives, or may not be signalled.
 pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<usize> {
     let mut processes = ProcessSet::new().with_mark(mark);
     if let Some((pid, started)) = root {

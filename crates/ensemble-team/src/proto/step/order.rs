@@ -96,9 +96,6 @@ impl OrderError {
 }
 
 /// Checks a plan. `steps` are the phase and the cycle of each step, in order.
-///
-/// # Errors
-/// The first step that is out of order.
 pub fn check_cycles<'a>(
     steps: impl IntoIterator<Item = (Option<TddPhase>, &'a str)>,
 ) -> Result<(), OrderError> {

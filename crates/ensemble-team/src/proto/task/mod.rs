@@ -106,9 +106,6 @@ impl TaskMachine {
 
     /// The task after an event, and the effects of the event in their order. After an error nothing
     /// has changed.
-    ///
-    /// # Errors
-    /// The reason why the state does not allow the event.
     pub fn next(self, event: Event) -> Result<(Self, Vec<Effect>), TaskRefusal> {
         let Self { state, counts, limits } = self;
         let mut moving = TaskChange { counts, limits, effects: Vec::new() };

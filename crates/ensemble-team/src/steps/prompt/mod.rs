@@ -112,9 +112,6 @@ impl StepStore {
     }
 
     /// As [`StepStore::prompt`], with other limits.
-    ///
-    /// # Errors
-    /// As for [`StepStore::prompt`].
     pub fn prompt_with(&self, handed: &ClaimedStep, limits: PromptLimits) -> Result<StepPrompt> {
         let material = self.material(handed)?;
         // No transaction is open: finding them may take a while.
@@ -144,9 +141,6 @@ impl StepStore {
     }
 
     /// Stores which message carried the prompt of a run, and what the prompt showed.
-    ///
-    /// # Errors
-    /// [`StepError::Database`].
     pub fn note_prompt(
         &self,
         handed: &ClaimedStep,

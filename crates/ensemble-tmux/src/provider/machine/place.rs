@@ -25,9 +25,6 @@ impl HttpPlace {
     /// assert!(HttpPlace::parse("http://127.0.0.1:4096", false).is_ok());
     /// assert!(HttpPlace::parse("http://192.0.2.1:4096", false).is_err());
     /// ```
-    ///
-    /// # Errors
-    /// What is wrong with it and what to write instead.
     pub fn parse(text: &str, remote: bool) -> Result<Self, String> {
         let wrong = || {
             format!(
