@@ -1,4 +1,4 @@
-//! Credentials for each host and agent, as docs/guides/credentials.md sets them up: each command of its table is run
+//! Credentials for each host and agent, as docs/guides/hosts.md sets them up: each command of its table is run
 //! with each of them.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ const LEAF_LINK: &str = "7422";
 const USERS: [&str; 3] = ["hub", "b", "box"];
 
 fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/credentials.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/hosts.md");
     std::fs::read_to_string(path).unwrap()
 }
 

@@ -22,8 +22,8 @@ fn documented(word: &str) -> BTreeMap<String, String> {
     let (table, _) = table.split_once("<!-- end of verbs -->").unwrap();
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [_, verb, stands, said, _] = cells[..] else { return None };
-        (stands == word).then(|| (verb.trim_matches('`').to_owned(), said.to_owned()))
+        let [_, verb, reach, said, _] = cells[..] else { return None };
+        (reach == word).then(|| (verb.trim_matches('`').to_owned(), said.to_owned()))
     };
     table.lines().filter_map(row).collect()
 }

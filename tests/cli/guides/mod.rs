@@ -122,16 +122,14 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
-const CREDENTIALS: &str = "docs/guides/credentials.md";
 /// Ports that pages name.
 #[cfg(feature = "nats")]
 const PORTS: [&str; 3] = ["4222", "4223", "7422"];
 const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 20] = [
+const RUN: [&str; 19] = [
     "docs/guides/api.md",
     "docs/guides/board.md",
-    CREDENTIALS,
     "docs/guides/dispatch.md",
     "docs/guides/drop-boxes.md",
     "docs/guides/hosts.md",
@@ -185,88 +183,82 @@ fn run_with_servers(page: &str) {
 
 #[cfg(feature = "nats")]
 #[test]
-fn the_guide_to_credentials_works_as_it_is_written() {
-    run_with_servers(RUN[2]);
-}
-
-#[cfg(feature = "nats")]
-#[test]
 fn the_guide_to_hosts_works_as_it_is_written() {
-    run_with_servers(RUN[5]);
+    run_with_servers(RUN[4]);
 }
 
 #[test]
 fn the_guide_to_dispatch_works_as_it_is_written() {
-    run(RUN[3]);
+    run(RUN[2]);
 }
 
 #[test]
 fn the_guide_to_drop_boxes_works_as_it_is_written() {
-    run(RUN[4]);
+    run(RUN[3]);
 }
 
 #[test]
 fn the_guide_to_mail_works_as_it_is_written() {
-    run(RUN[6]);
+    run(RUN[5]);
 }
 
 #[test]
 fn the_guide_to_mcp_works_as_it_is_written() {
-    run(RUN[7]);
+    run(RUN[6]);
 }
 
 #[test]
 fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
-    run(RUN[8]);
+    run(RUN[7]);
 }
 
 #[test]
 fn the_guide_to_reports_works_as_it_is_written() {
-    run(RUN[9]);
+    run(RUN[8]);
 }
 
 #[test]
 fn the_guide_to_steps_works_as_it_is_written() {
-    run(RUN[10]);
+    run(RUN[9]);
 }
 
 #[test]
 fn the_guide_to_supervisors_works_as_it_is_written() {
-    run(RUN[11]);
+    run(RUN[10]);
 }
 
 #[test]
 fn the_guide_to_traces_works_as_it_is_written() {
-    run(RUN[12]);
+    run(RUN[11]);
 }
 
 #[test]
 fn the_guide_to_worktrees_works_as_it_is_written() {
-    run(RUN[13]);
+    run(RUN[12]);
 }
 
 #[test]
 fn the_page_of_one_project_works_as_it_is_written() {
-    run(RUN[14]);
+    run(RUN[13]);
 }
 
 #[test]
 #[ignore = "long"]
 fn the_page_of_running_and_repairing_works_as_it_is_written() {
-    run(RUN[15]);
+    run(RUN[14]);
 }
 
 #[test]
 fn the_first_five_minutes_work_as_they_are_written() {
-    run(RUN[16]);
+    run(RUN[15]);
 }
 
 #[test]
 fn the_page_of_running_agents_works_as_it_is_written() {
-    run(RUN[17]);
+    run(RUN[16]);
 }
 
 #[test]
 fn the_page_of_a_team_works_as_it_is_written() {
-    run(RUN[18]);
+    run(RUN[17]);
 }
