@@ -64,8 +64,7 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
         batches.push(vec![eight(batched, &queue)?], vec![ours]);
         for (peer, (name, pairs)) in peers.iter().zip(&mut others) {
             match peer.together(home.path(), bytes, window) {
-                // Senders may keep consumers from a lock for a whole round; that is not a gain of
-                // ours.
+                // Senders may starve the peer's consumers of a lock for a whole round. Such a round proves nothing.
                 Ok(Some(theirs)) if theirs > 0.0 => pairs.push(vec![ours], vec![theirs]),
                 Ok(Some(_)) => {
                     table::note(&format!("{name}: consumers were starved, round left out"));

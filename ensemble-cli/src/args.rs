@@ -26,7 +26,7 @@ pub(crate) struct GlobalFlags {
     pub(crate) json: bool,
 }
 
-/// Whether failures are told to a program, known before anything else is read.
+/// Whether failures are to be printed as JSON. Works before the arguments are parsed, because parsing may fail, too.
 pub(crate) fn is_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }

@@ -127,7 +127,7 @@ impl Alone for Nq {
         Ok(None)
     }
 
-    /// nq runs its jobs itself; wait only for their end.
+    /// nq runs its jobs itself, so only wait until they have finished.
     fn receive(&mut self, _count: usize) -> Outcome<Option<u64>> {
         self.run(&["-w"])?;
         Ok(None)

@@ -24,7 +24,7 @@ pub use line::connect;
 pub enum Kind {
     /// In this program, in the role of this name.
     Direct(&'static str),
-    /// In a program of its own language that measures itself; this is its first argument.
+    /// By a program in its language that measures itself; this is its first argument.
     Driven(&'static str),
     /// With one process for each message.
     Spawned,
@@ -147,7 +147,7 @@ pub fn open(subject: &str, address: &str) -> Outcome<Box<dyn Queue>> {
     })
 }
 
-/// Nanoseconds taken in one process; `None` for unsupported operations.
+/// Operations in one process. Each returns the nanoseconds it took, or `None` if it is not supported.
 pub trait Alone {
     fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;
     fn batch(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;

@@ -130,7 +130,7 @@ pub struct OtherHost {
     pub at: Timestamp,
     /// Whether it was silent for too long.
     pub is_silent: bool,
-    /// Its last report.
+    /// The last report of that host.
     pub report: HostReport,
 }
 

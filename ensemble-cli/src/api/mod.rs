@@ -44,7 +44,7 @@ const LINE_BYTES_MAX: usize = 1024 * 1024;
 const CALLS_MAX: usize = 32;
 /// How many subscriptions there are at once.
 const SUBSCRIPTIONS_MAX: usize = 16;
-/// How long calls at work may go on after the end of stdin.
+/// How long running calls may take to finish after stdin was closed.
 const PATIENCE_AT_END: Duration = Duration::from_secs(30);
 
 /// Runs the verb that a method names, with these parameters, in the queue and as the agent of the session. Returns what
@@ -182,7 +182,7 @@ impl ApiSession {
         Context::called(globals, "admin api")
     }
 
-    /// Follows something until it is unsubscribed. What is there is told first.
+    /// Follows a subject until it is unsubscribed, and reports its current state first.
     fn subscribe(self: &Arc<Self>, call: ApiCall) {
         let (key, is_over) = (call.id.to_string(), Arc::new(AtomicBool::new(false)));
         let opened = self.enlist(&key, &is_over).and_then(|()| {

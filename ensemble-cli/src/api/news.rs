@@ -114,7 +114,7 @@ impl SubscribeParams {
     }
 }
 
-/// Something that is followed.
+/// A subject that a client follows.
 pub(super) struct NewsSource {
     subject: NewsSubject,
     mailbox: Option<Name>,
@@ -123,7 +123,7 @@ pub(super) struct NewsSource {
     queue: ProjectQueue,
     waiter: Waiter,
     follower: Follower,
-    /// What was told, by id: its state.
+    /// The last reported state, by id.
     known: BTreeMap<String, Value>,
 }
 

@@ -354,13 +354,14 @@ fn settle_reports(run: &DispatchRun<'_>, job: &DispatchJob) -> Result<()> {
 
 fn settle(queue: &dyn Broker, lease: &Lease) -> Result<()> {
     match queue.settle(lease) {
-        // A process before this one has settled it, or it is handed out again, and found to be told.
+        // An earlier process has settled it, or it was handed out again and that Dispatch will find the batch
+        // reported.
         Err(Error::LeaseLost { .. }) => Ok(()),
         settled => settled,
     }
 }
 
-/// Settles an instruction whose batch is told, as soon as that is possible.
+/// Settles an instruction whose batch was reported, retrying while that fails for the moment.
 fn settle_later(queue: &dyn Broker, lease: &Lease, waiter: &Waiter) -> Outcome {
     loop {
         match settle(queue, lease) {

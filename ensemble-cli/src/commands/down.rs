@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     /// End all agents at once without asking, and close what else runs in the session
     #[arg(long, conflicts_with = "deadline")]
     force: bool,
-    /// Goes on for a run that was begun in one of the team's panes, once that has ended
+    /// Continue a run that began in one of the team's panes, once that has exited
     #[arg(long, hide = true)]
     detached: bool,
 }
@@ -147,7 +147,7 @@ impl Arguments {
         })
     }
 
-    /// Begun by an agent of the team: it must not be among the processes that it ends.
+    /// Continues in a detached process, because this one was started by an agent of the team and would kill itself.
     fn go_on_elsewhere(self, context: &Context) -> Outcome {
         let project = context.project()?;
         let path = project.state.join(LOG_FILE);
@@ -167,7 +167,7 @@ impl Arguments {
         for variable in [PASS_VARIABLE, "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
             command.env_remove(variable);
         }
-        // It begins when its standard input ends, which is when this process has ended.
+        // It begins when its standard input is closed, which is when this process exits.
         command.stdin(Stdio::piped()).stdout(log).stderr(err);
         let child = command.spawn().map_err(|e| io("start a process that writes to", e))?;
         let text = format!("the team goes down; {} says how far it is", path.display());
@@ -176,7 +176,7 @@ impl Arguments {
             false => context.out.line(text),
         };
         context.out.flush()?;
-        // Its end of the pipe must live exactly as long as this process.
+        // The pipe must stay open until this process exits.
         std::mem::forget(child);
         told
     }
@@ -187,7 +187,7 @@ impl Arguments {
 enum SessionEnd {
     Closed,
     NotRunning,
-    /// It was there before the team, and its panes stay.
+    /// It existed before the team, and its panes stay.
     Left,
 }
 

@@ -68,7 +68,7 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     let mut rows = Vec::with_capacity(found.len());
     for found in &found {
         let envelope = match queue.peek(mailbox, &found.id) {
-            // It has gone on its way since it was listed.
+            // It was received or moved since it was listed.
             Err(Error::NoMessage { .. }) => continue,
             other => other,
         };
@@ -141,7 +141,7 @@ fn as_row(found: &Found, short: &ShortIds, envelope: Result<Envelope, Error>) ->
     row
 }
 
-/// What could not be read or was given up stands out, and what comes again.
+/// Highlights messages that cannot be read, dead letters, and redeliveries.
 const fn style(state: &State, is_broken: bool) -> Style {
     match state {
         _ if is_broken => BAD,

@@ -1,4 +1,4 @@
-//! `ensemble agent instruct`: hands a batch of tasks to Dispatch, and waits to be told what happened to it.
+//! `ensemble agent instruct`: hands a batch of tasks to Dispatch and waits for its summary.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The commands, one file each. A new one is its file, its line in the list of modules and its line in
-//! `verbs`, which says where it stands. Its arguments and its help are in its `Arguments`.
+//! The commands, one file each. To add one, write its file, and add a line to the list of modules and one to `verbs`,
+//! which places it in the tree of commands. Its arguments and its help are in its `Arguments`.
 
 mod abort;
 mod adopt;

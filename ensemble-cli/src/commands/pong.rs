@@ -35,7 +35,7 @@ impl Arguments {
             let text = format!("the ping asks {worker}, and you are {other}");
             return Err(Failure::refused(text).with_hint("only the agent that is asked can answer"));
         }
-        // Whatever proves an agent's name also proves its pong.
+        // A pong needs the same proof of the agent's name as any command.
         context.check_name(&worker)?;
         let pongs = PongBox::open(context.project()?.ready())?;
         let pong = PongToken { worker, attempt };

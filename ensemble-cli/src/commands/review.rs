@@ -123,7 +123,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// `<task>-review.yaml`, or with the reviewer's name if another one's review lies there.
+    /// `<task>-review.yaml`, or a name with the reviewer in it if that file is another reviewer's.
     fn file(&self, context: &Context, reviewer: &str) -> Outcome<String> {
         let stem = file_stem(&self.task);
         let plain = format!("{stem}-review.yaml");

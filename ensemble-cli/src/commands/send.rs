@@ -57,7 +57,7 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
   ensemble send --all --priority 5 'stop at the next checkpoint'")]
 #[command(group = clap::ArgGroup::new("recipients").required(true).multiple(true).args(["to", "all"]))]
 pub(crate) struct Arguments {
-    /// The recipient's mailbox; may be repeated. NAME@PROJECT is one of another project of yours
+    /// The recipient's mailbox; may be repeated. NAME@PROJECT is a mailbox of another of your projects
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     to: Vec<Address>,

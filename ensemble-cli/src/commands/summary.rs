@@ -1,4 +1,4 @@
-//! `ensemble task summary`: what happened to a batch, told once.
+//! `ensemble task summary`: reports once what happened to a batch.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -113,7 +113,7 @@ impl AddTask {
         task.priority = self.priority;
         task.is_draft = self.draft;
         if self.needs_plan {
-            // Before the task is there: no agent may claim it unseen.
+            // Before the task is added, so that no agent can claim it without a plan.
             let queue = ProjectQueue::open(context)?;
             let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(self.id.as_str(), &context.actor()?)?;

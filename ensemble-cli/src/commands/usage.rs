@@ -50,10 +50,10 @@ struct AllowUsage {
     /// Name of the agent or task
     #[arg(required_if_eq_any = [("scope", "agent"), ("scope", "task")])]
     name: Option<String>,
-    /// So many more US dollars
+    /// Additional US dollars
     #[arg(long, value_name = "AMOUNT")]
     usd: Option<f64>,
-    /// So many more tokens
+    /// Additional tokens
     #[arg(long, value_name = "COUNT")]
     tokens: Option<u64>,
 }

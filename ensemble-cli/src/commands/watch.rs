@@ -46,6 +46,6 @@ fn is_used(project: &Project) -> bool {
         let is_supervised = member.supervisor.is_some_and(|supervisor| supervisor.lives());
         member.is_present() && (has_process || is_supervised)
     };
-    // What cannot be read now may be there.
+    // An unreadable roster may have an agent that runs.
     project.roster().entries().map_or(true, |(members, _)| members.iter().any(runs))
 }

@@ -22,7 +22,7 @@ const CHOSEN: ProtocolRule = ("States and moves", "Lock `gate.lock` exclusively.
 const UNLOCKED: ProtocolRule =
     ("States and moves", "It releases with a T at least 2,000 ms ahead.");
 
-/// For so long a client is seen to wait. A client that does not wait answers in milliseconds.
+/// A client that has not answered by then is waiting for the lock. One that does not wait answers in milliseconds.
 const SEEN_WAITING: Duration = Duration::from_millis(400);
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);

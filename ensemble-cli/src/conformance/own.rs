@@ -1,4 +1,4 @@
-//! The adapter of our own library: the calls of the kit, made by a `Spool`.
+//! The adapter for this library: makes the calls of the kit with a `Spool`.
 
 use std::path::Path;
 use std::sync::Arc;

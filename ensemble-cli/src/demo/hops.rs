@@ -73,8 +73,8 @@ impl MessageHops {
         }
     }
 
-    /// The summary was read and settled, and so was everything else. A message that was taken, but
-    /// is not yet told to be stored, is still to be heard of.
+    /// Whether the summary and all other messages were settled. A message may be received before its `message.stored`
+    /// is in the log; that record is waited for, too.
     pub(super) fn is_complete(&self) -> bool {
         let hops = || self.by_message.values();
         let summary = hops().any(|h| h.kind == "report.summary" && h.settled.is_some());
@@ -86,7 +86,7 @@ impl MessageHops {
         self.start.map_or(0.0, |start| record.timestamp.since(start).as_secs_f64())
     }
 
-    /// One object a message, with what each hop took in milliseconds.
+    /// One object per message, with the milliseconds of each hop.
     pub(super) fn rows(&self) -> Vec<Value> {
         let row = |key: &(String, String)| {
             let hop = self.by_message.get(key)?;
@@ -132,8 +132,8 @@ impl MessageHops {
     }
 }
 
-/// A message may be told of, and even received, before its sender has made it safe and recorded
-/// it as stored: that is 0 ms.
+/// A message may be announced, and even received, before its sender has synced it and recorded it as stored. That
+/// counts as 0 ms.
 fn millis(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<u128> {
     Some(to?.since(from?).as_millis())
 }

@@ -7,8 +7,8 @@
 //! conductor <──reports/completion-summary── dispatch <──reports/*-completed── workers
 //! ```
 //!
-//! Every arrow is a file that lands and a line that is typed into a pane. What is told here comes
-//! from the event log, so it is what happened and not what was meant to happen.
+//! Every arrow is a file that lands and a line that is typed into a pane. The narration is made from the event log,
+//! so it shows what happened and not what was meant to happen.
 
 mod hops;
 mod lunch;

@@ -6,8 +6,8 @@
 //!                     coder: goes on, submits again            ──> reviewer: approves ──> merge
 //! ```
 //!
-//! The agents are shell scripts that use the `ensemble` command as any agent would. What is told comes
-//! from the event log; at the end the board, the log and the repository are compared with the story.
+//! The agents are shell scripts that use the `ensemble` command as any agent would. The narration is made from the
+//! event log; at the end the board, the log and the repository are compared with the story.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -177,7 +177,7 @@ impl SprintStage {
         }
     }
 
-    /// Compares what is there with the story.
+    /// Compares the outcome with the story.
     fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<SprintCounts> {
         let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let told: Vec<String> = told.collect();

@@ -1,4 +1,4 @@
-//! The demo's stage: its directory, queue, watcher and panes, and their end.
+//! The demo's stage: sets up and removes its directory, queue, watcher and panes.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -89,7 +89,7 @@ impl DemoStage {
             self.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
             self.bind(agent, pane)?;
         }
-        // Conductor's own pane stands ready; its script is started by `begin`.
+        // The conductor's pane is ready, but waits for `begin` to start its script.
         let (agent, script, argument) = AGENTS[0];
         let command = self.command(agent, script, argument, &work)?;
         let gate = format!(

@@ -47,7 +47,7 @@ pub(crate) struct FinishedSpans {
 }
 
 impl FinishedSpans {
-    /// Whether it was over after the record with this mark.
+    /// Whether it ended after the record with this mark.
     #[cfg(feature = "otlp")]
     pub(crate) fn is_after(&self, mark: &RecordMark) -> bool {
         self.mark.as_ref().is_none_or(|own| own > mark)
@@ -59,7 +59,7 @@ impl FinishedSpans {
     }
 }
 
-/// Something that is over and waits for late records.
+/// Something that has ended and waits for late records.
 enum FinishedItem {
     Message(u64),
     Step(Box<Span>),
@@ -132,7 +132,7 @@ impl SpanAssembler {
         finished
     }
 
-    /// Hands out all that is over, and with `open` also what is not, as it is now.
+    /// Returns everything that has ended, and with `open` also what has not, in its current state.
     pub(crate) fn rest(mut self, open: bool) -> Vec<FinishedSpans> {
         let mut finished = self.finished(u64::MAX);
         if open {
@@ -217,7 +217,7 @@ impl SpanAssembler {
         }
     }
 
-    /// A move of a message, which begins a life of its own if the log does not have its publish.
+    /// Handles a move of a message, which begins a new life if the log does not have its publish.
     fn moved(&mut self, record: &Record, now_ms: u64) {
         let kind = record.kind.as_str();
         let begins = [types::MESSAGE_ACKED, types::MESSAGE_SETTLED, types::MESSAGE_DEAD];

@@ -1,7 +1,7 @@
 //! Every name that a trace shows, and the version of the OpenTelemetry semantic conventions from which it comes.
 //!
-//! The conventions' names are constants of their own crate. A name that they do not have begins with `ensemble.`; such
-//! a name is never taken back. An update of the crate changes [`SCHEMA_URL`], which a test compares with the guide.
+//! The conventions' names are constants of the OpenTelemetry crate. A name that they lack begins with `ensemble.`;
+//! such a name is never removed. An update of the crate changes [`SCHEMA_URL`], which a test compares with the guide.
 
 pub(super) use opentelemetry_semantic_conventions::SCHEMA_URL;
 pub(super) use opentelemetry_semantic_conventions::attribute::{

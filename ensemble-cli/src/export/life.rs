@@ -2,7 +2,7 @@
 //!
 //! | span | from | to | kind |
 //! |---|---|---|---|
-//! | `publish MAILBOX`, `redrive MAILBOX` | the message is in the mailbox | its end | producer |
+//! | `publish MAILBOX`, `redrive MAILBOX` | the message is in the mailbox | it is settled or dead | producer |
 //! | `process MAILBOX`, one for each delivery | ack | settle, release, expiry, dead letter | consumer |
 //! | `attempt WORKER` | a ladder began, or the task was delivered | the task's end, or the message's | internal |
 //!
@@ -150,7 +150,7 @@ impl MessageLife {
         !self.is_over() && self.deliveries.values().all(|delivery| delivery.end.is_some())
     }
 
-    /// Time of its end, or of its last record.
+    /// When it ended, or the time of its last record.
     pub(super) fn until(&self) -> Timestamp {
         self.end.as_ref().map_or(self.last, |end| end.at)
     }
@@ -344,7 +344,7 @@ fn named(operation: &str, kind: Option<&str>, rest: SpanAttributes) -> SpanAttri
     attributes
 }
 
-/// A span with its end and the verdict that follows from it.
+/// Closes a span with the time and the status that follow from `end`.
 fn closed(
     head: SpanHead,
     from: Timestamp,
@@ -361,7 +361,7 @@ fn closed(
         None if matches!(end.outcome, "settled" | "completed") => SpanStatus::Fine,
         None => SpanStatus::Unset,
     };
-    // A record about it may be written a moment after that of its end.
+    // A record about it may be written a moment after the one that ended it.
     let last = events.kept.iter().map(|event| event.at).max().unwrap_or(from);
     Span { head, from, to: end.at.max(from).max(last), attributes, events, status }
 }

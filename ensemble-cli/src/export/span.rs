@@ -84,7 +84,7 @@ impl SpanEvents {
     }
 }
 
-/// The trace and the span under which other spans stand.
+/// The trace and parent of other spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpanPlace {
     pub(super) trace_id: u128,

@@ -45,7 +45,7 @@ const MESSAGES_MAX: usize = 8;
 const UNFINISHED_MAX: usize = 200;
 /// The first words of a message for the person at the screen, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
-/// How much of a transcript is searched for messages, from its end, in bytes.
+/// How much of the tail of a transcript is searched for messages, in bytes.
 const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
@@ -95,8 +95,8 @@ pub(super) fn due(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<Vec<MessageI
     Ok(due)
 }
 
-/// Receives what may be handed over, and writes what the agent is told. The session's file notes each message before
-/// it is received.
+/// Receives the messages that may be delivered now, and composes the text for the agent. The session's file notes
+/// each message before it is received.
 pub(super) fn receive_mail(
     hook: &Hook<'_>,
     queue: &ProjectQueue,

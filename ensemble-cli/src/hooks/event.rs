@@ -65,7 +65,7 @@ pub(crate) struct EventInput {
     /// Present in hooks of a subagent.
     #[serde(deserialize_with = "text")]
     pub(super) agent_id: Option<String>,
-    /// The turn goes on already because a hook has wanted it.
+    /// The turn continues because a Stop hook has already blocked.
     #[serde(deserialize_with = "flag")]
     pub(crate) stop_hook_active: bool,
     /// Answers of the model since the last hook, where the program keeps no record of them.

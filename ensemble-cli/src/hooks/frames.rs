@@ -58,7 +58,7 @@ pub(super) fn may_deceive(envelope: &Envelope) -> bool {
     fields.into_iter().flatten().any(|text| has_frame(text))
 }
 
-/// Whether a text has such a tag, no matter what its case and whatever blanks are in it.
+/// Whether a text has such a tag, ignoring case and blanks.
 pub(super) fn has_frame(text: &str) -> bool {
     let tags = text.split(is_opening).skip(1);
     tags.into_iter().any(|tag| {

@@ -1,4 +1,4 @@
-//! What an agent's own hooks are told: the doorbell that the agent itself has.
+//! Answers an agent's hooks: the agent's own way to learn of mail.
 //!
 //! ```text
 //! event         Claude Code         Codex              Gemini CLI     OpenCode                 the agent is     what is said
@@ -19,20 +19,19 @@
 //!
 //! The agent reads TEXT. The person at its screen reads SHOWN: sender and first words of each message.
 //!
-//! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`). A Codex
-//! without hooks has a [`companion`], which does here what its server says. An agent without a terminal has a
+//! OpenCode cannot run commands as hooks, so our two plugins do it (`ensemble_tmux::provider::plugin`). A Codex
+//! without hooks has a [`companion`], which handles the events of its server here. An agent without a terminal has a
 //! [`conversation`].
 //!
-//! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
-//! must wait for other work, is announced once a session. A message is received before it is written, under the
+//! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer,
+//! or must wait for other work, is announced once a session. A message is received before it is written, under the
 //! session's lock, and noted there until the answer has been flushed. So a hook that is killed in between leaves a
-//! note, and its message is released (`carry`). What is still held when a turn ends is said once a delivery
-//! (`reminder`).
+//! note, and its message is released (`carry`). When a turn ends, the agent is reminded of what it holds, once per
+//! delivery (`reminder`).
 //!
-//! *Trouble* of ours never reaches the agent: nothing is printed, the exit code is 0, and the event
-//! log gets `hook.failed`. *A turn* waits for one pass over the mailbox's names, and for nothing
-//! outside of this machine. Where the mailboxes are on servers, hooks report the agent's state and
-//! carry nothing.
+//! *Our failures* never reach the agent: nothing is printed, the exit code is 0, and the event log gets
+//! `hook.failed`. *A turn* waits for one listing of the mailbox, and for nothing outside of this machine. If the
+//! mailboxes are on servers, hooks report the agent's state and deliver nothing.
 //!
 //! *Whose hook* this is follows from pass and process tree, as for all verbs. A program of the same kind that the
 //! agent has started itself, or one of its subagents, gets none of the agent's mail.
@@ -246,7 +245,7 @@ impl<'a> Hook<'a> {
         before.chain(carried.shown()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether this session has not been told its name yet, as far as it hears it at this event.
+    /// Whether the introduction is due: this session does not know its name yet, and this event can deliver it.
     fn is_introduction_due(&self, locked: &LockedSession) -> bool {
         match self.event {
             Event::Start => true,

@@ -1,13 +1,13 @@
-//! The ping of a handshake, told to an agent by its hooks.
+//! Delivers the ping of a handshake to an agent through its hooks.
 //!
-//! | the agent | is told by |
+//! | the agent | receives it from |
 //! |---|---|
 //! | works | the hook after its next tool: nothing can be typed there |
 //! | is idle, and a waiter of its session lives | the waiter; nothing is typed for the first attempt |
 //! | is idle otherwise | a typed line |
 //!
-//! The file `.ensemble/ready/NAME.ping` exists while the ping is waited for. Each is told once. The agent answers by
-//! `ensemble agent pong`, as it does to a typed one.
+//! The file `.ensemble/ready/NAME.ping` exists while an answer is expected. Each ping is delivered once. The agent
+//! answers with `ensemble agent pong`, as to a typed one.
 
 use ensemble_core::driver::PongBox;
 use ensemble_core::proto::ready::Ping;
@@ -23,7 +23,7 @@ pub(super) struct AwaitedPing {
 }
 
 impl AwaitedPing {
-    /// The ping of which the agent is to be told at this event.
+    /// The ping to deliver at this event.
     pub(super) fn untold(hook: &Hook<'_>, session: Option<&AgentSession>) -> Option<Self> {
         if !matches!(hook.event, Event::Tool | Event::Wait) || hook.input.is_subagent() {
             return None;
@@ -38,7 +38,7 @@ impl AwaitedPing {
         (!is_told && ping.worker == hook.agent).then_some(Self { ping, mark })
     }
 
-    /// What the agent is told.
+    /// The text for the agent.
     pub(super) fn text(&self) -> String {
         let Ping { worker, attempt } = &self.ping;
         format!(

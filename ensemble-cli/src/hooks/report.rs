@@ -78,7 +78,7 @@ fn is_same_process(hook: &Hook<'_>, session: &AgentSession) -> bool {
 pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
     let input = &hook.input;
     if session.id != input.session_id || !is_same_process(hook, session) {
-        // The new session was told of nothing.
+        // The new session knows nothing of earlier messages.
         session.hinted.clear();
         session.blocked_for.clear();
         session.reminded.clear();

@@ -35,7 +35,7 @@ use crate::printing::overview::{self, StatusHeading, cut};
 
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
-/// From so many columns on, the line of an agent says what it has used.
+/// From this number of columns on, an agent's line includes its usage.
 const WIDE: usize = 110;
 const KEYS: &str = "enter look  x run it  a attach  y/n answer  s send  / filter  ? keys  q quit";
 

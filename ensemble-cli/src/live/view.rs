@@ -346,7 +346,7 @@ fn moved(at: usize, code: KeyCode, last: usize) -> usize {
     }
 }
 
-/// The arguments of the command in a hint, if it stands there whole: a word in capitals is a place to fill in.
+/// The arguments of the command in a hint, if it is complete: a word in capitals is a placeholder.
 pub(super) fn command_in(help: &str) -> Option<Vec<String>> {
     let command = help.split('`').nth(1)?.strip_prefix("ensemble ")?;
     let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();

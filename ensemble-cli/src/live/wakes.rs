@@ -88,7 +88,7 @@ impl ViewWakes {
         new > 0
     }
 
-    /// A look has failed: the next one is told of no change, and asks everywhere.
+    /// Called after a failed look: the next one does not rely on events, and reads everything.
     pub(super) fn distrust(&mut self) {
         self.sees_all = false;
     }

@@ -91,7 +91,7 @@ impl ToolContext {
             return Ok(queue);
         }
         let queue = ProjectQueue::open(&self.app())?;
-        // Two that were first keep one of theirs.
+        // If two threads open it at once, both use the first one stored.
         Ok(self.queue.get_or_init(|| queue))
     }
 

@@ -24,7 +24,7 @@ pub(super) fn is_followed(uri: &str) -> bool {
     [resources::INBOX, resources::REQUESTS].contains(&uri)
 }
 
-/// Tells of each change of these resources until the flag is set or the receiver is dropped.
+/// Reports each change of these resources until the flag is set or the receiver is dropped.
 pub(super) fn follow(
     desk: Arc<ToolContext>,
     uris: Vec<String>,
@@ -38,7 +38,7 @@ pub(super) fn follow(
             waiter.wait(END_WITHIN);
             for (uri, seen) in uris.iter().zip(&mut seen) {
                 let now = content(&desk, uri);
-                // What cannot be read now is looked at again.
+                // A resource that cannot be read now is checked again.
                 if now.is_some() && now != *seen {
                     *seen = now;
                     if changed.blocking_send(uri.clone()).is_err() {

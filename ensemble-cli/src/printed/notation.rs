@@ -43,7 +43,7 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// Members of a shape, those that are always there, and whether others may be there.
+/// The members of a shape, which of them are required, and whether others are allowed.
 #[derive(Default)]
 struct ShapeMembers {
     properties: Map<String, Value>,

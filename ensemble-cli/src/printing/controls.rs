@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Says that the file is there, since when and why.
+/// Prints that the control file is in force, since when and why.
 pub(crate) fn print_control(context: &Context, put: &PutControl) -> Outcome {
     let PutControl { control, is_new } = put;
     let file: ControlFile = control.file;

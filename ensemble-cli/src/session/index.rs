@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// Lines that are kept from the beginning of a story.
 const FIRST_MAX: usize = 12;
-/// Lines that are kept from its end.
+/// Lines that are kept from the end of a story.
 const LAST_MAX: usize = 36;
 /// Most stories that are kept.
 const STORIES_MAX: usize = 4_000;

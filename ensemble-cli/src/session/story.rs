@@ -389,7 +389,7 @@ impl SessionStory {
         }
     }
 
-    /// The log has ended: what goes on is drawn to the end.
+    /// Closes all open spans at the end of the log.
     pub(crate) fn finish_all(&mut self) {
         let Some(end) = self.end else { return };
         let names: Vec<String> = self.agents.keys().cloned().collect();

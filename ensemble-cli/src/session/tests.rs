@@ -1,4 +1,4 @@
-//! What a story tells, and that it stays small and harmless whatever the log says.
+//! The content of a story, and that it stays small and harmless for any log.
 
 use ensemble_core::event_log::Record;
 use serde_json::{Value, json};

@@ -76,7 +76,7 @@ fn story_of(record: &Record, who: &str) -> String {
     key.unwrap_or_else(|| if who.is_empty() { String::new() } else { format!("a:{who}") })
 }
 
-/// One trouble is named once. What another trouble explains is told with that one.
+/// Merges each problem that another one explains into that one, so that it is listed once.
 pub(super) fn without_echoes(mut all: Vec<SessionTrouble>) -> Vec<SessionTrouble> {
     all.sort_by_key(|trouble| (trouble.may_follow, trouble.at));
     let mut kept: Vec<SessionTrouble> = Vec::new();

@@ -41,7 +41,7 @@ pub(super) struct TaskSpan {
     pub(super) who: String,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Whether it goes on at the end of the log.
+    /// Whether it was still open at the end of the log.
     pub(super) is_open: bool,
 }
 
@@ -84,7 +84,7 @@ impl SessionWork {
         ended
     }
 
-    /// The log has ended: what goes on is drawn to the end.
+    /// Closes all open spans at the end of the log.
     pub(super) fn finish(&mut self, end: Timestamp) -> Vec<(String, TaskSpan)> {
         let tracks = self.tracks.iter_mut();
         tracks.filter_map(|(task, track)| Some((task.clone(), track.close(end, true)?))).collect()
@@ -122,7 +122,7 @@ impl TaskTrack {
         spans.map(|span| span.to.since(span.from)).sum()
     }
 
-    /// The stage that goes on at the end of the log.
+    /// The stage that was open at the end of the log.
     fn last_stage(&self) -> TaskStage {
         self.spans.last().filter(|span| span.is_open).map_or(TaskStage::Over, |span| span.stage)
     }

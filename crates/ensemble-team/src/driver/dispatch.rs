@@ -98,15 +98,13 @@ pub trait WorkerPool {
     /// Asks the worker whether it is ready.
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
-    /// Whether the worker is on another host, so that its reports arrive only by mail. This remains true after it
-    /// exits.
+    /// Whether the worker is on another host, so that its reports arrive only by mail, even after it exits.
     fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
         let _ = worker;
         Ok(false)
     }
 
-    /// Called when a task was stored in a mailbox. If other hosts see the mailbox, too, this host claims the task's
-    /// ladder.
+    /// Called when a task was stored in a mailbox. If other hosts see it, too, this host claims its ladder.
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
         let _ = mailbox;
         Ok(())

@@ -12,9 +12,8 @@ use crate::flags::epoch::EpochFlag;
 
 /// Check that you may begin: entry, lease, assignment, worktree, commit
 ///
-/// Your own entry on the blackboard must have a lease in the future. With a task, it must be yours
-/// under the number that you were given, and its worktree must be there. For a reviewer, HEAD must
-/// be the commit to review.
+/// Your entry on the blackboard must have a lease that has not expired. If you have a task, your claim must still be
+/// current, and the worktree must exist. For a reviewer, HEAD must be the commit to review.
 ///
 /// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
 /// end without writing anything · 4 it is yours, but its worktree is not as it must be: write that down

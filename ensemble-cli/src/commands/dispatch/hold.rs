@@ -1,11 +1,11 @@
-//! The lease of an instruction that is worked on.
+//! Keeps the lease of an instruction while Dispatch works on it.
 //!
 //! | the lease | what happens to it |
 //! |---|---|
 //! | a quarter of it has passed | it is extended |
 //! | it has ended, and the message waits again | the message is received again, after a pause of the team |
 //! | it has ended, and the message is a dead letter | the batch continues without a message |
-//! | it is over, and Dispatch holds the message again | it continues with that lease: the answer to a receive was lost |
+//! | it has ended, and Dispatch holds the message again | it continues with that lease: the answer to a receive was lost |
 //! | it has ended, and the message is settled or another agent's | the batch is left to the other process |
 //!
 //! A lease can have ended because servers did not answer, the machine slept, or this process was stopped. What was

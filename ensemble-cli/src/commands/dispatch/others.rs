@@ -3,14 +3,14 @@
 //! | message | becomes |
 //! |---|---|
 //! | a report of a task of an instruction that is not settled | left for its batch, with which an earlier process may have begun |
-//! | a report of a task of another batch of this process | settled: the summary tells it |
+//! | a report of a task of another batch of this process | settled: the summary includes it |
 //! | a report of success | settled |
 //! | any other report, a review | passed on to the conductor, then settled |
 //! | `mail.returned` | settled: the dead letter has ended its attempt |
 //! | anything else | left where it is |
 //!
-//! A message is passed on under an id that follows from its own, before it is settled. So a crash in between
-//! passes it on once. Without a mailbox `conductor` it stays where it is.
+//! A message is forwarded under an id that is derived from its own, and then settled, so that a crash in between does
+//! not forward it twice. Without a mailbox `conductor` it stays where it is.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 use super::remarks::LastRemark;
 use super::{MESSAGES_MAX, settle};
 
-/// To whom failures go that no batch has.
+/// The recipient of failures that belong to no batch.
 const CONDUCTOR: &str = "conductor";
 /// How types of reports begin.
 const REPORT_PREFIX: &str = "report.";
@@ -58,13 +58,13 @@ impl<'a> OtherMail<'a> {
         }
     }
 
-    /// The reports of this batch are told in its summary.
+    /// Begins a batch: reports of its tasks will be in its summary.
     pub(super) fn expect(&mut self, batch: &TaskBatch) {
         self.expected.extend(batch.tasks.iter().cloned());
         self.current = batch.tasks.iter().cloned().collect();
     }
 
-    /// The batch is told.
+    /// Ends the batch: its summary is published.
     pub(super) fn finish(&mut self) {
         self.current.clear();
     }

@@ -1,4 +1,4 @@
-//! What is checked of agents' programs: whether they are there, their versions, and their ways in.
+//! Checks agents' programs: whether they are installed, their versions, and how mail reaches them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! What is checked of the place where a queue lies: its file system, its drop boxes, and what git sees of it.
+//! Checks the location of a queue: its file system, its drop boxes, and what git tracks of it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

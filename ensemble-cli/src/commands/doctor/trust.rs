@@ -1,5 +1,5 @@
-//! Whether agents' programs trust this directory and our hooks, by their own files. A program that does not asks a person
-//! at its start, and runs no hooks before the answer.
+//! Reads from agents' settings whether they trust this directory and our hooks. A program that does not asks a person
+//! when it starts, and runs no hooks until that is answered.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Codex writes it beside each hook that a person has reviewed.
 const REVIEWED: &str = "trusted_hash";
 
-/// What a program is told of this directory. `has_hooks`: our hooks are in its configuration.
+/// Checks whether a program trusts this directory. `has_hooks`: our hooks are in its configuration.
 pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<DoctorCheck> {
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
     let word = program.word();

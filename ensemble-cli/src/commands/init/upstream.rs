@@ -86,7 +86,7 @@ pub(super) struct UpstreamProject {
     /// What is in the drop boxes.
     pub(super) boxes: Vec<UpstreamRemark>,
     pub(super) left: Vec<UpstreamRemark>,
-    /// The process of its own watcher, if that runs.
+    /// The process of its watcher, if that runs.
     pub(super) watcher: Option<u32>,
 }
 

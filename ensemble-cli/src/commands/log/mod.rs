@@ -176,7 +176,7 @@ pub(super) fn is_session(session: &str, wanted: &str) -> bool {
     session == wanted || session.strip_prefix("session-") == Some(wanted)
 }
 
-/// What went wrong, or is about to, stands out among the types.
+/// Highlights the types of records that mean failures and warnings.
 fn style(kind: &RecordType) -> Style {
     const WRONG: [&str; 6] = [
         types::MESSAGE_DEAD,

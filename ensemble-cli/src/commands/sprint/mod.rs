@@ -27,7 +27,7 @@ enum Verb {
     Complete(CompleteSprint),
 }
 
-/// Begin a sprint; the previous one must be over, and is kept in sprint_history
+/// Begin a sprint; the previous one must have ended, and is kept in sprint_history
 #[derive(Debug, clap::Args)]
 struct StartSprint {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -

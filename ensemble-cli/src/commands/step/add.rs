@@ -41,7 +41,7 @@ impl AddSteps {
             .map_err(|_| Failure::usage(format!("{} is not UTF-8", self.file.display())))?;
         let plan = StepPlan::parse(&text, &self.file).map_err(Failure::input)?;
         if let Some(orchestrator) = &plan.orchestrator {
-            // A name without a mailbox could never be told anything.
+            // Without a mailbox the orchestrator could not receive any notice.
             open_step_mail(context)?.settings(orchestrator)?;
         }
         let added = open_steps(context)?.add(&plan)?;

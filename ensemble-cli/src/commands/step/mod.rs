@@ -80,21 +80,21 @@ impl StepChoice {
     }
 }
 
-/// How soon it looks again for a change that has rung.
+/// How soon to check again after an event.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A wait for a change: on a server for its news, else for what `wait` wakes at. An error ends it early, and is told
-/// of by what follows.
+/// Waits for a change: on a server for its notification, otherwise as `wait` does. An error ends the wait early; the
+/// caller's next query will report it.
 fn wait_on(store: &StepStore, longest: Duration, wait: impl Fn(Duration)) {
     if let Ok(None) = store.wait_for_news(longest) {
         wait(longest);
     }
 }
 
-/// Waits until another process has changed the database since `version`, or until `until`. `wait`
-/// sleeps for at most so long, and ends early whenever something has rung in the state directory,
-/// where the database's log is. That rings when a change is written; it can be seen when it is
-/// committed, which takes a sync of the log at `power`.
+/// Waits until another process has changed the database since `version`, or until `until`. `wait` sleeps for at most
+/// the given time and returns early on an event in the state directory, which contains the database's log. The event
+/// comes when a change is written, but the change is visible only when it is committed, which at `power` takes a sync
+/// of the log.
 fn wait_for_change(
     store: &StepStore,
     version: i64,
@@ -109,7 +109,7 @@ fn wait_for_change(
             break;
         }
         wait(patience);
-        // A wait without events may end early as well, and then looks a few times more.
+        // A wait may also return early without an event, which only costs a few extra checks.
         let has_rung = began.elapsed() < patience;
         pause = if has_rung { PAUSE } else { pause.saturating_mul(2) };
     }

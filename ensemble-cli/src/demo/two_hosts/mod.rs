@@ -236,7 +236,7 @@ impl TwoHostsStage {
         sprint::left(|| self.near.board())
     }
 
-    /// Compares what is there with the story.
+    /// Compares the outcome with the story.
     fn check(&self, dir: &Path, board: &State, progress: &DemoProgress) -> Outcome<Value> {
         let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let mut times: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The servers of the demo: processes of its own, with their data in its directory.
+//! The demo's servers, which it starts itself, with their data in its directory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -125,7 +125,7 @@ fn codex(command: &ServerCommand) -> String {
     )
 }
 
-/// A table of its own at the end of the file, where it changes the meaning of nothing before it.
+/// Adds a table at the end of the file, where it cannot change the meaning of anything before it.
 fn toml_insertion(text: &str, command: &ServerCommand) -> Result<Option<TextInsertion>, String> {
     let entry = codex(command);
     if text.contains(&entry) {

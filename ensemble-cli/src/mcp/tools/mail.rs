@@ -263,7 +263,7 @@ pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
                 object["preview"] =
                     json!(envelope.body.chars().take(PREVIEW_CHARACTERS).collect::<String>());
             }
-            // It has gone on its way, or cannot be read; taking it will tell.
+            // It was received or moved since it was listed, or it cannot be read. Receiving it will show which.
             Err(error) => object["error"] = json!(error.to_string()),
         }
         messages.push(object);

@@ -3,7 +3,7 @@
 //! | written | read as |
 //! |---|---|
 //! | `taskId`, `task-id`; `body` for `message` | the argument of that name |
-//! | `""` or `null` in a field that need not be there | absent: some clients fill in every field |
+//! | `""` or `null` in an optional field | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
 //! | a number where a text is meant | its text |

@@ -24,7 +24,7 @@ pub(super) fn submit(desk: &ToolContext, value: Value) -> ToolAnswer {
             Ok(object)
         }
         Err(error) => {
-            // Now it has been told, and the next try is about what is the case.
+            // The error tells the agent what has changed, so its next attempt may use the current steps.
             desk.learn_all()?;
             Err(error.into())
         }

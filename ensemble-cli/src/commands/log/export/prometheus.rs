@@ -18,7 +18,7 @@ use super::require_log;
 use crate::context::Context;
 use crate::export::{LogMeter, MetricKind, MetricLabels, MetricSample, text};
 
-/// Where messages lie, by the words of `inbox`.
+/// The states of messages, named as in `inbox`.
 const STATES: [&str; 3] = ["queued", "acked", "dead"];
 /// Mode of the written file: node_exporter runs as another user.
 const FILE_MODE: u32 = 0o644;
