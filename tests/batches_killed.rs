@@ -1,6 +1,6 @@
-//! Kills or stops a Dispatcher at every system call of gathering and reporting a batch. Meanwhile
-//! another one reports the same batch or the next. Each batch reaches Conductor once, in one
-//! wording. Needs `strace`; prints the reason and skips without it.
+//! Kills or stops a Dispatcher at every system call of gathering and reporting a batch, while another one reports the
+//! same batch or the next. Each batch must reach the Conductor once and with one content. Needs `strace`; without it,
+//! prints the reason and skips.
 
 mod support;
 
@@ -308,10 +308,10 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
     assert!(overtook > 5 && waited > 5, "{overtook} {waited}");
 }
 
-/// Lets it go on to the end, which must be a good one.
+/// Lets it continue until it exits, which must be with success.
 fn run_on(first: &mut Child, stopped: Option<Pid>, what: &str) {
     let status = eventually(PATIENCE, what, || {
-        // Said until it counts: strace may be about to let the process pause.
+        // Sent repeatedly, because strace may stop the process only after the first signal.
         let _ = stopped.map(|pid| kill_process(pid, Signal::CONT));
         first.try_wait().expect("a child")
     });

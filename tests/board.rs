@@ -36,7 +36,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A board of its own, in its own directory.
+/// A board in a temporary directory.
 struct Bed {
     home: tempfile::TempDir,
     board: Board,

@@ -105,7 +105,7 @@ fn eight_writers_that_are_killed_lose_nothing() {
     agrees(home.path(), &state, &text);
 }
 
-/// The log reports each revision, and of the last one exactly what is on the board.
+/// The log reports each revision, and its last record has exactly what is on the board.
 fn agrees(home: &Path, state: &State, text: &str) {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut tasks = Vec::new();
@@ -116,7 +116,7 @@ fn agrees(home: &Path, state: &State, text: &str) {
         assert_eq!(record.kind.as_str(), "board.written", "no other program wrote: {record:?}");
         let revision = record.data["revision"].as_u64().unwrap();
         let digest = record.data["sha256"].as_str().unwrap().to_owned();
-        // Told twice if its writer died between telling and saying so.
+        // Recorded twice if its writer died between the record and the note of it.
         if let Some(first) = digests.insert(revision, digest.clone()) {
             assert_eq!(first, digest);
             continue;

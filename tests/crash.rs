@@ -64,8 +64,8 @@ impl Player {
     }
 }
 
-/// Publishes under ids of its own choice and under fresh ones. What it does not know to be stored
-/// since an earlier life was killed is published again under the same id.
+/// Publishes under chosen ids and under generated ones. A message that may not be stored, because an earlier life was
+/// killed, is published again under the same id.
 fn publish(player: &mut Player) {
     let (offered, stored) = (player.past.ids("offered"), player.past.ids("published"));
     let unsure: Vec<String> = offered.difference(&stored).map(|id| (*id).to_owned()).collect();
@@ -103,8 +103,8 @@ impl Player {
     }
 }
 
-/// Receives until nothing waits and it is asked to stop; does with each message whatever a holder
-/// may do, also too late.
+/// Receives until nothing waits and it is asked to stop. With each message it does one of the things that a holder
+/// may do, sometimes too late.
 fn consume(player: &mut Player) {
     loop {
         let last_look = player.stop.exists();

@@ -86,7 +86,7 @@ fn dependencies_are_from_crates_io_under_licences_that_are_allowed() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The crates of examples/embedders: with ensemble-core as their only crate of ours, and short.
+/// The crates of examples/embedders must be short and use only ensemble-core of this workspace.
 #[test]
 fn embedders_need_ensemble_core_alone_and_under_100_lines() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

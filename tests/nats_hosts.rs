@@ -120,7 +120,7 @@ struct Counted {
     _home: tempfile::TempDir,
 }
 
-/// So many mailboxes, or requests, that one question for each would be noticed.
+/// Mailboxes, or requests: enough that a query for each would be noticed.
 const MANY: usize = 60;
 
 fn worker(number: usize) -> Name {

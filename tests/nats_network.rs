@@ -209,12 +209,12 @@ fn clocks_that_differ_shift_dates_and_no_leases() {
     };
     let (slow, fast) = (host(&behind), host(&ahead));
     slow.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
-    // A lease of the host that is behind would long be over by the other's clock.
+    // By the other host's clock, a lease of the host that is behind would have expired long ago.
     assert_eq!(slow.publish(&message("held")).unwrap(), PublishOutcome::Stored);
     let lease = slow.receive(&name(MAILBOX), &name("slow")).unwrap().unwrap().lease;
     assert_eq!(observe_for(&fast, Duration::from_secs(299)), 0);
     slow.settle(&lease).unwrap();
-    // A date is what the clocks agree on: the reader's own decides.
+    // A date, such as that of a delay, is judged by the reader's clock.
     slow.publish(&message("given back")).unwrap();
     let lease = fast.receive(&name(MAILBOX), &name("fast")).unwrap().unwrap().lease;
     fast.release(&lease, Duration::from_secs(60)).unwrap();

@@ -49,7 +49,7 @@ fn publish(spool: &Spool, me: &str, mut history: Writer) {
     }
 }
 
-/// Receives and settles until the file `STOP` is there and nothing waits any more.
+/// Receives and settles until the file `STOP` exists and nothing waits any more.
 fn consume(spool: &Spool, me: &str, mut history: Writer) {
     let stop = PathBuf::from(given("STOP"));
     let holder = name(me);

@@ -25,7 +25,7 @@ struct Bed {
     spool: Spool,
 }
 
-/// Runs a test with every shell that is there, of those the worker is written for.
+/// Runs a test with every installed shell that the worker supports.
 fn with_every_shell(test: impl Fn(&Bed)) {
     let shells = ["dash", "bash"].into_iter().filter(|shell| {
         Command::new(shell).args(["-c", ":"]).status().is_ok_and(|status| status.success())
@@ -108,7 +108,7 @@ impl Bed {
     }
 }
 
-/// A worker whose command has begun and waits; whatever is left of it is killed in the end.
+/// A worker whose command has begun and waits. Dropping this kills what is left of it.
 struct Busy {
     worker: Child,
     stderr: BufReader<std::process::ChildStderr>,

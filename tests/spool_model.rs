@@ -1,6 +1,6 @@
-//! A mailbox against a model of it, with holders that are late or not, in any order of actions. The
-//! files are where the model says, and everything that is refused is refused. The event log,
-//! replayed, tells exactly what is on disk. `PROPTEST_CASES=<n>` sets how many stories are told.
+//! A mailbox against a model of it, with holders that are late or not, in any order of actions. The files are where
+//! the model says, and the same calls are refused. The event log, replayed, gives exactly the state on disk.
+//! `PROPTEST_CASES=<n>` sets the number of cases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -198,7 +198,7 @@ fn an_error_at_any_system_call_is_an_error_or_nothing_and_never_a_torn_message()
     println!("{:.1} s", start.elapsed().as_secs_f64());
 }
 
-/// A look at all mailboxes costs so many of these.
+/// Pins the number of system calls of a look at all mailboxes.
 #[test]
 fn a_look_at_a_mailbox_opens_only_what_it_counts() {
     if !has_strace() {
@@ -210,6 +210,6 @@ fn a_look_at_a_mailbox_opens_only_what_it_counts() {
     assert_eq!(during("open") + during("openat"), 7, "{calls:?}");
     assert_eq!(during("getdents64"), 2 * 4, "{calls:?}");
     assert_eq!((during("read"), during("mkdirat")), (0, 0), "{calls:?}");
-    // Whether the queue is there, and whether the mailbox has refused a message.
+    // Whether the queue exists, and whether the mailbox has refused a message.
     assert_eq!(during("newfstatat"), 2, "{calls:?}");
 }

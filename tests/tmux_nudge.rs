@@ -168,7 +168,7 @@ fn a_dropped_half_gives_the_lock_back() {
     let tmux = TestServer::reader();
     let mut pane = delayed(&tmux, 1);
     drop(typed(pane.nudge_text(&text_for("generic")).expect("an outcome")));
-    // The text still stands there, and is seen as what it is.
+    // The text is still in the composer, and is recognised as a draft.
     eventually("a draft", || {
         pane.nudge_text(&text_for("generic")).is_ok_and(|outcome| {
             matches!(outcome, TextOutcome::Refused { deferral: Deferral::Draft })

@@ -203,7 +203,7 @@ fn a_missing_tmux_is_named() {
 const SLOWNESS: &str = "SLOWNESS";
 /// A client has said what it is, and not yet all, when the delay begins.
 const COMES_SLOWLY: &str = "sendmsg:delay_enter=300ms:when=2";
-/// The server has been told that it goes, and counts it still.
+/// The client has announced that it exits, but the server still counts it.
 const GOES_SLOWLY: &str = "exit_group:delay_enter=150ms";
 
 fn make_clients(slow: &str) {

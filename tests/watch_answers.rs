@@ -113,7 +113,7 @@ fn one_task_for_the_shell_worker_is_one_report() {
 
 #[test]
 fn a_worker_that_reports_on_advice_and_on_rejections_is_not_answered_again() {
-    // Advice is told once a task. A rejection asks for the same file again, and five of them are sent.
+    // Advice is sent once per task. A rejection asks for the same file again, and is sent up to five times.
     for (mode, most, why) in [("warn", 2, "notice"), ("refuse", 6, "row")] {
         let bed = bed(&format!("lint: {{mode: {mode}}}\n"));
         let watcher = Watcher::start(&bed);

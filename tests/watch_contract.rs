@@ -40,7 +40,7 @@ fn bed() -> Bed {
 #[test]
 fn a_broken_report_is_rejected_and_its_author_is_notified_once() {
     let bed = bed();
-    // The contract is kept whatever the lint thinks.
+    // The contract is enforced even if lint is off.
     fs::write(bed.queue().parent().unwrap().join("ensemble.yaml"), "lint: {mode: off}\n").unwrap();
     let watcher = Watcher::start(&bed);
     let broken = "task_id: t-1\nworker_id: 1\nstatus: maybe\nsummary: [x]\n";

@@ -27,8 +27,8 @@ fn polling_bed() -> Bed {
 /// Sets how many instances or watches of inotify there are in a user namespace.
 const SET_LIMIT: &str = "echo $NUMBER > /proc/sys/user/max_inotify_$WHAT && exec \"$@\"";
 
-/// Runs the watcher in its own user namespace with so many `instances` or `watches`, so that no other process
-/// is affected. Returns `None`, with the reason printed, if that is not permitted here.
+/// Runs the watcher in its own user namespace with `number` inotify `instances` or `watches`, so that no other
+/// process is affected. Prints the reason and returns `None` if that is not permitted here.
 fn watcher_with_little_inotify(bed: &Bed, what: &str, number: &str) -> Option<Watcher> {
     let wrapped = |program: &str| {
         let mut command = Command::new("unshare");
@@ -159,7 +159,8 @@ fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
     assert_eq!(left, 5_000);
 }
 
-/// Other users could forge messages from then on. What lands meanwhile is routed once the directory is private again.
+/// Other users could forge messages from then on. What lands in the meantime is routed once the directory is private
+/// again.
 #[test]
 fn a_directory_that_becomes_writable_by_every_user_is_refused_by_a_running_watcher() {
     let bed = polling_bed();

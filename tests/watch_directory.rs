@@ -155,7 +155,7 @@ fn each_drop_box_is_watched_before_it_is_listed() {
     let bed = Bed::with(&Settings::default(), "poll_interval: 3600\n");
     let trace = bed.outside().join("trace");
     let mut strace = Command::new("strace");
-    // A tracer of its own, so that the watcher is the process that was started.
+    // `-D` detaches the tracer, so that the started process is the watcher itself.
     strace.args(["-D", "-f", "-y", "-s", "4096", "-e", "trace=inotify_add_watch,getdents64", "-o"]);
     strace.arg(&trace).arg(watcher::WATCHER);
     bed.land("reports/before-completed.yaml", "before: yes\n");

@@ -1,5 +1,5 @@
-//! A report ends its task wherever the message lies, with a real watcher: it is neither handed out again nor
-//! left to wait.
+//! With a real watcher, a report ends its task in whichever mailbox the message is: it is neither handed out again
+//! nor left waiting.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -216,7 +216,7 @@ fn the_sender_of_a_task_that_died_is_told_once() {
     std::fs::rename(&conductor, &away).unwrap();
     let watcher = Watcher::start(&bed);
     eventually_true(PATIENCE, "its sender is told", || !told("lead").is_empty());
-    // Once this one is told, too, the look at the first mailbox has ended.
+    // Once this sender is notified, too, the look at the first mailbox has ended.
     spool.add_mailbox(&name("worker-2"), &Settings::default()).unwrap();
     let other = Envelope::new(name("worker-2"), "work\n").with_task("other");
     let other = other.with_kind(name("task")).from(name("lead"));

@@ -42,8 +42,7 @@ fn land(bed: &Bed, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// How often each file is in the mailbox, in whatever state: read from the text, not by the code
-/// that is tested.
+/// How often each file is in the mailbox, in any state. Reads the text itself, so as not to use the tested code.
 fn sources(bed: &Bed) -> BTreeMap<String, u64> {
     let mut sources = BTreeMap::new();
     for state in ["new", "front", "cur", "done", "dead"] {
@@ -73,8 +72,8 @@ fn polls() -> bool {
     FsWatcher::new().is_err()
 }
 
-/// Stops the watcher and lets a new one look at everything once more: not one file may be routed
-/// again. Then every file must be there once.
+/// Stops the watcher and lets a new one scan everything again, which must not route any file twice. Every file must
+/// then have one message.
 fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     watcher.stop();
     let mut again = Watcher::start(bed);

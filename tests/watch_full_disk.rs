@@ -169,7 +169,7 @@ fn the_watcher_outlives_a_full_disk_with_its_stderr_and_all_else_on_it() {
     let stderr = bed.home.path().join("stderr");
     fs::write(&stderr, [b'\n'; 4096]).unwrap();
     let mut watcher = watcher_with_stderr(bed, &stderr, watcher::WATCHER);
-    // All is there before the watcher can look, and then there is no room for what it does about it.
+    // All files exist before the watcher looks, and then there is no room for its reactions.
     watcher.stand_still();
     fs::create_dir_all(bed.in_queue("requests")).unwrap();
     for number in 0..20 {

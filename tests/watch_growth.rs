@@ -50,7 +50,7 @@ fn memory_follows_what_lies_in_the_boxes_also_after_a_restart() {
     let files = std::env::var("GROWTH_FILES").map_or(1_500, |count| count.parse().unwrap());
     let bed = Bed::with(&Settings::default(), "poll_interval: 1\n");
     let mut watcher = Watcher::start(&bed);
-    // What is made once, by the first files, is there before.
+    // A first round allocates what is allocated only once.
     round(&bed, &watcher, 0, files.min(500));
     let start = memory_kib(&mut watcher);
     let limit = start + start * GROWTH_MAX / 100;

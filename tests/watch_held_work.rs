@@ -39,7 +39,7 @@ fn worker() -> Name {
 }
 
 impl Bed {
-    /// A worker in a pane that runs a command, with leases of so many seconds and one message that it holds.
+    /// A worker in a pane that runs a command, with leases of `lease_seconds` and one message that it holds.
     fn new(command: &str, lease_seconds: u64) -> (Self, Lease) {
         let tmux = TestServer::start(command);
         let queue = tmux.dir.path().join("project/queue");

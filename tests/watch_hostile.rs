@@ -26,7 +26,8 @@ use watcher::Watcher;
 /// files that may still be completed.
 const TOTAL: Duration = Duration::from_secs(60);
 
-/// Not routed and not ignored: put aside, told in the log and in `status`; by an event and by a listing.
+/// Such a file is neither routed nor ignored: it is set aside and shown in the log and in `status`, whether found by
+/// an event or by a listing.
 #[test]
 fn a_file_whose_name_is_not_text_is_put_aside_and_recorded() {
     let bed = Bed::new();
@@ -128,7 +129,7 @@ fn the_author_of_a_task_that_is_put_down_again_is_told() {
     assert_eq!((told.kind.as_str(), told.from.as_str()), ("mail.again", "watcher"));
     assert!(told.body.contains("tasks/worker-1-task.yaml was put down again"), "{}", told.body);
     eventually_true(PATIENCE, "it is recorded", || bed.records("file.again").len() == 1);
-    // Told once, also by the next watcher.
+    // The author is notified once, even by the next watcher.
     watcher.assert_running();
     watcher.stop();
     let watcher = Watcher::start(&bed);
@@ -138,7 +139,7 @@ fn the_author_of_a_task_that_is_put_down_again_is_told() {
     assert_eq!((bed.total("lead"), bed.total("worker-1")), (1, 1));
 }
 
-/// Lets a file land by a rename, whatever it is.
+/// Lets a file of any kind land by a rename.
 fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
     let made = bed.outside().join("made");
     make(&made);

@@ -245,7 +245,7 @@ fn a_pane_of_another_server_with_the_same_id_is_never_taken_for_it() {
     bed.report("task-2");
     eventually("it is refused", || bed.log().iter().any(|k| k == "nudge.deferred pane_reused"));
     assert_eq!(bed.tmux.received().len(), 1, "the stranger in %0 was not typed to");
-    // Bound again, it is told.
+    // Once it is bound again, it is nudged.
     bed.bind("shell");
     bed.wait_for_lines(2);
 }

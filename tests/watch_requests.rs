@@ -102,7 +102,7 @@ fn after_a_kill_between_decision_and_response_the_next_watcher_sends_the_respons
         ask(&spool, &id, 600);
         watcher.wait_for_status("the watcher knows of it", |s| s["requests"]["pending"] == 1);
         decide_by_hand(&bed, &id, "approve: false\nby: lead\n");
-        // It has read the decision, and most often not told of it.
+        // Most often it has read the decision but not sent the response yet.
         watcher.kill();
         let watcher = Watcher::start(&bed);
         assert_eq!(closed(&spool, &id), "rejected");

@@ -41,7 +41,7 @@ fn only_what_changes_is_touched_and_seed_names_are_written() {
     }
     bed.change(|board| board.submit(&name("task-3"), &claim.holder, "c1"));
     assert!(bed.text().contains("event: ready_for_review"));
-    // Everything that the people wrote is there still.
+    // Everything that people wrote is preserved.
     let comments = BOARD.lines().filter_map(|line| line.split_once("# ").map(|(_, c)| c));
     for comment in
         comments.chain(["estimate: {hours: 3, by: ann}", "event: \"submitted_for_review\""])

@@ -107,7 +107,7 @@ pub(crate) fn broken(seen: &Seen, before: &Seen) -> Vec<String> {
             continue;
         };
         let (from, to) = (old.status(), new.status());
-        // Its last holder submits it: a claim and its end in one write.
+        // The last holder submits it, which claims and finishes it in one write.
         let again = to == "READY_FOR_REVIEW" && ALLOWED.contains(&(from, "CLAIMED"));
         let step = from == to || ALLOWED.contains(&(from, to)) || again && new.was_claimed();
         must(6, step, &format!("{}: {from} -> {to} is a step of the table", old.id()));

@@ -122,7 +122,7 @@ impl Child {
         unheard
     }
 
-    /// Waits for its end, which is a good one unless it was killed; whether it was.
+    /// Waits until it exits, with success unless it was killed. Returns whether it was.
     pub(crate) fn was_killed(mut self) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         while self.hear().is_some() {}
@@ -131,7 +131,7 @@ impl Child {
         !status.success()
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits until it exits, which must be with success.
     pub(crate) fn finish(mut self) {
         while self.hear().is_some() {}
         assert!(self.process.wait().unwrap().success());

@@ -205,7 +205,7 @@ fn park(bed: &Bed) {
     std::fs::write(bed.project().join(".ensemble/budget.json"), content).unwrap();
 }
 
-/// A demand is about a task, through whatever door it comes.
+/// Demands a plan for each task by a message.
 fn demand(bed: &Bed, tasks: impl Iterator<Item = String>) {
     bed.ok("mailbox add elsewhere");
     for task in tasks {

@@ -85,7 +85,7 @@ fn mail_and_state_stay_out_of_git() {
     git(&bed, "add -A");
     assert_eq!(git(&bed, "diff --cached --name-only"), "ensemble.yaml\n");
     assert_eq!(bed.ok("admin fsck"), "clean\n");
-    // A project from before gets it by the next `init`; a file of its own stays.
+    // An older project gets it from the next `init`, but a file that the user wrote stays.
     let (queue, state) =
         (bed.project().join("queue/.gitignore"), bed.project().join(".ensemble/.gitignore"));
     fs::remove_file(&queue).unwrap();

@@ -54,7 +54,7 @@ const PATIENT: &str = "readiness: {wait: 120, retry: 1}\nladder: {phase: 6, ceil
 /// For those that never come.
 pub(crate) const HASTY: &str = "readiness: {wait: 1, retry: 0}\nladder: {phase: 1, ceiling: 0}\n";
 
-/// A project whose `w1` runs in the first pane of its own server.
+/// A project whose `w1` runs in the first pane of a test server.
 pub(crate) struct Team {
     pub(crate) bed: Bed,
     pub(crate) tmux: TestServer,
@@ -374,7 +374,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     bed.ok(&format!("settle --as w1 {id}"));
     let done = ran(asking.wait_with_output().unwrap());
     assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
-    // Settled: the next one is another attempt. It is not taken in time, and stays.
+    // The task was settled, so assigning it again is another attempt. Nothing receives it in time, and it stays.
     let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json", Stdio::null());
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());

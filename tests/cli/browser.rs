@@ -220,7 +220,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It has its own processes, which write into its home as long as they are there.
+        // Its child processes write into its home until they exit.
         let group = Pid::from_child(&self.process);
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.process.wait();

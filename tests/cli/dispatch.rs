@@ -159,7 +159,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
     assert!(once.iter().position(|line| *line == "b 2").unwrap() < c, "{begun:?}");
     once.sort_unstable();
     assert_eq!(once, ["a 1", "b 1", "b 2", "c 1", "d 1", "e 1"], "none twice");
-    // Started again: there is nothing to do, and nothing is told twice.
+    // After a restart there is nothing to do, and nothing is reported twice.
     team.bed.ok("task dispatch --once");
     eventually("the summary is routed", || {
         team.bed

@@ -1,4 +1,4 @@
-//! The hooks of agents: what they are told, what a killed hook leaves, and what hostile input does.
+//! The hooks of agents: what they answer, what a killed hook leaves, and what hostile input does.
 
 use std::process::Stdio;
 
@@ -15,7 +15,7 @@ fn hook(bed: &Bed, event: &str, provider: &str, input: &Value) -> Ran {
     )
 }
 
-/// What a hook that must be silent about trouble has told the agent; `None` for nothing.
+/// The answer of a hook, which must not report any failure; `None` if it is empty.
 #[track_caller]
 fn said(ran: &Ran) -> Option<Value> {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
@@ -169,7 +169,7 @@ fn what_is_too_long_is_announced_once_a_session() {
     assert_eq!(context(&bed, "tool"), None);
     bed.send(&"more ".repeat(2000));
     assert!(context(&bed, "tool").unwrap().contains("2 messages wait"));
-    // A new session was told of nothing.
+    // A new session hears of the mail again.
     let input = json!({ "session_id": "s2" });
     let text = said(&hook(&bed, "tool", "claude", &input)).unwrap().to_string();
     assert!(text.contains("2 messages wait"), "{text}");

@@ -1,4 +1,4 @@
-//! Hooks and plugins of ours in the configuration of agents' programs, and out of it again.
+//! Installs our hooks and plugins in the configuration of agents' programs, and removes them again.
 
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
                 serde_json::from_str(&std::fs::read_to_string(&tui).unwrap()).unwrap();
             assert_eq!(list["plugin"][0], "./ensemble/waiter.js");
             assert_eq!(bed.ok(&install).matches("already").count(), 3);
-            // A person's change of ours is a person's.
+            // A plugin that a person has changed is not overwritten.
             let ours = std::fs::read_to_string(&events).unwrap();
             std::fs::write(&events, ours.replace("10_000", "9_000")).unwrap();
             let refused = bed.run_with(&install, b"");

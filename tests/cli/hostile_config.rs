@@ -74,7 +74,7 @@ fn resolved<'s>(schema: &'s Value, mut node: &'s Value) -> &'s Value {
     }
 }
 
-/// All fields below a part of the schema; `place` puts a value where the part stands.
+/// All fields below a part of the schema; `place` makes a document with a value at that part.
 fn fields(schema: &Value, node: &Value, key: &str, place: &dyn Fn(Value) -> Value) -> Vec<Field> {
     let node = resolved(schema, node);
     let mut found = vec![Field { key: key.to_owned(), document: place(json!(HERE)) }];

@@ -36,7 +36,7 @@ impl Team {
         self.ladder(task).is_some_and(|ladder| ladder["phase"].as_u64() > Some(0))
     }
 
-    /// What the conductor was told, in all.
+    /// Receives all messages of the conductor.
     fn told(&self) -> Vec<Value> {
         let mut told = Vec::new();
         while let Some(message) = self.bed.run("recv --as conductor --json").stdout.lines().next() {
@@ -97,7 +97,7 @@ fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
     end(watcher);
-    // And again: what was told is told.
+    // After another restart nothing is reported again.
     let watcher = team.watch();
     eventually("the file is known", || {
         team.ladder("t1").is_some_and(|l| l["state"] == "escalated")

@@ -359,7 +359,7 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     assert!(text.ends_with("  w1 received task T1\n"), "{text}");
     assert!(!text.contains("m1") && !text.contains('='), "no id and no field: {text}");
     assert!(bed.ok("why m1 --raw").contains("message.acked  w1  id=m1"));
-    // A search for a name without records is no error, and gives no story.
+    // `why` for a name without records prints no story, only that there is none.
     let nothing = bed.fails(3, "why T9");
     assert!(nothing.contains("no event mentions `T9`"), "{nothing}");
 }

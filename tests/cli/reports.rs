@@ -133,7 +133,7 @@ fn a_summary_is_announced_once_and_names_missing_reports() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("status: partial") && text.contains("missing_tasks:\n"), "{text}");
     assert_eq!(bed.ok("admin lint queue/reports/completion-summary.yaml"), "");
-    // Later reports do not change what was told.
+    // Later reports do not change a summary that was sent.
     assert_eq!(run(&bed, &report("t-2", GOOD)).code, 0);
     let again = run(&bed, &["task", "summary", "--task", "t-2", "--task", "t-1"]);
     assert!(again.code == 3 && again.stdout.contains("(sent before)"), "{again:?}");

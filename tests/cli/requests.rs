@@ -330,7 +330,7 @@ fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     assert_eq!(bed.object("request list abc")["comment"], "fine");
 }
 
-/// A worker that puts an approval of its own plan into its own mailbox, in the name of its lead.
+/// A worker forges an approval of its plan, in its lead's name, in its own mailbox.
 #[test]
 fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     let bed = bed();
@@ -348,7 +348,7 @@ fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     assert_eq!(bed.object("request list p1")["state"], "approved");
 }
 
-/// Agents are users of their own: the owner of a file says who has written it.
+/// If each agent runs as its own user, the owner of a file proves who wrote it.
 #[test]
 fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
     if !rustix::process::geteuid().is_root() {
@@ -458,7 +458,7 @@ fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or
         assert!(waited.stderr.contains("no answer to request"), "{waited:?}");
     }
     assert_eq!(undecided(), ["p1", "p2"]);
-    // One is asked again, and another is taken up by whom the notice has told.
+    // One plan is submitted again, and the other ends when the conductor reads its notice.
     assert_eq!(bed.run("request plan plan.md --as author --to boss --task t-p1 --id p3").code, 0);
     assert_eq!(undecided(), ["p2"]);
     while bed.run("recv --as conductor").code == 0 {}

@@ -133,7 +133,7 @@ fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     assert_eq!(supervisor.wait().unwrap().code(), Some(0), "it obeys");
     assert_eq!(task(&near, "t1")["status"], json!("UNCLAIMED"));
     assert_eq!(agents(), json!({}));
-    // No matter what became of it, no process of the test stays.
+    // Kill it in any case, so that no process of the test remains.
     let _ = kill_process(Pid::from_child(&supervisor), Signal::KILL);
 }
 

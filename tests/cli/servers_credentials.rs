@@ -51,7 +51,7 @@ fn table(page: &str) -> Vec<(String, Vec<bool>)> {
 fn server(page: &str, home: &Path) -> (Server, u16) {
     let config = home.join("server.conf");
     let leaves = free_port();
-    // The servers of tests are told on their command lines where they keep what they have.
+    // The test passes the storage directory on the command line instead.
     let text = file(page, "server.conf")
         .replace("store_dir: data, ", "")
         .replace(LEAF_LINK, &leaves.to_string());

@@ -40,7 +40,7 @@ fn phases(bed: &Bed) -> Vec<Value> {
     records(bed, "ladder.phase").iter().map(|record| record["data"]["phase"].clone()).collect()
 }
 
-/// What the conductor is told, in all.
+/// Receives all messages of the conductor.
 fn told(bed: &Bed) -> Vec<Value> {
     let mut told = Vec::new();
     while let Some(message) = bed.run("recv --as conductor --json").stdout.lines().next() {
@@ -75,7 +75,7 @@ fn of_two_watchers_one_runs_the_ladder_of_a_task_and_goes_on_after_it_was_killed
     });
     assert_eq!((phases(other).len(), records(other, "escalation").len()), (0, 0));
     assert_eq!(told(other).len(), 1);
-    // An ack that comes late is told as such.
+    // An ack after the escalation is recorded as late.
     other.ok("recv --as w1");
     eventually("the late ack is seen", || records(here, "ladder.late_ack").len() == 1);
 }

@@ -9,7 +9,7 @@ use crate::nats_server::{Server, free_port, fresh_team, monitored};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 
-/// So many open tasks of others that a look at each would be noticed.
+/// Open tasks of other agents: enough that reading each of them would be noticed.
 const OTHERS: u64 = 60;
 
 fn report(bed: &Bed, task: &str) -> Vec<serde_json::Value> {

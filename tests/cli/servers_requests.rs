@@ -18,7 +18,7 @@ fn hosts(server: &Server, mailboxes: &[&str]) -> (Bed, Bed) {
     let team = fresh_team();
     let (near, far) = (bed_on(server, &team), bed_on(server, &team));
     for mailbox in mailboxes {
-        // Some are there from the beginning.
+        // Some exist from the beginning.
         let _ = near.run(&format!("mailbox add {mailbox}"));
     }
     (near, far)

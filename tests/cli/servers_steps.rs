@@ -72,7 +72,7 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
     let devon = held.iter().find(|row| row["mailbox"] == "Devon").unwrap();
     assert_eq!(devon["held"], 1, "the prompt is held: {devon}");
 
-    // What a worker cannot do is told to the orchestrator and mended on the other host.
+    // A blocked step is reported to the orchestrator, and unblocked on the other host.
     assert_eq!(submit(&far, "Devon", 2, "blocked")["paused"], true);
     let told = near.ok("recv --as conductor --wait 60s --body");
     assert!(told.contains("step.blocked") && told.contains("no database"), "{told}");

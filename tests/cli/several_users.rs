@@ -1,4 +1,4 @@
-//! Agents that are users of their own: each works in what it may write to, and other users can do nothing.
+//! Agents that run as separate users: each can work where it may write, and other users can do nothing.
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;

@@ -80,12 +80,12 @@ impl Desk {
 #[test]
 fn up_takes_in_the_panes_and_down_leaves_them() {
     let desk = Desk::new();
-    // A new project beside it is told of the agents in tmux.
+    // `init` of a new project beside it mentions the agents in tmux.
     let told = desk.inside("init elsewhere").stdout;
     let adopt = told.lines().find(|line| line.contains("ensemble agent adopt --all"));
     assert!(adopt.is_some_and(|line| line.ends_with("adopt the 3 agents in tmux")), "{told}");
     assert_eq!(desk.inside("init --from ensemble-claude .").code, 0);
-    // The fixture's second worker is in a pane that is gone. The others come in all the same.
+    // The pane of the fixture's second worker is gone. The others are adopted anyway.
     let up = desk.inside("up");
     let expected =
         ["conductor  joined", "dispatch   joined", "worker-1   joined", "worker-2   lost"];

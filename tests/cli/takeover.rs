@@ -11,7 +11,7 @@ use crate::bed::{Bed, Ran, ran, watch, words};
 use crate::tmux_support::{TestServer, eventually};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ensemble-claude");
-/// How long a message may take; the test ends as soon as it is there.
+/// How long a message may take; the test continues as soon as it arrives.
 const RECV: &str = "recv --wait 60s --as";
 
 /// Writes a file elsewhere in the queue and renames it into place.
@@ -194,7 +194,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     );
     assert_eq!(files(&bed.project()), after);
 
-    // What lies there is routed, each to the agent that it is for.
+    // The existing files are routed, each to its agent.
     let _watcher = watch(&bed);
     let routed = |agent: &str| received(&bed, agent);
     assert_eq!(routed("worker-1"), is("tasks/worker-1-task.yaml", "task", "task-001"));

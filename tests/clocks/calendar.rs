@@ -239,7 +239,7 @@ proptest! {
             stamps.push((machine.stamp(), lived));
             for (stamp, made) in &stamps {
                 let (age, truth) = (machine.calendar.age(*stamp), lived.saturating_sub(*made));
-                // Drift is not told from small corrections.
+                // Drift cannot be distinguished from small corrections.
                 prop_assert!(age <= truth + truth / 500 + 4 * SECOND, "{age:?} of {truth:?}");
             }
         }

@@ -367,8 +367,8 @@ fn time_without_a_runner_costs_no_rung() {
     assert_eq!(words(&pane), SEED[..6]);
 }
 
-/// A runner that is killed at its n-th effect, for all n, and then at random ones. No key is
-/// pressed twice, nothing is told twice, and the conductor hears of it.
+/// Kills a runner at its n-th effect, for all n, and then at random ones. No key is pressed twice, and the conductor
+/// is notified exactly once.
 #[test]
 #[ignore = "long"]
 fn a_runner_that_is_killed_at_any_effect_tells_the_conductor_once() {

@@ -1,4 +1,4 @@
-//! Reading whatever is in a log, whole or as it grows.
+//! Reads logs with any content, whole or as they grow.
 
 use std::fs;
 use std::io::Write as _;

@@ -151,8 +151,8 @@ fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
     bed.assert_clean();
 }
 
-/// Two looks at a step's lease with a day of sleep between them. The clock that counts sleep has
-/// gone on by a day, the other one has not.
+/// Looks at a step's lease before and after the machine slept for days: only the clock that counts sleep has
+/// advanced.
 #[test]
 fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
     let home = tempfile::tempdir().expect("a temporary directory");

@@ -139,7 +139,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
             let respond = || Requests::new(&spool).respond("q-1", &name("dispatch"), true, "go");
             let entry = marked(is_marked, respond)?;
             match entry.untold {
-                // The decision stands, and a recipient was not notified.
+                // The decision was made, but a recipient was not notified.
                 Some(untold) => Err(Error::malformed("q-1", "recipient", untold)),
                 None => Ok(()),
             }

@@ -9,8 +9,7 @@ use super::operations::{EXIT_REFUSED, OPERATIONS, SAID, judge, prepare};
 use super::support::traced::{calls, has_strace, start_traced};
 use super::support::{Bed, messages};
 
-/// A failing disk fails every time from here on: these calls, with this error, of which people are told
-/// in these words.
+/// A disk that fails permanently: which calls fail, with which error, and the words in which that is reported.
 struct Fault {
     error: &'static str,
     calls: &'static [&'static str],
@@ -68,7 +67,7 @@ fn counted(operation: &str) -> BTreeMap<String, (u64, u64)> {
     calls(&Bed::found(home.path()), operation)
 }
 
-/// The error that the process has told in its trace.
+/// The error that the process reported, from its trace.
 fn said(trace: &str) -> String {
     let said = trace.split(&format!("\"{SAID}")).nth(1).and_then(|rest| rest.split("\", ").next());
     said.unwrap_or_default().replace("\\\"", "\"")

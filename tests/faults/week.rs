@@ -28,11 +28,12 @@ const DAY: Duration = Duration::from_secs(86_400);
 const DAYS: u32 = 7;
 const WORKERS: u64 = 4;
 const DISPATCH: &str = "dispatch";
-/// The days whose ends are compared: by the earlier one, everything that is kept for a day is there.
+/// The days whose ends are compared. By the end of the earlier one, there is a full day of everything that is kept
+/// for a day.
 const COMPARED: [u32; 2] = [2, DAYS];
 /// Closed requests are kept for 30 days, no matter what is configured: each day adds as much as the first one.
 const KEPT_30_DAYS: &str = "queue/requests";
-/// A directory in which something must have been removed, so that its bound says something.
+/// Directories in which something must have been removed, or their bounds would prove nothing.
 const SWEPT: [&str; 5] = [
     "queue/attachments",
     "queue/rejected",
@@ -51,7 +52,7 @@ const LOCKS: &str = ".ensemble/locks";
 /// Longer than a ladder's file, in bytes.
 const LADDER_BYTES_MAX: u64 = 1_000;
 
-/// The machine's clocks, so many days later.
+/// The machine's clocks, ahead by a duration.
 #[derive(Debug)]
 struct Later(Duration);
 
@@ -142,7 +143,7 @@ impl Week {
         }
     }
 
-    /// Receives until the message of this file is there. A notice about another file may come before it.
+    /// Receives until the message of this file arrives. A notice about another file may come before it.
     fn arrives(&self, spool: &Spool, mailbox: &str, file: &str) {
         eventually_true(PATIENCE, &format!("the message of {file}"), || {
             self.receive(spool, mailbox).iter().any(|source| source.as_deref() == Some(file))
@@ -240,7 +241,7 @@ fn is_alive(pid: u64) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Lets a watcher sweep, do the day's work and end; what lies there at the end of the day.
+/// Lets a watcher sweep, do the day's work and exit. Returns the sizes of what remains.
 fn day(week: &Week, day: u32) -> Option<Sizes> {
     let passed = DAY * day;
     let yesterday = week.bed.in_queue(&format!("tmp/dead-{}.yaml", day.wrapping_sub(1)));

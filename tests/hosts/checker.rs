@@ -1,4 +1,4 @@
-//! Compares what the players were told with what is there once all is quiet.
+//! Compares the answers that the players got with the final state.
 //!
 //! | promise | refuted by |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | the first decision counts | two that were accepted, or another one on the servers; none, or two, in the mailbox of who asked |
 //! | a task has one holder, and is merged once | the log of the blackboard; the branches of both repositories |
 //! | a step is done once | see `steps/checked.rs` |
-//! | a batch is done in order, and told once | see `dispatch/checked.rs` |
-//! | an agent goes if it agreed, and what it held goes back | see `departures/checked.rs` |
+//! | a batch is done in order, and reported once | see `dispatch/checked.rs` |
+//! | an agent that agreed leaves, and what it held is returned | see `departures/checked.rs` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Task {
     pub merges: usize,
 }
 
-/// What is there, and what the players were told.
+/// The final state, and the answers that the players got.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub notes: Vec<Fact>,

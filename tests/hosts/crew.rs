@@ -118,12 +118,12 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// The circuit breaker stops the team once some tasks have failed in the same way, as hopeless ones do. A person
-    /// looks, and lets it continue.
+    /// The circuit breaker stops the team once some tasks have failed in the same way, as hopeless ones do. Plays the
+    /// person who then lets it continue.
     fn see_to_checkpoint(&mut self) {
         let there = self.hosts[0].project.join(".ensemble/servers/board/CHECKPOINT");
         if there.exists() && self.looked_at.elapsed() > LOOK_AT_CHECKPOINT {
-            // Without an answer it is there at the next look.
+            // If this fails, the file still exists at the next look.
             let _ = self.hosts[0].verb(&["resume"]);
             self.looked_at = Instant::now();
         }

@@ -128,7 +128,7 @@ impl Host {
         self._home.path()
     }
 
-    /// Runs a verb that nothing kills. One that is told that the servers do not answer is repeated.
+    /// Runs a command that nothing kills, and repeats it while the servers do not answer.
     #[track_caller]
     pub fn ok(&self, line: &str) -> String {
         let line: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! What the players have noted: what the command has answered to whom.
+//! What the players noted: the answers of the command.
 
 /// One answer of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum Fact {
     Received { id: String, epoch: u64, body: String, asked_at: u64 },
     /// `settle` has accepted the work; the answer came at this time.
     Settled { id: String, epoch: u64, answered_at: u64 },
-    /// `settle` has found the work settled: by a try of its own whose answer did not come, or by a later holder.
+    /// `settle` found the work settled: by its earlier attempt whose answer was lost, or by a later holder.
     FoundSettled { id: String, answered_at: u64 },
     /// `request plan` has taken the question.
     Asked { id: String },

@@ -1,7 +1,6 @@
-//! One team on two hosts, over a cluster of three servers, with mail, a blackboard, requests, step queues, batches and
-//! departures at the same time.
-//! Meanwhile servers are killed one after the other, links are cut and slow, and watchers, verbs, agents, supervisors
-//! and Dispatch are killed.
+//! One team on two hosts, over a cluster of three servers, with mail, a blackboard, requests, step queues, batches
+//! and departures at the same time. Servers are killed one after the other, links are cut and slowed, and watchers,
+//! commands, agents, supervisors and Dispatch are killed.
 //!
 //! | player | host | does |
 //! |---|---|---|

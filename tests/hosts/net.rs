@@ -38,7 +38,7 @@ impl Net {
         self.links[host].iter().for_each(Link::cut);
     }
 
-    /// Whatever comes and goes arrives so much later.
+    /// Delays all traffic in both directions.
     pub fn slow(&self, host: usize, delay: Duration) {
         self.links[host].iter().for_each(|link| link.delay(delay));
     }

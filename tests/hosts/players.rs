@@ -1,11 +1,11 @@
-//! Those who send, receive, ask and decide, each in its own thread, by one command after the other. Those of
-//! steps/, dispatch/ and departures/ begin here, too.
+//! The players that send, receive, ask and decide, each in its own thread, with one command after the other. Those of
+//! steps/, dispatch/ and departures/ are started here, too.
 //!
 //! | answer of the command | the player |
 //! |---|---|
 //! | 0 | notes what was accepted, and continues |
 //! | 75, or it was killed | repeats the same |
-//! | 3 | nothing is there: looks again |
+//! | 3 | there is nothing yet: tries again |
 //! | 1 | it came too late: continues, and notes at most that it found the work done |
 //! | another | notes it as wrong |
 
@@ -26,7 +26,7 @@ use crate::journal::Fact;
 use crate::steps::{self, WORKERS};
 use crate::support::pause;
 
-/// Nothing is there.
+/// The exit code for "nothing found".
 pub const NOTHING: i32 = 3;
 /// Senders wait while this many messages have not been settled yet.
 const OPEN_MAX: u64 = 40;
@@ -47,7 +47,7 @@ pub struct Stage<'a> {
     /// The test has failed: each player ends at once.
     pub given_up: AtomicBool,
     pub sent: AtomicU64,
-    /// Ids of the messages that are settled, as far as a player was told.
+    /// Ids of the messages that a player knows to be settled.
     settled: Mutex<BTreeSet<String>>,
     pub senders: AtomicU64,
     asked: AtomicU64,
@@ -55,7 +55,7 @@ pub struct Stage<'a> {
     askers: AtomicU64,
     /// Those who store queues of steps.
     pub drivers: AtomicU64,
-    /// Those who hand instructions to Dispatch, and the batches of which they were told.
+    /// The players that hand instructions to Dispatch, and the batches whose summaries they got.
     pub conductors: AtomicU64,
     pub batches: AtomicU64,
     /// Those who ask agents to leave, and their questions, all of them and those that are decided.
@@ -352,7 +352,7 @@ fn ask(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
     facts
 }
 
-/// Decides whatever is open, always in the same way: one of two who decide at once comes too late.
+/// Decides all open requests, always in the same way. If two decide at once, one is too late.
 fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
     let verdict = if approves { "--approve" } else { "--reject" };
     let mut facts = Vec::new();

@@ -93,7 +93,7 @@ impl Link {
         Self { port, shared }
     }
 
-    /// Whatever comes arrives so much later.
+    /// Delays all traffic.
     pub fn delay(&self, delay: Duration) {
         self.set(Weather::Fair(delay));
     }

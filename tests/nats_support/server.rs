@@ -65,7 +65,7 @@ pub fn program() -> &'static str {
 }
 
 impl Server {
-    /// A server of its own, running.
+    /// Starts a separate server.
     pub fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut server = Self::at(home.path(), free_port(), &[]);

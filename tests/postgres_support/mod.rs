@@ -57,7 +57,7 @@ impl Cluster {
         })
     }
 
-    /// A server of its own, running.
+    /// Starts a separate server.
     pub fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().to_owned();

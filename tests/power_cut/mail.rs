@@ -368,7 +368,7 @@ pub fn judge_mail(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()
     work_off(bed, &spool, told, found)
 }
 
-/// Whatever is left can be mended; what was settled or given up torn stays where it is.
+/// Everything else that is left must be repairable; torn messages that were settled or dead stay where they are.
 fn mend(spool: &Spool, found: &mut Findings) -> Result<()> {
     spool.fsck(true)?;
     let history = |path: &str| path.contains("/done/") || path.contains("/dead/");

@@ -1,7 +1,6 @@
-//! The power of a real file system is cut: `FS_IOC_SHUTDOWN` on a loop device stops every write at
-//! once, with (1) or without (2) what its journal had in memory. Meanwhile processes publish,
-//! settle, decide and write the board. What they were told is kept elsewhere, and compared after
-//! the next mount.
+//! The power of a real file system is cut: `FS_IOC_SHUTDOWN` on a loop device stops every write at once, with (1) or
+//! without (2) what its journal had in memory. Until then, processes publish, settle, decide and write the board. The
+//! answers they got are stored elsewhere, and compared after the next mount.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -124,7 +123,7 @@ impl Disk {
         ran(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at), "mount")
     }
 
-    /// Cuts the power, and gives what had been told until a moment before.
+    /// Cuts the power, and returns the history up to the moment before.
     ///
     /// Lines printed after it do not count. The processes continue for a moment, and on an xfs that
     /// is shut down the `fsync` of a directory reports success.

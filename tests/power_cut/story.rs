@@ -1,5 +1,4 @@
-//! Stories: what a process does, what is to be there after a power cut, and what PROTOCOL.md says may
-//! be missing.
+//! Stories: what a process does, what must exist after a power cut, and what PROTOCOL.md says may be missing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -18,11 +17,11 @@ use super::{documents, mail, moves, trace};
 /// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It was acknowledged and is not there.
+    /// It was acknowledged and is missing.
     Lost,
-    /// It was acknowledged and is there, but not whole.
+    /// It was acknowledged and exists, but is not complete.
     Torn,
-    /// It is there twice, or was done twice.
+    /// It exists twice, or was done twice.
     Twice,
     /// A settle, a dead letter or a redrive was acknowledged, and it waits again as if it was not.
     Undone,
@@ -30,7 +29,7 @@ pub enum Kind {
     GivenBack,
     /// Half of the message has its final name, and no process was notified that it is stored.
     HalfSeen,
-    /// It happened, and the log does not tell.
+    /// It happened, and the log does not have it.
     Untold,
     /// The remaining state cannot be opened, repaired, or used.
     Stuck,

@@ -1,10 +1,9 @@
 //! A team of a hundred over a modelled disk: processes that decide, and watchers that continue where
 //! they died. Messages come late, twice and out of order, and crashes happen between any two steps.
 //!
-//! The disk is what all processes share: files that are created with no-replace, and messages that
-//! are stored once by their ids. Everything else is forgotten when a process dies. The machines are
-//! the real ones; what stands here in the place of the library's steps has the same order.
-//! `ENSEMBLE_SIM_COUNT` says how many seeds are run.
+//! The disk is what all processes share: files that are created with no-replace, and messages that are stored once by
+//! their ids. Everything else is forgotten when a process dies. The machines are the real ones; the code here that
+//! replaces the library's steps has the same order. `ENSEMBLE_SIM_COUNT` says how many seeds are run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -187,7 +186,7 @@ impl World {
         }
     }
 
-    /// The decision that stands; the process that meets junk moves it aside.
+    /// The decision that counts; a process that finds junk sets it aside.
     fn standing(&mut self, id: &str) -> Option<Decision> {
         let on_disk = self.disk.get_mut(id)?;
         match &on_disk.decision {
@@ -200,7 +199,7 @@ impl World {
         }
     }
 
-    /// Creates the decision file unless it exists; what stands then, if it is known.
+    /// Creates the decision file unless it exists. Returns the decision that counts, if it is known.
     fn create(&mut self, id: &str, decision: &Decision) -> Option<Decision> {
         let on_disk = self.disk.get_mut(id).unwrap();
         if on_disk.decision.is_none() {

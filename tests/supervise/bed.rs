@@ -1,4 +1,4 @@
-//! A repository with a board, supervisors as processes of their own, and agents that are shell lines.
+//! A repository with a board, supervisors in separate processes, and agents that are shell commands.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Bed {
         self.state().task(&name(&format!("task-{n}"))).unwrap().clone()
     }
 
-    /// Waits until a task is there.
+    /// Waits until a task has a status.
     pub(crate) fn until(&self, n: usize, status: TaskStatus) -> BoardTask {
         wait_until(&format!("task-{n} is {status:?}"), || self.task(n).status == status);
         self.task(n)

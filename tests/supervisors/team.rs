@@ -148,7 +148,7 @@ impl Drop for Team {
     }
 }
 
-/// Where this test has its own files: not beside the board, where supervisors look at whatever changes.
+/// A directory for the test's files, not beside the board, where supervisors react to every change.
 pub(crate) fn own(home: &Path) -> PathBuf {
     home.join(".ensemble/test")
 }

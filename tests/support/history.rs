@@ -39,8 +39,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads every history in a directory. A last line without its end was being written when its
-    /// process was killed; it does not count.
+    /// Reads every history in a directory. A last line without a newline was cut off when its process was killed, and
+    /// does not count.
     pub fn read(directory: &Path) -> Self {
         Self::read_before(directory, i64::MAX)
     }

@@ -107,7 +107,7 @@ pub fn start_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Child {
     strace.stderr(Stdio::null()).spawn().expect("strace starts")
 }
 
-/// Runs a role and whatever it starts under strace, which shows the paths of descriptors.
+/// Runs a role and its children under strace, which shows the paths of descriptors.
 pub fn run_traced_with_paths(bed: &Bed, operation: &str) -> String {
     let calls = "trace=renameat2,fsync,fdatasync,write,statx,newfstatat,stat,access,faccessat2";
     let Run { code, trace } = run_traced(bed, operation, &["-y", "-s", "120", "-e", calls]);

@@ -64,7 +64,7 @@ impl Stage {
         let dir = tempfile::tempdir_in(self.tmux.dir.path()).expect("a directory").keep();
         let fixture =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/fake_agent.sh");
-        // A crashed agent has left its shell; an editor may stand there in a shell's place.
+        // A crashed agent leaves its shell, and an editor may run in the shell's place.
         let view = if state.starts_with("says-") { "ready" } else { state };
         let (program, script) = match (state, self.provider.name) {
             ("crashed", _) => ("bash", "shell"),

@@ -24,7 +24,7 @@ const PHASES: usize = 4;
 const PHASE_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// A clock that continues when it is told to.
+/// A clock that is advanced by hand.
 #[derive(Default)]
 struct Hand(Mutex<Duration>);
 

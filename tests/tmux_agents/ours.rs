@@ -1,5 +1,5 @@
-//! Our lines in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
-//! of two processes.
+//! Our lines in an agent's composer: nudges that a person sent or deleted, pings that were left, and nudges of two
+//! processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,7 +215,7 @@ fn a_ping_that_stands_is_no_draft() {
     }
 }
 
-/// Two processes that repeat what an agent was told keep one pace.
+/// Two processes that repeat a nudge share one pace.
 #[test]
 fn a_repeated_nudge_is_left_out_where_another_process_has_just_typed_it() {
     for provider in seeing() {

@@ -107,7 +107,7 @@ impl TestServer {
         TmuxPane::new(self.server.clone(), binding, Arc::clone(&profile), locks).expect("a pane")
     }
 
-    /// The screen of a pane, without blank lines at its end.
+    /// The screen of a pane, without trailing blank lines.
     pub fn screen(&self, id: &str) -> Vec<String> {
         let mut lines = self.server.run(&["capture-pane", "-p", "-t", id]).expect("a screen");
         while lines.last().is_some_and(|line| line.trim().is_empty()) {

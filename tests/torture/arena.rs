@@ -372,7 +372,7 @@ impl Arena {
     }
 }
 
-/// How often each operation was told what.
+/// How often each operation had which outcome.
 pub fn counts(history: &[Operation]) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for operation in history {

@@ -8,7 +8,7 @@ use super::journal::Operation;
 /// The final state on disk.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// Each message with the states in which it lies.
+    /// Each message with the states in which it was found.
     pub messages: BTreeMap<String, Vec<&'static str>>,
     /// The decision of each request that has one.
     pub decisions: BTreeMap<String, String>,

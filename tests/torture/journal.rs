@@ -34,7 +34,7 @@ pub struct Outcome {
     pub epoch: u64,
 }
 
-/// An operation of a process: the interval in which it happened, and what it was told.
+/// An operation of a process: the interval in which it happened, and its outcome.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub who: String,

@@ -93,7 +93,7 @@ pub fn play(role: &str) {
     }
 }
 
-/// A failure while the queue is away is expected, and not told.
+/// Failures while the queue is moved away are expected, so they are not printed.
 fn keep_quiet_while_moved(home: PathBuf) {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |failure| {

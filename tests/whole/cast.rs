@@ -3,7 +3,7 @@
 //! | way | started by | killed with | started again |
 //! |---|---|---|---|
 //! | child | the test, as a service manager would | its process group, or alone | after a drawn time |
-//! | pane | `up`, `spawn`, `join` | its terminal's session | by the same verb, once the roster or the process table shows its end |
+//! | pane | `up`, `spawn`, `join` | its terminal's session | by the same verb, once the roster or the process table shows that it has exited |
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -88,7 +88,7 @@ impl Chaos {
         told.join(", ")
     }
 
-    /// Ends what is over, and does the next thing if it is time for it.
+    /// Ends faults whose time has passed, and begins the next one if it is due.
     pub fn act(&mut self, stage: &Stage, cast: &mut Cast) {
         self.let_go(stage, false);
         if Instant::now() < self.next {

@@ -2,7 +2,7 @@
 //!
 //! | rule | from |
 //! |---|---|
-//! | every piece of work is done, merged, or told to a person with its reason | mailboxes, reports, summaries, board, steps |
+//! | every piece of work is done, merged, or reported to a person with a reason | mailboxes, reports, summaries, board, steps |
 //! | no two processes are at one piece of work, but for one that paused | `beside` lines, which a lock of the kernel decides |
 //! | no work is finished twice | `hand` and `end` lines |
 //! | nothing begins during a pause, before what it waits for, without its plan, or after an agreed shutdown | `begin`, `approving`, `agreed`, `hasty` lines |
@@ -16,7 +16,7 @@ use super::work::{Kind, Work};
 /// How long a supervisor that was just claiming may take to begin, in seconds.
 const CLAIM_SECONDS: f64 = 8.0;
 
-/// Where a message lies, and the reason of a dead letter.
+/// The state of a message, and the reason of a dead letter.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     pub place: String,
@@ -33,7 +33,7 @@ pub struct Facts {
     pub messages: BTreeMap<String, Vec<Message>>,
     /// Status and reason of each report, by its task.
     pub reports: BTreeMap<String, (String, String)>,
-    /// What persons were told: type, task and text.
+    /// The reports to people: type, task and text.
     pub told: Vec<String>,
     /// Results of tasks in summaries.
     pub summaries: BTreeMap<String, Vec<String>>,
@@ -46,7 +46,7 @@ pub struct Facts {
     /// How often the log reports each success.
     pub ends: BTreeMap<String, usize>,
     pub records: u64,
-    /// Everything else that should not be there.
+    /// Everything else that should have been removed.
     pub left: Vec<String>,
 }
 
@@ -144,7 +144,7 @@ fn fate_of_task(facts: &Facts, id: &str) -> Result<&'static str, String> {
         },
         "BLOCKED" if facts.is_told(id) && !reason.is_empty() => Ok("told"),
         "BLOCKED" => Err(format!("{id} is blocked in silence: {reason:?}")),
-        // What comes before is blocked and told, or waits itself for such a task.
+        // A task before it is blocked and reported, or waits itself for such a task.
         "UNCLAIMED" if before.iter().any(|before| is_stopped(facts, before)) => Ok(WAITS),
         _ => Err(format!("{id} is {status}")),
     }

@@ -1,7 +1,6 @@
-//! Everything at once on one project, with 12 agents and more of all kinds, in real tmux and git.
-//! They use mail, a blackboard, steps, requests and batches. Meanwhile agents, supervisors, the
-//! watcher and Dispatch are killed and stopped, the disk fills up, and the wall clock is set. A
-//! person pauses the team and asks agents to leave.
+//! Everything at once on one project, with 12 agents and more of all kinds, in real tmux and git. They use mail, a
+//! blackboard, steps, requests and batches, while agents, supervisors, the watcher and Dispatch are killed and
+//! stopped, the disk fills up, and the wall clock is set. A person pauses the team and asks agents to leave.
 //!
 //! | agent | comes by | works on |
 //! |---|---|---|

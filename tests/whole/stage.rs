@@ -172,7 +172,7 @@ impl Stage {
         }
     }
 
-    /// Copies the project beside the journals if they are kept; where to look after a failure.
+    /// Copies the project beside the journals if they are kept. Returns where to investigate a failure.
     pub fn keep(&self) -> String {
         if std::env::var_os("WHOLE_KEEP").is_none() {
             return "no directory that is kept (WHOLE_KEEP=1)".to_owned();

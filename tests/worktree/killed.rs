@@ -96,7 +96,7 @@ fn run(bed: &Bed, operation: &str, by: &TaskHolder, at: usize, when: &str) -> bo
     Child::spawn(&role).was_killed()
 }
 
-/// Everything can go on to the end, once, and nothing is left or lost.
+/// Checks that everything can be completed, exactly once, and that nothing is left over or lost.
 fn judge(bed: &Bed, operation: &str, by: &TaskHolder, what: &str) {
     let trees = bed.trees();
     // A git that outlives its caller for a moment keeps the lock of merges, which are left alone until then.

@@ -152,7 +152,7 @@ fn what_a_dead_agent_left_is_seen_on_the_host_that_goes_on() {
     commit(&dead.path, "committed", "1");
     std::fs::write(dead.path.join("uncommitted"), "2").unwrap();
     hosts.far.change(|board| board.release(&name("t1"), dead.granted.holder.epoch, "silent"));
-    // Another host goes on at once, before the host of the dead agent has looked.
+    // Another host continues at once, before the dead agent's host has noticed.
     let coder = hosts.far.agent("coder-2", "coder");
     let next = hosts.far.trees().claim_task(&name("t1"), &coder).unwrap();
     assert_eq!(next.salvage, None);
@@ -199,7 +199,7 @@ fn a_holder_that_lost_its_claim_replaces_nothing_on_the_remote() {
     let base = hosts.tip(BRANCH);
     refusal(hosts.near.trees().submit(&name("t1"), &old.granted.holder));
     assert_eq!(hosts.tip(BRANCH), base);
-    // It has pushed by hand, over whatever was there: nothing of it is lost.
+    // The old holder has pushed by hand over the branch, and that work is not lost.
     git(&old.path, &["push", "--quiet", "--force", "origin", "HEAD"]);
     commit(&next.path, "new", "x");
     let head = hosts.far.trees().submit(&name("t1"), &next.granted.holder).unwrap();

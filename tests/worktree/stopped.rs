@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::bed::{Bed, board_options, git, name, options};
 use crate::children::{Child, say, wait_for_parent};
 
-/// In a child: claims the task, works, and hands in when told.
+/// In a child: claims the task, works, and submits when the parent says so.
 pub(crate) fn hold(home: &str, agent: &str, epoch: &str) {
     let board = Board::find(Path::new(home), board_options()).unwrap();
     let worktrees = Worktrees::open(&board, options()).unwrap();

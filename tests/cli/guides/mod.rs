@@ -1,14 +1,13 @@
-//! What the pages show is run as it is written.
+//! Runs what the pages show, exactly as it is written.
 //!
-//! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty
-//! directory. The shell has `ensemble` and `examples/worker.sh` on its PATH, and a tmux server of its
-//! own around it. It also has programs named `claude`, `codex` … (`agent.sh`), which are started as
-//! the page says.
+//! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty directory. The shell
+//! has `ensemble` and `examples/worker.sh` on its PATH and runs inside a separate tmux server. It also has programs
+//! named `claude`, `codex` … (`agent.sh`), which are started as the page says.
 //!
 //! | in the page | means |
 //! |---|---|
 //! | `$ command`, `> more`, a `\` at the end | a command; it must end with exit code 0 |
-//! | `# exit code 1` at its end | it must end with this one |
+//! | `# exit code 1` after it | it must exit with that code |
 //! | lines below it | what it prints, on stdout or stderr; without any, it prints nothing, unless others print behind it |
 //! | `…` alone, or within a line | any lines, or any characters |
 //! | `3s`, `04:45:12`, `019aa8f2-6a2e`, two spaces | any time, short id, or gap between columns |

@@ -132,7 +132,7 @@ fn short_id_length(text: &str) -> Option<usize> {
     is_id.then_some(length)
 }
 
-/// A line in which whatever differs between two runs is the same: times, short ids, and the widths of columns.
+/// A line without what differs between two runs: times, short ids, and the widths of columns.
 fn normalized(line: &str) -> String {
     let (mut rest, mut out) = (line.trim_end(), String::new());
     while let Some(c) = rest.chars().next() {

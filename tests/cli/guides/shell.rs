@@ -20,7 +20,7 @@ use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 pub(super) const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.sh");
-/// What a person has told git once.
+/// A person's git configuration.
 const GIT_CONFIG: &str =
     "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n";
 
@@ -106,7 +106,7 @@ impl Shell {
         self.home.path()
     }
 
-    /// Writes a file that a page has its reader make, where the shell stands.
+    /// Writes a file that the page tells its reader to create into the shell's current directory.
     pub(super) fn write(&mut self, name: &str, content: &str) {
         let place = fs::read_link(format!("/proc/{}/cwd", self.child.id())).unwrap();
         fs::write(place.join(name), content).unwrap();

@@ -66,7 +66,7 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
     assert_eq!(failed["retried"], true, "{failed}");
     eventually("the other rule has told it", || alerts(&told).len() == 2);
 
-    // The next watcher knows what was told, and tells what comes.
+    // The next watcher does not repeat alerts that were sent, but sends new ones.
     restart_watcher(&team);
     ask(&team, "asks");
     team.bed.ok("mailbox add boss");

@@ -70,7 +70,7 @@ fn claude_is_started_with_hooks_and_tools_and_the_project_stays_as_it_is() {
     ];
     assert_eq!(arguments(&team, "plain"), ours);
     assert_eq!(arguments(&team, "own"), [&ours[..], &["--model".into(), "x".into()]].concat());
-    // What the user has said himself stands, and so does a command that begins with another program.
+    // Arguments that the user has set are kept, and so is a command that begins with another program.
     assert_eq!(arguments(&team, "set"), ["--settings", "mine.json"]);
     assert_eq!(arguments(&team, "shell"), [""; 0]);
     let json = |file: &str| -> Value {

@@ -49,7 +49,7 @@ impl Hour {
         Self { team, began: Instant::now(), length: Duration::from_secs(seconds.unwrap_or(0)) }
     }
 
-    /// Goes on to a minute of the hour.
+    /// Sleeps until a minute of the hour.
     fn minute(&self, minute: u32) {
         let due = self.began + self.length * minute / 60;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

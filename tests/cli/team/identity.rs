@@ -10,12 +10,12 @@ fn a_member_is_who_it_is_whatever_it_types() {
     // By its pass.
     let who = team.order("worker-1", "$E agent whoami --json");
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"pass""#), "{who:?}");
-    // Without it, by its pane; also from deep below, and with its name taken away.
+    // Without the pass, by its pane, even from a deep descendant and without its name.
     let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
     let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
     let who = team.order("worker-1", &deep);
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
-    // From a sandbox with its own process numbers, which hides its parents: by the pane it was started in.
+    // From a sandbox with its own PID namespace, which hides its ancestors: by the pane it was started in.
     let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
     if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
         let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));

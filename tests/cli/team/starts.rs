@@ -458,7 +458,7 @@ fn an_interactive_shell_is_the_agent_once_it_runs_there() {
     team.wait_for_state("hand", "gone");
 }
 
-/// Each test here starts `sh` by name: both shells must be there.
+/// The tests here start `sh` under both names, so both shells must be installed.
 #[test]
 fn both_shells_are_installed() {
     for shell in ["/bin/dash", "/bin/bash"] {

@@ -17,7 +17,7 @@ use crate::tmux_support::eventually;
 /// Far less than the deadline of a shutdown request, after which the agent is ended by force.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Keeps its prompt, works until it is told to continue, and hands its work in.
+/// Saves its prompt, waits for the file `go`, and submits its work.
 const AGENT: &str = r#"
 cat >"$HERE/prompt-$ENSEMBLE_TASK_ID"
 until [ -e "$HERE/go" ]; do sleep 0.1; done

@@ -1,12 +1,12 @@
-//! Compares what callers and agents were told with the requests once all is quiet.
+//! Compares the answers that callers and agents got with the final requests.
 //!
 //! | promise | refuted by |
 //! |---|---|
 //! | the first decision counts | two answers that were accepted, or another state on the servers; a question without a decision |
-//! | who asked is told once | none or two answers in the mailbox of the caller, or another one than stands |
-//! | an agent of a roster that agreed, or was silent, has gone | a caller that was told otherwise; one that agreed and was not seen off, or another that was |
-//! | what it held goes back | a message that it kept and that was not settled by a later delivery |
-//! | it begins nothing more | work that it was given after it had agreed |
+//! | the caller gets one answer | none or two in its mailbox, or one that differs from the decision |
+//! | an agent of a roster that agreed, or was silent, is shut down | a caller that got another answer; one that agreed and was not shut down, or another that was |
+//! | what it held is returned | a message that it kept and that was not settled by a later delivery |
+//! | it begins nothing more | work that it received after it had agreed |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::checker::text;
 use crate::host::Host;
 use crate::journal::Fact;
 
-/// The requests to leave, and what their callers were told.
+/// The requests to leave, and the answers that their callers got.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
     /// By request, its state.

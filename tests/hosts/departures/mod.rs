@@ -2,12 +2,13 @@
 //!
 //! | agent | host | in its host's roster | silence until the deadline |
 //! |---|---|---|---|
-//! | `joe`, `jim` | one each | yes: the watcher sees it off | ends it |
-//! | `sam`, `sue` | one each | no: what it holds ends with its leases | is told |
+//! | `joe`, `jim` | one each | yes: the watcher shuts it down | shuts it down |
+//! | `sam`, `sue` | one each | no: what it holds is returned when its leases expire | is reported |
 //!
-//! All four receive from the mailbox `pool`. Each has a caller on the other host, who sends a message there before each
-//! question. They are of tasks, and therefore work. By the number of the question an agent agrees, declines, or says nothing. Before it agrees, or says nothing, it
-//! takes a message and keeps it. One that has gone comes back in its next generation.
+//! All four receive from the mailbox `pool`. Each has a caller on the other host, which sends it a message with a
+//! task before each question. Depending on the number of the question, an agent agrees, declines, or does not answer.
+//! Before it agrees or keeps silent, it receives a message and keeps it. An agent that has left comes back in its
+//! next generation.
 
 use std::sync::atomic::Ordering;
 

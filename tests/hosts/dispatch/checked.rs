@@ -1,8 +1,8 @@
-//! Compares what the conductor and the workers were told with each other once all is quiet.
+//! Compares the final answers that the conductor and the workers got.
 //!
 //! | promise | refuted by |
 //! |---|---|
-//! | each batch is told of once | none or two summaries in the conductor's mailbox, or another one than `instruct` printed |
+//! | each batch is reported once | none or two summaries in the conductor's mailbox, or another one than `instruct` printed |
 //! | each task has one outcome | none, two, or another one than its attempts have had |
 //! | a task is done once | two successes; an attempt that began after a success, that was settled twice, or of which there are too many |
 //! | a delivery has one holder | one that was handed out twice |
@@ -100,7 +100,7 @@ fn worked(notes: &[Fact]) -> BTreeMap<&str, Vec<Work>> {
     worked
 }
 
-/// What was told as a success was done once, and nothing else was.
+/// Each task that was reported as a success was done once, and no other task was.
 fn successes(notes: &[Fact], worked: &BTreeMap<&str, Vec<Work>>, wrong: &mut Vec<String>) {
     for note in notes {
         let Fact::Told { outcomes, .. } = note else { continue };

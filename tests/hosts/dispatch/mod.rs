@@ -1,9 +1,9 @@
-//! Those who hand out batches by Dispatch, and work them off, on both hosts.
+//! The players that hand out batches through Dispatch, and those that work on them, on both hosts.
 //!
 //! | player | host | does |
 //! |---|---|---|
-//! | `conductor` | the second | hands an instruction to Dispatch and waits to be told of it, then the next one |
-//! | Dispatch ([`Program`]) | the first | chooses among the workers of its own roster, and asks those of the other host by name |
+//! | `conductor` | the second | hands an instruction to Dispatch and waits for its summary, then the next one |
+//! | Dispatch ([`Program`]) | the first | chooses among the workers of its host, and asks those of the other host by name |
 //! | `worker-1` … `worker-4` | two each | answer pings, do their tasks, and report them by the verb or by a file |
 //!
 //! A worker is in the roster of its host. A report of a failure is a file that names its attempt.
@@ -77,7 +77,7 @@ fn before(task: &str) -> Vec<String> {
     order.after.iter().map(|name| format!("{batch}-{name}")).collect()
 }
 
-/// What the conductor must be told of a task.
+/// The outcome of a task that the conductor must receive.
 fn expected(task: &str) -> &'static str {
     let fails = |name: &String| order_of(name).is_some_and(|it| it.1.outcome == Outcome::Fails);
     match order_of(task) {

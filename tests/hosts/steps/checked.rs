@@ -1,4 +1,4 @@
-//! Compares what drivers and workers were told with the queues once all is quiet.
+//! Compares the answers that drivers and workers got with the final queues.
 //!
 //! | promise | refuted by |
 //! |---|---|
@@ -32,7 +32,7 @@ pub struct Steps {
     pub notices: BTreeMap<String, usize>,
 }
 
-/// Reads the queues, and what the orchestrator was told in its mail.
+/// Reads the queues and the orchestrator's mail.
 pub fn gather(host: &Host, mail: &[Value]) -> Steps {
     let mut found = Steps::default();
     for queue in rows(&host.ok("step list --json")) {
@@ -81,7 +81,7 @@ pub fn violations(found: &Steps, notes: &[Fact], wrong: &mut Vec<String>) {
     told(found, notes, wrong);
 }
 
-/// What the workers were told, against each other and against the queues.
+/// Compares the workers' answers with each other and with the queues.
 fn told(found: &Steps, notes: &[Fact], wrong: &mut Vec<String>) {
     let (mut succeeded, mut first) = (BTreeMap::new(), BTreeSet::new());
     for note in notes {

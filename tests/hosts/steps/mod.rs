@@ -29,9 +29,9 @@ pub const WORKERS: [(usize, &str); 4] = [(0, "w0"), (1, "w1"), (0, "w2"), (1, "w
 const STEPS: usize = 8;
 /// Files of all steps, by the same names on each host.
 const FILES: usize = 3;
-/// The first attempt at each so many-th step fails.
+/// The first attempt at every fifth step fails.
 const FAILS_EVERY: u64 = 5;
-/// Who is told that a queue is done.
+/// The recipient of the notice that a queue is done.
 pub const ORCHESTRATOR: &str = "conductor";
 
 /// The row of a queue; `None` if the command did not answer.

@@ -6,7 +6,7 @@ use super::{is_found, received, settled};
 use crate::departures::Departures;
 use crate::journal::Fact;
 
-/// By question, the decision that stands.
+/// The decision of each request.
 const STATES: [(&str, &str); 4] = [
     ("leave-joe-0", "approved"),
     ("leave-joe-1", "expired"),
