@@ -1,5 +1,5 @@
-//! How well the rule against vague words tells sentences apart: every sentence of `lint/corpus.txt`
-//! by itself, and no clean one taken for vague.
+//! How well the rule against vague words classifies sentences: every sentence of `lint/corpus.txt` by itself, and no
+//! clean one taken for vague.
 
 use std::collections::BTreeMap;
 

@@ -246,7 +246,7 @@ fn a_reader_of_a_cluster_needs_one_consumer() {
         queue.publish(&message(&n.to_string())).unwrap();
         assert_eq!(settle_all(&queue), [n.to_string()]);
     }
-    // One that follows the mailbox, and one that tells the time.
+    // One that follows the mailbox, and one for the time.
     let made = made.count();
     assert!(made <= 2 * READERS, "{made} consumers for {READERS} readers");
 }

@@ -367,7 +367,7 @@ fn measurement_of_the_cost_of_a_receive() {
     assert!(ratio <= 1.5, "{ratio}");
 }
 
-/// Carries connections to a server, whose answers tell another day.
+/// Forwards connections to a server, but changes the date in its answers.
 fn proxy_of_another_day(target: u16, days: i32) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -148,7 +148,7 @@ impl Bed {
         self.models.entry(id).or_insert(fresh);
     }
 
-    /// The most urgent message in front, or else the next in line.
+    /// Receives the most urgent message in `front/`, or the next in line if there is none.
     fn receive(&mut self) {
         let in_front = |m: &&Model| m.place == Place::Waits { in_front: true };
         let urgent = self.models.values().filter(in_front).map(|m| m.priority).max();
@@ -254,7 +254,7 @@ impl Bed {
         assert_eq!(self.spool.message_files(&self.me).unwrap().len(), self.models.len());
     }
 
-    /// The log tells all of it.
+    /// The log, replayed, must give the state on disk.
     fn replay(&self) {
         let mut disk = DiskState::default();
         disk.add_mailboxes(&self.spool, self.home.path()).unwrap();

@@ -1,6 +1,6 @@
-//! What is typed to an agent in each of its states, in a real tmux server. Scripted programs
-//! imitate the agents, write down every byte, and do what the agents would do with it. This test
-//! writes what it has seen to docs/reference/provider-states.md with `BLESS=1`, and else compares.
+//! What is typed to an agent in each of its states, in a real tmux server. Scripted programs imitate the agents,
+//! write down every byte, and do what the agents would do with it. With `BLESS=1`, this test writes what it has seen
+//! to docs/reference/provider-states.md; otherwise it compares.
 
 mod tmux_support;
 

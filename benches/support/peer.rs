@@ -21,7 +21,7 @@ pub fn directory() -> Outcome<PathBuf> {
     Ok(profile.parent().ok_or("the build has no directory")?.join("peers"))
 }
 
-/// A peer's program: from the peers' directory, else from the PATH, or given by its path.
+/// A peer's program: from the peers' directory or the PATH, or given by its path.
 pub fn find(name: &str) -> Outcome<PathBuf> {
     let home = directory()?;
     let own = [home.join("bin"), home.join("venv/bin")];

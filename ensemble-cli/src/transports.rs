@@ -19,7 +19,7 @@ use crate::context::Context;
 enum ServerSupport {
     /// It works on this host alone, and says this.
     ThisHost(&'static str),
-    /// It works for all hosts if these share a database; otherwise it is refused with this sentence.
+    /// It works for all hosts if these share a database, and is otherwise refused with this sentence.
     Database(&'static str),
 }
 

@@ -83,8 +83,8 @@ pub trait Clock {
     fn monotonic(&self) -> Monotonic;
     /// Now, as a calendar would say it; may jump.
     fn wall(&self) -> Timestamp;
-    /// Now, on a clock that also counts suspended time. The difference to [`Clock::monotonic`]
-    /// tells that the machine slept.
+    /// Now, on a clock that also counts suspended time. The difference to [`Clock::monotonic`] shows how long the
+    /// machine slept.
     fn boottime(&self) -> Monotonic {
         self.monotonic()
     }
@@ -106,8 +106,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Id of this boot of the machine; empty where the system does not tell. Two readings of
-/// [`Clock::monotonic`] in different processes can be compared only within one boot.
+/// Id of this boot of the machine; empty if the system does not provide one. Two readings of [`Clock::monotonic`] in
+/// different processes can be compared only within one boot.
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();

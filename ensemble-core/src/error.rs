@@ -159,7 +159,7 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The holder of the lock, as far as it is known.
+        /// The holder of the lock, if it is known.
         holder: String,
         /// How long this call waited.
         waited: Duration,

@@ -133,9 +133,9 @@ pub struct PaneState {
     pub pid: u32,
     /// Name of the program in the foreground.
     pub command: String,
-    /// The processes in the foreground of its terminal, the leader of their group first; searched
-    /// no further than the agent. Empty where the process table does not tell: then
-    /// [`command`](Self::command) alone decides what runs there.
+    /// The processes in the foreground of its terminal, the leader of their group first; searched no further than the
+    /// agent. Empty if the process table does not show them: then [`command`](Self::command) alone decides what runs
+    /// there.
     pub foreground: Vec<ForegroundProcess>,
     /// The title the program has set.
     pub title: String,

@@ -62,7 +62,7 @@ impl BoardWatch {
             Ok(_) => self.last_failure.clear(),
             Err(error) if is_missing(&error) => self.leases = None,
             Err(error) => {
-                // A board that stays broken is said once; the alarms tell people.
+                // A board that stays broken is logged once; the alarms notify people.
                 let text = error.to_string();
                 if text != self.last_failure {
                     tracing::warn!(%error, "cannot look at the blackboard's leases");

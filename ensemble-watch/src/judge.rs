@@ -22,7 +22,7 @@ use ensemble_team::lint::{LintFinding, LintMode, Linter, TextShape};
 use crate::work_file::{WorkFile as _, contract_of};
 use ensemble_core::dropbox::{CompleteFile, message_source};
 
-/// The type of the message that tells an author of vague words.
+/// The type of the message to an author about vague words.
 const ADVICE_TYPE: &str = "report.advice";
 /// How many findings one message names.
 const FINDINGS_SHOWN_MAX: usize = 20;
@@ -94,7 +94,7 @@ fn broken(file: &CompleteFile, contract: ContractKind) -> Option<String> {
     check(&node).err().map(|broken| broken.to_string())
 }
 
-/// The advice to the author of a report that was delivered all the same.
+/// The advice to the author of a report that was delivered in spite of it.
 pub(crate) struct AuthorAdvice {
     pub(crate) author: Option<Name>,
     pub(crate) findings: Vec<LintFinding>,

@@ -170,7 +170,7 @@ impl MailNotifier {
                     return;
                 }
             };
-            // As many may have come as went: only the ids tell that the agent has read.
+            // As many messages may have arrived as were received, so only the ids show that the agent has read some.
             let taken = target.known.difference(&ids).count() as u64;
             target.schedule.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
             target.known = ids;

@@ -16,7 +16,7 @@
 //! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
-//! | the same: agents | this host reports on its own, holds their names, and keeps what the others tell |
+//! | the same: agents | this host reports on its own, holds their names, and stores the reports of the others |
 //! | another host asks for a ping | it is typed here, and the answer is stored |
 //! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
 //! | every hour: settled messages, closed requests, large content | those past their retention are removed |

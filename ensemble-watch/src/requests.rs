@@ -212,7 +212,7 @@ impl RequestWatch {
         let age = store.age(asked.created_at);
         self.tracker.handle(now, Correlated::new(id, Event::Opened { age }));
         if let Some(decision) = &entry.decision {
-            // A script that decides by `ln` leaves all else to this process.
+            // A script that decides with `ln` leaves everything that follows to this process.
             if let Some(Err(error)) = self.note.as_ref().map(|note| note(entry)) {
                 tracing::warn!(%id, %error, "cannot note a decision: it is tried again");
             }

@@ -207,8 +207,8 @@ fn the_only_one(
     Ok(all.pop().filter(|_| is_one))
 }
 
-/// The unfinished message of a mailbox that is work on a task: a waiting one, else a held one. Reports and
-/// advice that name the task are not meant.
+/// The unfinished message of a mailbox that is work on a task: a waiting one, or a held one if none waits. Reports
+/// and advice that name the task are not meant.
 fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Found>> {
     let mut held = None;
     for found in queue.unfinished(mailbox, ACK_SEARCH_MAX)? {

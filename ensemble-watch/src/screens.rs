@@ -89,7 +89,7 @@ impl ServerScreens {
 }
 
 impl SeenScreen {
-    /// Whether the screen is another one, as far as this answer tells. The first tells nothing.
+    /// Whether this answer shows that the screen has changed. The first answer only sets the baseline.
     fn update_cursor(&mut self, cursor: PaneCursor) -> bool {
         let Some((last, quiet)) = self.last.take() else {
             self.last = Some((cursor, 0));

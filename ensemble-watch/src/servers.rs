@@ -1,4 +1,4 @@
-//! What the loop and the thread that follows the servers tell each other.
+//! The messages between the loop and the thread that follows the servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Finds tasks that were settled although their plan was not approved, and tells their reviewers.
+//! Finds tasks that were settled although their plan was not approved, and notifies their reviewers.
 //!
 //! ```text
 //! no gates in the queue            nothing is read

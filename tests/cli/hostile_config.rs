@@ -195,7 +195,8 @@ fn merge(into: &mut Value, other: Value) {
     }
 }
 
-/// All fields at once that take a value have it. `ENSEMBLE_HOSTILE=all` tries each value, else those of the list.
+/// All fields at once that take a value have it. `ENSEMBLE_HOSTILE=all` tries each value; by default, those of the
+/// list.
 #[test]
 #[ignore = "long"]
 fn what_is_accepted_harms_neither_commands_nor_the_watcher() {

@@ -62,7 +62,7 @@ impl Mcp {
         loop {
             let line = self.answers.next().unwrap().unwrap();
             let said: Value = serde_json::from_str(&line).unwrap();
-            // Not what it tells unasked.
+            // Skip notifications.
             if said.get("id").is_some() {
                 return said;
             }

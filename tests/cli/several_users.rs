@@ -69,7 +69,7 @@ fn a_user_has_its_own_mailbox_and_nothing_of_another_user() {
     let queue = bed.project().join("queue");
     assert_eq!(std::fs::metadata(&queue).unwrap().permissions().mode() & 0o077, 0, "private");
 
-    // What SECURITY.md tells to do: each user gets its mailbox, and may pass through the directories above.
+    // The set-up that SECURITY.md describes: each user gets its mailbox, and may pass through the directories above.
     for directory in ["", "mailbox"] {
         open(&queue.join(directory), 0o711);
     }

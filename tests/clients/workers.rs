@@ -1,4 +1,4 @@
-//! The workers of `clients/` wait by `ensemble admin api` where that program is found, else by looks.
+//! The workers of `clients/` wait through `ensemble admin api` if that program is found, and poll otherwise.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -145,8 +145,8 @@ fn a_slow_disk_makes_everything_slow_and_nothing_wrong() {
     }
 }
 
-/// A disk that takes some bytes, says so, and has stored none of them: the file is torn, and its length
-/// and digest tell.
+/// A disk that takes some bytes, says so, and has stored none of them: the file is torn, which its length and digest
+/// show.
 #[test]
 fn a_write_that_stored_nothing_is_found_by_the_reader() {
     if !has_strace() {

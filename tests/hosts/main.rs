@@ -16,7 +16,7 @@
 //! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
 //! with the servers, the logs and the repositories of both hosts. The disturbances last for `HOSTS_SECONDS` (10).
 //! Each sender has at least `HOSTS_MESSAGES` (40), and the blackboard `HOSTS_TASKS` (6). `TORTURE_SEED` repeats the
-//! choices. tests/torture/README.md tells more.
+//! choices. See tests/torture/README.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

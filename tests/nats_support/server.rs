@@ -235,7 +235,7 @@ fn is_healthy(monitor: u16) -> std::io::Result<bool> {
     Ok(status.contains(" 200 "))
 }
 
-/// A number that the server's monitoring tells.
+/// A number from the server's monitoring.
 #[track_caller]
 pub fn monitored(monitor: u16, page: &str, field: &str) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", monitor)).unwrap();

@@ -236,7 +236,7 @@ fn long_content_is_attached_and_long_comments_are_refused() {
     let long = "é".repeat(COMMENT_BYTES_MAX);
     let error = bed.requests().respond("abc", &name("alice"), true, &long).unwrap_err();
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-    // By hand there is no such check, and the response must go out all the same.
+    // There is no such check on files made by hand, and the response must be sent anyway.
     bed.decide_by_hand("abc", &format!("approve: true\nby: alice\nreason: \"{long}\"\n"));
     bed.requests().resume("abc").unwrap();
     let response = bed.receive("lead").unwrap().envelope;

@@ -292,9 +292,9 @@ impl Bed {
         fs::rename(self.stage(content), self.in_queue(below)).expect("a file lands");
     }
 
-    /// What was routed to a mailbox: each source file with the bodies of its messages, in any state,
-    /// sorted. Not in the order in which they were made. The times of files do not
-    /// tell it, since two are often made in one step of the file system's clock.
+    /// What was routed to a mailbox: each source file with the bodies of its messages, in any state, sorted. Not in
+    /// the order in which they were made. The times of files do not show it, because two are often made in one step
+    /// of the file system's clock.
     pub fn routed(&self, mailbox: &str) -> BTreeMap<String, Vec<String>> {
         let mut routed: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (_, envelope) in messages(&self.queue(), mailbox) {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Bed, role_command};
 
-/// Examined to tell where in a trace the operation begins and ends.
+/// A path that is examined to mark where in a trace the operation begins and ends.
 const BEGIN: &str = "/torture-begins-here";
 const END: &str = "/torture-ends-here";
 

@@ -9,7 +9,7 @@ const INVARIANTS: &str = "docs/internals/invariants.md";
 const RECORDS: &str = "docs/decisions";
 const RECORD_LINES_MAX: usize = 25;
 const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
-/// Crates whose modules are in the map, as far as they exist.
+/// Crates whose modules must be in the map.
 const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];

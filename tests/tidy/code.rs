@@ -1,4 +1,4 @@
-//! Just enough of Rust's grammar to tell code from text and to find where functions end.
+//! Just enough of Rust's grammar to distinguish code from text and to find where functions end.
 
 /// What a part of a source file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub(crate) struct Case<'a> {
     stage: &'a Stage,
     id: String,
     dir: PathBuf,
-    /// Where it tells its state to programs, in the states `says-…`.
+    /// The interface over which it reports its state, in the states `says-…`.
     places: SourcePlaces,
     /// Answers until it is dropped.
     server: Option<OpencodeServer>,
@@ -97,7 +97,7 @@ impl Case<'_> {
         pane.with_places(self.places.clone())
     }
 
-    /// Has the agent tell its state to programs.
+    /// Makes the agent report its state over its own interface.
     fn says(&self, word: &str) -> (SourcePlaces, Option<OpencodeServer>) {
         if self.stage.provider.name == "opencode" {
             let server = OpencodeServer::start(word);

@@ -19,7 +19,7 @@ pub struct Disk {
     pub steps: BTreeMap<String, (String, usize)>,
     /// The event log: the type of each record and its subject.
     pub log: BTreeSet<(String, String)>,
-    /// Which revisions of the board it tells.
+    /// The revisions of the board that it has.
     pub revisions: BTreeSet<u64>,
 }
 
@@ -175,7 +175,7 @@ fn the_log_tells_all(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>
     ];
     for (verb, kind) in verbs {
         for done in with(history, verb, "ok").filter(|done| !told(kind, &done.key)) {
-            // Stored by an earlier life, which was killed before it could tell.
+            // Stored by an earlier life, which was killed before it could note that.
             let was_killed = history.iter().any(|o| o.is_open(verb) && o.key == done.key);
             if !was_killed {
                 wrong.push(format!("the log does not tell: {kind} of {}", done.key));

@@ -15,8 +15,8 @@
 //! | `tara`, `devon` | a script, without a pane | steps |
 //!
 //! Each agent notes what it begins and hands in (`journal.rs`); `checker.rs` proves or refutes the whole.
-//! `WHOLE_SECONDS` (15) is how long the disturbances last, `TORTURE_SEED` repeats the choices; `WHOLE_KEEP=1`
-//! keeps the project. tests/torture/README.md tells more.
+//! `WHOLE_SECONDS` (15) is how long the disturbances last, `TORTURE_SEED` repeats the choices; `WHOLE_KEEP=1` keeps
+//! the project. See tests/torture/README.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

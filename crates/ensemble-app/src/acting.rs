@@ -16,7 +16,7 @@ const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 /// The number of an agent's registration.
 const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 
-/// The agent that acts on a task, under the number it was given, else under the one on the board.
+/// The agent that acts on a task, under the given number or, without one, that on the board.
 pub fn holder(app: &App, state: &State, id: &Name, given: Option<u64>) -> Outcome<TaskHolder> {
     let by = app.agent_required()?;
     let on_board = state.task(id).and_then(|task| match task.status {

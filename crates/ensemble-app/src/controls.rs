@@ -113,7 +113,7 @@ pub fn step_stopped_sprint(app: &App, event: SprintEvent) -> Outcome {
     Ok(())
 }
 
-/// Removes a file and tells the log of it.
+/// Removes a control file and records that.
 pub fn lift_control(app: &App, place: &ControlPlace, file: ControlFile) -> Outcome {
     let by = app.reporter()?;
     place.remove(file)?;

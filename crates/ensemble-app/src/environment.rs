@@ -3,7 +3,7 @@
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
 pub const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
-/// How other programs start this one: the plain name if that finds this very program, else its path.
+/// How other programs start this one: the plain name if the PATH leads to this very program, otherwise its path.
 pub fn own_program() -> String {
     const NAME: &str = "ensemble";
     let Ok(this) = std::env::current_exe() else { return NAME.to_owned() };

@@ -23,14 +23,14 @@ const MAILBOXES: [&str; 3] = ["conductor", "dispatch", OPERATOR];
 const CONFIG: &str = include_str!("ensemble.yaml");
 /// Only its owner may write it, even with a umask of 000, because it holds commands.
 const CONFIG_MODE: u32 = 0o644;
-/// The last directory that tells a queue from any other directory of that name.
+/// The directory that distinguishes a queue from any other directory of its name. Created last.
 pub const MAILBOX_DIRECTORY: &str = "mailbox";
 /// The largest document that is changed, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Held while the queue of a project is made.
 const LOCK_FILE: &str = "init.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// A queue and its surroundings, made as far as they were missing.
+/// A queue and its surroundings, of which the missing parts were created.
 pub struct CreatedQueue {
     /// The queue.
     pub spool: Spool,

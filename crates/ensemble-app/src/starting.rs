@@ -48,7 +48,7 @@ pub struct StartedAgents<'a> {
     pub dialogs: BTreeMap<&'a Name, String>,
     /// The started agents whose screen their profile does not know yet.
     pub unknown: Vec<&'a Member>,
-    /// The started agents that are ready, and may open a dialog all the same.
+    /// The started agents that are ready but may still open a dialog.
     young: Vec<&'a Member>,
 }
 

@@ -22,8 +22,8 @@ pub fn open_steps(app: &App) -> Outcome<StepStore> {
     Ok(project.open_steps(options)?)
 }
 
-/// The mailboxes of those who work on steps: wherever the team has them if all hosts share the queues, else in the
-/// directory.
+/// The mailboxes of those who work on steps: the team's mailboxes if all hosts share the queues, otherwise those in
+/// the directory.
 pub fn open_step_mail(app: &App) -> Outcome<ProjectQueue> {
     match app.project()?.has_shared_steps() {
         true => ProjectQueue::open(app),

@@ -329,7 +329,7 @@ pub fn story_lines(app: &App, id: &str, width: usize) -> Outcome<Vec<String>> {
     Ok(if lines.is_empty() { vec!["nothing is known of it".to_owned()] } else { lines })
 }
 
-/// Where it is now, by what it may be. What a project does not have cannot tell.
+/// Where it is now, by what it may be. Parts that the project does not have are skipped.
 fn whereabouts(app: &App, id: &str) -> Vec<Value> {
     [locate_message(app, id), locate_task(app, id), locate_request(app, id), locate_agent(app, id)]
         .into_iter()

@@ -29,7 +29,7 @@ pub struct TeamLog {
 }
 
 impl TeamLog {
-    /// The log of the team, as far as this host knows it.
+    /// Opens the log of the team, with the records that this host has.
     pub fn open(app: &App) -> Outcome<Self> {
         let project = app.project()?;
         let own = project.logs();

@@ -1,4 +1,4 @@
-//! The server's answer to a publish, parsed as far as a compare-and-set needs it.
+//! The server's answer to a publish, of which only the fields for a compare-and-set are parsed.
 //!
 //! ```text
 //! {"stream": …, "seq": 7}               Stored(7)

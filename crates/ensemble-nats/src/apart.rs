@@ -6,10 +6,10 @@
 //! ens.<team>.s.<mailbox>.<id>   … the same version    after GRACE the first is removed
 //! ```
 //!
-//! An id is stored once all the same. A sender whose id may be older than `STAY` looks for the copy before it
-//! stores the message. A call ends long before `GRACE`, so no sender looks before the copy is made and stores
-//! after the message is removed. A crash at any point leaves both, and the next pass continues.
-//! Without a watcher, settled messages stay where they are.
+//! An id is still stored only once. A sender whose id may be older than `STAY` looks for the copy before it stores
+//! the message. A call ends long before `GRACE`, so no sender looks before the copy is made and stores after the
+//! message is removed. A crash at any point leaves both, and the next pass continues. Without a watcher, settled
+//! messages stay where they are.
 //!
 //! A server of 2.9 that is killed has an older version of a removed message again. So a receiver looks for the copy of
 //! what is not new, and settles what has one.

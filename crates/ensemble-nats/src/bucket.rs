@@ -1,5 +1,5 @@
-//! The team's key-value bucket with its requests and plan gates, and with what its hosts tell each other. It is created
-//! at the first write, and followed by clients that wait for answers or handle requests.
+//! The team's key-value bucket with its requests, its plan gates and the reports of its hosts. It is created at the
+//! first write, and followed by clients that wait for answers or handle requests.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -205,7 +205,7 @@ impl NatsTransport {
         pages.is_none_or(|pages| lock(&pages.called).remove(host))
     }
 
-    /// Whether an agent may have plan gates, as far as known; always true if the requests are not
+    /// Whether an agent may have plan gates, to this process's knowledge; always true if the requests are not
     /// followed.
     pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
         let pages = lock(&self.bucket.pages).clone();

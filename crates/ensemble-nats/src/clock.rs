@@ -10,8 +10,8 @@ fn unix_millis(time: Timestamp) -> u64 {
 }
 
 impl NatsTransport {
-    /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock.
-    /// Asks the server if its time is not known. A server that does not tell counts as right as this host.
+    /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock. Asks the
+    /// server if its time is not known. If it does not answer, this host's time is used.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         if let Some(clock) = &self.clock {
@@ -36,8 +36,8 @@ impl NatsTransport {
         self.clock.as_ref().map_or_else(|| SystemClock.monotonic(), |clock| clock.monotonic())
     }
 
-    /// [`NatsTransport::now`] as far as it is known without asking, in milliseconds since the Unix epoch. A
-    /// connection that follows a mailbox knows it. Callers may hold an index, so this never waits.
+    /// [`NatsTransport::now`] without asking the server, in milliseconds since the Unix epoch. A connection that
+    /// follows a mailbox knows it. Callers may hold an index, so this never waits.
     pub(super) fn now_millis(&self) -> u64 {
         match (&self.clock, self.wire.time.millis()) {
             (Some(clock), _) => unix_millis(clock.wall()),

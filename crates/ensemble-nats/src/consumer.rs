@@ -61,7 +61,7 @@ pub(super) struct DeliveredVersion {
 }
 
 impl DeliveredVersion {
-    /// The version as a stream tells it when it is asked for its last.
+    /// The version in the form in which a stream returns its last message.
     pub(super) fn into_last(self) -> StreamMessage {
         let at = i128::from(self.at) * 1_000_000;
         StreamMessage {

@@ -59,7 +59,7 @@ struct KeyVersion {
 }
 
 impl NatsTransport {
-    /// Tells the other hosts about this one.
+    /// Publishes a report about this host for the others.
     pub fn report_host(&self, host: &Name, text: &str) -> Result<()> {
         let subject = self.subjects.host_report(host);
         for _ in 0..TRIES_MAX {
@@ -68,7 +68,7 @@ impl NatsTransport {
                 return Ok(());
             }
         }
-        // Another process of this host tells the same.
+        // Another process of this host is publishing the same report.
         Ok(())
     }
 

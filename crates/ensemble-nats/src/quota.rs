@@ -1,8 +1,8 @@
 //! How much one sender may leave unread in one mailbox, as in a directory.
 //!
-//! While a mailbox has few messages in all, one request tells that no sender has too many. Otherwise the
-//! mailbox's records are read, which name their senders. It is back-pressure, no invariant: senders that
-//! publish at once may exceed it by a few messages.
+//! While a mailbox has few messages in all, one request shows that no sender has too many. Otherwise the mailbox's
+//! records are read, which name their senders. The quota is back-pressure and not an invariant: senders that publish
+//! at the same time may exceed it by a few messages.
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 

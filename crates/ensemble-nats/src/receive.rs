@@ -247,8 +247,7 @@ impl NatsTransport {
         Ok(all)
     }
 
-    /// Ids of up to `limit` due messages, as far as the index knows. The mailbox is followed from
-    /// now on.
+    /// Ids of up to `limit` due messages, from the index. The mailbox is followed from now on.
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].
     pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {

@@ -147,7 +147,7 @@ impl TeamSubjects {
         format!("ens.{}.reserve.*", self.team)
     }
 
-    /// A subject that has no message, for a consumer that only tells the time.
+    /// A subject without messages, for a consumer that is only created to get the time.
     pub(super) fn clock(&self) -> String {
         format!("ens.{}.clock", self.team)
     }
@@ -248,7 +248,7 @@ impl TeamSubjects {
         format!("$KV.{}.hosts.{}.report", self.bucket(), token(host.as_str()))
     }
 
-    /// Pattern of what all hosts tell.
+    /// Pattern of the reports of all hosts.
     pub(super) fn all_host_reports(&self) -> String {
         format!("$KV.{}.hosts.*.report", self.bucket())
     }

@@ -151,7 +151,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Those of these mailboxes that the credentials may follow, as far as known.
+    /// These mailboxes, without those that the credentials are known not to follow.
     pub(super) fn only_open(&self, mailboxes: Vec<Name>) -> Vec<Name> {
         match lock(&self.open).as_ref() {
             None => mailboxes,
@@ -181,7 +181,7 @@ impl NatsTransport {
         })
     }
 
-    /// Whether a message that waits in a mailbox may be a task, as far as known here.
+    /// Whether a message that waits in a mailbox may be a task, to this process's knowledge.
     ///
     /// # Errors
     /// [`ensemble_core::Error::NoMailbox`] or [`ensemble_core::Error::Server`].

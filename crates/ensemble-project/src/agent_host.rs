@@ -110,7 +110,7 @@ impl AgentHost for PaneHost {
                 _ if seen.dead_status.is_some() => return seen.dead_status,
                 ProcessFate::Unnoticed { exit_code } => return exit_code,
                 ProcessFate::Lives if !seen.dead => return None,
-                // It has closed its terminal and is about to end, or tmux is about to tell how.
+                // It has closed its terminal and is about to exit, or tmux is about to report its status.
                 _ => nap(STATUS_INTERVAL),
             }
         }

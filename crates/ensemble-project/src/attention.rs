@@ -71,7 +71,7 @@ pub enum WatcherState {
 pub struct AwayServers {
     /// What they said, or why they could not be asked.
     pub why: String,
-    /// The first look at which they could not, as far as known.
+    /// The first look at which they could not, if known.
     pub since: Option<Timestamp>,
     /// The command or change that helps.
     pub help: String,
@@ -100,7 +100,7 @@ pub struct Need {
     pub about: Option<String>,
     /// Description for people.
     pub text: String,
-    /// Since when, as far as known.
+    /// When it began, if known.
     pub since: Option<Timestamp>,
     /// The command that helps.
     pub help: String,

@@ -168,8 +168,8 @@ fn is_another(member: &Member, asked: &AskedRequest, decision: &Decision) -> boo
     member.state == MemberState::Up && !is_same && member.since > decision.at
 }
 
-/// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held
-/// messages are released all the same.
+/// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held messages are released
+/// anyway.
 fn outsider_departs(
     project: &Project,
     store: &dyn RequestStore,

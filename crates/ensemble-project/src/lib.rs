@@ -1,4 +1,4 @@
-//! A project of Ensemble: finds its files, reads its configuration, starts its agents, and tells its situation.
+//! A project of Ensemble: finds its files, reads its configuration, starts its agents, and reports its situation.
 //!
 //! ```text
 //! project, team           where everything is, what is configured, how an agent is started

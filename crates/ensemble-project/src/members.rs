@@ -32,7 +32,7 @@ pub struct ObservedMember {
     pub agent: Name,
     /// State of the agent.
     pub state: State,
-    /// Since when, as far as was looked.
+    /// When it was first seen in that state.
     pub since: Timestamp,
     /// The evidence for the state.
     pub why: String,

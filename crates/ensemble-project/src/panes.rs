@@ -49,9 +49,9 @@ impl PaneEntry {
         Some(Self::new(agent, mailbox, provider, binding))
     }
 
-    /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
-    /// [`Project::sources`](crate::project::Project::sources). `server` may be shared between
-    /// panes; `locks` is [`Project::locks`](crate::project::Project::locks).
+    /// The pane itself, with the agent of `profile` in it. Also uses what agents report over their own interfaces
+    /// ([`Project::sources`](crate::project::Project::sources)). `server` may be shared between panes; `locks` is
+    /// [`Project::locks`](crate::project::Project::locks).
     pub fn open(
         &self,
         server: TmuxServer,

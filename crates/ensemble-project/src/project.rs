@@ -254,7 +254,7 @@ pub struct Project {
 
 impl Project {
     /// Finds a project. The queue comes from the flag, the environment, or the nearest one at or above the working
-    /// directory, else it is `./queue`. The configuration is beside it and in the user's directory.
+    /// directory; if there is none, it is `./queue`. The configuration is beside it and in the user's directory.
     ///
     /// # Errors
     /// A configuration file cannot be read; the error names the line.

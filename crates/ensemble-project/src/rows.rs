@@ -7,7 +7,7 @@
 //! | `wrapped` | `ensemble claude` and its like | a terminal of a person | keystrokes of its wrapper |
 //! | `supervised` | `ensemble agent supervise` outside of the team's panes | the supervisor's process | its next prompt |
 //! | `registered` | an entry on the blackboard, without a file in the roster | unknown | none: it reads by itself |
-//! | `remote` | what another host reports on its agents; a mailbox on the servers of which no host tells | another host | that host's |
+//! | `remote` | what another host reports on its agents; a mailbox on the servers that no host reports | another host | that host's |
 //! | `recorded` | a file in the roster without pane and process | none | none |
 //!
 //! A member with a pane whose command is `ensemble agent supervise` keeps its pane as its host. Its way in is its

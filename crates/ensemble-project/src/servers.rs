@@ -84,7 +84,7 @@ impl LadderClaim for HostClaims {
     }
 
     fn may_have_task(&self, mailbox: &Name) -> bool {
-        // If that is not known, a look will tell.
+        // If unknown, the mailbox will be read.
         self.servers.may_have_task(mailbox).unwrap_or(true)
     }
 }

@@ -1,4 +1,4 @@
-//! Where agents tell their state to programs, from the configuration and this machine.
+//! The interfaces over which agents report their state, from the configuration and this machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl AgentSources {
         observer.with_turn_sign(TurnSign::new(move || sessions.is_turn_beginning(&agent)))
     }
 
-    /// Where the agent tells its state; `None` for an agent that has no name. A password that
+    /// The interfaces over which the agent reports its state; `None` for an agent that has no name. A password that
     /// cannot be read appears in the agent's diagnosis, and the screen decides.
     fn places(&self, agent: Option<&Name>, profile: &Profile) -> SourcePlaces {
         let places = self.home.as_deref().map(SourcePlaces::in_home).unwrap_or_default();

@@ -140,7 +140,7 @@ impl TaskBooks {
         }
     }
 
-    /// All that these agents hold, in mailboxes, on the blackboard and of step queues, as far as it can be read.
+    /// Everything these agents hold in mailboxes, on the blackboard and in step queues, except what cannot be read.
     pub fn holds(&self, queue: &dyn Broker, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
         self.holds_with(HoldingPlaces::new(queue), who)
     }

@@ -145,7 +145,7 @@ impl<'a> HoldingPlaces<'a> {
     }
 }
 
-/// What agents hold, as far as it could be read.
+/// What agents hold, except what could not be read.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct KnownHoldings {

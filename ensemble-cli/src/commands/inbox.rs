@@ -103,7 +103,7 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     Ok(())
 }
 
-/// The messages that a message answers, the first one first, as far as they are kept.
+/// The messages that a message answers and that are still stored, oldest first.
 fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<String>)> {
     let (mut rows, mut answer) = (Vec::new(), envelope.clone());
     while rows.len() < THREAD_MAX

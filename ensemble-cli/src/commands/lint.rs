@@ -96,7 +96,7 @@ impl Arguments {
         for file in &self.files {
             match self.check(&linter, file) {
                 Ok(one) => linted.push(one),
-                // The others are checked all the same.
+                // The others are checked anyway.
                 Err(failure) => unreadable = unreadable.or(Some(failure)),
             }
         }

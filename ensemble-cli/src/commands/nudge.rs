@@ -1,4 +1,4 @@
-//! `ensemble agent nudge`: tells an agent of its mail now.
+//! `ensemble agent nudge`: notifies an agent of its mail now.
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;

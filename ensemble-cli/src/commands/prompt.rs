@@ -122,7 +122,7 @@ fn plan(context: &Context, task: &Name, coder: &Name) -> Outcome<Option<PlanStan
     Ok(plan_standing(ProjectQueue::open(context)?.request_store(), task, coder)?)
 }
 
-/// The agent that runs this command, else the registered planner.
+/// The agent that runs this command, or otherwise the registered planner.
 fn planner(context: &Context, state: &State) -> Outcome<Name> {
     if let Some(agent) = context.agent()? {
         return Ok(agent);

@@ -223,7 +223,7 @@ fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
     }
 }
 
-/// Where the supervisor speaks for its agent. Without a queue it supervises all the same.
+/// Where the supervisor speaks for its agent. It can supervise without a queue.
 fn office(
     context: &Context,
     command: &[String],

@@ -107,7 +107,7 @@ fn line(context: &Context, record: &Record) -> String {
     )
 }
 
-/// What the log could not tell is said, since a story with a gap is not proof.
+/// Warns of gaps in the log, because a story with a gap proves nothing.
 fn complete(story: ObjectStory, logs: &Path) -> Outcome {
     if story.bad_lines > 0 {
         say(&format!("warning: {} passed over: not records", plural(story.bad_lines, "line")));

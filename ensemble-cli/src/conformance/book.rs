@@ -74,7 +74,7 @@ impl LoadHistory {
         }
     }
 
-    /// Messages that are sent and not settled, as far as known. Those of killed senders count as settled.
+    /// Messages that are known to be sent and not known to be settled. Those of killed senders count as settled.
     pub(super) fn open(&self) -> u64 {
         let unknown = self.played.settles_unknown + self.played.sends_unknown;
         self.next.saturating_sub(self.settled.len() as u64 + unknown)

@@ -150,8 +150,8 @@ mod tests {
         Record::parse(line.to_string().as_bytes()).unwrap()
     }
 
-    /// On a disk that is slow to sync, a recipient can take a message, and even settle it, before
-    /// its sender records it as stored. Each order tells the same.
+    /// On a disk that is slow to sync, a recipient can take a message, and even settle it, before its sender records
+    /// it as stored. Any order of the records gives the same result.
     #[test]
     fn a_message_that_is_taken_before_its_sender_says_that_it_is_stored_is_told_whole() {
         let place = json!({ "mailbox": "conductor", "id": "m1", "epoch": 1 });

@@ -39,7 +39,7 @@ pub(super) const AGENTS: [(&str, &str, &str); 3] = [
 ];
 pub(super) const TASK: &str = "greet";
 const INTEGRATION: &str = "integration";
-/// What the task's history must tell, in this order.
+/// The events that the task's history must have, in this order.
 const STORY: [&str; 9] = [
     "created",
     "claimed",

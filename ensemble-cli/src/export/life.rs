@@ -25,7 +25,8 @@ use super::span::{
 pub(super) struct TraceOrigin {
     pub(super) mailbox: String,
     pub(super) id: String,
-    /// When it was stored. It tells messages with one chosen id apart: those of other projects, and later ones.
+    /// When it was stored. It distinguishes messages with the same chosen id: those of other projects, and later
+    /// ones.
     stored: Option<Timestamp>,
     /// The trace of its sender, and the sender's span.
     sender: Option<(u128, u64)>,
@@ -99,7 +100,7 @@ struct AttemptSpan {
 #[derive(Debug)]
 pub(super) struct MessageLife {
     pub(super) origin: TraceOrigin,
-    /// 0 for a published message, else that of the redrive.
+    /// 0 for a published message, otherwise that of the redrive.
     epoch: u64,
     from: Timestamp,
     last: Timestamp,

@@ -10,7 +10,7 @@ use super::span::{Event, Span, SpanAttributes, SpanStatus};
 
 /// Most spans of one request. With all events it stays below the 4 MiB that collectors take.
 pub(crate) const SPANS_MAX: usize = 100;
-/// Flag of a span that is recorded, and those that tell whether its parent is another program's.
+/// The flag of a recorded span, and the flags for whether its parent is in another program.
 const RECORDED: u32 = 0x1;
 const REMOTE_IS_KNOWN: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;

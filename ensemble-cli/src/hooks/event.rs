@@ -37,7 +37,7 @@ pub(crate) enum Event {
     Wait,
 }
 
-/// What an agent says of an event, as far as it is needed. Fields of another type than expected count as missing.
+/// The fields of an agent's event that are needed. Fields of another type than expected count as missing.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct EventInput {

@@ -113,7 +113,7 @@ impl ListItem<'_> {
         }
     }
 
-    /// What tells it apart from the other lines.
+    /// What distinguishes it from the other lines.
     fn mark(&self) -> String {
         match self {
             Self::Need(need) => format!("{:?} {:?} {:?}", need.need, need.agent, need.about),
@@ -294,7 +294,7 @@ impl ViewState {
         ViewAction::None
     }
 
-    /// Does what helps, as far as a key can.
+    /// Applies the remedy of a need, if a key can do that.
     fn help(&mut self, need: &Need) -> ViewAction {
         // What helps on another host is not run here.
         let is_here = need.help.starts_with('`');

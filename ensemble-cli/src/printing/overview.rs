@@ -38,7 +38,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// The directories in which a change may change the overview, as far as they exist.
+/// The existing directories in which a change may affect the overview.
 fn places(project: &Project) -> Vec<PathBuf> {
     let all = [
         project.state.clone(),

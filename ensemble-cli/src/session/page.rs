@@ -17,7 +17,7 @@ use super::trouble::TroubleWeight;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What the records do not tell: the present.
+/// The present state, which the records do not have.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionPresent {
     /// Time of the look.

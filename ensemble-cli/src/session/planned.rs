@@ -1,4 +1,4 @@
-//! Tasks of step queues and of the blackboard, as their records tell.
+//! Tasks of step queues and of the blackboard, from their records.
 
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;

@@ -67,7 +67,7 @@ pub(super) fn of(record: &Record, task: Option<&str>) -> Option<SessionTrouble> 
     })
 }
 
-/// The story that tells more of a record.
+/// The story with the details of a record.
 fn story_of(record: &Record, who: &str) -> String {
     let keys = [("task_id", "t"), ("task", "t"), ("request_id", "r")];
     let key = keys.iter().find_map(|(name, kind)| {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// Rows and columns where the terminal does not tell.
+/// Rows and columns if the terminal does not report its size.
 const SIZE_DEFAULT: (u16, u16) = (24, 80);
 
 /// The person's terminal, in raw mode until this is dropped.

@@ -8,7 +8,7 @@ use crate::pane::Deferral;
 /// The longest excerpt in an [`Evidence`], in characters.
 const EXCERPT_CHARS_MAX: usize = 100;
 
-/// What an agent is doing, as far as can be seen; [`WorkerPane`](crate::WorkerPane) has an example.
+/// What an agent appears to be doing; [`WorkerPane`](crate::WorkerPane) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
@@ -92,8 +92,8 @@ pub struct AgentDiagnosis {
 }
 
 impl AgentDiagnosis {
-    /// An agent that tells its state itself, as an orchestrator's own process does. It may be nudged
-    /// when it is ready.
+    /// An agent that reports its state itself, as an orchestrator's own process does. It may be nudged when it is
+    /// ready.
     #[must_use]
     pub fn of(state: AgentState) -> Self {
         let deferral = (state != AgentState::Ready)
@@ -122,7 +122,7 @@ pub enum Source {
     Title,
     /// The screen of the pane.
     Screen,
-    /// What the agent itself tells to programs.
+    /// The agent's own interface for programs.
     MachineReadable,
 }
 

@@ -22,8 +22,8 @@ pub struct ProgramSettings {
     pub name: String,
     /// The command that starts it; `None` if there is nothing to start.
     pub open: Option<String>,
-    /// Lines that tell it of mail, the best first. `{messages}` and `{mailbox}` stand for values; the
-    /// last line must fit for every mailbox.
+    /// Lines that notify it of mail, the best first. `{messages}` and `{mailbox}` stand for values; the last line
+    /// must fit for every mailbox.
     pub nudges: Vec<String>,
     /// How long to wait after a key before anything else is pressed or typed.
     pub key_gap: Duration,
@@ -50,8 +50,8 @@ impl ProgramSettings {
         }
     }
 
-    /// The line that tells the agent about its mail: the first template that fits into a nudge,
-    /// however long the mailbox's name is. With `more` the count is a lower bound.
+    /// The line that notifies the agent of its mail: the first template that fits into a nudge, however long the
+    /// mailbox's name is. With `more` the count is a lower bound.
     #[must_use]
     pub fn nudge_text(&self, mailbox: &Name, count: usize, more: bool) -> NudgeText {
         self.nudges

@@ -36,7 +36,7 @@ use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, Timestam
 use crate::spool::{Found, State};
 use crate::{Error, Result};
 
-/// The type of the notice that tells an agent that a task was ended by another agent's report.
+/// The type of the notice to an agent that another agent's report has ended its task.
 pub const WITHDRAWN_TYPE: &str = "mail.withdrawn";
 /// The type of messages that hand over steps, which end by their own submission.
 const STEP_TYPE: &str = "step";

@@ -1,11 +1,10 @@
 //! What happens to an agent's mail when it leaves (seed 004's neighbours lose it silently).
 //!
-//! What it held goes back to where it came from, for the next consumer. What it has not
-//! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
-//! returns. *Back to its sender* is a notice in the sender's mailbox, of type [`RETURNED_TYPE`],
-//! which names the message and says why. The message itself becomes a dead letter and can be
-//! redriven. The notice's id follows from the message's, and it is stored first. So a crash
-//! in between and a second try tell the sender once.
+//! What it held goes back to where it came from, for the next consumer. What it has not read goes, as configured,
+//! back to its senders, to the dead letters, or stays for the day it returns. *Back to its sender* is a notice in the
+//! sender's mailbox, of type [`RETURNED_TYPE`], which names the message and says why. The message itself becomes a
+//! dead letter and can be redriven. The notice's id follows from the message's, and it is stored first. So the sender
+//! is notified once, even after a crash in between and a second attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +13,7 @@ use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, yaml};
 use crate::spool::State;
 use crate::{Error, Result};
 
-/// The type of the notice that tells a sender that its message was not read.
+/// The type of the notice to a sender that its message was not read.
 pub const RETURNED_TYPE: &str = "mail.returned";
 /// How many unread messages are handled in one pass.
 const PASS_MAX: usize = 1_000;
@@ -123,8 +122,8 @@ struct ReturnNotice<'a> {
     reason: &'a str,
 }
 
-/// The notice that tells a sender in the name of `agent` that a message is dead, and why. The same message and
-/// reason give the same notice.
+/// The notice to a sender, in the name of `agent`, that a message is dead, and why. The same message and reason give
+/// the same notice.
 ///
 /// # Errors
 /// The notice would be too large to be an envelope.

@@ -165,7 +165,7 @@ impl TaskAssigner<'_> {
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
         match reason.as_str() {
             "expired" => Ok(Some(Ended::Expired)),
-            // The ladder is about to name the next attempt, or to tell the conductor.
+            // The ladder is about to name the next attempt or to notify the conductor.
             _ if reason.starts_with(SUPERSEDED) || self.is_laddered(told)? => Ok(None),
             _ => Err(Error::NoMessage {
                 id: told.message.to_string(),

@@ -105,7 +105,7 @@ impl MailboxReader {
         Self { agent, count: 1, pane: None, place: String::new(), config }
     }
 
-    /// With the pane in which it runs; `place` tells it apart from others.
+    /// With the pane in which it runs; `place` distinguishes it from others.
     #[must_use]
     pub fn in_pane(mut self, pane: Box<dyn AgentPane>, place: String) -> Self {
         (self.pane, self.place) = (Some(pane), place);

@@ -80,7 +80,7 @@ impl CompleteFile {
     }
 }
 
-/// The field `source` of a message: the path, without control characters, as far as there is room.
+/// The field `source` of a message: the path, without control characters, cut to fit.
 #[must_use]
 pub fn message_source(path: &str) -> String {
     let mut source = String::with_capacity(path.len());

@@ -163,9 +163,9 @@ impl DropBox {
         self.reject_version(queue, file, &stat, error)
     }
 
-    /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each,
-    /// as far as it can be printed, and the new one. A directory is left where it is, and so is everything where
-    /// the box takes some files only.
+    /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each, in
+    /// printable form, and the new one. A directory is left where it is, and so is everything where the box takes
+    /// some files only.
     pub fn reject_strange(&self, queue: &Path) -> Result<Vec<(String, String)>> {
         if !self.spec.files().is_any() {
             return Ok(Vec::new());

@@ -117,7 +117,7 @@ pub struct UnfitFile {
     pub file: String,
     /// The version that was judged.
     pub stat: FileStat,
-    /// The content, as far as it could be read.
+    /// The part of the content that could be read.
     pub content: Vec<u8>,
     /// Why the file cannot be routed.
     pub error: String,
@@ -161,7 +161,7 @@ struct OpenBox {
     found: HashSet<String>,
     /// How many versions of a file landed that were not read, because the next one took their place.
     overwritten: HashMap<String, u64>,
-    /// Files that were written and not closed yet, as far as events say.
+    /// Files that, according to events, were written and not closed yet.
     being_written: HashSet<String>,
     /// Files that were closed, as the last event of each says.
     closed: HashSet<String>,

@@ -17,7 +17,8 @@ impl Dir {
         listed.map_err(|e| Error::io("list", &self.path, e))
     }
 
-    /// Names of the directories in this one, unordered. The listing tells their kind on most file systems.
+    /// Names of the directories in this one, unordered. On most file systems, the listing includes the kinds of
+    /// entries.
     pub(crate) fn directories(&self) -> Result<Vec<String>> {
         let (mut names, mut unknown) = (Vec::new(), Vec::new());
         self.for_each_entry(|name, kind| {

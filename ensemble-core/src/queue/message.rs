@@ -114,7 +114,7 @@ impl Message {
         &self.envelope().body
     }
 
-    /// The content as bytes: the attachment if there is one, else the text.
+    /// The content as bytes: the attachment if there is one, otherwise the text.
     ///
     /// # Errors
     /// The attachment is missing, altered or cannot be read.

@@ -1,4 +1,4 @@
-//! Asking: the gate, the request, and the message that tells its addressee.
+//! Asking: the gate, the request, and the message to its addressee.
 
 use serde_json::json;
 

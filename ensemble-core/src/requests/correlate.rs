@@ -8,7 +8,7 @@
 //! was received otherwise: any program could have written it       Stated          decides nothing; it is kept
 //! ```
 //!
-//! A file in the requester's own mailbox would else approve what its owner has asked for.
+//! Otherwise a file in the requester's own mailbox could approve what its owner has asked for.
 
 use serde_json::{Map, Value, json};
 

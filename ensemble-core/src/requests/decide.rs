@@ -24,7 +24,7 @@ pub struct ProposedDecision {
 }
 
 impl Requests<'_> {
-    /// Approves or rejects a request in the name of `by`, who must be its addressee, and tells the requester.
+    /// Approves or rejects a request in the name of `by`, who must be its addressee, and notifies the requester.
     ///
     /// # Errors
     /// [`DecisionRefusal`]: there is no such request, or it was decided before (the error says by whom,

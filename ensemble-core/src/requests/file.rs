@@ -82,8 +82,8 @@ pub struct AskedRequest {
     /// For a shutdown: what happens to the mail that the agent has not read, if it is not what is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread_mail: Option<UnreadMail>,
-    /// For a shutdown: the generation of the agent that was asked, so that no clock has to tell whether it
-    /// was brought up again since.
+    /// For a shutdown: the generation of the agent that was asked, so that no clock is needed to see whether it was
+    /// restarted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
     /// The message that has asked already, where a program has sent it by itself.

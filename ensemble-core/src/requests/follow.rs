@@ -198,7 +198,7 @@ impl Requests<'_> {
         unless_absent(self.publish(self.escalation(asked, decision)).map(drop))
     }
 
-    /// Takes the question out of its addressee's mailbox, or tells that it was taken back.
+    /// Removes the question from its addressee's mailbox, or sends a notice that it was withdrawn.
     fn withdraw(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let id = message_id(asked, "request");

@@ -90,7 +90,7 @@ impl Requests<'_> {
         correlated(envelope.from(from), asked, "response", decision.at)
     }
 
-    /// The message that tells an addressee who has read the question that it was taken back.
+    /// The notice that a question was withdrawn, for an addressee that has read it.
     pub(super) fn withdrawal(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let body = body(None, outcome_fields(asked, decision));
         let envelope = Envelope::new(asked.to.clone(), body)
@@ -99,7 +99,7 @@ impl Requests<'_> {
         correlated(envelope, asked, "cancelled", decision.at)
     }
 
-    /// The message that tells the conductor of a missing answer.
+    /// The notice to the conductor of a missing answer.
     pub(super) fn escalation(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let mut fields = outcome_fields(asked, decision);
         fields.insert("kind".to_owned(), asked.kind.as_str().into());

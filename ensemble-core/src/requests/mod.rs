@@ -96,7 +96,7 @@ pub const ESCALATED_TO: &str = "conductor";
 /// The actor of decisions that a deadline makes.
 const ACTOR: &str = "ensemble";
 
-/// What a process notes of a decision before it tells it to both sides.
+/// Called with a decision before both sides are notified of it.
 pub type DecisionNote<'a> = Arc<dyn Fn(&RequestEntry) -> Result<()> + Send + Sync + 'a>;
 
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
@@ -243,7 +243,7 @@ impl<'a> Requests<'a> {
     /// Whether everything about a request is done: a look that opens no file.
     ///
     /// # Errors
-    /// The system cannot tell.
+    /// The medium failed.
     pub fn is_closed(&self, id: &Name) -> Result<bool> {
         self.store.is_closed(id)
     }

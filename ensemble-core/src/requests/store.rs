@@ -211,7 +211,7 @@ pub trait RequestStore: Send + Sync {
         None
     }
 
-    /// How long ago a stamp of this medium was made, as far as this host can tell.
+    /// How long ago a stamp of this medium was made, in this host's judgement.
     fn age(&self, stamp: Timestamp) -> Duration {
         self.now().since(stamp)
     }

@@ -46,8 +46,8 @@ impl UnplannedTask {
 }
 
 impl Requests<'_> {
-    /// The agent that is to review a plan of `agent`: the one that demands it or has reviewed the last one, else
-    /// the conductor.
+    /// The agent that is to review a plan of `agent`: the one that demands it or has reviewed the last one, or the
+    /// conductor by default.
     ///
     /// # Errors
     /// As for [`Requests::gate`].

@@ -109,8 +109,7 @@ impl ListingPart {
         self.starts.remove(index);
     }
 
-    /// Skips the entries that other processes have received, as far as they have shared their
-    /// progress.
+    /// Skips the entries that other processes have received, by the progress they have shared.
     pub(super) fn skip_taken(&mut self, ids: &mut IdListing) {
         let Some(offset) = read_offset(&self.file) else { return };
         let taken = self.starts.partition_point(|start| *start < offset);

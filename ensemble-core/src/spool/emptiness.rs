@@ -1,4 +1,4 @@
-//! Whether a directory is still as empty as it was found: its stamp tells, without a listing.
+//! Determines from a directory's time stamp, without listing it, whether it is still empty.
 //!
 //! A stamp that has not changed means an unchanged directory only if it was old already when the
 //! directory was listed. File systems count time in steps, and all changes within one step leave
@@ -36,7 +36,7 @@ impl Emptiness {
         *self = Self::default();
     }
 
-    /// Lists the directory if that can tell more than is known: once for each of its stamps.
+    /// Lists the directory if that can yield new information, which is once for each of its stamps.
     pub(super) fn learn(&mut self, dir: &Dir, stamp: i128) -> Result<()> {
         let trusted = trusted(stamp);
         if trusted.is_some() && self.listed_at != trusted {

@@ -69,7 +69,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Before a delivery ends without a settle: remembers its holder, where the mailbox's name does not tell.
+    /// Before a delivery ends without a settle: stores its holder, unless that is the mailbox's own agent.
     pub(super) fn remember_holder(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Result<()> {
         if held.holder == mailbox.name {
             return Ok(());

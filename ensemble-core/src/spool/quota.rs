@@ -30,7 +30,7 @@ pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const EXAMINED_PER_MESSAGE: u64 = 4;
 /// In this many parts they are looked at, each spread over all.
 const PARTS: usize = 8;
-/// Fewer messages tell nothing of a share.
+/// A share cannot be estimated from fewer messages.
 const SAMPLE_MIN: u64 = 256;
 /// Among how many waiting messages those are chosen.
 const LISTED_MAX: usize = 100_000;
@@ -109,7 +109,8 @@ fn has_room(mailbox: &OpenMailbox, quota: &Quota) -> Result<bool> {
     Ok(room > 0)
 }
 
-/// What a sender has waiting, as far as was looked. `is_plain` says that only the number of messages matters.
+/// What a sender has waiting, among the messages that were counted. `is_plain` says that only the number of messages
+/// matters.
 fn usage(
     mailbox: &OpenMailbox,
     sender: &Name,

@@ -43,7 +43,7 @@ impl Spool {
     /// Each has its own lease, and all of these run from now: take no more than can be worked on in the meantime.
     ///
     /// # Errors
-    /// As for [`Spool::receive`], if nothing was taken before; else what was taken is returned.
+    /// As for [`Spool::receive`], if nothing was taken before; otherwise what was received is returned.
     ///
     /// ```
     /// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Settings, Spool}};

@@ -48,7 +48,7 @@ pub(crate) fn boottime() -> Duration {
     super::read_clock(ClockId::Monotonic)
 }
 
-/// Name of a running process's program: the system tells it by calls that this crate does without.
+/// Name of a running process's program. Not implemented, because this crate does without the system calls for it.
 pub(crate) fn process_name(_: u32) -> Option<String> {
     None
 }

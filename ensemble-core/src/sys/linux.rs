@@ -102,7 +102,7 @@ pub(crate) fn boottime() -> Duration {
     super::read_clock(ClockId::Boottime)
 }
 
-/// Id of this boot of the machine; empty where the system does not tell.
+/// Id of this boot of the machine; empty if the system does not provide it.
 pub(crate) fn boot_id() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     read.trim().to_owned()

@@ -39,7 +39,7 @@ pub(crate) fn device_of(stat: &Stat) -> u64 {
     u64::from(stat.st_dev.cast_unsigned())
 }
 
-/// Id of this boot of the machine; empty where the system does not tell.
+/// Id of this boot of the machine; empty if the system does not provide it.
 pub(crate) fn boot_id() -> String {
     let id = sysctl::Ctl::new("kern.bootsessionuuid").and_then(|id| id.value_string());
     id.unwrap_or_default().trim().to_owned()

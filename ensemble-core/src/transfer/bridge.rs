@@ -96,7 +96,7 @@ impl<'a> Bridge<'a> {
         Self { source, target, holder, unknown, tells_senders: false }
     }
 
-    /// Also tells the sender of each message that the target can never take, in the target.
+    /// Also notifies the sender, in the target, of each message that the target can never accept.
     #[must_use]
     pub const fn telling_senders(mut self) -> Self {
         self.tells_senders = true;

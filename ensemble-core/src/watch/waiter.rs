@@ -39,8 +39,8 @@ impl Waiter {
         Self { watcher: watcher.ok().map(Mutex::new) }
     }
 
-    /// Sleeps until an event, the end of `patience`, or the time of a regular look. Does not tell
-    /// which: look. If several threads wait, one of them receives an event.
+    /// Sleeps until an event, the end of `patience`, or the time of a regular look. The caller must look for what has
+    /// changed. If several threads wait, one of them receives an event.
     pub fn wait(&self, patience: Duration) {
         let Some(watcher) = &self.watcher else {
             return std::thread::sleep(patience.min(POLL_WITHOUT_EVENTS));

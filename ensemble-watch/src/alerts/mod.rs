@@ -281,7 +281,7 @@ impl AlertWorker {
         }
     }
 
-    /// Tells it by one rule. Terminals get one signal, however much there is to tell.
+    /// Tells it by one rule. Terminals get only one signal, for any number of alerts.
     fn tell_by(&mut self, rule: &AlertRule, all: Vec<DueAlert>) {
         let mut reached = 0;
         if rule.terminal.is_some() || rule.tmux {

@@ -113,7 +113,7 @@ struct KeptAlert {
 #[derive(Debug)]
 struct ScheduleEntry {
     occurrence: AlertSubject,
-    /// Since when it has lasted, as far as seen here.
+    /// When this watcher first saw it.
     from: Monotonic,
     away_since: Option<Monotonic>,
     /// By rule.
@@ -263,7 +263,7 @@ impl ScheduleEntry {
         self.told.iter().any(|told| told.count > 0)
     }
 
-    /// When a rule tells it next, unless the hours are quiet.
+    /// When a rule sends it next, unless the hours are quiet.
     fn due_at(&self, rule: usize, config: &AlertRule, moment: AlertMoment) -> Option<Monotonic> {
         let is_quiet = config.quiet_hours.is_some_and(|hours| hours.contains(moment.minute));
         if is_quiet || !config.covers(self.occurrence.need) {

@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Notifies agents of their mail, and tells the team what has landed.
+    /// Notifies agents of their mail, and passes on what has landed to the team.
     fn tell_of_mail(&mut self, now: Monotonic) {
         self.mail.notify_changed(now, &self.context);
         self.return_held();

@@ -131,7 +131,7 @@ impl HostExchange {
             }
         }
         for told in reports.into_iter().filter(|told| told.host != self.host) {
-            // A host of another version may tell what is not understood here.
+            // A host of another version may send a report that this one cannot parse.
             let Ok(report) = serde_json::from_str::<HostReport>(&told.text) else { continue };
             let (host, at, is_silent) = (told.host, told.at, told.is_silent);
             let other = OtherHost { host, at, is_silent, report };

@@ -40,7 +40,7 @@ fn another_name_is_refused_and_recorded() {
     let as_other = team.order("worker-1", "$E send --as worker-2 --to conductor -m done");
     assert_eq!((as_other.code, as_other.stdout.as_str()), (1, ""), "{as_other:?}");
     assert!(as_other.stderr.contains("this is worker-1"), "{as_other:?}");
-    // The variable is a claim like the flag; the pane tells the truth without the pass.
+    // The variable is a claim like the flag; without the pass, the pane identifies it correctly.
     let by_variable = team.order(
         "worker-1",
         "env -u ENSEMBLE_AGENT_PASS ENSEMBLE_AGENT_ID=conductor $E recv --mailbox conductor",

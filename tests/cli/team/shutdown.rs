@@ -226,7 +226,7 @@ fn an_agent_that_has_gone_is_not_waited_for() {
     team.bed.ok("down --force");
 }
 
-/// Which generation was asked tells whom the decision is about, and no wall clock.
+/// The generation that was asked determines whom the decision is about, and not a wall clock.
 #[test]
 #[ignore = "long"]
 fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {

@@ -409,7 +409,7 @@ fn a_program_that_is_not_there_is_said_before_anything_starts() {
     }
     let path = format!("PATH={}:/usr/bin:/bin", team.here("hidden").display());
     ok(&team, &["agent", "start", "own-path", "--command", "hidden", "--env", &path]);
-    // What only the shell can tell is said after it has tried.
+    // An error that only the shell can find is reported after it has tried.
     let late = run(
         &team,
         &["agent", "start", "late", "--provider", "claude", "--command", "(no-such-agent)"],

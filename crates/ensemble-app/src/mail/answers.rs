@@ -1,7 +1,7 @@
 //! Answers to requests that travel as ordinary messages, as other programs send them.
 //!
-//! A sender is known by its pass or its process tree when it sends, so its answer decides then. A message that is
-//! received tells its sender by itself alone: it decides nothing, and that is said.
+//! A sender is known by its pass or its process tree when it sends, so its answer decides then. A received message
+//! only states its sender. It decides nothing, and a remark says so.
 
 use ensemble_core::message::Envelope;
 use ensemble_core::requests::{CorrelationOutcome, RequestStore, SenderEvidence};
@@ -11,7 +11,7 @@ use crate::diagnostics::say;
 use crate::failure::Outcome;
 use crate::mail::replying::settle_answered;
 
-/// Takes a message for what it says about a request. What it may not do is said on stderr.
+/// Applies a message to the request that it asks or answers. A refusal is printed on stderr.
 pub fn correlate(app: &App, store: &dyn RequestStore, envelope: &Envelope, sender: SenderEvidence) {
     match correlated(app, store, envelope, sender) {
         Ok(Some(remark)) => say(&remark),

@@ -105,7 +105,7 @@ impl AwaitedReply<'_> {
         Ok(None)
     }
 
-    /// Another program of the same person may be quicker; the answer is shown all the same.
+    /// Another program of the same person may be quicker; the answer is shown anyway.
     fn settle(&self, app: &App, queue: &ProjectQueue, id: &MessageId) -> Outcome {
         let holder = app.actor()?;
         let Some(delivery) = queue.receive_id(&self.mailbox, id, &holder)? else { return Ok(()) };

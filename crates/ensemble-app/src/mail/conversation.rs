@@ -58,7 +58,7 @@ pub fn read_waiting(
     let person = app.actor()?;
     let mut all = Vec::new();
     for found in queue.unfinished(&person, READ_MAX)? {
-        // One that cannot be read is received all the same, and becomes a dead letter.
+        // One that cannot be read is received anyway, and becomes a dead letter.
         let made = queue.peek(&person, &found.id).map(|envelope| envelope.created_at);
         all.push((made.ok(), found));
     }

@@ -254,7 +254,7 @@ fn decided(entry: &RequestEntry) -> Option<String> {
     Some(format!("Decided:    {} by {}, {ago} ago", decision.outcome.word(), decision.by))
 }
 
-/// That the message was delivered before, to whom and when, as far as the log still says it.
+/// A remark that the message was delivered before, to whom and when, if that is still in the log.
 fn again(app: &App, queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
     let lease = &delivery.lease;
     if lease.epoch < 2 {
@@ -390,7 +390,7 @@ pub fn envelope_json(envelope: &Envelope) -> Value {
     object
 }
 
-/// A body as a mapping where its text is one, else as text.
+/// A body as a mapping if its text is one, otherwise as text.
 pub fn body_json(text: &str) -> Value {
     let fields = yaml::parse::<Map<String, Value>>(text, "body".as_ref());
     fields.ok().filter(|fields| !fields.is_empty()).map_or_else(|| text.into(), Value::Object)

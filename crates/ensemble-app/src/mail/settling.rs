@@ -65,7 +65,7 @@ impl<'a> SettleContext<'a> {
     /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`UndecidedRequest`] also for a request that
     /// another program has sent under its own id.
     pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
-        // What cannot be read asks nothing and ends no task; settling tells what has happened to it.
+        // What cannot be read asks nothing and ends no task; settling then shows what has happened to it.
         let queue = self.store.broker();
         let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
         if let Some(envelope) = &envelope {
@@ -78,7 +78,7 @@ impl<'a> SettleContext<'a> {
         if let Some(envelope) = &envelope
             && let Err(error) = self.ends.settled(envelope, &lease.holder, self.recorder)
         {
-            // It is settled all the same.
+            // The message is settled anyway.
             say(&format!("warning: the end of the task is not in the log: {error}"));
         }
         Ok(())

@@ -61,7 +61,7 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// A message as far as sentences name it.
+/// The parts of a message that sentences mention.
 #[derive(Clone, Debug, Default)]
 struct NamedMessage {
     from: String,
@@ -131,7 +131,7 @@ impl SentenceMaker {
         told.unwrap_or_else(|| fallback(record))
     }
 
-    /// The message that a record is about, with its words as far as they are kept.
+    /// The message that a record is about, with its words if they are still stored.
     fn message(&mut self, record: &Record, queue: Option<&dyn Broker>) -> NamedMessage {
         let (mailbox, mut id) = (word(record, "mailbox"), word(record, "id"));
         if id.is_empty() {

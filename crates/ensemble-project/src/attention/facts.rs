@@ -13,7 +13,7 @@ use super::{AwayServers, UnreadablePart, WatcherState};
 use crate::short_ids::ShortIds;
 use crate::troubles::BoardTrouble;
 
-/// An agent, as far as its needs go.
+/// The facts about an agent that its needs depend on.
 #[derive(Clone, Debug)]
 pub struct AgentView {
     /// Name of the agent.
@@ -22,7 +22,7 @@ pub struct AgentView {
     pub state: State,
     /// Evidence for the state.
     pub why: String,
-    /// Start of the state, as far as a watcher has seen it.
+    /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
     /// Tasks in its hands.
     pub holds: Vec<String>,

@@ -1,4 +1,4 @@
-//! What may have changed between two looks, as far as a watcher of files can tell.
+//! What may have changed between two looks, according to events of the file system.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ impl ProjectChanges {
         Self::In(BTreeSet::new())
     }
 
-    /// Adds what an event tells. Lost events may have been anywhere.
+    /// Adds the change of an event. Lost events may have been anywhere.
     pub fn add(&mut self, event: FsEvent) {
         let Self::In(dirs) = self else { return };
         match event {

@@ -23,7 +23,7 @@ use super::changes::ProjectChanges;
 /// A change may follow another with the same time stamp for that long: some ticks of the kernel's clock.
 const YOUNG_NS: i128 = 50_000_000;
 
-/// What tells a changed file from an unchanged one.
+/// What distinguishes a changed file from an unchanged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     device: u64,

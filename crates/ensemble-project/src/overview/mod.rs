@@ -99,7 +99,7 @@ pub struct AgentOverview {
     pub row: RosterRow,
     /// State of the agent, with its evidence.
     pub presence: Presence,
-    /// Start of the state, as far as a watcher has seen it.
+    /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
     /// Messages, tasks, reviews and steps in its hands.
     pub holds: Vec<Holding>,

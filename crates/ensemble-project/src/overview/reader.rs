@@ -1,10 +1,10 @@
-//! Looks again and again at the same project, and reads only what has changed since.
+//! Reads a project repeatedly, each time only what has changed.
 //!
 //! | part | is read again when this has changed |
 //! |---|---|
 //! | the watcher's status | its file |
 //! | the members | the directory of the roster |
-//! | the agents of other hosts | the directory of what these tell |
+//! | the agents of other hosts | the directory of their reports |
 //! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
 //! | the blackboard | its file |
 //! | ladders | their directory |
@@ -12,8 +12,9 @@
 //! | requests that were not decided | at each look while there are some |
 //! | mailboxes on servers, step queues, control files, budgets | at each look |
 //!
-//! A caller that watches the [`places`](OverviewReader::places) can say in which of them something has changed. Stamps
-//! of the others are not even looked at. Stamps of files can miss a file that is written in place. So all is read again every [`WHOLE_INTERVAL`].
+//! A caller that watches the [`places`](OverviewReader::places) can pass those in which something has changed; the
+//! stamps of the others are then not even checked. Because stamps can miss a file that is written in place,
+//! everything is read again every [`WHOLE_INTERVAL`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;

@@ -34,7 +34,7 @@ pub struct WatcherView {
     pub holder: Option<String>,
     /// Process of the holder, where the system says it.
     pub pid: Option<u32>,
-    /// How long the holder has given no sign of life, as far as known.
+    /// How long the holder has given no sign of life, if known.
     pub silent: Option<Duration>,
     said: Arc<WrittenStatus>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
 
-/// Digits of the digest in a host's name, which tells projects of one machine apart.
+/// Digits of the digest in a host's name, which distinguishes projects on one machine.
 const DIGITS: usize = 8;
 /// Longest part of a machine's name that is used.
 const NAME_MAX: usize = 40;

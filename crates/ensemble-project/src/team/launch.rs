@@ -296,7 +296,7 @@ impl ProjectTeam<'_> {
         Ok(signs.is_none_or(|signs| is_foreign(&signs)))
     }
 
-    /// The server of existing panes: the configured one, else the caller's.
+    /// The server of existing panes: the configured one, or the caller's by default.
     fn server_of_panes(&self) -> TmuxServer {
         let around =
             || std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux));

@@ -234,8 +234,8 @@ fn mark_of(project: &Project) -> String {
     place.map_or_else(|_| String::new(), |it| format!("{:x}-{:x}", it.dev(), it.ino()))
 }
 
-/// The socket of a project's team: as configured, else one below the state directory. If that path
-/// is too long for a socket, it is in a directory private to the user, named after the project:
+/// The socket of a project's team: the configured one, or by default one below the state directory. If that path is
+/// too long for a socket, it is in a directory private to the user, named after the project:
 /// `/tmp/ensemble-<uid>/<digest of the path>.sock`.
 pub fn socket_of(project: &Project) -> Result<PathBuf> {
     match &project.config.team.socket {

@@ -21,7 +21,7 @@ pub(super) enum AgentPlace {
 }
 
 impl ProjectTeam<'_> {
-    /// Location of `name`: the recorded pane, wherever it was moved to; else a pane with its mark.
+    /// Location of `name`: the recorded pane, wherever it was moved to; otherwise a pane with its mark.
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<AgentPlace> {
         let binding = member.and_then(|member| member.binding.as_ref());
         if let Some(binding) = binding.filter(|binding| binding.is_terminal()) {

@@ -14,8 +14,8 @@ use super::{AgentPlan, ProjectTeam};
 const PATH: &str = "PATH";
 
 impl ProjectTeam<'_> {
-    /// The program that `plan` would start and that cannot be found. `None` if it exists, if the
-    /// agent runs already, or if only the shell can tell.
+    /// The program that `plan` would start and that cannot be found. `None` if it exists, if the agent runs already,
+    /// or if only the shell can find out.
     pub fn missing_program(&self, plan: &AgentPlan) -> Result<Option<String>> {
         let Some(program) = plan.unknown_program() else { return Ok(None) };
         let recorded = self.roster().get(&plan.name)?;

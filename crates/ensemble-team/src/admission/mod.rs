@@ -102,8 +102,8 @@ impl NotAdmitted {
 }
 
 impl TaskCircumstances {
-    /// What is in the way of an act: the table above. The end of the team comes before all else, and what only
-    /// the agent itself can mend comes last.
+    /// What is in the way of an act: the table above. The end of the team comes first, and what only the agent itself
+    /// can fix comes last.
     #[must_use]
     pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {

@@ -207,7 +207,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
+    /// The board of a project: `.ensemble/state.yaml` if it exists, otherwise `.liza/state.yaml`.
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
@@ -430,7 +430,7 @@ fn validated(value: &Value, path: &Path) -> Result<State> {
     Err(BoardError::Invalid { path: path.to_owned(), violations }.into())
 }
 
-/// Decodes the board's value, as far as its fields are of their kinds.
+/// Decodes the board's value. Fields of the wrong kind are findings.
 fn decode(value: &Value) -> (serde_json::Result<State>, ShapeFindings) {
     let mut checked = value.clone();
     let found = shape::check(&mut checked);

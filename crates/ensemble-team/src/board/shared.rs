@@ -228,7 +228,7 @@ impl Board {
         }
     }
 
-    /// Tells the connection that its caller waited for something else than the servers.
+    /// Notes that the caller waited for something other than the servers, so that its time limit is renewed.
     pub(crate) fn waited(&self) {
         if let Some(files) = self.files() {
             files.rest(Duration::ZERO);

@@ -10,10 +10,10 @@
 //! of the board (folding)           beside them                    already are shown to readers
 //! ```
 //!
-//! `beat` is `<sequence>-<digits>`: the sequence that was folded, and a digest of the stamps that were
-//! written with it. Stamps that the digest does not describe were written by another program. So a
-//! reader tells both kinds of writes apart without memory and without comparing any clock. Only the
-//! change counts: the times themselves decide nothing, except how long an agent asked for.
+//! `beat` is `<sequence>-<digits>`: the sequence that was folded, and a digest of the stamps that were written with
+//! it. Stamps that the digest does not describe were written by another program. So a reader can distinguish the two
+//! without memory and without comparing clocks. Only the change counts: the times themselves decide nothing, except
+//! how long an agent asked for.
 //!
 //! A crash leaves the stamps and `beat` of one write, since both are in one file. Without a write,
 //! an observer of leases folds before a written `lease_expires` passes ([`fold_due`]).

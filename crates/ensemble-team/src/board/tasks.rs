@@ -166,7 +166,7 @@ impl LockedBoard<'_> {
         }
         match self.state().agents.contains_key(&holder.by) {
             true => self.agent_step(&holder.by, agent::Event::Wait, Some(id)),
-            // It was given up for dead; its work counts all the same.
+            // It was given up for dead; its work counts anyway.
             false => Ok(()),
         }
     }

@@ -116,7 +116,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Reads what has changed in `reports/` and tells the machine.
+    /// Reads what has changed in `reports/` and passes it to the machine.
     fn update_reports(
         &self,
         now: Monotonic,

@@ -34,7 +34,7 @@ use ensemble_tmux::reaper::{ProcessSet, Reaper};
 /// The longest single wait, so that being asked to stop is noticed.
 const WAIT_SLICE: Duration = Duration::from_millis(250);
 
-/// Where an agent lives, as far as leaving it matters.
+/// Where an agent runs, with what its departure needs.
 pub trait AgentHost {
     /// What the agent is doing.
     ///
@@ -313,7 +313,7 @@ impl DepartureRun<'_> {
         Ok(None)
     }
 
-    /// What to tell the machine; a failure is recorded once for as long as it is the same.
+    /// The event for the machine; a failure is recorded once for as long as it is the same.
     fn event_of_outcome(&mut self, step: ShutdownStep, outcome: Result<Event>) -> Event {
         let error = match outcome {
             Ok(event) => return event,

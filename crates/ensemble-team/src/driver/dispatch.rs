@@ -333,7 +333,7 @@ impl DispatchRun<'_> {
         self.change(plan, file, task, Event::Stored)
     }
 
-    /// How an attempt has ended, if it has. A report counts before all else.
+    /// How an attempt has ended, if it has. A report takes precedence.
     fn outcome(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<Option<Event>> {
         if let Some((version, report)) = self.report(task)?
             && hand.report_before.as_ref() != Some(&version)

@@ -12,7 +12,7 @@
 //!
 //! The count is in `.ensemble/reviews/<task>.yaml`, changed under the lock of the directory. A review that is seen
 //! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor is notified
-//! before the stop is written down: a crash in between tells twice, and never not at all.
+//! before the stop is written down: a crash in between repeats the notice, but never loses it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -93,8 +93,8 @@ impl StepDriver<'_> {
         Ok(StepRound { prompted, returned: observed.returned, nothing, next_in })
     }
 
-    /// Stores a worker's report ([`StepStore::submit`]), settles the message that has carried the
-    /// prompt, and tells the orchestrator what it has to know. Doing it again changes nothing.
+    /// Stores a worker's report ([`StepStore::submit`]), settles the message with the prompt, and sends the
+    /// orchestrator its notices. Doing it again changes nothing.
     ///
     /// # Errors
     /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is not an error: the

@@ -22,7 +22,7 @@ pub enum FindingFormat {
     Github,
 }
 
-/// Renders findings. In the mode `warn` they are warnings, else errors.
+/// Renders findings. They are warnings in the mode `warn`, and errors otherwise.
 #[must_use]
 pub fn render(linted: &[LintedFile], format: FindingFormat, mode: LintMode) -> String {
     let level = match mode {

@@ -74,10 +74,9 @@ impl CallerEvidence {
         self
     }
 
-    /// The pane that `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that
-    /// server is hidden from this process. Then the process runs in a sandbox whose process numbers
-    /// are its own, or the server has ended. Where the server can be seen, the process tree tells,
-    /// and this changes nothing.
+    /// The pane that `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that server is hidden
+    /// from this process. Then the process runs in a sandbox whose process numbers are its own, or the server has
+    /// ended. If the server is visible, the process tree decides, and this has no effect.
     #[must_use]
     pub fn with_hidden_pane(mut self, tmux: &str, pane: &str) -> Self {
         let mut from_the_end = tmux.rsplitn(3, ',').skip(1);
@@ -209,7 +208,7 @@ impl NameRefusal {
         }
     }
 
-    /// The caller's name, as far as that is known.
+    /// The caller's name, if it is known.
     #[must_use]
     pub const fn actual(&self) -> Option<&Name> {
         match self {

@@ -1,4 +1,4 @@
-//! One agent as its file in the roster tells it.
+//! One agent, as described by its file in the roster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub struct Member {
 pub struct SupervisorProcess {
     /// Pid of the supervisor.
     pub pid: u32,
-    /// Start of that process, in clock ticks since boot; absent where the system does not tell.
+    /// Start of that process, in clock ticks since boot; absent if the system does not reveal it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }

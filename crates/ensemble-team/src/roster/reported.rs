@@ -45,7 +45,7 @@ impl ReportedActivity {
     }
 }
 
-/// What the pane shows, as far as it matters here.
+/// The distinctions in what the pane shows that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownActivity {
     /// A state that the profile knows.

@@ -1,4 +1,4 @@
-//! One session as its file tells it.
+//! One session, as described by its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

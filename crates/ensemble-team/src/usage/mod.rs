@@ -14,8 +14,8 @@
 //! *Which task a request was for*: the one that the agent held at that time, by the event log ([`HeldTask`]). Of several,
 //! the one taken up last counts. A request outside of all tasks counts for the agent alone.
 //!
-//! Nothing here writes. A record that is missing or damaged counts as far as it can be read. The formats may change
-//! with each version of a program.
+//! Nothing here writes. Of a record that is missing or damaged, the readable part counts. The formats may change with
+//! each version of a program.
 
 mod attribution;
 mod claude;

@@ -70,8 +70,8 @@ impl UsageRecords {
         self.program
     }
 
-    /// Reads what is new in these files, as far as `limit` allows. A file that cannot be read counts as far as it was
-    /// read before.
+    /// Reads what is new in these files, as far as `limit` allows. For a file that cannot be read, what was read
+    /// before counts.
     pub fn update(&mut self, files: &[PathBuf], limit: &mut ReadingLimit) {
         let before = self.known.entries.len();
         self.read(files, limit);

@@ -93,8 +93,8 @@ const LOCK: &str = "ensemble.lock";
 pub struct WorktreeOptions {
     /// The actor's name in the event log.
     pub actor: String,
-    /// The branch for approved work. Otherwise the board's `config.integration_branch`, else
-    /// [`INTEGRATION_DEFAULT`].
+    /// The branch for approved work. Otherwise it is the board's `config.integration_branch`, or
+    /// [`INTEGRATION_DEFAULT`] by default.
     pub integration: Option<String>,
     /// The git remote through which the hosts of a team share branches; `None` if each has its own.
     pub remote: Option<String>,

@@ -131,8 +131,8 @@ impl Worktrees {
         self.keep_commit(lock, &task.id, epoch(task), &snapshot.commit).map(Some)
     }
 
-    /// Rebuilds a worktree from its committed state: its branch, or else `pushed`, or else what was submitted. Returns
-    /// whether there was any.
+    /// Rebuilds a worktree from its committed state: its branch, or without that `pushed`, or without both what was
+    /// submitted. Returns whether there was any.
     pub(super) fn rebuild(
         &self,
         lock: &FileLock,

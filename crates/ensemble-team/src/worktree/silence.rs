@@ -49,7 +49,8 @@ pub(super) fn end(state_dir: &Path) {
     let _ = Dir::open(state_dir).and_then(|dir| dir.remove(FILE));
 }
 
-/// Notes that the remote has not answered. Without a note, the error that is returned says it all the same.
+/// Notes that the remote has not answered. If the note cannot be written, the returned error still reports the
+/// silence.
 pub(super) fn record_silence(state_dir: &Path, remote: &str, detail: &str) {
     let now = Timestamp::now();
     let before = Silence::of(state_dir, now).ok().flatten();

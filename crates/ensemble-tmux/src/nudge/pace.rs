@@ -52,7 +52,7 @@ pub(super) const fn retry_max(deferral: &Deferral) -> Duration {
     }
 }
 
-/// A usage limit that does not say when it ends: only a try can tell whether it has.
+/// A usage limit that does not say when it ends: the only way to find out is to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitProbe {
     pub(super) at: Monotonic,

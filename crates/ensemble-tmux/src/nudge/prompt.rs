@@ -4,7 +4,7 @@ use super::{NudgeSchedule, RETRY_MIN, State, WantedLine};
 use ensemble_core::env::Monotonic;
 
 impl NudgeSchedule {
-    /// Whether repetitions wait for the ladder. A limit without an end is probed all the same.
+    /// Whether repetitions wait for the ladder. A limit without a known end is probed anyway.
     pub(super) const fn is_paced(&self) -> bool {
         self.is_laddered && self.probe.is_none()
     }

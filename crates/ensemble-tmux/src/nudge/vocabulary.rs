@@ -16,8 +16,8 @@ pub enum Event {
     Mail {
         /// How many messages wait unread; 0 is a drained mailbox.
         waiting: u64,
-        /// How many were taken since the last look, as far as that is known. A smaller `waiting`
-        /// counts as taken without it; it only matters where as many came as went.
+        /// How many were received since the last look, if known. A smaller `waiting` counts as taken without it; it
+        /// only matters where as many came as went.
         taken: u64,
     },
     /// The agent runs in a pane. Saying so twice with the same number changes nothing.

@@ -16,7 +16,7 @@ impl NudgeSchedule {
         }
     }
 
-    /// Whether our unsent line is in the composer, as far as is known.
+    /// Whether our unsent line is believed to be in the composer.
     pub(super) const fn has_line(&self) -> bool {
         self.typed.is_some() || self.is_line_seen
     }

@@ -27,7 +27,7 @@ pub(super) enum Input {
     Draft,
     /// There is no place for input on the screen.
     Absent,
-    /// Anything may be typed, as far as is known.
+    /// Nothing is known, so anything may be typed.
     Anywhere,
 }
 

@@ -394,7 +394,7 @@ impl Judgement {
         self.beneath
     }
 
-    /// The first program in the pane's foreground that is not a shell; `None` if the process table does not tell.
+    /// The first program in the pane's foreground that is not a shell; `None` if the process table does not show it.
     #[must_use]
     pub fn runs(&self) -> Option<&str> {
         self.runs.as_deref()

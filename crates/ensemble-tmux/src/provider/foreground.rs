@@ -106,7 +106,7 @@ fn a_command_is_typed_only_at_the_prompt_of_a_shell_that_is_alone() {
         }
     }
     assert_eq!(may(&with_foreground("$ make▮", &[&["bash"]])), Some(Deferral::Draft));
-    // Where the process table does not tell, what may be the agent's composer is none.
+    // Without evidence from the process table, what looks like a composer does not count as one.
     assert_eq!(may(&pane("bash", "user@host:~$ ▮")), None);
     assert_eq!(may(&pane("sh", "❯ ▮\n─────\n  ? for shortcuts")), Some(Deferral::Draft));
 }

@@ -23,7 +23,7 @@ pub struct HookConfig {
     pub private_files: bool,
     /// Arguments behind the program's name. `{FILE}` is the path of one of `files`.
     pub arguments: Vec<String>,
-    /// Arguments that add our tools alone. A program that is started without our hooks gets them all the same.
+    /// Arguments that add our tools alone. A program that is started without our hooks still gets these.
     pub tools: Vec<String>,
     /// Words before the program's name: our own program, which starts it, where it gets our tools and no hooks.
     pub before: Vec<String>,

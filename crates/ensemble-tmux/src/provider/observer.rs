@@ -28,7 +28,7 @@ impl AgentObserver {
         Self { profile, places, zones, turn_sign, limit: None, is_limited: false }
     }
 
-    /// Also heeds what the agent tells to programs, at these places.
+    /// Also uses what the agent reports over its own interfaces, at these places.
     #[must_use]
     pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.places = places;
@@ -79,7 +79,7 @@ impl AgentObserver {
         self.is_limited
     }
 
-    /// Asks the agent with this first process for what it tells to programs.
+    /// Asks the agent with this first process for its state, over its own interface.
     pub(crate) fn ask(&self, pid: u32) -> AgentAnswer {
         machine::ask(&self.profile, pid, &self.places)
     }

@@ -1,4 +1,4 @@
-//! What the system tells about a process, where it tells anything.
+//! What the system reveals about a process, if anything.
 
 use super::profile::{is_shell, program_name};
 use crate::sys::{self, stat};
@@ -63,7 +63,7 @@ pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
     std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
 }
 
-/// Process `pid` and what descends from it, nearest first, as far as the system tells.
+/// Process `pid` and its descendants, nearest first, if the system reveals them.
 pub(super) fn below(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
@@ -75,15 +75,15 @@ pub(super) fn below(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Whether process `pid` has children, as far as the system tells.
+/// Whether process `pid` is known to have children.
 pub(crate) fn has_children(pid: u32) -> bool {
     !sys::children(pid).is_empty()
 }
 
-/// The processes in the foreground of the terminal of `pid`, the first process of a pane. These are
-/// the members of its foreground process group, the group's leader first. Ends the search after the
-/// first one that is `enough`. Empty where the system does not tell: without `/proc`, without a
-/// terminal, or where it hides the processes of other users.
+/// The processes in the foreground of the terminal of `pid`, the first process of a pane. These are the members of
+/// its foreground process group, the group's leader first. Ends the search after the first one that is `enough`.
+/// Empty if the system does not reveal them: without `/proc`, without a terminal, or where it hides the processes of
+/// other users.
 pub(crate) fn foreground(
     pid: u32,
     enough: impl Fn(&ForegroundProcess) -> bool,
@@ -180,7 +180,7 @@ fn is_interpreter(name: &str) -> bool {
     INTERPRETERS.contains(&name)
 }
 
-/// What the command line of an interpreter tells it to run.
+/// What an interpreter runs, from its command line.
 #[derive(Debug, PartialEq, Eq)]
 enum InterpreterTarget<'a> {
     Script(&'a str),
@@ -240,8 +240,8 @@ pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
     line
 }
 
-/// The nearest ancestor of `pid` that is not a shell, with its start time: the program that has `pid` run, directly or
-/// by a command line. `None` where the system does not tell.
+/// The nearest ancestor of `pid` that is not a shell, with its start time: the program that has `pid` run, directly
+/// or by a command line. `None` if the system does not reveal it.
 #[must_use]
 pub fn program_above(pid: u32) -> Option<(u32, u64)> {
     let above = line_of(pid).into_iter().skip(1);
@@ -253,9 +253,8 @@ pub fn program_above(pid: u32) -> Option<(u32, u64)> {
     above.filter(is_program).find(|(pid, _)| *pid > 1)
 }
 
-/// Exit status of the first process of a dead pane: as tmux reports it, else from the process
-/// table. Some ends of children are missed by tmux 3.3a. It collects such a child only after
-/// another one has ended.
+/// Exit status of the first process of a dead pane: as tmux reports it, or otherwise from the process table. Some
+/// ends of children are missed by tmux 3.3a. It collects such a child only after another one has ended.
 pub(crate) fn exit_status(reported: Option<i32>, pid: u32) -> Option<i32> {
     reported.or_else(|| uncollected_status(pid))
 }
@@ -271,7 +270,7 @@ fn status_of_zombie(stat: &str) -> Option<i32> {
     if !after_name.starts_with('Z') {
         return None;
     }
-    // As waitpid(2) reports it: the signal in the lower seven bits, else the status above eight.
+    // As waitpid(2) reports it: the signal in the lower seven bits, or the status above the lower eight.
     let code = field(stat.trim_end(), EXIT_CODE)?;
     if code & 0x7f == 0 { i32::try_from(code >> 8).ok() } else { None }
 }

@@ -112,7 +112,7 @@ impl Region {
     }
 }
 
-/// Where an agent tells its state to programs.
+/// The interface over which an agent reports its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -173,13 +173,13 @@ impl Profile {
         self.reset.as_deref()
     }
 
-    /// Where the agent tells its state to programs.
+    /// The interface over which the agent reports its state.
     #[must_use]
     pub const fn machine_source(&self) -> Option<MachineSource> {
         self.machine
     }
 
-    /// Where that source is, for all agents of this kind, as far as it was configured.
+    /// The address of that source for all agents of this kind, if it was configured.
     #[must_use]
     pub const fn server(&self) -> &ServerConfig {
         &self.server

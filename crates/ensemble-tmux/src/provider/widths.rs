@@ -145,7 +145,7 @@ fn a_limit_is_known_at_every_width() {
             let diagnosis = diagnose_with(&profile, &pane, &context);
             let at = format!("{} at {width}: {diagnosis:#?}", message.text);
             assert_eq!(diagnosis.state, AgentState::RateLimited, "{at}");
-            // A bracket that was cut off tells no time.
+            // A bracket that was cut off does not contain the time.
             let is_whole = !message.is_cut || shown(message, width)[0].contains(']');
             let reset = message.reset.filter(|_| is_whole);
             assert_eq!(diagnosis.resets_at.as_deref(), reset, "{at}");

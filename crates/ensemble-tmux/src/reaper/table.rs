@@ -1,4 +1,4 @@
-//! All processes of the machine at one instant, as the system tells them.
+//! A snapshot of all processes of the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +104,7 @@ fn parse_row(stat: &str) -> Option<ProcessRow> {
     })
 }
 
-/// State of a process, as far as the system still knows.
+/// What the system still knows about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProcessFate {

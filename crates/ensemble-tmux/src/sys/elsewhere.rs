@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgid, getsid, kill_process};
 use sysinfo::{ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System, UpdateKind};
 
-/// How often to look whether processes have ended, where no event tells.
+/// How often to check whether processes have exited, if there are no events.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What the system says of one process, in the order of `/proc/PID/stat`. Its terminal is not known.
@@ -32,7 +32,7 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
 /// All processes.
 ///
 /// # Errors
-/// None: a system that does not tell has none.
+/// None: a system that does not reveal them has none.
 #[allow(clippy::unnecessary_wraps, reason = "on Linux it can fail")]
 pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     Ok(every(ProcessRefreshKind::nothing()).processes().keys().map(|pid| pid.as_u32()).collect())

@@ -11,8 +11,8 @@
 //!
 //! # Limits
 //!
-//! All tests run on Linux. The others were never run. They do not tell which processes are in the foreground of a
-//! terminal, so screens alone decide there. Between the comparison and a signal, a pid could be used again.
+//! All tests run on Linux. The others were never run. They do not reveal which processes are in the foreground of a
+//! terminal, so only screens decide there. Between the comparison and a signal, a pid could be used again.
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;

@@ -10,7 +10,7 @@ use super::typist::{PseudoTerminal, TerminalSnapshot, Typist};
 use super::wire::{TerminalAction, TerminalAnswer};
 use crate::provider::{AgentObserver, PASTE_BEGINS, PASTE_ENDS, Profiles};
 
-/// A composer that shows what is typed, as far as it is let.
+/// A composer that shows what is typed, unless the test prevents that.
 #[derive(Default)]
 struct Played {
     inner: Mutex<Inner>,

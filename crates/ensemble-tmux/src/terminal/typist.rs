@@ -75,13 +75,13 @@ pub(super) struct Typist<T> {
     /// The agent's process and its start.
     pid: u32,
     observer: AgentObserver,
-    /// One of our lines that is in the composer, as far as is known.
+    /// Our line that is believed to be in the composer.
     typed: Option<String>,
     /// When a nudge was submitted last.
     nudged: Option<Instant>,
     /// The last nudge that was submitted.
     submitted: Option<String>,
-    /// The program in the foreground, where the process table does not tell.
+    /// The program in the foreground, in case the process table does not show it.
     running: String,
 }
 

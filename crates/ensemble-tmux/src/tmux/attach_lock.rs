@@ -1,15 +1,13 @@
 //! The lock of a tmux server for attaching and detaching clients and for opening and closing windows.
 //!
-//! Before tmux 3.7 a server can crash when it tells its control clients of a new or closed window.
-//! It ends with a segmentation fault if one of them is just being attached (tmux#4980: the client
-//! counts already and has no state yet). It also tells them of a client that goes. No user may lose
-//! sessions for our convenience. So one process at a time may attach a control client, detach one,
-//! or open or close windows. Before attaching, a process waits for orphaned clients
-//! (`left_behind`). Only long-lived processes attach a control client (see
-//! [`TmuxServer::brief`](super::TmuxServer::brief)). It says as little as possible while it is
-//! attached, so that the moment is short.
+//! Before tmux 3.7 a server can crash when it notifies its control clients of a new or closed window, or of a client
+//! that detaches: it segfaults if one of the clients is just attaching (tmux#4980: the client is in the list but has
+//! no state yet). No user may lose sessions for our convenience, so only one process at a time may attach or detach a
+//! control client, or open or close windows. Before attaching, a process waits for orphaned clients (`left_behind`).
+//! Only long-lived processes attach a control client (see [`TmuxServer::brief`](super::TmuxServer::brief)), and send
+//! as little as possible while attaching, to keep that moment short.
 //!
-//! The lock is gone with its process (`sys` says how).
+//! The lock is released when its process exits (see `sys`).
 
 use std::path::{Path, PathBuf};
 

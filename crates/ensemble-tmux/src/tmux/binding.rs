@@ -41,8 +41,8 @@ pub struct Binding {
     pub token: String,
     /// Process id of its first process.
     pub pid: u32,
-    /// When that process started, in clock ticks since boot (`/proc/PID/stat`, field 22); absent
-    /// where the system does not tell.
+    /// When that process started, in clock ticks since boot (`/proc/PID/stat`, field 22); absent if the system does
+    /// not reveal it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }
@@ -210,7 +210,7 @@ impl Binding {
         Self { socket, id: TERMINAL_ID.to_owned(), token, pid, started: start_time(pid) }
     }
 
-    /// Whether the first process still is the one that was bound, as far as the system tells.
+    /// Whether the first process is still the one that was bound, if the system reveals that.
     #[must_use]
     pub fn is_same_process(&self) -> bool {
         self.started.is_none() || start_time(self.pid) == self.started

@@ -31,8 +31,8 @@ use super::spawned::{self, TmuxReply};
 /// What makes a tmux process one of our clients.
 /// (`-E`: the session's environment stays as it is.)
 pub(super) const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
-/// What such a client inherits. tmux tells its server of each variable, one by one, while the
-/// client is not to be disturbed.
+/// The variables that such a client inherits. There are few, because tmux sends them to its server one by one, while
+/// the client must not be disturbed.
 const VARIABLES: [&str; 3] = ["PATH", "HOME", "TERM"];
 
 /// An attached client. Dropping it ends its process; the server and its sessions are untouched.
@@ -185,9 +185,8 @@ impl ControlClient {
 }
 
 impl Drop for ControlClient {
-    /// The server tells its other control clients of one that goes. So going takes the lock, too,
-    /// and has ended when the server has let go. One that has ended already, and one at a server that
-    /// did not answer, is not waited for.
+    /// The server notifies its other control clients when one detaches. So detaching needs the lock, too, and waits
+    /// until the server has dropped the client, unless that has already exited or the server did not answer.
     fn drop(&mut self) {
         if !self.abandoned {
             let is_missed = self.is_alive() && !*self.is_unanswered.get_mut();

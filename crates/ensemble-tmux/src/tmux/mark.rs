@@ -5,9 +5,9 @@
 //! @ensemble_sent    the last line that was submitted
 //! ```
 //!
-//! Both hold the time on the clock that all processes of a machine share, a blank, and the line. So
-//! every process of the team knows one of our lines, even if the process that typed it has ended. Two
-//! processes that tell an agent of the same mail keep one pace.
+//! Both hold the time on the clock that all processes of a machine share, a blank, and the line. So every process of
+//! the team recognises our lines, even if the process that typed one has exited, and two processes that nudge an
+//! agent about the same mail share one pace.
 
 use std::time::Duration;
 

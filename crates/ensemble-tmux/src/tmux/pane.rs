@@ -90,7 +90,7 @@ impl TmuxPane {
         Ok(Self { server, binding, observer, locks, half: None })
     }
 
-    /// Also heeds what the agent tells to programs, at these places.
+    /// Also uses what the agent reports over its own interfaces, at these places.
     #[must_use]
     pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.observer = self.observer.with_places(places);
@@ -179,7 +179,7 @@ impl TmuxPane {
         Ok(PaneExamination { judgement, objections, pane })
     }
 
-    /// What the agent tells to programs.
+    /// The agent's report over its own interface.
     fn ask(&self) -> AgentAnswer {
         self.observer.ask(self.binding.pid)
     }

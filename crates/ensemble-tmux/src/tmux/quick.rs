@@ -29,7 +29,7 @@ pub(super) fn nudged_at_once(
     text: &str,
 ) -> Result<bool, TmuxFailure> {
     let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
-    // A shell that waits for a program, such as a supervisor, reads no line: the full look tells.
+    // A shell that waits for a program, such as a supervisor, does not read lines. The full inspection decides.
     if binding.started.is_some() && process::has_children(binding.pid) {
         return Ok(false);
     }

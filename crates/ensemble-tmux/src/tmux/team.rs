@@ -87,8 +87,7 @@ pub struct PaneSigns {
     pub dead: bool,
     /// The exit status of the ended process.
     pub dead_status: Option<i32>,
-    /// When its window has last shown something new, by the wall clock; absent where tmux does not
-    /// tell.
+    /// When its window has last shown something new, by the wall clock; absent if tmux does not report it.
     pub active_at: Option<Timestamp>,
     /// The token of a binding; empty if it was never bound.
     pub token: String,
@@ -167,8 +166,8 @@ impl TmuxServer {
         }
     }
 
-    /// The session of a team: the one it has started; else the one that shows its sidecar or an agent of it; else the
-    /// one of this name.
+    /// The session of a team: the one it has started; otherwise the one that shows its sidecar or one of its agents;
+    /// otherwise the one of this name.
     pub fn team_session(&self, team: &str, name: &str) -> Result<Option<TeamSession>> {
         let line = format!("list-sessions -F '{SESSION_SIGNS}'");
         let lines = self.lines_if_any("list sessions", &line)?;

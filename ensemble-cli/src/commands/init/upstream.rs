@@ -176,7 +176,7 @@ impl UpstreamProject {
         self.agents.push(UpstreamAgent { name, role, pane: pane.to_owned(), lives: None });
     }
 
-    /// Asks the tmux server around us, else the user's own, which panes it has.
+    /// Asks the tmux server around us, or otherwise the user's default one, which panes it has.
     fn look_for_panes(&mut self) {
         let Ok(server) = ensemble_app::agent_panes::nearest_server(None) else { return };
         let Ok(panes) = server.panes() else { return };

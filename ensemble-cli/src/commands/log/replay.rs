@@ -1,4 +1,4 @@
-//! `ensemble log replay`: is what is on disk what the event log tells?
+//! `ensemble log replay`: does the state on disk agree with the event log?
 
 use std::collections::BTreeMap;
 

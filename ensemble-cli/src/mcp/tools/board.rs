@@ -154,7 +154,7 @@ fn status_of(desk: &ToolContext, id: &Name) -> ToolAnswer {
 }
 
 impl ToolContext {
-    /// The task that a call is about: the named one, else the only one in the agent's hands.
+    /// The task that a call is about: the named one, or the only one that the agent holds.
     fn task_of(&self, named: Option<Name>, duty: &str) -> Result<Name, ToolError> {
         if let Some(id) = named {
             return Ok(id);

@@ -312,7 +312,7 @@ fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
 }
 
 /// Takes a new message for what it says about a request, as `recv` does. Returns what the message may not do; it is
-/// delivered all the same.
+/// delivered anyway.
 fn remark(desk: &ToolContext, delivery: &Delivery) -> Result<Option<String>, ToolError> {
     let queue = desk.queue()?;
     let (store, sender) = (queue.request_store(), sender_of(queue, delivery));

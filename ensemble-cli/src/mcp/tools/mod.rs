@@ -318,9 +318,9 @@ pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
 const BOARD_TOOLS: [&str; 5] =
     ["claim_task", "submit_task", "verdict_task", "block_task", "handoff"];
 /// The tools that a client is offered: those of the blackboard only where the project has one, as each tool costs its
-/// model tokens in every session. A call of any other is served all the same. Those of steps are always offered: a step
-/// comes as mail into a session that runs, and agents were seen to ask their model about it before they list the tools
-/// again.
+/// model tokens in every session. Calls of the others are served, too. Those of steps are always offered: a step
+/// comes as mail into a session that runs, and agents were seen to ask their model about it before they list the
+/// tools again.
 pub(super) fn offered(desk: &ToolContext) -> Vec<&'static ToolSpec> {
     let has_board = desk.has_board();
     all().filter(|tool| has_board || !BOARD_TOOLS.contains(&tool.name)).collect()

@@ -79,8 +79,8 @@ impl OpenBox {
         None
     }
 
-    /// Examines a file that may still be written: at once if it ends with the YAML end mark, else
-    /// once it is quiet.
+    /// Examines a file that may still be written: at once if it ends with the YAML end mark, otherwise once it is
+    /// quiet.
     pub(super) fn examine_unless_written(
         &mut self,
         now: Monotonic,

@@ -59,7 +59,7 @@ impl Phase {
     }
 }
 
-/// What a worker is doing, as far as that can be seen.
+/// What a worker appears to be doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerActivity {
     /// The state of the worker cannot be read.

@@ -127,7 +127,7 @@ pub(super) fn flow(value: &Value) -> String {
     }
 }
 
-/// Plain if every reader takes it for a text, else quoted.
+/// Plain if every reader treats it as text, otherwise quoted.
 fn scalar(text: &str) -> String {
     if is_bare(text) { text.to_owned() } else { quoted(text) }
 }

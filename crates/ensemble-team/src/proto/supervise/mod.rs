@@ -189,7 +189,7 @@ impl Supervise {
         self.loops = loops;
     }
 
-    /// Whether an agent runs, as far as the machine knows.
+    /// Whether the machine believes that an agent runs.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)

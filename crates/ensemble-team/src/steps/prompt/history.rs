@@ -17,7 +17,7 @@ use crate::steps::rows::{self, StepView};
 use crate::steps::{ClaimedStep, StepKey};
 use ensemble_core::message::{Name, fenced};
 
-/// Earlier hand-outs of a step, as far as the next worker needs them.
+/// What the next worker needs to know of earlier hand-outs of a step.
 pub(super) struct HandoutHistory {
     /// The last failure that a worker reported.
     failure: Option<EarlierFailure>,

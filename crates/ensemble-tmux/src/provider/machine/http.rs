@@ -1,5 +1,4 @@
-//! A question to a server that is given half a second for all of its answers, by HTTP as far as
-//! that needs it.
+//! Queries a server that must answer within half a second in total, with as much of HTTP as that needs.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -61,9 +61,9 @@ impl Zones {
         Self { of_this_machine: false, read: OnceLock::new() }
     }
 
-    /// This machine's zone (`TZ`, `/etc/localtime`; UTC if neither tells) and its database of zones
-    /// (`/usr/share/zoneinfo`), read with the first text that needs them. For programs: the library
-    /// itself reads no configuration of the machine.
+    /// This machine's zone (`TZ`, `/etc/localtime`; UTC if neither names one) and its database of zones
+    /// (`/usr/share/zoneinfo`), read with the first text that needs them. For programs: the library itself reads no
+    /// configuration of the machine.
     #[must_use]
     pub fn of_this_machine() -> Self {
         Self { of_this_machine: true, read: OnceLock::new() }
@@ -185,7 +185,7 @@ fn stretch(text: &str) -> Option<Duration> {
     whole.filter(|whole| *whole <= STRETCH_MAX)
 }
 
-/// The parts of a date, as far as they are given.
+/// The parts of a date that a text has.
 #[derive(Default)]
 struct DateParts {
     time: Option<Time>,

@@ -151,7 +151,7 @@ impl PostgresDatabase {
         Ok(())
     }
 
-    /// Ends the transaction, and tells others if it has changed something.
+    /// Ends the transaction, and notifies other connections if it has changed something.
     fn end(&mut self, is_good: bool, is_changed: bool) -> DbResult<()> {
         let notify = format!("NOTIFY \"{}\"", self.options.schema);
         let client = self.client()?;

@@ -40,7 +40,7 @@ pub(super) fn follow(
     let mut follower = Follower::from_start(&logs);
     let (mut progress, url) = (ExportProgress::read(&project.state), collector.url().to_string());
     let (mut assembler, mut batch) = (SpanAssembler::default(), SpanBatch::new(context)?);
-    // Time as the log tells it, which continues while nothing is written.
+    // The time by the log, which continues while nothing is written.
     let (mut now, mut before) = (0, Instant::now());
     loop {
         let records = follower.poll()?;
