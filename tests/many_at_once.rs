@@ -83,7 +83,7 @@ fn of_many_that_are_settled_each_has_its_own_outcome() {
     assert!(matches!(&outcomes[..], [Ok(()), Err(Error::LeaseLost { .. }), Ok(()), Ok(())]));
     assert_eq!((bed.counts().queued, bed.counts().settled), (1, 2));
     assert!(matches!(bed.spool.find(&leases[3].id).unwrap().state, State::Settled));
-    // Before what cannot be looked at, all is done.
+    // Everything before the one that cannot be observed is done.
     let held = bed.receive().unwrap().lease;
     leases[0].mailbox = name("nowhere");
     let error = bed.spool.settle_batch(&[held.clone(), leases[0].clone()]).unwrap_err();

@@ -34,7 +34,7 @@ fn ask(operation: &str) -> NewRequest {
     }
 }
 
-/// `by-hand` finishes what a script has decided with `ln`; `shut-down` agrees to go.
+/// `by-hand` finishes what a script has decided with `ln`; `shut-down` agrees to leave.
 fn operate(spool: &Spool, operation: &str) -> ensemble_core::Result<RequestEntry> {
     let requests = Requests::new(spool);
     match operation {

@@ -258,7 +258,7 @@ fn conductor_hears_of_what_is_given_up_while_it_looks_and_told_of_before_it_look
         None,
         &mut |escalation| {
             if heard.is_empty() {
-                // `t-1` was looked at already, and nothing follows but the summary.
+                // `t-1` was handled already, and only the summary follows.
                 escalate("t-1", "crashed");
                 let (batches, dispatch) = (stage.batches(), name("dispatch"));
                 batches.announce(&batch.id, &Summary::new(2), &dispatch, &stage.log).unwrap();

@@ -87,8 +87,8 @@ fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     assert!(sources.contains_key(&format!("reports/t{}-completed.yaml", files - 1)));
 }
 
-/// Waits until the watcher has looked at everything that existed when this was called. A status
-/// that it wrote after a file that came later says that nothing is left.
+/// Waits until the watcher has handled everything that existed when this was called. A status that it wrote after a
+/// file that came later says that nothing is left.
 fn barrier(bed: &Bed, watcher: &mut Watcher) {
     let pid = watcher.pid();
     eventually_true(PATIENCE, "the watcher has looked at everything", || {

@@ -265,7 +265,7 @@ fn outlives(full: u8) {
     });
     watcher.stop();
     bed.assert_clean();
-    // Unmounted before the directory goes.
+    // Unmounted before the directory is removed.
     parts.into_iter().rev().for_each(drop);
 }
 

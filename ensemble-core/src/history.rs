@@ -7,8 +7,8 @@
 //! in between              it is moved to `tmp/`, and comes back if its time is not the one that was judged
 //! ```
 //!
-//! A digest counts wherever it is in a message, also in the body. While a file cannot be read, none goes. All ages
-//! are by the queue's calendar, so that a jump of the wall clock removes nothing.
+//! A digest counts wherever it is in a message, also in the body. While a file cannot be read, none is removed. All
+//! ages are by the queue's calendar, so that a jump of the wall clock removes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -166,7 +166,7 @@ fn take_out(content: &[u8], unnamed: &mut UnnamedAttachments) {
     }
 }
 
-/// Removes an attachment that is as it was judged. Says whether it did.
+/// Removes an attachment that is as it was judged. Returns whether it did.
 fn remove_unchanged(attachments: &Dir, tmp: &Dir, name: &str, modified_ns: i128) -> Result<bool> {
     let aside = temporary_name(&name[..16]);
     if attachments.move_new(name, tmp, &aside)? != MoveOutcome::Done {

@@ -81,7 +81,7 @@
 //!   expired, it can neither settle, release nor extend.
 //! * Delivery is at least once. After a crash or a power cut a message may be delivered again:
 //!   [`Message::delivery`] counts.
-//! * A message that is dropped unsettled goes back to its mailbox, later each time, so that a loop that forgets to
+//! * A message that is dropped unsettled is returned to its mailbox, later each time, so that a loop that forgets to
 //!   settle does not destroy mail. [`Message`] has the rule.
 //! * Files that are hostile or damaged cost an error that names file and field. Links are not followed, names are
 //!   checked before they touch a path, and no written file is deleted unread.

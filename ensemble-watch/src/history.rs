@@ -1,5 +1,6 @@
-//! What is kept for people goes after its time (docs/operating/retention.md). This is old segments of the event log,
-//! rejected files, attachments that nothing names, counts of reviews, batches, and the output of merges.
+//! Removes what is kept for people once its time has passed (docs/operating/retention.md). This is old segments of
+//! the event log, rejected files, attachments that nothing names, counts of reviews, batches, and the output of
+//! merges.
 //!
 //! A thread does it, since each message may have to be read. *A crash* leaves what was not removed yet; the next
 //! watcher continues. *A jump* of the wall clock removes nothing: all ages are by the queue's calendar. What names open

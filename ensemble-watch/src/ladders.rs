@@ -136,7 +136,7 @@ struct LadderWorker {
     state: PathBuf,
     /// When the waiting directories of a mailbox had changed last, at the last look.
     seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
-    /// When a mailbox may be looked at again.
+    /// When a mailbox may be checked again.
     not_before: BTreeMap<Name, Instant>,
 }
 
@@ -204,7 +204,7 @@ impl LadderWorker {
         Ok(files.into_iter().map(|(_, file)| file.mailbox).collect())
     }
 
-    /// Looks at the mailboxes whose time has come. Returns what failed first.
+    /// Checks the mailboxes that are due. Returns what failed first.
     fn observe_mailboxes(&mut self, pending: &mut BTreeSet<Name>) -> Result<()> {
         let mut failed = None;
         let began = Instant::now();

@@ -28,8 +28,7 @@ pub(crate) fn open(state: &Path) -> MailboxLeases {
     MailboxLeases::remembered(ACTOR, &SystemClock, &directory.join("observed.json"))
 }
 
-/// Looks at the leases of all mailboxes and takes back what is due. Returns the mailboxes that got mail
-/// back.
+/// Checks the leases of all mailboxes and returns expired messages. Returns the mailboxes that got mail back.
 pub(crate) fn expire_leases(
     leases: &mut MailboxLeases,
     broker: &dyn Broker,

@@ -30,7 +30,7 @@ use crate::mail::MailSource;
 
 /// The least time between two starts of one agent.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many waiting messages are looked at for one that needs a reader.
+/// How many waiting messages are searched for one that needs a reader.
 const LOOKED_AT_MAX: usize = 100;
 
 /// The agents that mail may start.

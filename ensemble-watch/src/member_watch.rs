@@ -169,8 +169,7 @@ impl MemberWatch {
         self.next_look = now;
     }
 
-    /// Looks at those whose time has come. Other threads look at panes and report with
-    /// [`Self::seen`].
+    /// Observes the members that are due. Other threads look at panes and report with [`Self::seen`].
     pub(crate) fn drive(
         &mut self,
         now: Monotonic,
@@ -240,7 +239,7 @@ impl MemberWatch {
             && self.ended.get(&member.name).is_some_and(|process| self.is_root(process))
     }
 
-    /// A pane was looked at.
+    /// A pane was inspected.
     pub(crate) fn seen(
         &mut self,
         agent: &Name,

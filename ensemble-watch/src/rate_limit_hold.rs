@@ -60,7 +60,7 @@ pub(crate) struct RateLimitHold {
 }
 
 impl RateLimitHold {
-    /// The pane of an agent that holds this many messages was looked at.
+    /// The pane of an agent that holds this many messages was inspected.
     pub(crate) fn looked(
         &mut self,
         ClockMoment { now, wall }: ClockMoment,

@@ -147,7 +147,7 @@ impl RequestWatch {
         }
     }
 
-    /// Looks at one request; a closed one is not looked at again.
+    /// Looks at one request; a closed one is not read again.
     pub(crate) fn observe_request(
         &mut self,
         now: Monotonic,

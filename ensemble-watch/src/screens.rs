@@ -42,7 +42,7 @@ impl ServerScreens {
         Self { agents: HashMap::new(), next: now }
     }
 
-    /// An agent is looked at in this pane.
+    /// Follows an agent in this pane.
     pub(crate) fn follow(&mut self, pane: &str, agent: &Name) {
         self.agents
             .entry(pane.to_owned())

@@ -59,7 +59,7 @@ impl Sim {
         seen.into_iter().find_map(of).unwrap_or(0)
     }
 
-    /// Looks at all leases every half minute and takes away those that have run out.
+    /// Checks all leases every half minute and ends those that have expired.
     pub(crate) fn observe(&mut self) {
         if self.now < self.observer.looked + LOOK_INTERVAL {
             return;

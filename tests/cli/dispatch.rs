@@ -195,7 +195,7 @@ fn a_pause_holds_the_program_back_and_does_not_end_it() {
     team.instruct("type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
     let mut standing = Running(team.bed.start("task dispatch", Stdio::null()));
     team.go();
-    // It has looked at the instruction once it reads the mail behind it.
+    // It has seen the instruction once it reads the mail after it.
     team.bed.ok("send --to dispatch --type report.completed -m status:x --task other");
     eventually("it has read its other mail", || {
         team.bed.json("inbox conductor").iter().any(|message| message["task_id"] == "other")

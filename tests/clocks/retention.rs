@@ -1,4 +1,5 @@
-//! Attachments and rejected files: what is named stays, the rest goes after its time, and no jump removes anything.
+//! Attachments and rejected files: what is named stays, the rest is removed after its time, and no jump removes
+//! anything.
 
 use ensemble_core::history::{open_work, sweep_attachments, sweep_rejected};
 use ensemble_core::message::Attachment;
@@ -58,7 +59,7 @@ fn an_attachment_that_any_message_names_stays_and_one_that_none_names_goes() {
     let open = open_work(&bed.spool).unwrap();
     let has = |id: &str| open.contains(id);
     assert!(has("dead") && has("held") && has("waiting") && !has("settled"), "{open:?}");
-    // The settled message goes after seven days, and its attachment with it.
+    // The settled message is removed after seven days, and its attachment with it.
     bed.clock.advance(6 * DAY);
     assert_eq!(bed.spool.sweep().unwrap().done_removed, 1);
     assert_eq!(bed.sweep_history(), (1, 0));

@@ -54,7 +54,7 @@ impl Clock for HandClock {
     }
 }
 
-/// Observes the leases of the mailbox while this time passes; says how many messages came back.
+/// Observes the leases of the mailbox while this time passes; returns how many messages were returned.
 pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
     let (clock, mailboxes) = (HandClock::default(), [name(MAILBOX)]);
     let mut leases = MailboxLeases::new("observer", &clock);

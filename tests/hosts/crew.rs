@@ -34,7 +34,7 @@ pub struct Crew<'a> {
     /// Tasks whose agent was killed once: more would be the task's fault by the rules of the board.
     spared: BTreeSet<String>,
     started: u64,
-    /// When a person has last looked at a checkpoint.
+    /// When the person last checked for a checkpoint.
     looked_at: Instant,
 }
 

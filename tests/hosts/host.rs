@@ -231,7 +231,7 @@ impl Host {
         Roster::open(&self.project.join(".ensemble"))
     }
 
-    /// Messages that wait here for the servers, and those that can never go there.
+    /// Messages that wait here for the servers, and those that the servers can never accept.
     pub fn outbox(&self) -> (u64, u64) {
         let project = Project::discover(Some(&self.project.join("queue"))).unwrap();
         let outbox = project.open_outbox().unwrap();

@@ -46,7 +46,7 @@ fn died() -> Error {
     Error::Server { operation: "live", server, detail, unreachable: true }
 }
 
-/// The queue as the process sees it that is going to die.
+/// The queue as seen by the process that is about to die.
 pub struct Dying<'a> {
     queue: &'a dyn Broker,
     life: &'a Life,

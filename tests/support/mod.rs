@@ -350,7 +350,7 @@ pub fn messages(queue: &Path, mailbox: &str) -> Vec<(PathBuf, Envelope)> {
             if path.to_string_lossy().ends_with("@reason.yaml") {
                 continue;
             }
-            // It may move on while it is looked at.
+            // It may move while the directory is read.
             let Ok(content) = fs::read(&path) else { continue };
             let envelope = Envelope::decode(&content, &path)
                 .unwrap_or_else(|error| panic!("a torn message can be seen: {error}"));

@@ -101,7 +101,7 @@ pub fn start_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Child {
     for (key, value) in role.get_envs() {
         strace.env(key, value.unwrap());
     }
-    // Cargo's places to look for libraries would be looked at by the first thread, one by one.
+    // Otherwise the first thread would search Cargo's library directories, one by one.
     strace.env_remove("LD_LIBRARY_PATH");
     strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
     strace.stderr(Stdio::null()).spawn().expect("strace starts")

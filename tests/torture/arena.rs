@@ -272,7 +272,7 @@ impl Arena {
             assert!(matches!(code, Some(0 | AWAY)), "{player} ended with {code:?}");
         }
         let landed = usize::try_from(self.landed).expect("a number");
-        // The watcher still returns what the dead held: what is looked at may move on.
+        // The watcher still returns what the dead held: a message may move while the mailbox is read.
         let all = || {
             let found = messages(&self.bed.queue(), "dispatch");
             found.into_iter().filter_map(|(_, e)| e.source).collect::<BTreeSet<_>>().len() == landed

@@ -17,9 +17,8 @@ use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::free_names::find_free_name;
 
-/// Says so if the agent of a pane does not run in it; mail is announced once it does. Also says so
-/// if it was started without an option that its profile starts it with. A pane that cannot be
-/// looked at now is left to the watcher.
+/// Says so if the agent of a pane does not run in it; mail is announced once it does. Also says so if it was started
+/// without an option that its profile starts it with. A pane that cannot be inspected now is left to the watcher.
 pub fn warn_of_absent_agent(project: &Project, entry: &PaneEntry) {
     let (provider, id) = (&entry.provider, &entry.binding.id);
     if members::is_script(provider) {

@@ -1,4 +1,4 @@
-//! Agents that are to leave: asking them, and seeing to it that they go.
+//! Agents that are to leave: asking them, and making sure that they exit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -358,7 +358,7 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
     if member.binding.is_none() && !member.is_supervised_alone() {
         return Ok(false);
     }
-    // An agent that cannot be looked at is asked.
+    // An agent that cannot be observed is asked.
     let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.observe_agent());
     Ok(look.is_ok_and(|worker| worker == WorkerPresence::Gone))
 }

@@ -16,8 +16,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 
-/// How often the log is looked at while waiting for a record: appending to an open file raises no
-/// event.
+/// How often the log is read while waiting for a record: appending to an open file raises no event.
 pub const LOG_POLL: Duration = Duration::from_millis(100);
 /// How often a server is asked.
 const SERVERS_POLL: Duration = Duration::from_millis(250);
@@ -77,7 +76,7 @@ impl<'a> ReceiptTracker<'a> {
         Self { queue, root, mailbox, id, log, logged: Receipt::Stored }
     }
 
-    /// Waits until the message got as far as `wanted`, or `deadline`. Says how far it got.
+    /// Waits until the message got as far as `wanted`, or `deadline`. Returns how far it got.
     pub fn wait(&mut self, wanted: Receipt, deadline: Option<Instant>) -> Outcome<Receipt> {
         let reached = self.observe_receipt()?;
         if reached >= wanted {

@@ -2,11 +2,10 @@
 //!
 //! [`StartedAgents::observe`] looks at all panes at the same time. It looks at each until its agent is ready,
 //! working, in a dialog or gone, for `FIRST_LOOK` at most. [`StartedAgents::observe_on`] continues until
-//! `WHOLE_LOOK`, for agents that this command has started. They are those whose screen their
-//! profile does not know yet, or who have been ready for less than `STEADY`: Gemini CLI draws its
-//! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
-//! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
-//! that is open. An agent that has joined from its own pane is looked at once.
+//! `WHOLE_LOOK`, for agents that this command has started. They are those whose screen their profile does not know
+//! yet, or who have been ready for less than `STEADY`: Gemini CLI draws its composer before its trust dialog. Scripts
+//! have no such screen, and neither look waits for them. Several dialogs may follow one another: these looks see the
+//! first, and `ensemble team` the one that is open. An agent that has joined from its own pane is observed once.
 
 mod team;
 

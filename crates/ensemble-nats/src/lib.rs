@@ -138,7 +138,7 @@ pub struct NatsTransport {
     has_log: AtomicBool,
     /// What a sender may leave unread in a mailbox.
     quota: Option<Quota>,
-    /// How many messages a mailbox can take before the quota is looked at again.
+    /// How many messages a mailbox can accept before the quota is checked again.
     room: Mutex<HashMap<Name, u64>>,
     /// When settled messages were copied, in milliseconds since the Unix epoch.
     copied: Mutex<HashMap<(Name, MessageId), u64>>,

@@ -78,7 +78,8 @@ pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservat
     Ok(panes::observe(&mut pane))
 }
 
-/// What a member's supervisor shows, if it has one. A member with a pane whose supervisor has ended is looked at there.
+/// What a member's supervisor shows, if it has one. A member with a pane whose supervisor has exited is observed in
+/// its pane.
 pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservation> {
     let supervisor = member.supervisor.filter(|_| member.is_present())?;
     if !supervisor.lives() {

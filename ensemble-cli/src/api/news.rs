@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
-/// How many messages of a mailbox are looked at.
+/// The most messages of a mailbox that are read.
 const MESSAGES_MAX: usize = 10_000;
 /// The longest wait, in seconds.
 const TIMEOUT_SECONDS_MAX: u64 = 24 * 3600;

@@ -41,15 +41,15 @@ use crate::printing::batches::print_summary;
 
 /// The mailbox of instructions, and the agent that works on them.
 const DISPATCH: &str = "dispatch";
-/// Agents to which no task goes unless an instruction names them.
+/// Agents that get tasks only if an instruction names them.
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
 /// How workers' mailboxes begin, in a team without a roster and without panes.
 const WORKER_PREFIX: &str = "worker";
-/// How many messages of the mailbox are looked at.
+/// The most messages of the mailbox that are read.
 const MESSAGES_MAX: usize = 1_000;
-/// How often a batch is looked at without an event.
+/// How often a batch is checked without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a mailbox in the directory is looked at while there is no instruction.
+/// How often a mailbox in the directory is polled while there is no instruction.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
@@ -213,7 +213,7 @@ fn announce(project: &Project, stands: bool) {
     }
 }
 
-/// How often the mailbox is looked at while there is no instruction.
+/// How often the mailbox is polled while there is no instruction.
 fn idle_interval(queue: &ProjectQueue) -> Duration {
     match queue.directory() {
         Some(_) => IDLE_INTERVAL,

@@ -90,7 +90,7 @@ enum CheckLevel {
     Missing,
 }
 
-/// What was looked at, what was found, and what to do about it.
+/// What was checked, what was found, and what to do about it.
 #[derive(Debug, Serialize)]
 struct DoctorCheck {
     check: &'static str,

@@ -100,8 +100,9 @@ impl Arguments {
         context.out.line(format!("session {session} {}, watcher stopped", was.word()))
     }
 
-    /// Stops the watcher and closes all that the team has opened, wherever it was moved to. A session that the team has
-    /// started goes with it, unless a person works there. All other sessions and panes are a person's, and stay.
+    /// Stops the watcher and closes all that the team has opened, wherever it was moved to. A session that the team
+    /// has started is closed with it, unless a person works there. All other sessions and panes are a person's, and
+    /// stay.
     fn close_session(
         &self,
         project: &Project,

@@ -122,7 +122,7 @@ fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome 
     next::print_next_steps(context)
 }
 
-/// Adds a section on the team to the instructions of agents, unless it exists; says whether it did.
+/// Adds a section on the team to the instructions of agents, unless it exists; returns whether it did.
 fn add_section(path: &Path) -> Outcome<bool> {
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
     let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX)?.unwrap_or_default();

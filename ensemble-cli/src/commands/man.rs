@@ -76,7 +76,7 @@ fn through_man(page: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Writes the page of a command and of all below it; says how many.
+/// Writes the page of a command and of all below it; returns how many.
 fn write_pages(dir: &Path, command: &clap::Command, name: &str) -> Outcome<u64> {
     let path = dir.join(format!("{name}.1"));
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));

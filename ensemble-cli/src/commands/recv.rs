@@ -33,7 +33,7 @@ use crate::printing::conversation::print_shown;
 /// How often servers are asked although no news came.
 const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many waiting messages are looked at for the reason why none is handed out.
+/// How many waiting messages are read to explain why none is delivered.
 const LOOKED_AT_MAX: usize = 100;
 
 /// Receive the next message; exit code 3 if there is none

@@ -15,7 +15,7 @@ use crate::args;
 use crate::context::Context;
 use crate::flags::checks::CheckFlags;
 
-/// The largest report that is looked at, in bytes.
+/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Review the work of a task

@@ -92,7 +92,7 @@ impl ClientProgram {
         let _ = rustix::process::kill_process_group(self.pid(), signal);
     }
 
-    /// Ends the client by closing its stdin, and says whether it ended in time and well.
+    /// Ends the client by closing its stdin. Returns whether it exited in time and with success.
     pub(crate) fn end(mut self) -> bool {
         self.stdin = None;
         // A client that ends closes its stdout.

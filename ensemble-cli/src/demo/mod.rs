@@ -57,7 +57,7 @@ pub(crate) enum DemoScenario {
     Sprint,
 }
 
-/// Runs it. Its directory goes with it, unless the user has named one.
+/// Runs it. Its directory is removed afterwards, unless the user has named one.
 pub(crate) fn run(context: &Context, settings: &DemoSettings) -> Outcome {
     let dir = make_dir(settings.dir.as_deref())?;
     let played = match settings.scenario {

@@ -1,4 +1,4 @@
-//! The collector to which traces go, by OTLP/HTTP in JSON.
+//! Sends traces to a collector, by OTLP/HTTP in JSON.
 //!
 //! Nothing is sent anywhere but to the address that the caller names. Headers with secrets come from the environment
 //! variable that OpenTelemetry has for them, since other users see command lines.
@@ -44,7 +44,7 @@ pub(crate) enum CollectorRefusal {
     Never(String),
 }
 
-/// What goes wrong below HTTP, in words.
+/// An error below HTTP.
 type TransportFault = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection, encrypted or not.

@@ -37,11 +37,11 @@ use serde_json::json;
 use super::conversation::permission::is_response;
 use super::{Hook, frames, reminder};
 
-/// Waiting messages are looked at up to here.
+/// The most waiting messages that are read.
 const DUE_MAX: usize = 100;
 /// How many messages one hook hands over.
 const MESSAGES_MAX: usize = 8;
-/// How many messages of a mailbox are looked at, held ones included.
+/// The most messages of a mailbox that are read, including held ones.
 const UNFINISHED_MAX: usize = 200;
 /// The first words of a message for the person at the screen, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
@@ -146,7 +146,7 @@ pub(super) fn receive_mail(
     Ok(carrying)
 }
 
-/// The answer has been written, or could not be. In that case what was received goes back at once.
+/// The answer has been written, or could not be. In that case what was received is released at once.
 pub(super) fn arrived(
     hook: &Hook<'_>,
     queue: &ProjectQueue,

@@ -148,7 +148,7 @@ impl<'a> Hook<'a> {
         let session = self.sessions.get(&self.agent).ok().flatten();
         let is_asked = ping::AwaitedPing::untold(self, session.as_ref()).is_some();
         let is_known = session.is_some_and(|session| report::changes_nothing(self, &session, &due));
-        // At the end of a turn, what is held is looked at.
+        // At the end of a turn, the held messages are checked.
         let may_wait = !self.event.introduces() && self.event != Event::Stop;
         if is_known && !is_asked && may_wait {
             return Ok(());

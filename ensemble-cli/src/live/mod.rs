@@ -216,7 +216,7 @@ impl LiveView<'_> {
         }
     }
 
-    /// Looks at what has changed.
+    /// Reads what has changed.
     fn refresh_view(&mut self) {
         let changes = self.wakes.take_changes();
         // Servers that were away when they were asked first are asked again.

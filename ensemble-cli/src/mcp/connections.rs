@@ -113,7 +113,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, headers_within:
         let task = tokio::spawn(async move {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(headers_within);
-            // A client that goes away is not a failure of the server.
+            // A client that disconnects is not a failure of the server.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
             own.forget();
         });

@@ -1,7 +1,7 @@
 //! What happens to an agent's mail when it leaves (seed 004's neighbours lose it silently).
 //!
-//! What it held goes back to where it came from, for the next consumer. What it has not read goes, as configured,
-//! back to its senders, to the dead letters, or stays for the day it returns. *Back to its sender* is a notice in the
+//! What it held is returned to its mailbox, for the next consumer. What it has not read is, as configured, returned
+//! to its senders, made a dead letter, or kept in case the agent comes back. *Back to its sender* is a notice in the
 //! sender's mailbox, of type [`RETURNED_TYPE`], which names the message and says why. The message itself becomes a
 //! dead letter and can be redriven. The notice's id follows from the message's, and it is stored first. So the sender
 //! is notified once, even after a crash in between and a second attempt.

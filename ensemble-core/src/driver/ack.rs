@@ -164,10 +164,10 @@ impl<'a> AckDriver<'a> {
         }
     }
 
-    /// Looks whether the messages of `mailbox` were received; of all mailboxes for `None`.
+    /// Checks whether the messages of `mailbox` were received; of all mailboxes for `None`.
     ///
     /// # Errors
-    /// A mailbox cannot be read or an escalation not be written. All others were looked at.
+    /// A mailbox cannot be read or an escalation not be written. All others were checked.
     pub fn handle_mail(&mut self, mailbox: Option<&Name>) -> Result<()> {
         let mailbox = mailbox.cloned();
         self.each(|delivery, world| {

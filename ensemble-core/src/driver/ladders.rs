@@ -60,7 +60,7 @@ use mailbox::MailboxLadders;
 pub const LADDERS_MAX: usize = 1_000;
 /// The type of the messages that have one.
 pub const TASK_TYPE: &str = "task";
-/// How often a mailbox with open ladders is looked at without an event.
+/// How often a mailbox with open ladders is checked without an event.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// The same where nothing is still to happen by itself.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(30);
@@ -157,7 +157,7 @@ pub struct Ladders<'a> {
     world: DeliveryContext<'a>,
     store: LadderStore,
     mailboxes: BTreeMap<Name, MailboxLadders<'a>>,
-    /// Mailboxes that are to be looked at although nothing happens there.
+    /// Mailboxes that are to be checked even without an event.
     waits: BTreeMap<Name, Monotonic>,
     /// Waiting messages that are not tasks.
     others: BTreeMap<Name, BTreeSet<MessageId>>,
@@ -239,8 +239,8 @@ impl<'a> Ladders<'a> {
     /// Looks at a mailbox: begins, ends and cleans up its ladders.
     ///
     /// # Errors
-    /// The mailbox or its ladders cannot be read or written; it is looked at again soon, and its ladders pause
-    /// until then.
+    /// The mailbox or its ladders cannot be read or written; it is checked again soon, and its ladders pause until
+    /// then.
     pub fn observe_mailbox(&mut self, mailbox: &Name) -> Result<()> {
         let looked = self.look_once(mailbox);
         match looked {
@@ -374,7 +374,7 @@ impl<'a> Ladders<'a> {
         Ok(())
     }
 
-    /// When the mailbox is looked at again; gives up its lock if no ladder is left.
+    /// Decides when the mailbox is checked again; gives up its lock if no ladder is left.
     fn settle(&mut self, mailbox: &Name, now: Monotonic) {
         let Some(ladders) = self.mailboxes.get(mailbox) else { return };
         if ladders.is_empty() {

@@ -57,7 +57,7 @@ pub use ladders::{LADDERS_MAX, LadderHost, LadderPrompt, Ladders, MailboxReader,
 pub use pongs::PongBox;
 pub use readiness::{HookEvidence, ReadinessCheck, ReadyOutcome, seen_at_the_window};
 
-/// How often something is looked at that cannot ring: a pane's screen.
+/// How often something without events is polled: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sleeps, at most [`LOOK_INTERVAL`]: the `rest` of callers without a file watcher.

@@ -70,7 +70,7 @@ impl PongBox {
         Ok(pongs)
     }
 
-    /// Says which ping is waited for, for workers that look for files.
+    /// Publishes the ping that is waited for, for workers that read files.
     pub fn ask(&self, ping: &Ping) -> Result<()> {
         self.write(&ping_file(&ping.worker), &format!("{ping}\n"))
     }

@@ -86,8 +86,8 @@ pub struct HookEvidence {
 type HookSign<'a> = Box<dyn Fn(&Name) -> HookEvidence + Send + 'a>;
 
 impl ReadinessCheck<'static> {
-    /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
-    /// machine's clock and records nothing, unless set otherwise.
+    /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. By default it uses the machine's
+    /// clock and records nothing.
     #[must_use]
     pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
         Self::borrowing(worker, pongs, &SystemClock, &NullRecorder, actor)

@@ -141,7 +141,7 @@ pub struct Ledger {
     end: u64,
     /// The file ends within a line: the disk was full.
     torn: bool,
-    /// When the lines were looked at for old ones, by the steady time of the calendar.
+    /// When the lines were last searched for old ones, in the calendar's steady time.
     looked_at: Option<i64>,
 }
 
@@ -234,8 +234,8 @@ impl Ledger {
         self.read()
     }
 
-    /// Forgets files that are gone and were routed longer ago than `keep`, by the queue's calendar. Returns
-    /// their number. Looks at all lines once a day.
+    /// Forgets files that are gone and were routed longer ago than `keep`, by the queue's calendar. Returns their
+    /// number. Reads all lines once a day.
     ///
     /// # Errors
     /// The disk failed; nothing is forgotten.

@@ -104,7 +104,7 @@ impl DropBox {
         format!("{}/{file}", self.spec.name())
     }
 
-    /// Whether a file is looked at: it belongs to the box, and is not a temporary one.
+    /// Whether a file is examined: it belongs to the box, and is not a temporary one.
     #[must_use]
     pub fn takes(&self, file: &str) -> bool {
         self.spec.takes(file) && !Self::is_temporary(file)

@@ -171,7 +171,7 @@ impl MailboxLeases {
             self.remember(now);
         }
         match bad.into_iter().next().map(|bad| bad.error).or(failed) {
-            // No other mailbox was looked at.
+            // No other mailbox was observed.
             Some(error) if mailboxes.len() == 1 => Err(error),
             Some(error) => {
                 self.trouble = Some(error);

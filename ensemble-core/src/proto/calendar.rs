@@ -249,7 +249,7 @@ impl Calendar {
         self.steady_ms
     }
 
-    /// Whether this calendar has looked at the clocks since that one did.
+    /// Whether this calendar has read the clocks more recently than that one.
     #[must_use]
     pub fn is_newer(&self, other: &Self) -> bool {
         self.began_ms == other.began_ms && self.steady_ms >= other.steady_ms

@@ -10,7 +10,7 @@
 //! | never: exit, abort, a signal | stays held until its lease expires |
 //!
 //! The delay keeps a loop that forgets to settle from using up all attempts of all its mail within a second. A
-//! delivery whose message was not looked at is not counted as an attempt.
+//! delivery whose message was never accessed does not count as an attempt.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -328,7 +328,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Acts on one file. Says whether it was handled.
+    /// Acts on one file. Returns whether it was handled.
     fn handle_finding(&mut self, now: Monotonic, finding: BoxFinding) -> Result<bool> {
         match finding {
             BoxFinding::Complete(file) => self.handle_file(now, file),

@@ -19,8 +19,8 @@ const REMINDERS_MAX: u32 = 100;
 
 impl Requests<'_> {
     /// Continues after a crash, or after a client that had only `ln`. It announces a request that its addressee has
-    /// not received, and does everything that follows from a decision. Says what is known then; `None` if there is no
-    /// such request. Without an interrupted request it changes nothing.
+    /// not received, and does everything that follows from a decision. Returns the request as it is then; `None` if
+    /// there is no such request. Without an interrupted request it changes nothing.
     ///
     /// # Errors
     /// A mailbox is full or gone, or the disk failed: it may be tried again.
@@ -219,7 +219,7 @@ impl Requests<'_> {
         unless_absent(self.publish(self.withdrawal(asked, decision)).map(drop))
     }
 
-    /// Says how far everything is done.
+    /// Writes down how far everything is done.
     fn mark(&self, home: &StoredRequest, page: RequestFile, decision: &Decision) -> Result<()> {
         let text = home.render_mark(decision.outcome, self.store.now());
         self.store.write_once(&home.asked.request_id, page, &text).map(drop)

@@ -216,7 +216,7 @@ pub trait RequestStore: Send + Sync {
         self.now().since(stamp)
     }
 
-    /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names.
-    /// Says how many.
+    /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names. Returns how
+    /// many.
     fn sweep_requests(&self) -> Result<usize>;
 }

@@ -12,9 +12,8 @@ pub const CLOSED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const DEMAND_KEPT: Duration = Duration::from_secs(90 * 24 * 3_600);
 
 impl Requests<'_> {
-    /// Removes requests that were closed 30 days ago and that no gate names. Also removes gates
-    /// whose request was never made, and directories of killed senders in `tmp/`. Says how much was
-    /// removed.
+    /// Removes requests that were closed 30 days ago and that no gate names. Also removes gates whose request was
+    /// never made, and directories of killed senders in `tmp/`. Returns how much was removed.
     ///
     /// # Errors
     /// A directory cannot be listed or a file cannot be removed.

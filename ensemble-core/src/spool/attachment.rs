@@ -1,6 +1,6 @@
-//! Content that is too large for an envelope: `attachments/<sha256>`, stored before the message
-//! that names it. The same content is stored once. A sender that finds it there gives it a new time, so that it does
-//! not go before the message comes ([`history`](crate::history)).
+//! Content that is too large for an envelope: `attachments/<sha256>`, stored before the message that names it. The
+//! same content is stored once. A sender that finds it updates its time stamp, so that it is not removed before the
+//! message is stored ([`history`](crate::history)).
 
 use std::path::PathBuf;
 

@@ -45,7 +45,7 @@ pub(super) struct Backlog<'a> {
 }
 
 impl Backlog<'_> {
-    /// The entries that come next; `None` if there is nothing to go by.
+    /// The entries that come next; `None` if there is no shared listing.
     pub(super) fn read(&self) -> Option<(IdListing, ListingPart)> {
         let file = self.home.open_in_place(BACKLOG_FILE).ok()??;
         let offset = read_offset(&file)?;
@@ -68,8 +68,8 @@ impl Backlog<'_> {
         (!ids.is_empty()).then_some((ids, ahead))
     }
 
-    /// Keeps a listing for others if it is worth it, and forgets an older one in any case. Says
-    /// whether there is one now.
+    /// Keeps a listing for others if it is worth it, and forgets an older one in any case. Returns whether there is
+    /// one now.
     pub(super) fn write(&self, ids: &IdListing) -> bool {
         if ids.len() <= SHARED_MIN {
             // Most often there is none; that it stays costs the others a few failed renames.

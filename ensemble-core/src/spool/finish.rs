@@ -34,7 +34,7 @@ pub(super) struct LeaseExtension {
     pub(super) holder: Option<Name>,
 }
 
-/// How a held message goes back to the queue.
+/// How a held message is returned to the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandBack<'a> {
     /// When it can be received again, from now.

@@ -224,7 +224,7 @@ impl fmt::Debug for SpoolOptions {
     }
 }
 
-/// A `done/`, the calendar by which it was looked at, and since when its oldest message has not changed.
+/// A `done/`, the calendar by which it was checked, and since when its oldest message has not changed.
 type OldestSettled = (FileId, i64, i64);
 
 /// An open queue. Cheap to share between threads (`&Spool`); starts no threads that outlive a call and
@@ -257,8 +257,8 @@ pub struct Spool {
     root: PathBuf,
     options: Box<SpoolOptions>,
     open: Mutex<MailboxCache>,
-    /// By mailbox: which `done/` was looked at last, by which calendar, and since when, in its steady time, the
-    /// oldest message has not changed.
+    /// By mailbox: which `done/` was checked last, by which calendar, and since when, in its steady time, the oldest
+    /// message has not changed.
     oldest_settled: Box<Mutex<HashMap<Name, OldestSettled>>>,
     /// What this process knows of the queue's calendar.
     calendar: Box<Mutex<Option<Calendar>>>,

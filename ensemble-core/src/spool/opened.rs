@@ -1,6 +1,6 @@
 //! The mailboxes that a process has open, which are those it has used last. Each takes up to fifteen descriptors, so
 //! their number fits a usual limit of open files (1,024). What is known of the backlog of one that was closed for
-//! another is kept. So going round many deep mailboxes lists each of them once, too.
+//! another is kept. So visiting many deep mailboxes in turn lists each of them only once, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

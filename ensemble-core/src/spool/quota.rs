@@ -26,9 +26,9 @@ use crate::{Error, Result};
 pub const SENDER_MESSAGES_MAX: u64 = 1_000;
 /// How many bytes, attachments among them, unless configured.
 pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// How many messages are looked at for each that a sender may have.
+/// How many messages are read for each that a sender may have.
 const EXAMINED_PER_MESSAGE: u64 = 4;
-/// In this many parts they are looked at, each spread over all.
+/// They are read in this many parts, each spread over all of them.
 const PARTS: usize = 8;
 /// A share cannot be estimated from fewer messages.
 const SAMPLE_MIN: u64 = 256;
@@ -144,7 +144,7 @@ fn usage(
     Ok(usage)
 }
 
-/// In which part a message is looked at. By chance: agents that send in turn are at regular places, and looking at
+/// The part in which a message is read. By chance: agents that send in turn are at regular places, and looking at
 /// regular places could miss one of them altogether.
 fn part_of(file: &str, chance: &RandomState) -> usize {
     usize::try_from(chance.hash_one(file) % PARTS as u64).unwrap_or(0)
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(first.envelope.from, name("mad"));
         bed.spool.publish(&kept).unwrap();
         assert_eq!(bed.spool.publish(&kept).unwrap(), crate::env::PublishOutcome::AlreadyStored);
-        // What goes back to the front is counted as well, by another process, too.
+        // What is returned to `front/` is counted as well, even by another process.
         bed.spool.release(&first.lease, std::time::Duration::ZERO).unwrap();
         let other = open(bed.home.path());
         assert!(matches!(

@@ -67,8 +67,8 @@ impl Spool {
         if swept == Swept::default() { visited.map(|()| swept) } else { Ok(swept) }
     }
 
-    /// Removes settled messages past their time. All of them are looked at only if the oldest that was kept at
-    /// the last look is due: there may be a million.
+    /// Removes settled messages past their time. All of them are checked only if the oldest that was kept at the last
+    /// look is due: there may be a million.
     fn sweep_settled(
         &self,
         calendar: &mut Calendar,
@@ -172,7 +172,7 @@ impl LeaseTable for Spool {
 /// The old files of a directory.
 struct OldFiles {
     files: Vec<String>,
-    /// Since when the others have not changed, the oldest of them, in steady time, if all were looked at.
+    /// Since when the oldest of the others has not changed, in steady time, if all were checked.
     oldest_left: Option<i64>,
 }
 

@@ -169,7 +169,7 @@ impl WaitingBacklog {
         !self.new.is_empty() || !self.front.is_empty()
     }
 
-    /// Says that another consumer had the candidate first.
+    /// Notes that another consumer received the candidate first.
     pub(super) fn lost_race(&mut self) {
         self.losses = self.losses.saturating_add(1);
         self.has_lost = true;
@@ -181,7 +181,7 @@ impl WaitingBacklog {
         }
     }
 
-    /// Says that the candidate was received.
+    /// Notes that the candidate was received.
     pub(super) fn won_race(&mut self) {
         self.losses = 0;
         if let Some(ahead) = &self.ahead {

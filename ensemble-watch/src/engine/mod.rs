@@ -82,7 +82,7 @@ pub(crate) struct Engine {
     status: StatusFile,
     /// Where the mailboxes are on servers, the thread that follows them has it.
     ladders: Option<LadderThread>,
-    /// Mailboxes whose ladders are to be looked at, once the agents are notified.
+    /// Mailboxes whose ladders are to be checked, once the agents are notified.
     laddered: BTreeSet<Name>,
     /// When roster, bindings and sessions were changed, as of the last poll.
     polled: [Option<SystemTime>; 3],
@@ -279,7 +279,7 @@ impl Engine {
         self.mail.notifier.session_changed(now, &agent);
     }
 
-    /// Has the ladders of changed mailboxes looked at. Their thread would compete with the one that types.
+    /// Passes changed mailboxes to the thread of the ladders. Their thread would compete with the one that types.
     fn drive_ladders(&mut self) {
         for mailbox in std::mem::take(&mut self.laddered) {
             if let Some(ladders) = &self.ladders {

@@ -204,7 +204,7 @@ impl Engine {
         self.rebind(now);
     }
 
-    /// Whether the roster, bindings or sessions have changed since the last poll: only then all panes are looked at.
+    /// Whether the roster, bindings or sessions have changed since the last poll: only then are all panes inspected.
     fn has_team_changed(&mut self) -> bool {
         let project = &self.context.project;
         let roster = project.roster();

@@ -144,7 +144,7 @@ impl KeptLeases {
         }
     }
 
-    /// When a lease that is kept is to be looked at again; `None` if none is kept.
+    /// When an extended lease is to be checked again; `None` if none is kept.
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
         self.kept.values().filter_map(|kept| kept.next).min()
     }

@@ -68,7 +68,7 @@ pub(super) struct MailCarrier {
 }
 
 impl MailCarrier {
-    /// Carries the mailboxes of one source, and says what was carried.
+    /// Carries the mailboxes of one source. Returns what was carried.
     pub(super) fn carry(
         &mut self,
         now: Monotonic,

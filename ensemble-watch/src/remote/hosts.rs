@@ -91,7 +91,7 @@ impl HostExchange {
         Some(format!("host {host} has an agent {agent}, too: shut one of them down"))
     }
 
-    /// The watcher ends, so that the agents that are still here are not looked at any more.
+    /// The watcher is stopping, so the agents of this host are no longer observed.
     pub(super) fn farewell(&mut self, project: &Project, queue: &NatsTransport) {
         // A host that cannot say so is silent soon.
         let _ = project.roster().entries().and_then(|(members, _)| {

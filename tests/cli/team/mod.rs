@@ -1,4 +1,4 @@
-//! A team in its own real tmux server: brought up, looked at, killed in the middle.
+//! A team in its own real tmux server: started, observed, killed in the middle.
 
 mod agree;
 mod alerts;

@@ -126,7 +126,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     eventually("it reads on", || holds(&team.here("stubborn.read"), "more"));
     assert_eq!((team.pane("stubborn").pid, lives(pid)), (pid, true));
 
-    // One hears nothing and is ended with its children, and its mail goes back.
+    // One does not respond and is killed with its children, and its mail is returned.
     let pids = deaf_pids(&team);
     team.bed.ok("send --as conductor-of-old --to deaf --id unread -m hello");
     let gone = team.bed.run("request shutdown deaf --as operator --deadline 1s --wait 10m");

@@ -134,7 +134,7 @@ fn state(ran: &Ran) -> Option<String> {
     entry["state"].as_str().map(str::to_owned)
 }
 
-/// Works, answers, goes and comes back, until no caller is left and all work is done.
+/// Works, answers, leaves and comes back, until no caller is left and all work is done.
 pub fn stay(stage: &Stage<'_>, host: &Host, leaver: &Leaver) -> Vec<Fact> {
     let name = leaver.name;
     let mut facts = Vec::new();

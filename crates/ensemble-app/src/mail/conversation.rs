@@ -92,7 +92,7 @@ pub fn read_waiting(
     Ok(count)
 }
 
-/// Shows a message that was received, and settles it. A request without an answer goes back.
+/// Shows a message that was received, and settles it. A request without an answer is released.
 pub fn read_received(
     app: &App,
     queue: &ProjectQueue,

@@ -6,7 +6,7 @@
 //! | an agent, proved by pass or pane | its name and its project; its text is not trusted |
 //! | a name alone | that it is not proved |
 //!
-//! The answer goes back in the same way: the message names the project of its sender. Who may write into the other
+//! The answer is returned in the same way: the message names the project of its sender. Who may write into the other
 //! queue, its directory says. An agent sends without a person being asked, so it begins a conversation only with the
 //! projects that `other_projects` in its `ensemble.yaml` names.
 

@@ -22,7 +22,7 @@ use crate::workload::TaskBooks;
 pub const COUNT_MAX: u64 = 1000;
 /// Most dead letters that are read of one mailbox.
 const DEAD_READ_MAX: usize = 50;
-/// Most messages for the person that are looked at.
+/// The most messages for the person that are read.
 const MAIL_READ_MAX: usize = 50;
 /// The first words of a message for the person, in characters.
 const WORDS_CHARS_MAX: usize = 60;

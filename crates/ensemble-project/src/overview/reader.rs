@@ -122,7 +122,7 @@ impl OverviewReader {
         Self { looks_again: false, ..Self::new(project) }
     }
 
-    /// Looks at everything that may have changed. Each part is read on its own: one that cannot be read is a need, and
+    /// Reads everything that may have changed. Each part is read on its own: one that cannot be read is a need, and
     /// hides no other.
     #[must_use]
     pub fn refresh_overview(

@@ -51,9 +51,8 @@ impl BoardLeases {
         self.watch.poll_timeout().into_iter().chain(self.fold_at).min()
     }
 
-    /// Looks at all leases, takes away those that ran out, and removes the beats of registrations that
-    /// have ended. Shows in the file what was beaten, before a written lease passes. Call it at least
-    /// every 30 s. Returns what was taken away.
+    /// Checks all leases, ends those that have expired, and removes the beats of ended registrations. Shows in the
+    /// file what was beaten, before a written lease passes. Call it at least every 30 s. Returns what was taken away.
     pub fn expire_leases(
         &mut self,
         clock: &dyn Clock,

@@ -7,8 +7,8 @@
 //! | anomalies with a pattern that a person has not acknowledged | the circuit breaker trips |
 //! | a task that every registered coder has failed at | an anomaly `no_coder_left`, once for these coders |
 //!
-//! Each of them is read from the board and its directory, so a crash loses nothing: the next one that
-//! looks does it. A board that is locked is looked at again.
+//! Each of them is read from the board and its directory, so a crash loses nothing: the next one that looks does it.
+//! A locked board is tried again.
 
 use crate::board::{Board, State, sprint_step};
 use ensemble_core::Result;

@@ -158,7 +158,7 @@ impl Conductor<'_> {
         Ok(None)
     }
 
-    /// Says what has been given up since the last look.
+    /// Reports what has been given up since the last look.
     fn escalations(
         &self,
         batch: &TaskBatch,

@@ -72,7 +72,7 @@ pub struct Departure {
     pub unread: UnreadMail,
     /// How long it has to finish, if it agreed.
     pub grace: Duration,
-    /// It goes with its team, and comes back with it.
+    /// It leaves and returns with its team.
     pub returns: bool,
 }
 

@@ -66,7 +66,7 @@ pub struct DispatchFile {
     pub state: State,
 }
 
-/// A worker to which a task may go.
+/// A worker that may get a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AvailableWorker {

@@ -36,7 +36,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_FILE: &str = ".lock";
 /// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
-/// The largest report that is looked at, in bytes.
+/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
@@ -220,7 +220,7 @@ impl ReviewCounts {
         Ok(old.len())
     }
 
-    /// Tells the conductor that a task goes round in circles.
+    /// Notifies the conductor that a task is going round in circles.
     fn stop(&self, count: &ReviewCount, review: &Review, recorder: &dyn Recorder) -> Result<()> {
         let findings = review.findings.len();
         let mut escalation = EscalationReport::new(&count.task_id, "review_loop");

@@ -22,7 +22,7 @@
 //!  up,leaving  none; any script                       no            no         idle
 //! ```
 //!
-//! What the agent's own hooks have reported goes before, where the pane does not know better (`reported`).
+//! What the agent's hooks have reported takes precedence, unless the pane is the better evidence (`reported`).
 //!
 //! A script (the providers `shell` and `generic`) shows output. Only a rule of its profile that names a person's
 //! business counts: a question, a limit. Otherwise, it works if it holds a message, while its pane lives. Of a screen
@@ -55,7 +55,7 @@ pub enum State {
     Working,
     /// It has not painted its screen yet.
     Starting,
-    /// Its screen is none that its profile knows, or could not be looked at, and it holds nothing.
+    /// Its profile does not recognise the screen, or it could not be inspected, and it holds nothing.
     Unknown,
     /// It waits for a decision.
     Waiting,
@@ -90,7 +90,7 @@ pub enum PaneObservation {
     },
     /// The pane could not be observed: tmux did not answer.
     Unseen,
-    /// Its pane was looked at.
+    /// Its pane was inspected.
     Seen(Judgement),
 }
 
@@ -149,7 +149,7 @@ impl PresenceEvidence {
 }
 
 impl PaneObservation {
-    /// What the pane showed, if it was looked at.
+    /// What the pane showed, if it was inspected.
     #[must_use]
     pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {

@@ -40,7 +40,7 @@ impl ReadingLimit {
         self.is_reached
     }
 
-    /// Counts what was read. Says whether there is room for more, and remembers if not.
+    /// Counts what was read. Returns whether there is room for more, and remembers if not.
     const fn spend(&mut self, bytes: u64) -> bool {
         self.left = self.left.saturating_sub(bytes);
         self.is_reached |= self.left == 0;

@@ -24,7 +24,7 @@ use super::lines::{FilePosition, ReadingLimit, read_new};
 
 /// The directory of rollouts in the home of Codex: `YYYY/MM/DD/rollout-*.jsonl`, by local days.
 const SESSIONS: &str = "sessions";
-/// Most rollouts that are looked at.
+/// The most rollouts that are read.
 const ROLLOUTS_MAX: usize = 10_000;
 /// The longest hint, in bytes.
 const HINT_BYTES_MAX: usize = 120;

@@ -215,7 +215,7 @@ pub enum WorktreeFault {
         /// The remote that was configured.
         remote: String,
     },
-    /// Another host has moved the branch on the remote since it was looked at.
+    /// Another host has moved the branch on the remote since it was read.
     #[error("another host has moved `{branch}` on the remote: try again")]
     RemoteMoved {
         /// The branch.

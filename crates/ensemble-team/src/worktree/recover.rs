@@ -255,7 +255,8 @@ impl Worktrees {
         })
     }
 
-    /// Removes a worktree that should not exist. If no host works on the task, its branch on the remote goes, too.
+    /// Removes a worktree that should not exist. If no host works on the task, its branch on the remote is removed,
+    /// too.
     fn take_away(&self, lock: &FileLock, task: &BoardTask, path: &Path) -> Result<bool> {
         let to = if task.status.needs_worktree() { BranchMove::Stay } else { BranchMove::Away };
         let retired = match self.put_off(lock, task, path, to) {

@@ -12,7 +12,7 @@ use ensemble_core::pane::{Deferral, NudgeOutcome};
 /// What happens to the mailbox and its pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The mailbox was looked at.
+    /// The mailbox was counted.
     Mail {
         /// How many messages wait unread; 0 is a drained mailbox.
         waiting: u64,

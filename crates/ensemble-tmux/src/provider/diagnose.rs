@@ -337,7 +337,7 @@ fn by_rules(
             let draft = Evidence::new(Source::Screen, "draft", pane.cursor_line());
             diagnosis.overrule(AgentState::Draft, draft, Deferral::Draft);
         }
-        // Ready is a promise that typing goes somewhere.
+        // `Ready` promises that there is a place to type.
         Input::Absent if state == AgentState::Ready => {
             let absent = Evidence::new(Source::Screen, "no composer", pane.cursor_line());
             let word = AgentState::Unknown.word().to_owned();

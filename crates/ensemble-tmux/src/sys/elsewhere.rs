@@ -124,7 +124,7 @@ pub(crate) fn wait_all(processes: &mut Vec<StartedProcess>, limit: Duration) -> 
     }
 }
 
-/// A lock that goes with its process: that of a file beside `path`.
+/// A lock that is released when its process exits: that of a file beside `path`.
 #[derive(Debug)]
 pub(crate) struct FileNamedLock {
     _held: FileLock,

@@ -1,11 +1,10 @@
 //! One control-mode client: questions in, answers out, each within its limit.
 //!
-//! The client is attached with `no-output,ignore-size`. So it does not lag behind a busy pane (a
-//! lagging client has killed servers), and does not change the size of a user's window. Questions
-//! of several threads are written one after the other and answered in that order, so no thread
-//! waits for another's answer before asking. Behind each question goes a mark that cannot be
-//! guessed. The answer is everything up to the mark, however many blocks it has and wherever it
-//! stopped.
+//! The client is attached with `no-output,ignore-size`. So it does not lag behind a busy pane (a lagging client has
+//! killed servers), and does not change the size of a user's window. Questions of several threads are written one
+//! after the other and answered in that order, so no thread waits for another's answer before asking. Each query is
+//! followed by a mark that cannot be guessed. The answer is everything up to the mark, however many blocks it has and
+//! wherever it stopped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +40,7 @@ pub(super) struct ControlClient {
     child: Child,
     input: Mutex<UnixStream>,
     queue: Arc<Mutex<CallerQueue>>,
-    /// Disconnected once the server has let go of the client, and its process too.
+    /// Disconnected once the server has dropped the client and its process has exited.
     let_go: Mutex<Receiver<()>>,
     /// Whether the server has left a question without an answer.
     is_unanswered: AtomicBool,

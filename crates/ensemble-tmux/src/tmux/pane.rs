@@ -295,7 +295,7 @@ impl TmuxPane {
         }
     }
 
-    /// Starts `command` in the dead pane that was looked at.
+    /// Starts `command` in the dead pane that was inspected.
     fn respawn(
         &mut self,
         seen: &PaneSnapshot,

@@ -14,13 +14,12 @@ use ensemble_core::{Error, Result};
 /// could not be had.
 const CONTROL_RETRY: Duration = Duration::from_secs(10);
 
-/// A tmux server. Clones share one control-mode client, which is attached at the first question and
-/// again whenever it has ended. It ends if the server was restarted, or if the session it
-/// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT) for
-/// each exchange it needs. These are at most two: attach, ask. There are three where a killed
-/// process has left a client behind that does not go by itself. Dropping the last clone ends the
-/// client and waits until the server has let go of it. It waits within that limit for the lock and
-/// for the server.
+/// A tmux server. Clones share one control-mode client, which is attached at the first question and again whenever it
+/// has ended. It ends if the server was restarted, or if the session it was attached to is gone. Every call returns
+/// within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT) for each exchange it needs. These are at most two: attach, ask.
+/// There are three if a killed process has left a client behind that does not exit by itself. Dropping the last clone
+/// ends the client and waits until the server has dropped it. It waits within that limit for the lock and for the
+/// server.
 ///
 /// ```no_run
 /// use ensemble_tmux::tmux::TmuxServer;
@@ -172,7 +171,7 @@ impl TmuxServer {
         }
     }
 
-    /// Lets go of a client that has not answered; others may still wait for theirs.
+    /// Abandons a client that has not answered; others may still wait for theirs.
     fn retire(&self, client: &Arc<ControlClient>) {
         let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
         if link.client.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {

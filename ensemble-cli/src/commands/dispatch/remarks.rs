@@ -1,4 +1,4 @@
-//! What goes wrong for a while, said once and not at each look.
+//! Reports a failure that lasts once, and not at each attempt.
 
 use ensemble_app::diagnostics::say;
 use ensemble_core::Error;

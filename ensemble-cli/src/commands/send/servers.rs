@@ -156,7 +156,7 @@ impl Arguments {
     }
 }
 
-/// Waits until a message got so far, and says how far it got.
+/// Waits until a message has reached a state. Returns the state it reached.
 fn wait(
     servers: &NatsTransport,
     envelope: &Envelope,

@@ -21,7 +21,7 @@ const SHELL_CHARACTERS: &str = "|<>()$`{}\n\\*?[]#~!&";
 
 /// How the id of a message that answers a request ends.
 const RESPONSE_END: &str = ".response";
-/// Waiting messages are looked at up to here.
+/// The most waiting messages that are read.
 const RESPONSES_MAX: usize = 100;
 
 /// A question of an agent that a person has not answered yet.

@@ -79,7 +79,7 @@ pub const PHASE_TIMEOUT: Duration = Duration::from_secs(60);
 pub const WAIT_MAX: Duration = Duration::from_secs(30 * 60);
 /// How long a limit whose end is known is waited for, counted from the start.
 pub const PARK_MAX: Duration = Duration::from_secs(6 * 60 * 60);
-/// How often a worker that is waited for is looked at.
+/// How often a worker is inspected while the ladder waits for it.
 pub const INSPECT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a look may take: an exchange with a multiplexer that is given five seconds, and one to spare.
 pub const INSPECT_PATIENCE: Duration = Duration::from_secs(6);
@@ -155,7 +155,8 @@ impl LadderSettings {
     }
 }
 
-/// When a worker that is waited for is looked at again: a phase that is shorter than the interval has one look.
+/// When a worker is inspected again while the ladder waits for it: a phase that is shorter than the interval has one
+/// look.
 fn look_at(now: Monotonic, worker: WorkerActivity, phase_timeout: Duration) -> Monotonic {
     let next = now + INSPECT_INTERVAL.min(phase_timeout);
     match worker {
@@ -321,7 +322,7 @@ impl Ladder {
         State::Waiting { worker, look_at: look_at(now, worker, self.config.phase_timeout) }
     }
 
-    /// The worker that is waited for was looked at.
+    /// The worker was inspected while the ladder waits for it.
     fn waited(&mut self, now: Monotonic, worker: WorkerActivity) -> State {
         match worker {
             WorkerActivity::Idle | WorkerActivity::Unknown => match self.waits_for() {

@@ -8,10 +8,9 @@
 //! anything, in an earlier boot            -> phase 0 (the caller passes `Saved::default()`)
 //! ```
 //!
-//! So the time without a process that runs the ladder never costs a worker a rung. Before each
-//! further phase a process has watched the present one to the end, or looked at the worker. No key
-//! and no delivery is repeated: the file is written before the keys are pressed, and a crash in
-//! between loses them.
+//! So the time without a process that runs the ladder never costs a worker a rung. Before each further phase a
+//! process has watched the present one until it timed out, or inspected the worker. No key and no delivery is
+//! repeated: the file is written before the keys are pressed, and a crash in between loses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -140,7 +140,7 @@ pub enum Event {
         /// For which attempt at it.
         attempt: u32,
     },
-    /// The worker was looked at, asked for or not.
+    /// The worker was inspected, on request or not.
     Seen(WorkerActivity),
     /// The task could not be delivered.
     Undeliverable,

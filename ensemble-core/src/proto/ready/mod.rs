@@ -153,7 +153,7 @@ pub enum Event {
         /// What was in the way.
         deferral: Deferral,
     },
-    /// The window was looked at.
+    /// The window was inspected.
     Inspected {
         /// In which attempt.
         attempt: u8,

@@ -250,7 +250,7 @@ impl SharedWatcher {
         Some((state.last_id, readable))
     }
 
-    /// Passes pending events on. Says whether those were all, and nothing if the caller is not the reader any more.
+    /// Passes pending events on. Returns whether those were all, or `None` if the caller is no longer the reader.
     #[cfg(feature = "tokio")]
     pub(crate) fn read(&self, reader: u64) -> Option<bool> {
         let mut state = self.lock();
@@ -418,7 +418,7 @@ impl WatchState {
         (self.watcher, self.readable) = (Some(watcher), Some(Arc::new(readable)));
     }
 
-    /// Passes pending events on, and says whether those were all.
+    /// Passes pending events on. Returns whether those were all.
     fn drain(&mut self) -> bool {
         for _ in 0..DRAINS_MAX {
             let events = self.watcher.as_mut().map(FsWatcher::take_events).unwrap_or_default();

@@ -60,7 +60,7 @@ impl SupervisorRun<'_> {
         let mut state = self.board.read()?;
         match self.complete_by_hand(&state) {
             Ok(completed) => state = completed.unwrap_or(state),
-            // The board is as the agent left it, which is enough to go by.
+            // The board is as the agent left it, which is enough to continue.
             Err(error) => self.failed("complete what the agent has written", &error),
         }
         let fate = self.work.as_ref().map(|work| work.fate(&state));

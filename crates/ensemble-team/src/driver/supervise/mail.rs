@@ -29,7 +29,7 @@ pub(super) const BYTES_A_MESSAGE: usize = 4 * 1024;
 const BYTES_MAX: usize = 24 * 1024;
 /// Most messages in one prompt.
 const MESSAGES_MAX: usize = 20;
-/// Most waiting messages that are looked at.
+/// The most waiting messages that are read.
 const LOOKED_AT_MAX: usize = 200;
 /// Most messages that are named without content.
 const NAMED_MAX: usize = 10;
@@ -45,7 +45,7 @@ pub(super) struct PromptMail {
 }
 
 impl SupervisorRun<'_> {
-    /// Receives what goes into the next prompt. A failure costs the section, never the agent.
+    /// Receives the mail for the next prompt. A failure costs the section, never the agent.
     pub(super) fn take_mail(&mut self) -> PromptMail {
         let (Some(office), Some(mailbox)) = (&self.order.office, self.desk.mailbox()) else {
             return PromptMail::default();

@@ -76,7 +76,7 @@ fn an_occurrence_is_told_once_however_often_it_is_seen() {
         raised.extend(drain(&mut watch).into_iter().filter(|effect| *effect != Effect::Look));
     }
     assert_eq!(raised, [Effect::Raise { key: "a" }, Effect::Raise { key: "b" }]);
-    // It goes, and another occurrence of it comes.
+    // It disappears, and occurs again.
     look(&mut watch, 3_600, &["b"]);
     assert_eq!(drain(&mut watch), [Effect::Forget { key: "a" }]);
     watch.handle(at(3_601), seen("a 2", Duration::ZERO));

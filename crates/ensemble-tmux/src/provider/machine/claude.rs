@@ -15,7 +15,7 @@ use ensemble_core::agent::AgentState;
 
 /// The largest session file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// How many files are looked at.
+/// The most files that are read.
 const FILES_MAX: usize = 1000;
 
 /// What the Claude Code says that runs in or below process `pid`, or why it says nothing; of
