@@ -215,7 +215,9 @@ fn found() -> Vec<Found> {
                 .map(|(line, idiom)| Found { area, place: format!("{path}:{line}: {idiom}") }),
         );
     };
-    for (path, text) in files(&[".rs", ".md"]) {
+    let pages = files(&[".rs", ".md"]);
+    assert!(pages.len() > SAMPLES.len() + EXEMPT.len(), "this test looks in the wrong place");
+    for (path, text) in pages {
         let is_sample = SAMPLES.iter().any(|samples| path.starts_with(samples));
         if is_sample || EXEMPT.contains(&path.as_str()) {
             continue;
@@ -239,7 +241,6 @@ fn found() -> Vec<Found> {
 /// The number of idioms in each area, with their places.
 pub(crate) fn measures() -> Vec<Measure> {
     let found = found();
-    assert!(found.iter().any(|found| found.area == 4), "this test looks in the wrong place");
     let of_area = |area: usize| {
         let places = found.iter().filter(|found| found.area == area);
         let places: Vec<String> = places.map(|found| found.place.clone()).collect();

@@ -90,7 +90,7 @@ pub enum PaneObservation {
     },
     /// The pane could not be observed: tmux did not answer.
     Unseen,
-    /// Its pane was inspected.
+    /// The judgement of an inspected pane.
     Seen(Judgement),
 }
 
