@@ -13,7 +13,7 @@ use crate::completion;
 /// Flags of every verb.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GlobalFlags {
-    /// The queue's directory [default: $ENSEMBLE_QUEUE, else that of the project around this directory]
+    /// The queue's directory [default: $ENSEMBLE_QUEUE, or that of the project around this directory]
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID]

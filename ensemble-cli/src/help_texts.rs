@@ -84,10 +84,10 @@ AGENTS.md.
 const OPTIONS: &str = "\
 Every command has these options:
 
-  --queue DIR  the queue's directory [default: $ENSEMBLE_QUEUE, else that of the
+  --queue DIR  the queue's directory [default: $ENSEMBLE_QUEUE, or that of the
                project around the working directory]
-  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, else the agent of
-               this pane, else operator]
+  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, the agent of this
+               pane, or operator]
   --json       print JSON, one object a line; failures, too, on stderr
 
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.

@@ -93,8 +93,8 @@ impl<'a> Cut<'a> {
         })
     }
 
-    /// The states that are looked at: all if there are at most `budget`. Otherwise, the extremes and as
-    /// many more, drawn at random, as the budget allows.
+    /// The states to check: all if there are at most `budget`, otherwise the extremes and as many more, drawn at
+    /// random, as the budget allows.
     pub fn states(&self, budget: u64, random: &mut Random) -> Vec<Disk> {
         let mut choices: BTreeSet<Vec<usize>> = BTreeSet::new();
         if let Some(count) = self.count().filter(|count| *count <= budget) {

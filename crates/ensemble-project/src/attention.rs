@@ -237,7 +237,7 @@ fn of_watcher(facts: &NeedFacts<'_>) -> Option<Need> {
                 || format!("end its process, then {start}"),
                 |pid| {
                     format!(
-                        "`kill -CONT {pid}` if it was stopped, else `kill -KILL {pid}`, then {start}"
+                        "`kill -CONT {pid}` if it was stopped, or `kill -KILL {pid}`, then {start}"
                     )
                 },
             );

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// All that are listed
     #[arg(long, conflicts_with = "panes")]
     all: bool,
-    /// The tmux server's socket [default: the one of $TMUX, else tmux's own]
+    /// The tmux server's socket [default: that of $TMUX, or tmux's default]
     #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     tmux_socket: Option<PathBuf>,
 }

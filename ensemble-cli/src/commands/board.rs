@@ -17,7 +17,7 @@ mod edit;
 
 /// Look at the blackboard, check it and edit it
 ///
-/// The blackboard is .ensemble/state.yaml beside the queue, else .liza/state.yaml.
+/// The blackboard is .ensemble/state.yaml beside the queue, or .liza/state.yaml if there is no such file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

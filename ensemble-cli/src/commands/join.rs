@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// Program of the agent: shell, claude, codex, opencode, gemini or generic [default: shell]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// Role of the agent [default: its own name if that is a role, else worker]
+    /// Role of the agent [default: its own name if that is a role, otherwise worker]
     #[arg(long, value_name = "ROLE")]
     role: Option<Name>,
 }

@@ -154,7 +154,7 @@ impl RemoveMailbox {
         if let Some(reader) = reader.filter(|_| !self.force) {
             let text =
                 format!("{} is up and reads `{}`: nothing was removed", reader.name, self.name);
-            return Err(Failure::refused(text).with_hint("`--force` removes it all the same"));
+            return Err(Failure::refused(text).with_hint("`--force` removes it anyway"));
         }
         let unfinished = counts.queued + counts.acked;
         if unfinished > 0 && !self.force {

@@ -75,13 +75,13 @@ impl QuestionFlags {
 
 /// Ask an agent to shut down
 ///
-/// It approves, finishes and goes, or rejects with a reason and stays. The running watcher ends it
-/// once it has agreed, or when the deadline has passed. Then its processes and its pane are gone, and
-/// what it held is released. Its unread mail is returned to its senders unless configured
-/// otherwise. With `--wait` this ends when the agent has gone.
+/// It approves, finishes and leaves, or rejects with a reason and stays. The running watcher ends it once it has
+/// agreed, or when the deadline has passed. Then its processes and its pane are gone, and what it held is released.
+/// Its unread mail is returned to its senders unless configured otherwise. With `--wait` this ends when the agent has
+/// gone.
 ///
-/// A supervisor answers for its agent: at once without work, else after the task. A worker may ask no
-/// other agent, unless `authority: {shutdown: […]}` in ensemble.yaml lists it.
+/// A supervisor answers for its agent: at once if it has no work, otherwise after the task. A worker may ask no other
+/// agent, unless `authority: {shutdown: […]}` in ensemble.yaml lists it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble request shutdown worker-1 --reason 'the work is done' --wait 3m

@@ -47,10 +47,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, releases what it
 /// held, and leaves. A second supervisor of the same id is refused with exit code 75.
 ///
-/// The agent is a member of the team: `ensemble team` shows it, and its mail is in its next
-/// prompt. An agent program with hooks gets ours, and the tools of `ensemble mcp`, as `ensemble up`
-/// gives them. The supervisor answers requests for its shutdown: at once without work, else after
-/// the task.
+/// The agent is a member of the team: `ensemble team` shows it, and its mail is in its next prompt. An agent program
+/// with hooks gets ours, and the tools of `ensemble mcp`, as with `ensemble up`. The supervisor answers requests for
+/// its shutdown: at once if it has no work, otherwise after the task.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble agent supervise --role coder --name coder-1 -- claude -p {prompt}"
@@ -62,10 +61,10 @@ pub(crate) struct Arguments {
     /// The agent's name [default: who is asking]
     #[arg(long, alias = "id", value_name = "NAME")]
     name: Option<Name>,
-    /// How often to look at the blackboard without an event [default: its config, else 30s; planners 60s]
+    /// How often to look at the blackboard without an event [default: its config, or 30s; planners 60s]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     poll: Option<Duration>,
-    /// End after DURATION without work [default: config.coder_max_wait, else never]
+    /// End after DURATION without work [default: config.coder_max_wait, or never]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     max_wait: Option<Duration>,
     /// How long to wait after an agent that failed

@@ -47,7 +47,7 @@ pub(super) struct WrapperFlags {
     /// Its name [default: that of the program, or the next free one such as claude-2]
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
-    /// Its role [default: its name if that is a role, else worker]
+    /// Its role [default: its name if that is a role, otherwise worker]
     #[arg(long, value_name = "ROLE")]
     role: Option<Name>,
     /// Arguments of the agent's program

@@ -366,7 +366,7 @@ fn summary(all: &[DueAlert]) -> String {
     }
 }
 
-/// Notes that a person has looked at what needs one. Alerts that were sent before are not repeated.
+/// Notes that a person has seen the needs, so that alerts sent before are not repeated.
 pub fn person_looked(project: &Project) -> Result<()> {
     match project.config.notify.is_empty() || !project.state.is_dir() {
         true => Ok(()),

@@ -14,7 +14,7 @@ use crate::period::ConfigDuration;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AlarmsConfig {
-    /// Recipient's mailbox (default: a planner on the blackboard that has one, else `conductor`).
+    /// Recipient's mailbox (default: a planner on the blackboard that has one, or `conductor`).
     pub to: Option<Name>,
     /// How long a rejected task may wait for its coder (default 30s).
     pub orphan: Option<ConfigDuration>,

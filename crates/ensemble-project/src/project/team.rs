@@ -39,8 +39,8 @@ pub struct TeamConfig {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AgentConfig {
-    /// Role of the agent: `conductor`, `dispatch`, `worker`, `planner`, `coder`, `code-reviewer` or
-    /// any other word (default: its own name if that is one of these, else `worker`).
+    /// Role of the agent: `conductor`, `dispatch`, `worker`, `planner`, `coder`, `code-reviewer` or any other word
+    /// (default: its own name if that is one of these, otherwise `worker`).
     pub role: Option<Name>,
     /// Provider of the agent: `shell`, `claude`, `codex` … (default `shell`).
     pub provider: Option<String>,

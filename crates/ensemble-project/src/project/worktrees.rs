@@ -25,8 +25,8 @@ const TESTS_LIMIT: Duration = Duration::from_secs(1_800);
 pub struct WorktreesConfig {
     /// Directory of worktrees, relative to the project (default `.worktrees`).
     pub directory: Option<String>,
-    /// The branch for approved work (default: `config.integration_branch` on the blackboard, else
-    /// `integration`). The first claim makes it at HEAD.
+    /// The branch for approved work (default: `config.integration_branch` on the blackboard, or `integration`). The
+    /// first claim creates it at HEAD.
     pub integration_branch: Option<String>,
     /// The git remote through which the hosts of a team share branches, and to which approved work goes
     /// (default: none). Without one, each host merges in its own repository.

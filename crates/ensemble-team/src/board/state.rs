@@ -327,7 +327,7 @@ pub struct HumanNote {
     /// Text of the note.
     #[serde(default, deserialize_with = "text")]
     pub message: Option<String>,
-    /// Recipients: null for all, else one name or a list of names of agents or roles.
+    /// Recipients: null for all, or the name of an agent or role, or a list of them.
     #[serde(default, rename = "for")]
     pub to: Value,
 }

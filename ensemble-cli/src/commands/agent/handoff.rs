@@ -9,8 +9,7 @@ use crate::context::Context;
 
 /// Leave notes for the agent that continues your task, and announce exit status 42
 ///
-/// For a context that is used up. End afterwards: with exit status 42 if you can choose it, else
-/// with 0.
+/// For when your context is used up. Then exit: with status 42 if you can choose it, otherwise with 0.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\""

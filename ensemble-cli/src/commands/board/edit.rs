@@ -22,7 +22,7 @@ const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// in the meantime. Otherwise the board stays as it is, and the copy is kept.
 #[derive(Debug, clap::Args)]
 pub(super) struct EditBoard {
-    /// The editor, a command for sh [default: $VISUAL, else $EDITOR]
+    /// The editor, a command for sh [default: $VISUAL, or $EDITOR]
     #[arg(long, value_name = "COMMAND")]
     editor: Option<String>,
 }

@@ -38,9 +38,7 @@ pub(super) fn opens(context: &Context) -> DoctorCheck {
             let remedy = hint.unwrap_or_else(|| "see what the message says".to_owned());
             DoctorCheck::bad("queue", CheckLevel::Fail, text, remedy)
         }
-        Err(Failure::ClosedPipe | Failure::Block { .. }) => {
-            DoctorCheck::ok("queue", "not looked at")
-        }
+        Err(Failure::ClosedPipe | Failure::Block { .. }) => DoctorCheck::ok("queue", "not checked"),
     }
 }
 

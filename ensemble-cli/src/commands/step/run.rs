@@ -26,10 +26,10 @@ use crate::output::{FAINT, WARNING};
 
 /// Hand out a task's steps until all are done
 ///
-/// Each step is sent to its agent's mailbox as a focused prompt, and the agent is nudged (by the
-/// running watcher, else by this). A failed step is sent again with its error; when a person must
-/// intervene, this says so and waits. Ended at any point, it continues where it stopped. Exit code 0
-/// when all is done, 3 if `--wait` passes before that, 1 with `--stop-if-stuck` if it is stuck.
+/// Each step is sent to its agent's mailbox as a focused prompt, and the agent is nudged (by the running watcher, or
+/// by this command if there is none). A failed step is sent again with its error; when a person must intervene, this
+/// says so and waits. Ended at any point, it continues where it stopped. Exit code 0 when all is done, 3 if `--wait`
+/// passes before that, 1 with `--stop-if-stuck` if it is stuck.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble step run 0-4-1

@@ -31,8 +31,8 @@
 //! - The pong of attempt n counts until ping n + 1 is sent, also while inspecting: it proves more
 //!   than a look does. After that it is stale.
 //! - A busy worker that answers is ready; one that does not is a `no_pong_timeout`.
-//! - A ping that could not be typed is waited for all the same: pings also travel by file, and the
-//!   times of the seed hold.
+//! - If a ping could not be typed, its answer is waited for anyway: pings are also sent as files, and the seed's
+//!   times apply.
 //! - The open command is sent at most once an attempt, and not after the third, where no ping
 //!   would follow. It is sent only if the program is known to be missing, never on doubt.
 //! - One controller at a time: two handshakes with one worker are kept apart by the worker's lock,

@@ -119,7 +119,7 @@ fn describe(found: &PathContent) -> String {
         }
         FileDisplay::Binary => format!("{size}{digest}; binary, not shown"),
         FileDisplay::Missing => {
-            "there is no such file: create it if that is your task, else report it in `blockers`"
+            "there is no such file: create it if that is your task, otherwise report it in `blockers`"
                 .to_owned()
         }
         FileDisplay::NoFile => "not a regular file of this project, not shown".to_owned(),

@@ -58,7 +58,7 @@ fn prompts_have_the_form_of_the_seed() {
 ROLE: Tara
 GOAL: Write a failing test for login
 CONTEXT FILES:
-- tests/login.rs: (there is no such file: create it if that is your task, else report it in `blockers`)
+- tests/login.rs: (there is no such file: create it if that is your task, otherwise report it in `blockers`)
 - docs/api.md: (16 bytes, sha256 28e96afd347f)
 ````
 POST /login

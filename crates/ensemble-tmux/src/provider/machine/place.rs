@@ -44,7 +44,7 @@ impl HttpPlace {
         }
         if !remote && !address.ip().is_loopback() {
             return Err(format!(
-                "{address} is another machine: say `remote: true` if it shall be asked all the same"
+                "{address} is another machine: set `remote: true` to ask it anyway"
             ));
         }
         Ok(Self::at(address))
