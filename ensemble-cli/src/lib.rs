@@ -57,7 +57,7 @@ use ensemble_app::diagnostics::{answer_in_json, report_bug};
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Failure;
 
-/// The whole program: reads the command line, does what it says, and gives the exit code.
+/// The whole program: reads the command line, runs the command, and returns the exit code.
 #[must_use]
 pub fn program() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));

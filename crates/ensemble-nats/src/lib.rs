@@ -7,12 +7,11 @@
 //!              +-----------------------+   +---------> dead --redrive--> queued
 //! ```
 //!
-//! A message is one subject of a stream. The last version in that subject is the message with its
-//! state. Every change of state is one publish that names the sequence of the version it replaces.
-//! This compare-and-set takes the place of a rename in a directory. Of many competing clients one
-//! succeeds. A holder whose lease was taken away names a version that is no longer the last one.
-//! There is no second place that could disagree. `docs/protocol/servers.md` specifies the subjects and
-//! keys, and `docs/guides/hosts.md` says what each failure does.
+//! A message is one subject of a stream. The last version in that subject is the message with its state. Every change
+//! of state is one publish that names the sequence of the version it replaces. This compare-and-set takes the place
+//! of a rename in a directory. Of many competing clients one succeeds. A holder whose lease has ended names a version
+//! that is no longer the last one. There is no second place that could disagree. `docs/protocol/servers.md` specifies
+//! the subjects and keys, and `docs/guides/hosts.md` says what each failure does.
 //!
 //! A crash of a client leaves the current version; its leases expire. With a silent server every
 //! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits forever.

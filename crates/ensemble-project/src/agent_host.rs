@@ -84,7 +84,7 @@ impl AgentHost for PaneHost {
         };
         let diagnosis = match pane.diagnose() {
             Ok(diagnosis) => diagnosis,
-            // A server that is gone has taken its panes along.
+            // If the server is gone, so are its panes.
             Err(error) => {
                 let gone = pane.check()?.is_some();
                 return if gone { Ok(WorkerPresence::Gone) } else { Err(error) };

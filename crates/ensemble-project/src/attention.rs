@@ -9,11 +9,11 @@
 //! | `gone` | an agent has ended and should not have | start it again |
 //! | `decision` | a request waits for one that is not a present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
 //! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
-//! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder has ended | look at the worker |
+//! | `escalation` | a worker that is not gone or blocked did not receive its task, and the ladder has ended | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
 //! | `unreadable` | a mailbox, a request, a member or another part cannot be read | mend or remove that file |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
-//! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | give it back or drop it |
+//! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | retry it or drop it |
 //! | `budget` | a budget is used up | allow more |
 //! | `undelivered` | a file in a drop box has no mailbox or no route | make the mailbox, or rename the file |
 //! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
@@ -193,8 +193,8 @@ pub fn join_by_cause(needs: &[Need]) -> Vec<Need> {
     joined
 }
 
-/// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is not news. An
-/// escalation says the same as unread mail, and more; a dead letter says more than its escalation ([`needs`]).
+/// One trouble is one need. That an agent which is gone or blocked does not receive its tasks is not a separate need.
+/// An escalation says the same as unread mail, and more; a dead letter says more than its escalation ([`needs`]).
 fn keep_causes(all: &mut Vec<Need>) {
     let agents_of = |all: &[Need], kinds: &[Kind]| -> BTreeSet<Name> {
         let such = all.iter().filter(|need| kinds.contains(&need.need));

@@ -107,7 +107,7 @@ mod tests {
         let left = |hours| starts_left(&project, &name, &agent, at(hours));
         assert_eq!(left(0), 2);
         assert_eq!(count_start(&project, &name, at(1)).unwrap(), 1);
-        // Counted before it begins: a crash now does not give it back.
+        // Counted before it begins: a crash now does not undo that.
         assert_eq!(left(2), 1);
         assert_eq!(count_start(&project, &name, at(23)).unwrap(), 2);
         assert_eq!((left(23), left(24)), (0, 2));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the conditions of `board::alarms` that need an action | the condition ends |
 //! | an agent whose lease has ended, and that still holds work | an observer takes the work away |
-//! | the git remote of the team gives no answer | it answers, or no verb of this host has asked it for ten minutes |
+//! | the git remote of the team does not answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
 //! It is read from the board and the state directory alone, so `status` says it without a watcher, and at once. The
 //! grace of an alarm delays its message only.
@@ -27,7 +27,7 @@ use crate::workload::TaskBooks;
 
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
-/// Name of the trouble of a git remote that gives no answer.
+/// Name of the trouble of a git remote that does not answer.
 const REMOTE: &str = "remote";
 
 /// Something that is stuck.
@@ -107,7 +107,7 @@ pub(crate) fn of_board(
     found
 }
 
-/// The git remote, if it gives no answer. A note that cannot be read is written again after the next question.
+/// The git remote, if it does not answer. A note that cannot be read is written again after the next question.
 fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     project.config.worktrees.remote.as_ref()?;
     let Silence { remote, since, detail, .. } =
@@ -124,7 +124,7 @@ fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     })
 }
 
-/// A control file: while it exists, waiting work is not taken up.
+/// A control file: while it exists, waiting work does not begin.
 fn in_force(control: &ActiveControl) -> BoardTrouble {
     let help = match control.file {
         ControlFile::Abort => "`ensemble resume --lift-abort` continues the team's work",

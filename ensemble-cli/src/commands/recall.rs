@@ -1,4 +1,4 @@
-//! `ensemble recall`: takes back a message that was not read yet.
+//! `ensemble recall`: recalls a message that was not read yet.
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! `ensemble release`: gives a message back, at once or after a delay.
+//! `ensemble release`: returns a message to its mailbox, at once or after a delay.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A client waits for the mailbox lock, or gives a message back so late that no sender misses it.
+//! A client waits for the mailbox lock, or releases a message so late that no sender misses it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

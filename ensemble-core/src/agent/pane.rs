@@ -54,7 +54,7 @@ pub trait AgentPane: Pane + Send {
         Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })
     }
 
-    /// Takes back a ping that was typed and not submitted, once its answer is not waited for any more.
+    /// Withdraws a ping that was typed and not submitted, once its answer is no longer waited for.
     ///
     /// # Errors
     /// As for [`Pane::nudge`].

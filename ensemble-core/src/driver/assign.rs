@@ -77,8 +77,8 @@ pub struct TaskAssigner<'a> {
 }
 
 impl TaskAssigner<'_> {
-    /// The right to ask and to assign; dropping it gives it back. A second assigner does not wait
-    /// for it: a worker that is being assigned a task is not free for another.
+    /// The right to ask and to assign; dropping it releases the lock. A second assigner does not wait for it: a
+    /// worker that is being assigned a task is not free for another.
     ///
     /// # Errors
     /// [`Error::Locked`] names the process that is at it.

@@ -443,8 +443,8 @@ impl<'a> TaskDelivery<'a> {
         Ok(())
     }
 
-    /// After a reset: the worker has forgotten the task, so it comes again, and what still waits
-    /// of the attempt before is taken back.
+    /// After a reset: the worker has forgotten the task, so it is delivered again, and a message of the previous
+    /// attempt that still waits is withdrawn.
     pub(super) fn deliver_again(&mut self, world: &DeliveryContext<'_>, attempt: u32) {
         // A message under an id of its sender's choice waits on: its sender knows it by that id.
         if self.kept.as_ref().is_some_and(|kept| !kept.is_numbered) {

@@ -106,7 +106,7 @@ impl TaskDelivery<'_> {
         self.half = Some(PendingKeystroke { at: world.clock.monotonic() + delay, then });
     }
 
-    /// What was begun continues. A reset that is not needed any more is taken back.
+    /// What was begun continues. A reset that is no longer needed is withdrawn.
     pub(super) fn go_on(&mut self, world: &DeliveryContext<'_>, half: PendingKeystroke) {
         match half.then {
             NextKeystroke::Nudge => {

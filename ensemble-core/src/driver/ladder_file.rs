@@ -150,7 +150,7 @@ impl LadderFile {
         SavedLadder::new(phase, waits_for, since(self.phase_began_ms), since(self.began_ms))
     }
 
-    /// Takes over what the machine says.
+    /// Copies the state of the machine.
     pub(super) fn update(&mut self, ladder: &Ladder, clock: &dyn Clock) {
         let (now, boot) = (clock.monotonic(), boot_ms(clock));
         let ago = |then| boot.saturating_sub(millis(now.since(then)));

@@ -10,7 +10,7 @@ use crate::spool::Spool;
 
 /// The longest `source`, in bytes.
 const SOURCE_BYTES_MAX: usize = 200;
-/// The longest id of a task that a message takes over, in bytes.
+/// The longest id of a task that is copied to a message, in bytes.
 const TASK_BYTES_MAX: usize = 128;
 
 impl CompleteFile {

@@ -98,8 +98,7 @@ pub struct LogRecords {
 ///
 /// # Errors
 ///
-/// The log cannot be read. If reading fails later, the iterator ends and [`LogRecords::failure`] gives
-/// the error.
+/// The log cannot be read. If reading fails later, the iterator ends and [`LogRecords::failure`] returns the error.
 pub fn read_all(dir: &Path) -> Result<LogRecords> {
     read(Follower::from_start(dir))
 }

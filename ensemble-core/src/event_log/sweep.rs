@@ -8,7 +8,7 @@ use super::segment;
 use crate::Result;
 use crate::durable::{Dir, FileStat};
 
-/// Removes the segments that are old by `is_old` and that mention none of the names that `open` gives. The newest
+/// Removes the segments that are old by `is_old` and that mention none of the names that `open` returns. The newest
 /// segment stays, and so does each one in which the newest session continues. `open` is called once, if a segment is
 /// old. Returns the number of removed segments.
 ///

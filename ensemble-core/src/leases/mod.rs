@@ -136,7 +136,7 @@ impl MailboxLeases {
     }
 
     /// Scans these mailboxes and expires the leases of silent holders. Returns the mailbox of each message that was
-    /// taken back. Pass the same mailboxes each time: a lease that one scan does not find is forgotten.
+    /// returned. Pass the same mailboxes each time: a lease that one scan does not find is forgotten.
     ///
     /// # Errors
     /// A server failed; or the only mailbox cannot be read, or a lease of it cannot be expired. Call again: the machine

@@ -224,7 +224,7 @@ impl Inboxes {
         Ok(())
     }
 
-    /// Takes back what dead holders hold, and finds what raised no event.
+    /// Returns what dead holders hold, and finds what raised no event.
     fn look_around(&mut self) -> Result<()> {
         let spool = self.queue.spool().clone();
         let clock = spool.clock();

@@ -161,7 +161,7 @@ impl Mailbox {
     }
 
     /// Receives the next message; waits for one where none is due. `None` only once the token of
-    /// [`until`](Self::until) is cancelled. Takes back what dead holders held, so no watcher is needed.
+    /// [`until`](Self::until) is cancelled. First returns what dead holders held, so no watcher is needed.
     ///
     /// Blocks the thread: inside an async runtime, call it in a thread for blocking work.
     ///
@@ -258,8 +258,8 @@ impl Mailbox {
         Ok(delivery.map(|delivery| Message::new(self.queue.clone(), delivery)))
     }
 
-    /// Receives up to `most` messages that wait. Each has its own lease, and all leases run from now: take no more
-    /// than can be worked on in the meantime.
+    /// Receives up to `most` messages that wait. Each has its own lease, and all leases run from now: receive no more
+    /// than you can finish before they expire.
     ///
     /// # Errors
     /// As for [`Mailbox::try_recv`].

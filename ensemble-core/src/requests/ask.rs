@@ -65,7 +65,7 @@ impl NewRequest {
         self
     }
 
-    /// About this task, which the requester may not take on before it is approved.
+    /// About this task, which the requester may not begin before it is approved.
     pub fn with_task(mut self, task: impl Into<String>) -> Self {
         self.task = Some(task.into());
         self

@@ -148,7 +148,7 @@ impl Requests<'_> {
     }
 
     /// Puts a decision aside that counts for nothing. Where there are locks, only one process does so at a time,
-    /// after another look. A decision that has taken its place in the meantime stays, and is returned.
+    /// after another look. A decision that was made in the meantime stays, and is returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
         let _lock = self.store.lock()?;
         let Some(home) = StoredRequest::read(self.store, id)? else { return Ok(None) };

@@ -54,7 +54,7 @@ pub enum GateState {
     Unreadable,
     /// Half open: a plan is demanded, and none was submitted. The task may be taken, not finished.
     Needed,
-    /// Open: the plan was approved, or taken back.
+    /// Open: the plan was approved or withdrawn.
     Open,
 }
 

@@ -36,11 +36,12 @@ impl Spool {
         Ok(self.receive_batch(mailbox, holder, 1)?.pop())
     }
 
-    /// Takes up to `limit` due messages for `holder`, each as [`Spool::receive`] does, in that
-    /// order. Three things are looked up once for the whole batch: that the mailbox is where it
-    /// was, its settings, and whether there are gates.
+    /// Receives up to `limit` due messages for `holder`, each as [`Spool::receive`] does, in that order. Three things
+    /// are looked up once for the whole batch: that the mailbox is where it was, its settings, and whether there are
+    /// gates.
     ///
-    /// Each has its own lease, and all of these run from now: take no more than can be worked on in the meantime.
+    /// Each has its own lease, and all of these run from now: receive no more than the holder can finish before they
+    /// expire.
     ///
     /// # Errors
     /// As for [`Spool::receive`], if nothing was taken before; otherwise what was received is returned.

@@ -185,7 +185,8 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
         self.files.is_watched()
     }
 
-    /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a message.
+    /// Returns what dead holders hold to the mailbox, then receives as [`Spool::receive`] does. Never waits for a
+    /// message.
     ///
     /// # Errors
     /// As for [`Spool::receive`].

@@ -59,7 +59,7 @@ pub struct TaskCircumstances {
     pub budget: Option<ParkedScope>,
 }
 
-/// Why a task may not be taken up or handed in.
+/// Why work on a task may not begin or be submitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotAdmitted {
     /// The plan of the task is not approved.

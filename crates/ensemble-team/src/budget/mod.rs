@@ -4,9 +4,9 @@
 //! | scope | has used | then |
 //! |---|---|---|
 //! | agent, task or team | less than its limit | nothing |
-//! | agent | its limit or more | it takes up no work |
-//! | task | its limit or more | no agent takes it up |
-//! | team | its limit or more | no agent takes up any work |
+//! | agent | its limit or more | it begins no work |
+//! | task | its limit or more | no agent begins it |
+//! | team | its limit or more | no agent begins any work |
 //!
 //! A limit is the configured one, and what was allowed on top of it. It is in US dollars, in tokens, or both: the first
 //! that is reached counts. Tokens of a model without a known price cost nothing, so a limit in dollars does not see them.

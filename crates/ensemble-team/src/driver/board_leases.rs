@@ -52,7 +52,8 @@ impl BoardLeases {
     }
 
     /// Checks all leases, ends those that have expired, and removes the beats of ended registrations. Shows in the
-    /// file what was beaten, before a written lease passes. Call it at least every 30 s. Returns what was taken away.
+    /// file what was beaten, before a written lease passes. Call it at least every 30 s. Returns the leases that it
+    /// ended.
     pub fn expire_leases(
         &mut self,
         clock: &dyn Clock,
@@ -60,8 +61,8 @@ impl BoardLeases {
     ) -> Result<Vec<BoardLease>> {
         let state = self.board.read()?;
         let seen = self.board.scan(&state)?;
-        // After they were read: a lease that begins while this observer pauses must not look older
-        // than it is. What changes from now on is noticed before anything is taken away.
+        // After they were read: a lease that begins while this observer pauses must not look older than it is. Read
+        // the clock first: a change from now on is then noticed before any lease ends.
         let now = clock.boottime();
         if let Some(gap) = self.gaps.compare_clocks(clock.monotonic(), now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
@@ -190,8 +191,8 @@ impl BoardLeases {
         self.board.give_sign(&agent.holder, &SignContent::Alive, agent.lease).map(drop)
     }
 
-    /// Takes away the leases of an agent that is known to have ended. Those of an agent whose supervisor lives
-    /// stay: it starts the agent again, or releases them itself.
+    /// Ends the leases of an agent that is known to have exited. Those of an agent whose supervisor lives stay: it
+    /// starts the agent again, or releases them itself.
     pub fn take_from(&mut self, by: &Name, recorder: &dyn Recorder) -> Result<Vec<BoardLease>> {
         if matches!(self.seat(by)?, SupervisorSeat::Lives { .. }) {
             return Ok(Vec::new());

@@ -10,9 +10,9 @@
 //! 6  the summary                                           driver::Batches: told once
 //! ```
 //!
-//! No matter what a process knows is in that file, in the mailboxes or in `reports/`, so a process that is
-//! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end
-//! is the end of the attempt. Its message is taken back before the task goes to another worker.
+//! No matter what a process knows is in that file, in the mailboxes or in `reports/`, so a process that is killed is
+//! simply started again. *Silence* of a worker is the business of the ladder, whose end is the end of the attempt.
+//! Its message is withdrawn before another worker gets the task.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -188,7 +188,7 @@ pub fn task_message(batch: &Name, task: &str, attempt: u32) -> MessageId {
 }
 
 impl DispatchRun<'_> {
-    /// The right to run a batch; dropping it gives it back.
+    /// The right to run a batch; dropping it releases the lock.
     ///
     /// # Errors
     /// [`Error::Locked`] names the process that runs it.

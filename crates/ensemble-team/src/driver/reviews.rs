@@ -191,9 +191,9 @@ impl ReviewCounts {
         Ok(count)
     }
 
-    /// Forgets counts that are old by `is_old`, unless their task is one of those that `open` gives, or is stopped.
-    /// Also removes what killed processes have left. `open` is called once, if something is old. Returns how many
-    /// files were removed.
+    /// Forgets counts that are old by `is_old`, unless their task is one that `open` returns, or is stopped. Also
+    /// removes what killed processes have left. `open` is called once, if something is old. Returns how many files
+    /// were removed.
     pub fn sweep(
         &self,
         is_old: &mut dyn FnMut(&FileStat) -> bool,

@@ -159,7 +159,7 @@ impl Roster {
         }
     }
 
-    /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work. The watcher ends
+    /// Notes that a member has agreed to its shutdown at this time: from now on it begins no work. The watcher ends
     /// it; where none runs, it stays `leaving` until one does. A member that was brought up since is not changed: the
     /// asked generation decides, regardless of clocks, or the time stamps if there is none.
     pub fn agree_to_leave(&self, name: &Name, asked: Option<u64>, at: Timestamp) -> Result<()> {

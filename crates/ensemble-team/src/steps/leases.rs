@@ -111,7 +111,7 @@ impl StepStore {
         Ok(observed)
     }
 
-    /// Takes back the steps of an agent that is known to have ended. Returns them with their epochs.
+    /// Returns the steps of an agent that is known to have exited to their queues. Returns them with their epochs.
     ///
     /// # Errors
     /// [`StepError::Database`](super::StepError::Database).

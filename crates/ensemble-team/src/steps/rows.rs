@@ -51,7 +51,7 @@ pub struct StepView {
     /// How a completed step was resolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution: Option<String>,
-    /// Whether a failed step will be taken up again without an order.
+    /// Whether a failed step will be handed out again without an order.
     pub fix_due: bool,
     /// Whether a step that fixes it must be done first.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

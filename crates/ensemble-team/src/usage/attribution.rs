@@ -140,7 +140,7 @@ impl HeldTasks {
         }
     }
 
-    /// All that was held, in the order in which it was taken up.
+    /// Everything that was held, in the order in which it was received.
     #[must_use]
     pub fn all(&self) -> &[HeldTask] {
         &self.held
@@ -151,7 +151,7 @@ impl HeldTasks {
         self.changes.get(agent).copied().unwrap_or_default()
     }
 
-    /// The task that an agent held at a time; of several, the one that it took up last.
+    /// The task that an agent held at a time; of several, the one that it received last.
     #[must_use]
     pub fn task_at(&self, agent: &str, at: Timestamp) -> Option<&str> {
         let mut held = self.by_agent.get(agent)?.iter().rev().map(|index| &self.held[*index]);

@@ -11,8 +11,8 @@
 //! hooks its own rollouts say it, where they can be of one agent only ([`Rollouts`]). Of other programs without hooks
 //! nothing is known.
 //!
-//! *Which task a request was for*: the one that the agent held at that time, by the event log ([`HeldTask`]). Of several,
-//! the one taken up last counts. A request outside of all tasks counts for the agent alone.
+//! *Which task a request was for*: the one that the agent held at that time, by the event log ([`HeldTask`]). Of
+//! several, the one received last counts. A request outside of all tasks counts for the agent alone.
 //!
 //! Nothing here writes. Of a record that is missing or damaged, the readable part counts. The formats may change with
 //! each version of a program.

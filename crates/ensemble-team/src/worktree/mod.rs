@@ -100,7 +100,7 @@ pub struct WorktreeOptions {
     pub remote: Option<String>,
     /// Time limit of a git command that asks the remote.
     pub remote_limit: Duration,
-    /// The state directory, where it is noted that the remote gives no answer ([`Silence`]).
+    /// The state directory, where it is noted that the remote does not answer ([`Silence`]).
     pub state_dir: Option<PathBuf>,
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<MergeTests>,

@@ -1,4 +1,4 @@
-//! Since when the git remote gives no answer, for those that report it without asking it.
+//! Since when the git remote has not answered, for those that report this without asking it.
 //!
 //! Each question that fails writes it, and the first one that is answered removes it, both under the lock for
 //! fetching. A process that dies in between leaves it, so it counts for [`RECENT`] only.
@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 /// The file below the state directory.
 const FILE: &str = "remote.yaml";
 
-/// A git remote that gives no answer.
+/// A git remote that does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Silence {

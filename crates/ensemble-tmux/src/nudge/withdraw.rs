@@ -7,7 +7,7 @@ use crate::tmux::LINE_PATIENCE;
 use ensemble_core::env::Monotonic;
 
 impl NudgeSchedule {
-    /// Nothing waits any more: the line that was to say so is taken back.
+    /// Nothing waits any more: the line about it is withdrawn.
     pub(super) fn drained(&mut self) -> State {
         self.deferral = None;
         match self.state {

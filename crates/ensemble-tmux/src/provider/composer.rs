@@ -200,7 +200,7 @@ pub enum UnsentLine {
     /// The composer shows no line of that kind.
     #[default]
     Absent,
-    /// It shows nothing else, so the line can be submitted or taken back.
+    /// It shows nothing else, so the line can be submitted or withdrawn.
     Alone,
     /// A person has typed behind it.
     WithWords,

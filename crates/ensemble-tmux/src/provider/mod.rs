@@ -4,7 +4,7 @@
 //! Programs are described by data, one YAML file each (docs/reference/providers.md), so a new one or a new
 //! version of one needs no code. Everything here but [`machine`]'s readers is pure.
 //!
-//! * [`Profiles`] holds them by name; a user's own take the place of those built in.
+//! * [`Profiles`] holds them by name; a user's own profiles replace those built in.
 //! * [`diagnose`] says what an agent is doing, with its evidence and where that comes from.
 //! * [`objection`] says why something must not be typed or pressed now.
 //! * [`reset_instant`] reads when a usage limit ends.

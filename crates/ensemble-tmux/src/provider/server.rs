@@ -26,8 +26,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// These fields, and those of `fallback` where one is missing. A password that is named here
-    /// takes the place of both ways to name one.
+    /// These fields, and those of `fallback` where one is missing. A password that is named here replaces one that
+    /// was named in either way.
     #[must_use]
     pub fn or(&self, fallback: &Self) -> Self {
         let names_password = self.password_env.is_some() || self.password_file.is_some();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct TurnSign(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl TurnSign {
-    /// A sign that `is_beginning` gives. It is asked before each line that is typed.
+    /// A sign that asks `is_beginning`. It is asked before each line that is typed.
     pub fn new(is_beginning: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_beginning)))
     }

@@ -176,7 +176,7 @@ impl BoundPane {
         }
     }
 
-    /// Takes back a line whose mail has arrived by another way ([`TmuxPane::withdraw_line`]).
+    /// Withdraws a line whose mail has been received in another way ([`TmuxPane::withdraw_line`]).
     pub fn withdraw_line(&mut self) -> Result<Deferral> {
         match self {
             Self::Tmux(pane) => pane.withdraw_line(),

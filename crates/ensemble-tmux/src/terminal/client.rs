@@ -95,7 +95,7 @@ impl TerminalPane {
         self.act("submit a nudge", TerminalAction::Submit { text: text.as_str().to_owned() })
     }
 
-    /// Takes back a line whose mail has arrived by another way
+    /// Withdraws a line whose mail has been received in another way
     /// ([`TmuxPane::withdraw_line`](crate::tmux::TmuxPane::withdraw_line)).
     pub fn withdraw_line(&self) -> Result<Deferral> {
         Ok(match self.act("take back a line", TerminalAction::WithdrawLine {})? {

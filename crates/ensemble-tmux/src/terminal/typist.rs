@@ -353,7 +353,7 @@ impl<T: PseudoTerminal> Typist<T> {
         })
     }
 
-    /// Takes back our unsent line if nothing else is in the composer. Answers [`Deferral::LineGone`] or why it could
+    /// Withdraws our unsent line if nothing else is in the composer. Answers [`Deferral::LineGone`] or why it could
     /// not.
     fn withdraw_line(&mut self) -> io::Result<NudgeOutcome> {
         let refused = |deferral| Ok(NudgeOutcome::Refused { deferral });

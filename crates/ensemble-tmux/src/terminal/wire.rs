@@ -57,9 +57,9 @@ pub(super) enum TerminalAction {
     Press { key: Key },
     /// Type the profile's reset command and submit it.
     Reset {},
-    /// Take back a ping that is in the composer.
+    /// Withdraw a ping that is in the composer.
     WithdrawPing {},
-    /// Take back our unsent line if nothing else is in the composer.
+    /// Withdraw our unsent line if nothing else is in the composer.
     WithdrawLine {},
 }
 

@@ -11,7 +11,7 @@ use ensemble_core::durable::FileLock;
 /// Enter.
 pub(super) const LOCK_LIMIT: Duration = EXCHANGE_LIMIT;
 
-/// The right to type into one pane; dropping it gives the right back.
+/// The right to type into one pane; dropping it releases the right.
 #[derive(Debug)]
 pub(super) struct PaneLock(#[expect(dead_code, reason = "held, not used")] FileLock);
 

@@ -138,9 +138,9 @@ impl TmuxPane {
         self.marks().sent.is_some_and(|sent| is_nudge(&sent) && sent.age() < SHARED_PACE)
     }
 
-    /// Takes back a line that was typed and not submitted, because its mail has arrived by another way. Anything else in
-    /// the composer is a person's draft, and stays. Returns [`Deferral::LineGone`] if no line is left there, otherwise what
-    /// was in the way.
+    /// Withdraws a line that was typed and not submitted, because its mail has been received in another way. Anything
+    /// else in the composer is a person's draft, and stays. Returns [`Deferral::LineGone`] if no line is left there,
+    /// otherwise what was in the way.
     pub fn withdraw_line(&mut self) -> Result<Deferral> {
         const OPERATION: &str = "take back a line";
         let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
@@ -168,7 +168,7 @@ impl TmuxPane {
         }
     }
 
-    /// Takes back one of our pings that is in the composer; whether one did.
+    /// Withdraws our ping that is in the composer; whether one did.
     pub fn withdraw_ping(&mut self) -> Result<bool> {
         let Ok(_lock) = self.lock("take back a ping", LOCK_LIMIT)? else { return Ok(false) };
         match self.marks().typed.filter(|typed| LineKind::of(&typed.text) == LineKind::Ping) {

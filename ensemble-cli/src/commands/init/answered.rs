@@ -31,7 +31,7 @@ struct DropBoxFile {
     stat: FileStat,
 }
 
-/// Enters into the ledger what was dealt with; gives the paths below the queue. No watcher may run.
+/// Enters into the ledger what was dealt with; returns the paths below the queue. No watcher may run.
 pub(super) fn enter(queue: &Path, state: &Path) -> Outcome<Vec<String>> {
     let (tasks, instructions) = (files(queue, "tasks"), files(queue, "conductor"));
     let reports = files(queue, "reports");

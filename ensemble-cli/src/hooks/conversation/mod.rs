@@ -14,10 +14,10 @@
 //! | answers the prompt | idle | what the turn has used is counted; mail, and once what is still held, begin the next turn |
 //! | answers with an error | failed | the same after a pause |
 //!
-//! The end of a turn settles nothing: the agent does that by its verbs. The protocol takes no second prompt while a turn
-//! runs, so mail waits until it has ended. *A crash* of either process ends the other one: the client sees the agent's output
-//! close, and the agent is ended with its parent (`PR_SET_PDEATHSIG`) and reads the end of its input. At the
-//! next start, what was held waits again, and a question that was asked is taken back.
+//! The end of a turn settles nothing: the agent does that by its verbs. The protocol takes no second prompt while a
+//! turn runs, so mail waits until it has ended. *A crash* of either process ends the other one: the client sees the
+//! agent's output close, and the agent is ended with its parent (`PR_SET_PDEATHSIG`) and reads the end of its input.
+//! At the next start, what was held waits again, and a question that was asked is withdrawn.
 //!
 //! Seen with `gemini --acp` 0.61.0 and `opencode acp` 1.18.33 (version 1 of the protocol).
 
@@ -312,7 +312,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Takes back what the agent does not wait for any more.
+    /// Withdraws questions that the agent no longer waits for.
     fn withdraw(&mut self, queue: &ProjectQueue) -> Outcome {
         for asked in std::mem::take(&mut self.asked) {
             let outcome = json!({ "outcome": { "outcome": "cancelled" } });

@@ -73,7 +73,7 @@ impl AskedPermission {
     }
 }
 
-/// Takes back what the agent asked before it was started again.
+/// Withdraws what the agent asked before it was restarted.
 pub(super) fn withdraw_earlier(context: &Context, queue: &ProjectQueue, agent: &Name) -> Outcome {
     let requests = asking::requests(context, queue)?;
     for entry in requests.list()?.0 {

@@ -59,7 +59,7 @@ impl SupervisorRun<'_> {
         mail
     }
 
-    /// Settles the mail that an agent was given, or gives it back.
+    /// Settles the mail that an agent received, or releases it.
     pub(super) fn end_mail(&mut self, mail: PromptMail, is_given: bool) {
         let Some(office) = &self.order.office else { return };
         let store = std::sync::Arc::clone(&office.store);

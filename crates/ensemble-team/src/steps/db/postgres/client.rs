@@ -22,7 +22,7 @@ use super::options::PostgresOptions;
 use super::row::PgRow;
 use super::tls;
 
-/// How much later than the server itself a client gives a statement up.
+/// How much later than the server itself a client abandons a statement.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_millis(200);
