@@ -157,7 +157,7 @@ impl Delivery {
     }
 }
 
-/// What happened to a publish.
+/// The outcome of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The message was stored by this call.

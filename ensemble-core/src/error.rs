@@ -1,4 +1,4 @@
-//! What can go wrong, with the path, the operation and what to do next.
+//! Errors, with the path, the operation and the next step.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Every variant says what it was about. None is raised for something that a
-/// caller expects in everyday work (an empty mailbox is `None`, not an error).
+/// The errors of this crate. Every variant says what it was about. None is raised for something that a caller expects
+/// in everyday work (an empty mailbox is `None`, not an error).
 ///
 /// ```
 /// use ensemble_core::{Error, Mailbox};
@@ -141,7 +141,7 @@ pub enum Error {
     Body {
         /// The message.
         id: String,
-        /// What does not fit, and where.
+        /// The value that does not fit, and where.
         detail: String,
     },
     /// Something is longer than its limit.
@@ -179,13 +179,13 @@ pub enum Error {
         operation: &'static str,
         /// The server's address, without anything secret.
         server: String,
-        /// What it said, or why it could not be asked.
+        /// Its message, or why it could not be asked.
         detail: String,
         /// Whether it was unreachable, so that trying later may help.
         unreachable: bool,
     },
-    /// What was asked for is against the rules of a protocol: a second decision, a decision by another than the
-    /// addressee, settling a request that has none. Nothing was done.
+    /// The request violates the rules of a protocol: a second decision, a decision by another than the addressee,
+    /// settling a request that has none. Nothing was done.
     #[error("{detail}")]
     Refused {
         /// Which rule, and what to do instead.

@@ -129,8 +129,9 @@
 //! this one among them. Rust 1.89 or newer, for `File::lock`; a newer one is required only by a minor version.
 //!
 //! Before 1.0, a release that breaks a public item of this page raises the minor version, and a patch release breaks
-//! none. Enums and structs to which fields or variants may be added are `non_exhaustive`. What `internals` adds is not
-//! part of the promise. The files of a queue are read by every later version; PROTOCOL.md has their own version.
+//! none. Enums and structs to which fields or variants may be added are `non_exhaustive`. The items that `internals`
+//! adds are not part of the promise. The files of a queue are read by every later version; PROTOCOL.md has their own
+//! version.
 #![forbid(unsafe_code)]
 // Without the feature `internals`, most of the crate is used by nothing that is public.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]

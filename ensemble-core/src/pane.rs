@@ -1,4 +1,4 @@
-//! What can be said of a pane, and what may be typed into one.
+//! States of a pane, and what may be typed into one.
 //!
 //! A nudge is a hint that mail is waiting. It never carries content, so the worst that a nudge in
 //! the wrong place can do is to show a line. The characters of [`NudgeText`] mean nothing to any
@@ -107,7 +107,7 @@ impl Key {
     pub const ALL: [Self; 3] = [Self::Enter, Self::Escape, Self::CtrlC];
 }
 
-/// What a pane looks like from outside.
+/// The visible state of a pane.
 ///
 /// ```
 /// use ensemble_core::pane::PaneState;
@@ -400,7 +400,7 @@ impl fmt::Display for Deferral {
     }
 }
 
-/// What happened to a nudge or a key.
+/// The outcome of a nudge or a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum NudgeOutcome {
@@ -408,12 +408,12 @@ pub enum NudgeOutcome {
     Sent,
     /// Typed but not submitted: the guard failed before Enter. The text is still in the input line.
     TextOnly {
-        /// What was in the way.
+        /// The obstacle.
         deferral: Deferral,
     },
     /// Nothing was typed.
     Refused {
-        /// What was in the way.
+        /// The obstacle.
         deferral: Deferral,
     },
 }

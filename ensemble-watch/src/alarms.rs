@@ -277,7 +277,7 @@ impl AlarmReporter {
     }
 }
 
-/// Does what is due on the board. What is written triggers another look.
+/// Does what is due on the board. Its writes trigger another look.
 fn look_after(board: &Board, state: &State) {
     match BoardUpkeep::new(board.clone()).do_due_work(state) {
         // Another process writes, and its write triggers another look.

@@ -112,7 +112,7 @@ pub(crate) fn is_unfit_about_notice(unfit: &UnfitFile, author: &Name, spool: &Sp
     named.chain(stem(&unfit.file)).any(|id| is_notice(id, author, spool))
 }
 
-/// What the name of a report says that it is about.
+/// The task that a report's file name names.
 fn stem(file: &str) -> Option<&str> {
     file.strip_suffix("-completed.yaml").or_else(|| file.strip_suffix("-review.yaml"))
 }

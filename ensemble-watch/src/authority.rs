@@ -1,4 +1,4 @@
-//! What an agent without authority may not do to another one by a file: have it shut down, or interrupt it.
+//! Enforces authority over files that are made by hand: have it shut down, or interrupt it.
 
 use ensemble_core::message::{Envelope, Name, SenderProof};
 use ensemble_core::proto::request::SHUTDOWN;

@@ -83,7 +83,7 @@ impl BoardWatch {
         let Some(leases) = self.leases.as_ref().filter(|_| !self.is_copy) else { return };
         for (agent, evidence) in working {
             let Ok(Some(found)) = leases.unsupervised(agent) else { continue };
-            // What it works on is part of the name, so each claim has its own ceiling.
+            // The name includes the agent's work, so that each claim has its own ceiling.
             let named = format!("board {agent}@{} {}", found.holder.epoch, found.holds.join(" "));
             if kept.is_due(now, (&named, agent), evidence, found.lease, recorder)
                 && let Err(error) = leases.sign_for(&found)
@@ -111,7 +111,7 @@ impl BoardWatch {
     }
 }
 
-/// What an agent holds on the board.
+/// The tasks and reviews that an agent holds on the board.
 pub(crate) struct BoardHands<'a> {
     leases: Option<&'a mut BoardLeases>,
     recorder: &'a dyn Recorder,

@@ -1,4 +1,4 @@
-//! What fails again and again in the watcher: warnings of all its parts are counted here.
+//! Failures that repeat in the watcher: warnings of all its parts are counted here.
 //!
 //! ```text
 //! tracing::warn! ── FailureLog ── stderr, when a failure is new
@@ -79,7 +79,7 @@ impl FailureLog {
         true
     }
 
-    /// What keeps failing, for the status.
+    /// The failures that persist, for the status.
     pub(crate) fn summary(&self, now: Monotonic) -> Value {
         let all = self.all();
         let repeated = all.iter().filter(|(_, it)| it.count >= REPEATS_MIN && it.lasts(now));

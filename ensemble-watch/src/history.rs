@@ -3,8 +3,9 @@
 //! merges.
 //!
 //! A thread does it, since each message may have to be read. *A crash* leaves what was not removed yet; the next
-//! watcher continues. *A jump* of the wall clock removes nothing: all ages are by the queue's calendar. What names open
-//! work stays, however old it is. A team on servers has its open work there, so segments, counts and outputs stay.
+//! watcher continues. *A jump* of the wall clock removes nothing: all ages are by the queue's calendar. Records of
+//! open work stay, no matter how old they are. A team on servers has its open work there, so segments, counts and
+//! outputs stay.
 //!
 //! *A watcher that stops* waits for the part of a sweep that runs, and leaves the others.
 

@@ -1,5 +1,4 @@
-//! What is thought of a report before and after it is delivered: its contract, and the rule against
-//! vague words.
+//! Judges a report before and after it is delivered: its contract, and the rule against vague words.
 //!
 //! ```text
 //! finding               lint mode   becomes
@@ -59,7 +58,7 @@ impl ReportJudge {
         (!findings.is_empty()).then(|| lines(&findings).join("; "))
     }
 
-    /// What is vague or missing in a file that was delivered, for its author.
+    /// The advice for the author of a delivered file in which something is vague or missing.
     pub(crate) fn advice(&self, file: &CompleteFile) -> Option<AuthorAdvice> {
         if self.mode != LintMode::Warn || !file.is_report() {
             return None;
@@ -89,7 +88,7 @@ fn broken(file: &CompleteFile, contract: ContractKind) -> Option<String> {
     let check = |node: &DocumentNode| contract::check(contract, node, path.as_ref());
     check(&DocumentNode::without_places(&file.fields)).err()?;
     let text = std::str::from_utf8(&file.content).ok()?;
-    // What is not YAML never gets here.
+    // A file that is not YAML was rejected before.
     let node = DocumentNode::parse(text, path.as_ref()).ok()?;
     check(&node).err().map(|broken| broken.to_string())
 }

@@ -128,7 +128,7 @@ impl LadderThread {
     }
 }
 
-/// What the thread works with.
+/// The data of the thread.
 struct LadderWorker {
     ladders: Ladders<'static>,
     spool: Arc<Spool>,

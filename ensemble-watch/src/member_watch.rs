@@ -34,7 +34,7 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy)]
 pub(crate) struct WorkloadSource<'a> {
     pub(crate) spool: &'a Spool,
-    /// What the thread that follows the team's servers has reported; without a team, the watcher looks by itself.
+    /// The report of the thread that follows the team's servers; without a team, the watcher looks by itself.
     pub(crate) reported: Option<&'a Workload>,
 }
 
@@ -115,7 +115,7 @@ impl MemberWatch {
         self.members.keys()
     }
 
-    /// What these agents hold or wait for has changed: as [`Self::stir`].
+    /// Called when these agents hold or wait for something else: as [`Self::stir`].
     pub(crate) fn stir_all(&mut self, now: Monotonic, agents: impl IntoIterator<Item = Name>) {
         let before = self.stirred.len();
         let members = &self.members;

@@ -121,7 +121,7 @@ impl PaneWorker {
                 Some(at) => match pane_tasks.recv_deadline(at) {
                     Ok(pane_task) => Some(pane_task),
                     Err(RecvTimeoutError::Timeout) => None,
-                    // What was typed is still submitted.
+                    // Lines that were typed are still submitted.
                     Err(RecvTimeoutError::Disconnected) if typed.is_empty() => return,
                     Err(RecvTimeoutError::Disconnected) => {
                         next_enter.into_iter().for_each(sleep_until);

@@ -44,7 +44,7 @@ struct LimitHold {
     given_up: bool,
 }
 
-/// What a look at an agent's pane means.
+/// The result of a look at an agent's pane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaneLook {
     /// Its leases are extended now.

@@ -20,7 +20,7 @@ use ensemble_project::status::ACTOR;
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
-/// What helps where a file was put aside.
+/// The remedy for a rejected file.
 pub(crate) const CORRECT_IT: &str =
     "It is kept in queue/rejected/. Correct it and put it under the same name again.";
 /// Who gets reports also learns of files that lead to no mailbox.

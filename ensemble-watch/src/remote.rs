@@ -132,7 +132,7 @@ pub(crate) struct ServerFollower {
     next_log: Monotonic,
     hosts: HostExchange,
     calls: HostCalls,
-    /// What `ack/` files have received.
+    /// The tasks that `ack/` files have acknowledged.
     acked: AckedTasks,
 }
 
@@ -376,7 +376,7 @@ impl ServerFollower {
         Ok(())
     }
 
-    /// What the agents of this host hold and wait for, if it changed.
+    /// Reports what the agents of this host hold and wait for, if it changed.
     fn report_workload(&mut self, queue: &NatsTransport) -> Result<()> {
         let now = SystemClock.monotonic();
         if !self.has_news || now < self.next_workload {

@@ -73,7 +73,7 @@ pub(crate) struct RequestWatch {
     members: Option<Roster>,
     /// Which agents may ask for a shutdown.
     authority: Option<AuthorityGuard>,
-    /// What is noted of a decision as soon as it is seen.
+    /// Called for a decision as soon as it is seen.
     note: Option<DecisionNote<'static>>,
 }
 

@@ -21,7 +21,7 @@ const ACK_SEARCH_MAX: usize = 1_000;
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
 
-/// What is to be done with one file.
+/// The action for one file.
 #[derive(Debug)]
 pub(crate) enum RoutingPlan {
     /// Publish its messages, then enter the version into the ledger.
@@ -105,9 +105,9 @@ fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {
 #[must_use]
 pub(crate) struct RoutedBatch {
     pub(crate) unsynced: Vec<UnsyncedMessages>,
-    /// What was stored: mailbox, id, source, task.
+    /// The stored messages: mailbox, id, source, task.
     pub(crate) stored: Vec<Envelope>,
-    /// What could not be published, with its error, to be tried again.
+    /// Files that could not be published, with the error, to be tried again.
     pub(crate) failed: Vec<(CompleteFile, Error)>,
     /// The files that were routed, with their fields and their lines for the ledger.
     pub(crate) routed: Vec<(CompleteFile, LedgerEntry)>,

@@ -27,7 +27,7 @@ pub(crate) enum ServerNews {
     Gone(AlarmCondition),
 }
 
-/// What the loop has seen, for the thread that follows the servers.
+/// Observations of the loop, for the thread that follows the servers.
 #[derive(Debug, Default)]
 pub(crate) struct SharedObservation {
     /// The members that are gone, with the evidence: the thread expires the requests that they would have

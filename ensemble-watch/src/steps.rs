@@ -169,7 +169,7 @@ impl StepUpkeep {
 impl HoldingSource for StepUpkeep {
     fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
         if let Some(server) = &self.server {
-            // What returns is in the log.
+            // The returned steps are recorded in the log.
             server.take_back(agent);
             return Vec::new();
         }

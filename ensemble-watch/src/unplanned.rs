@@ -58,7 +58,7 @@ impl UnplannedTasks {
 
     fn find_unplanned(&mut self, spool: &Spool) -> Result<()> {
         let Some(oldest_gate) = oldest_file(&spool.root().join("gates"))? else {
-            // What is settled before there is a gate has passed none.
+            // Without gates, no task can have bypassed one.
             self.mailboxes.clear();
             return Ok(());
         };

@@ -33,8 +33,8 @@ const WAKES_A_STEP: usize = 256;
 /// Maximum number of consecutive reads of the file watcher, so that a process that writes endlessly does
 /// not hold the loop.
 const READS_A_STEP: usize = 256;
-/// How many events are kept for later steps, so that the system need not drop any of a burst. What is
-/// beyond them waits in the system, which has its own limit (`fs.inotify.max_queued_events`).
+/// How many events are kept for later steps, so that the system need not drop any of a burst. Further events wait in
+/// the kernel, which has its own limit (`fs.inotify.max_queued_events`).
 const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
 /// A reason to step.
@@ -54,7 +54,7 @@ pub(crate) enum LoopWake {
     Stop,
 }
 
-/// What the loop is to do for a ladder.
+/// The requests of a ladder to the loop.
 #[derive(Debug)]
 pub(crate) enum LadderNews {
     /// Type a line.

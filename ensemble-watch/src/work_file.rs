@@ -1,4 +1,4 @@
-//! What a complete file is about, by its box, its route and its content.
+//! Determines what a complete file is about from its box, its route and its content.
 
 use ensemble_core::dropbox::CompleteFile;
 use ensemble_core::message::Name;

@@ -79,7 +79,7 @@ pub struct AgentDiagnosis {
     pub state: AgentState,
     /// The source that decided the state.
     pub source: Source,
-    /// What was seen, the decisive thing first.
+    /// The evidence, the decisive piece first.
     pub evidence: Vec<Evidence>,
     /// Why it should not be nudged now; `None` if it may be.
     pub deferral: Option<Deferral>,
@@ -132,7 +132,7 @@ pub enum Source {
 pub struct Evidence {
     /// The source of the evidence.
     pub source: Source,
-    /// What it stands for, in the profile's words.
+    /// Its meaning, in the profile's words.
     pub what: String,
     /// An excerpt, at most a line.
     pub text: String,

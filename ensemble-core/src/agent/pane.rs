@@ -10,10 +10,10 @@ use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 /// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`]. A driver that
 /// owns a pane may move to another thread, so a pane is [`Send`].
 pub trait AgentPane: Pane + Send {
-    /// What is known of the agent's program.
+    /// The settings of the agent's program.
     fn program(&self) -> &ProgramSettings;
 
-    /// What the agent is doing, with the evidence.
+    /// Diagnoses what the agent is doing, with the evidence.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
@@ -75,7 +75,7 @@ pub enum TypedLine<'a> {
     Reset,
 }
 
-/// What has happened to the first half.
+/// The outcome of the first half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum TypingStep {

@@ -1,4 +1,4 @@
-//! What is known of an agent's program.
+//! Settings of an agent's program.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{NAME_BYTES_MAX, Name};
 use crate::pane::{NUDGE_BYTES_MAX, NudgeText};
 
-/// What the drivers need to know of an agent's program.
+/// The settings of an agent's program that drivers need.
 ///
 /// ```
 /// use ensemble_core::agent::ProgramSettings;
@@ -29,7 +29,7 @@ pub struct ProgramSettings {
     pub key_gap: Duration,
     /// How long to wait after a reset before anything else is typed.
     pub reset_pause: Duration,
-    /// What phases 2 and 3 of the ladder do with it.
+    /// The actions of phases 2 and 3 of the ladder.
     pub escalation: EscalationPlan,
     /// Whether a line on its screen counts as its pong (seed 000).
     pub pong_on_screen: bool,
@@ -98,7 +98,7 @@ pub enum EscalationStep {
     Nudge,
 }
 
-/// What phases 2 and 3 of seed 002's ladder do.
+/// The actions of phases 2 and 3 of seed 002's ladder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EscalationPlan {

@@ -18,7 +18,7 @@ pub const RETURNED_TYPE: &str = "mail.returned";
 /// How many unread messages are handled in one pass.
 const PASS_MAX: usize = 1_000;
 
-/// What happens to mail that an agent has not read when it leaves.
+/// The fate of mail that an agent has not read when it leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -67,7 +67,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// All mailboxes by name.
     fn mailboxes(&self) -> Result<Vec<Name>>;
 
-    /// What is set for a mailbox.
+    /// The settings of a mailbox.
     ///
     /// # Errors
     /// The mailbox is unknown or its settings cannot be read.

@@ -1,4 +1,4 @@
-//! What the ladder makes of an agent's state.
+//! Translates an agent's diagnosis for the ladder.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::env::Monotonic;
 use crate::pane::Deferral;
 use crate::proto::ack::WorkerActivity;
 
-/// What the ladder makes of a diagnosis. `limit_left` is how long a usage limit still lasts, if
-/// that is known.
+/// The activity that the ladder sees in a diagnosis. `limit_left` is how long a usage limit still lasts, if that is
+/// known.
 ///
 /// | seen | the ladder's word |
 /// |---|---|

@@ -17,7 +17,7 @@ use crate::requests::{GatedTask, PlanGate, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
-/// What happened to an assignment.
+/// The outcome of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AssignOutcome {
@@ -32,7 +32,7 @@ pub enum AssignOutcome {
     },
 }
 
-/// What happened to a task that was to be handed over.
+/// The outcome of handing over a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum HandedOver {
@@ -70,7 +70,8 @@ pub struct TaskAssigner<'a> {
     pub readiness: ready::PingTimes,
     /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
-    /// What the hooks of a worker prove, by the state directory; with `None` every worker is asked by its pane.
+    /// Reads what the hooks of a worker prove from the state directory; with `None` every worker is asked by its
+    /// pane.
     pub hook: Option<fn(&Path, &Name) -> HookEvidence>,
     /// Asks a worker that another host has; with `None` the worker is asked here.
     pub elsewhere: Option<&'a AskElsewhere<'a>>,

@@ -32,7 +32,7 @@ const LOOKS_MAX: u32 = 5;
 /// The largest `ack/` file that is read, in bytes.
 const ACK_BYTES_MAX: usize = 64 * 1024;
 
-/// What is to be delivered, to whom, and how patiently.
+/// An order to deliver a task: the task, its recipient, and the patience.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DeliveryOrder {
@@ -127,7 +127,7 @@ pub fn message_id(task: &str, attempt: u32) -> MessageId {
     })
 }
 
-/// What all deliveries of a manager share.
+/// The context that all deliveries of a manager share.
 pub(super) struct DeliveryContext<'a> {
     /// Directory of the escalation files, and of the mailboxes unless [`DeliveryContext::elsewhere`] has them.
     pub(super) spool: SharedRef<'a, Spool>,
@@ -233,7 +233,7 @@ impl<'a> TaskDelivery<'a> {
         };
         this.publish(world, attempt)?;
         this.ladder.handle(now, Event::Started);
-        // What it wants first is done already.
+        // The first effect, the delivery, is done already.
         let first = this.ladder.poll_effect();
         debug_assert_eq!(first, Some(Effect::Deliver { attempt }));
         Ok(this)

@@ -22,7 +22,7 @@ const TASK_BYTES_MAX: usize = 100;
 /// The largest such file that is read, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// What an escalation of [`AckManager`](crate::AckManager) says, in its file and in [`Ended`](crate::Ended).
+/// The content of an escalation of [`AckManager`](crate::AckManager), in its file and in [`Ended`](crate::Ended).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Notice {
@@ -38,7 +38,7 @@ pub struct Notice {
     pub phase: u8,
     /// Why: `unanswered`, `not_pressable`, `crashed` or `undeliverable`.
     pub reason: &'static str,
-    /// What the worker was doing, where that is the reason.
+    /// The worker's activity, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_state: Option<&'static str>,
     /// Further evidence, if there is any.
@@ -50,7 +50,7 @@ pub struct Notice {
     pub from: Name,
     /// When it was given up.
     pub escalated_at: Timestamp,
-    /// What the conductor is to do.
+    /// The action for the conductor.
     pub action: &'static str,
 }
 

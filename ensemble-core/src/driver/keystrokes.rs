@@ -1,5 +1,5 @@
-//! What a delivery types and presses. Nothing here waits. The Enter of a line and the next key of a
-//! phase are due later, as a deadline of the delivery. The ladder's next effect waits for it.
+//! Types and presses what a delivery needs. Nothing here waits. The Enter of a line and the next key of a phase are
+//! due later, as a deadline of the delivery. The ladder's next effect waits for it.
 //!
 //! ```text
 //! phase 2   Escape  -- key gap -->  Escape  -- key gap -->  Ctrl-C  -- key gap -->  nudge
@@ -106,7 +106,7 @@ impl TaskDelivery<'_> {
         self.half = Some(PendingKeystroke { at: world.clock.monotonic() + delay, then });
     }
 
-    /// What was begun continues. A reset that is no longer needed is withdrawn.
+    /// Continues with keystrokes that were begun. A reset that is no longer needed is withdrawn.
     pub(super) fn go_on(&mut self, world: &DeliveryContext<'_>, half: PendingKeystroke) {
         match half.then {
             NextKeystroke::Nudge => {

@@ -71,7 +71,7 @@ pub struct LadderFile {
     pub attempt: u32,
     /// How often the message had been received before this ladder.
     pub epoch: u64,
-    /// What the worker is doing, while it is waited for.
+    /// The worker's activity while the ladder waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// The boot in which the two times below were read.
@@ -139,7 +139,7 @@ impl LadderFile {
         (self.replaced, self.escalation) = (None, None);
     }
 
-    /// What another process continues with.
+    /// The state with which another process continues.
     pub(super) fn saved(&self, clock: &dyn Clock) -> SavedLadder {
         if self.boot != boot_id() {
             return SavedLadder::default();

@@ -120,7 +120,7 @@ impl MailboxReader {
     }
 }
 
-/// What the runner of ladders needs to know and to have done.
+/// The queries and actions that the runner of ladders needs from its host.
 pub trait LadderHost: Send + Sync {
     /// The agents that read a mailbox.
     ///

@@ -107,7 +107,7 @@ fn ping_file(worker: &Name) -> String {
     format!("{worker}.ping")
 }
 
-/// What the name of a file says, if it is that of a pong: written in one way only.
+/// Parses the name of a pong file: written in one way only.
 fn parse(file: &str) -> Option<PongToken> {
     let (worker, attempt) = file.strip_suffix(PONG_SUFFIX)?.split_once('@')?;
     let number: u8 = attempt.parse().ok().filter(|n| (1..=ATTEMPTS_LIMIT).contains(n))?;

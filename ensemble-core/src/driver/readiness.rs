@@ -74,7 +74,7 @@ pub struct ReadinessCheck<'a> {
     hook: Option<HookSign<'a>>,
 }
 
-/// What the hooks of a worker, or its server, prove of it now.
+/// Evidence from a worker's hooks or its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookEvidence {
     /// One would hand it mail or a ping, and wake it for that.

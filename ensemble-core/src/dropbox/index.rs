@@ -9,7 +9,7 @@ use super::ledger::LedgerEntry;
 
 /// The longest line that is read, in bytes: far more than a path and its lease take.
 const LINE_BYTES_MAX: usize = 8 * 1024;
-/// What is read of a line at first, in bytes: most lines are shorter.
+/// How much of a line is read at first, in bytes: most lines are shorter.
 const LINE_BYTES_USUAL: usize = 512;
 /// Number of parts of an index. Each grows by itself, so that none is copied as a whole.
 const SHARDS: usize = 256;

@@ -275,7 +275,7 @@ impl Ledger {
         Ok(Some(entries.find(|entry| entry.path == path).map(|entry| entry.sha256)))
     }
 
-    /// What was last routed of a path.
+    /// The version of a path that was routed last.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<LedgerEntry> {
         self.index.find(&self.file, path)

@@ -223,7 +223,7 @@ impl DropBox {
     }
 }
 
-/// What is put aside: its path below the queue, and how its new name begins.
+/// The file that is set aside: its path below the queue, and how its new name begins.
 #[derive(Debug)]
 pub(crate) struct AsideFile {
     pub(crate) path: String,

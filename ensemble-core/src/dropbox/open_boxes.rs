@@ -15,12 +15,11 @@
 //! most WRITER_PATIENCE. One that is valid waits for as long as a process has it open for writing (`writers`), and after
 //! WRITER_PATIENCE it is a need.
 //!
-//! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
-//! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
+//! A file in the ledger with the same stamps is not opened again. A file that cannot be read, is too large, is a link
+//! or a pipe, or never becomes valid YAML is moved to `rejected/` with its reason.
 //!
-//! An event or a listing names a file, and `examine` returns a verdict on it. What the loop must
-//! act on comes back as a [`BoxFinding`]. `pending` keeps the files that are examined again later,
-//! `reject` puts a file aside.
+//! An event or a listing names a file, and `examine` returns a verdict on it. Everything that the loop must act on is
+//! returned as a [`BoxFinding`]. `pending` keeps the files that are examined again later, `reject` puts a file aside.
 
 mod examine;
 mod listed;
@@ -390,7 +389,7 @@ impl OpenBoxes {
         all
     }
 
-    /// What failed since the last call. All of it is tried again.
+    /// Returns the failures since the last call. All of it is tried again.
     pub fn take_failures(&mut self) -> Vec<Error> {
         self.open.iter_mut().flat_map(|open| std::mem::take(&mut open.failures)).collect()
     }

@@ -26,7 +26,7 @@ pub struct RouteRule {
     pub kind: Name,
 }
 
-/// What a matching route says of one file.
+/// The destination of a file, from the route that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteDestination {
@@ -34,7 +34,7 @@ pub struct RouteDestination {
     pub to: Vec<Name>,
     /// The type of the message.
     pub kind: Name,
-    /// What the first `*` matched: in the default routes the task, or the worker.
+    /// The text that the first `*` matched: in the default routes the task, or the worker.
     pub stem: Option<String>,
 }
 
@@ -73,9 +73,8 @@ impl PathPattern {
         self.0.len() - 1
     }
 
-    /// What each star stands for, the first ones as long as possible; `None` if it does not match.
-    /// From the right, where the text behind a star is its last occurrence: one pass, no matter what a
-    /// file is called.
+    /// The text that each star matches, the first ones as long as possible; `None` if it does not match. From the
+    /// right, where the text behind a star is its last occurrence: one pass, no matter what a file is called.
     #[must_use]
     pub fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let (first, more) = self.0.split_first()?;

@@ -1,4 +1,4 @@
-//! What the options of queues, boards, step queues, worktrees and servers have in common.
+//! Setters that the options of queues, boards, step queues, worktrees and servers share.
 
 /// Writes the setters of fields that the options of every store have: `durability`, `recorder`,
 /// `clock` and `patience`. Name the type and those of the fields that it has.

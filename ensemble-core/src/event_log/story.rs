@@ -115,7 +115,7 @@ mod tests {
         let kinds: Vec<_> = story.records.iter().map(|record| record.kind.as_str()).collect();
         assert_eq!(kinds, ["message.stored", "receipt.notified", "message.settled", "batch.told"]);
         assert_eq!(story.bad_lines, 0);
-        // What an agent has said is a part of its story.
+        // Messages from an agent are part of its story.
         assert_eq!(super::story(home.path(), "worker").unwrap().records.len(), 1);
     }
 

@@ -13,7 +13,7 @@ use crate::durable::{Dir, FileStat};
 /// old. Returns the number of removed segments.
 ///
 /// # Errors
-/// A segment cannot be read or removed, or `open` fails. What was removed before is gone.
+/// A segment cannot be read or removed, or `open` fails. Segments removed before an error stay removed.
 pub fn sweep(
     dir: &Path,
     is_old: &mut dyn FnMut(&FileStat) -> bool,

@@ -219,8 +219,8 @@ impl MailboxLeases {
         self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
     }
 
-    /// What else went wrong at the last look: a mailbox could not be read, or a lease not be expired, which happens once
-    /// it can; or the file of observations could not be replaced, and only the memory across processes suffers.
+    /// Another error of the last look: a mailbox could not be read, or a lease not be expired, which happens once it
+    /// can; or the file of observations could not be replaced, and only the memory across processes suffers.
     pub fn take_trouble(&mut self) -> Option<Error> {
         self.trouble.take()
     }

@@ -285,7 +285,7 @@ impl Envelope {
     }
 }
 
-/// Puts content into the body of a message. What does not fit there is returned, for an attachment.
+/// Puts content into the body of a message. Content that does not fit is returned, for an attachment.
 ///
 /// # Errors
 /// Another field of the message is too long, or has control characters.

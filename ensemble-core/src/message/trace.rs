@@ -24,7 +24,7 @@ impl TraceParent {
 impl FromStr for TraceParent {
     type Err = TraceParentError;
 
-    /// What a later version has behind the fields of version 00 is dropped.
+    /// Fields that a later version has after those of version 00 are dropped.
     fn from_str(text: &str) -> Result<Self, TraceParentError> {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         let fields: Vec<&str> = text.splitn(5, '-').collect();

@@ -71,7 +71,7 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// What the clocks say in this boot of the machine.
+    /// Reads the clocks in this boot of the machine.
     #[must_use]
     pub fn new(boot: &str, boottime: Monotonic, wall: Timestamp) -> Self {
         let boottime_ms = i64::try_from(boottime.as_duration().as_millis()).unwrap_or(i64::MAX);
@@ -100,7 +100,7 @@ impl CalendarLine {
         }
     }
 
-    /// What the wall clock would say on this line.
+    /// The time of the wall clock on this line.
     const fn wall_at(&self, steady_ms: i64) -> i64 {
         self.to_wall_ms.saturating_add(steady_ms - self.to_steady_ms)
     }
@@ -127,10 +127,10 @@ struct UnexplainedStamps {
     steady_ms: i64,
 }
 
-/// What is believed of the wall clock; see the module.
+/// The queue's model of the wall clock; see the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
-    /// What the wall clock said when the calendar began; distinguishes it from a later one.
+    /// The wall clock's time when the calendar began; distinguishes it from a later one.
     began_ms: i64,
     boot: String,
     boottime_ms: i64,

@@ -48,9 +48,9 @@ pub mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {
-    /// What happens to the machine.
+    /// The input of the machine.
     type Event;
-    /// What the machine wants done.
+    /// The actions that the machine requests.
     type Effect;
 
     /// Takes an event. Late, doubled and unexpected events are absorbed.

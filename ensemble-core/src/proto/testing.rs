@@ -1,4 +1,4 @@
-//! What the tests of all machines share (feature `sim`): a clock set by hand and tables of pairs.
+//! Helpers that the tests of all machines share (feature `sim`): a clock set by hand and tables of pairs.
 
 use std::fmt::Write as _;
 use std::time::Duration;

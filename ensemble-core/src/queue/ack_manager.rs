@@ -50,7 +50,7 @@ pub struct AckManager {
     pub(super) wait: FileWait,
 }
 
-/// What one step works on. A step of a task may outlive the future that has begun it.
+/// The data of one step. A step of a task may outlive the future that has begun it.
 pub(super) struct RunningAcks {
     driver: AckDriver<'static>,
     workers: Vec<(DeliveryId, Name)>,
@@ -80,7 +80,7 @@ impl RunningAcks {
         Ok(self.driver.poll_timeout().map_or(Duration::MAX, |at| at.since(now)))
     }
 
-    /// What has ended, and whether anything is still running.
+    /// Returns a delivery that has ended, and whether any is still running.
     pub(super) fn take_ended(&mut self) -> (Option<(DeliveryId, Ended)>, bool) {
         (self.ended.pop_front(), !self.workers.is_empty())
     }
@@ -234,8 +234,8 @@ impl Assignment<'_> {
         self
     }
 
-    /// What a worker that may not be pressed, because it is working or a person is needed, can add to the phases; half
-    /// an hour by default.
+    /// The most time that a worker which may not be pressed, because it is working or needs a person, can add to the
+    /// phases; half an hour by default.
     pub fn busy_patience(mut self, time: Duration) -> Self {
         self.config.wait_max = time;
         self

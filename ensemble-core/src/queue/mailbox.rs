@@ -314,7 +314,7 @@ impl Mailbox {
         Ok(Message::resumed(self.queue.clone(), envelope, lease))
     }
 
-    /// What this holder holds: after a crash, [`resume`](Self::resume) each, or release it.
+    /// The leases of this holder: after a crash, [`resume`](Self::resume) each, or release it.
     pub fn held(&self) -> Result<Vec<Lease>> {
         let held = self.queue.spool().observe(&self.name)?.into_iter().map(|held| held.lease);
         Ok(held.filter(|lease| lease.holder == self.holder).collect())

@@ -283,7 +283,7 @@ impl Message {
         }
     }
 
-    /// Tries once. What fails here comes back when the lease expires.
+    /// Tries once. If this fails, the message is returned when the lease expires.
     fn give_back(&self, why: &str) {
         let delay = drop_delay(self.lease.epoch, std::thread::panicking());
         let is_read = self.is_read.load(Ordering::Relaxed);

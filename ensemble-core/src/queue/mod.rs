@@ -53,7 +53,7 @@ pub use request::PendingRequest;
 pub use watcher::Watcher;
 pub use worker_pane::WorkerPane;
 
-/// What your closures return to the library, such as those of [`Mailbox::serve`]: `?` takes any error.
+/// The result of closures that you pass to the library, such as to [`Mailbox::serve`]: `?` takes any error.
 pub type CallbackResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// An open queue: a directory of mailboxes.
@@ -209,8 +209,8 @@ impl Queue {
         self.spool.find(id)
     }
 
-    /// What is in the queue, for a dashboard: counts, ages and holders of every mailbox. Takes no lock, opens no message
-    /// and writes nothing, so it serves another user and a read-only mount, while others work.
+    /// The contents of the queue, for a dashboard: counts, ages and holders of every mailbox. Takes no lock, opens no
+    /// message and writes nothing, so it serves another user and a read-only mount, while others work.
     ///
     /// ```
     /// # use ensemble_core::Queue;

@@ -1,4 +1,4 @@
-//! What can name a mailbox.
+//! Types that can name a mailbox.
 
 use super::Mailbox;
 use crate::message::{Name, NameError};
@@ -8,7 +8,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What names a mailbox, a holder or a sender: text, a [`Name`], or a [`Mailbox`]. Text is checked by the call
+/// A type that names a mailbox, a holder or a sender: text, a [`Name`], or a [`Mailbox`]. Text is checked by the call
 /// that takes it. The trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a mailbox",

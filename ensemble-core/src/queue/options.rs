@@ -42,7 +42,7 @@ impl Default for QueueOptions {
 }
 
 impl QueueOptions {
-    /// What a sent message survives; [`Durability::Power`] by default.
+    /// Sets what a sent message survives; [`Durability::Power`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.options.durability = durability;
         self

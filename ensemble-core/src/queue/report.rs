@@ -52,7 +52,7 @@ impl Report {
         &self.path
     }
 
-    /// What the first `*` of the route's pattern matched.
+    /// The text that the first `*` of the route's pattern matched.
     #[must_use]
     pub fn stem(&self) -> Option<&str> {
         self.stem.as_deref()

@@ -37,7 +37,8 @@ use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 /// }
 /// ```
 pub trait WorkerPane: Send {
-    /// What the worker is doing. A worker that is busy, asks a person something or has a draft is not disturbed.
+    /// Observes what the worker is doing. A worker that is busy, asks a person something or has a draft is not
+    /// disturbed.
     ///
     /// # Errors
     /// The state is not known; then no key is pressed.
@@ -78,7 +79,7 @@ impl<F: FnMut(&str) -> CallbackResult + Send> WorkerPane for HeadlessPane<F> {
     }
 }
 
-/// What phases 2 and 3 do with every such pane.
+/// The settings for phases 2 and 3 in every such pane.
 static PROGRAM: LazyLock<ProgramSettings> = LazyLock::new(|| ProgramSettings {
     escalation: EscalationPlan {
         phase_2: vec![EscalationStep::Escape, EscalationStep::Nudge],

@@ -221,7 +221,7 @@ impl Requests<'_> {
             generation: ask.generation,
             asked_by_message: ask.asked_by_message,
         };
-        // What no envelope may carry is refused before anything is stored.
+        // Content that is invalid in an envelope is refused before anything is stored.
         self.question(&asked).encode()?;
         Ok(asked)
     }

@@ -29,7 +29,7 @@ pub enum SenderEvidence {
     Stated,
 }
 
-/// What a message meant for requests.
+/// The effect of a message on requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CorrelationOutcome {

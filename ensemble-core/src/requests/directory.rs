@@ -57,7 +57,7 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
     Ok(is_open.then_some(request))
 }
 
-/// What is in the directory of a request; `None` if there is none, or nothing in it yet.
+/// The files in the directory of a request; `None` if there is none, or nothing in it yet.
 pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
     let dir = match requests.open_child(id.as_str()) {
         Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(None),

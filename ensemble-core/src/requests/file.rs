@@ -19,7 +19,7 @@ pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
 /// The longest words of a decider, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
 
-/// What was asked: [`RequestFile::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
+/// The question: [`RequestFile::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
 /// remind of it, to decide it and to answer, so that no configuration is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -73,7 +73,7 @@ pub struct AskedRequest {
     /// The request of the round before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Name>,
-    /// What was said when that one was decided.
+    /// The comment with which that one was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_comment: Option<String>,
     /// The file the content is from.
@@ -196,7 +196,7 @@ pub struct StoredRequest {
     pub(super) is_closed: bool,
 }
 
-/// What is in the place of a decision.
+/// The content of a decision file.
 #[derive(Debug)]
 pub(super) enum DecisionState {
     Nothing,
@@ -212,7 +212,7 @@ impl StoredRequest {
         Self::of(id, files, |page| store.place(id, page)).map(Some)
     }
 
-    /// What a files says, judged by itself alone.
+    /// Parses a request's files, without looking at anything else.
     pub fn of(
         id: &Name,
         files: RequestFiles,
@@ -240,7 +240,7 @@ impl StoredRequest {
         Ok(home)
     }
 
-    /// What a page in the place of a decision is.
+    /// Judges a file that is in place of a decision.
     fn standing(&self, written: &StoredFile, path: &Path) -> Result<DecisionState> {
         let file: DecisionFile = match parse(&written.content, path) {
             Ok(file) => file,

@@ -137,7 +137,7 @@ impl PlanGate {
         }
     }
 
-    /// What a gate's file says. A damaged file closes the gate.
+    /// The gate that a file describes. A damaged file closes the gate.
     pub fn of(file: Option<GateFile>, task: &str, agent: &Name) -> Self {
         let Some(file) = file.filter(|file| file.task_id == task && file.agent == *agent) else {
             return Self::unreadable(task, agent);
@@ -174,7 +174,7 @@ impl PlanGate {
         self.unasked = None;
         self.waits_for = Some(home.asked.to.clone());
         (self.state, self.since) = match home.standing {
-            // What decides nothing leaves the question open.
+            // An invalid decision leaves the question open.
             DecisionState::Nothing | DecisionState::Invalid(..) => {
                 (GateState::Pending, Some(home.asked.created_at))
             }
@@ -221,7 +221,7 @@ impl PlanGate {
         }
     }
 
-    /// What it waits for and what to do, as a phrase.
+    /// Describes in a phrase what it waits for and what to do.
     #[must_use]
     pub fn advice(&self) -> String {
         let Self { request_id, round, state, .. } = self;
@@ -249,7 +249,7 @@ impl PlanGate {
     }
 }
 
-/// What is in a gate's file.
+/// The content of a gate's file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GateFile {
     version: u32,
@@ -322,8 +322,8 @@ pub fn gated_task(envelope: &Envelope) -> Option<&str> {
 }
 
 impl Requests<'_> {
-    /// What this agent's work on this task waits for; `None` if nothing. A gate that exists may
-    /// be open: see [`PlanGate::is_closed`].
+    /// The gate that this agent's work on this task waits for; `None` if nothing. A gate that exists may be open: see
+    /// [`PlanGate::is_closed`].
     ///
     /// # Errors
     /// A file of the gate or of its request cannot be read.

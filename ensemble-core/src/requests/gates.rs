@@ -54,7 +54,7 @@ impl<'q> QueueGates<'q> {
         Ok(files)
     }
 
-    /// What is demanded for a task. A damaged file demands a plan, too.
+    /// The demand for a task. A damaged file demands a plan, too.
     pub(super) fn demand(&self, task: &str) -> Result<Option<Demand>> {
         let file = demand_file(task);
         let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };

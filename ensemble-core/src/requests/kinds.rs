@@ -63,7 +63,7 @@ impl Kinds {
     }
 }
 
-/// What is wrong with the name of a kind, if anything.
+/// The fault of a kind's name, if there is one.
 #[must_use]
 pub fn kind_fault(name: &str) -> Option<String> {
     match Name::new(name) {

@@ -12,7 +12,7 @@ const PRIORITY: u8 = 1;
 /// The type of the message to the conductor.
 const EXPIRED_TYPE: &str = "request.expired";
 
-/// What happens to a request's id in the ids of its messages.
+/// Derives the id of one of a request's messages.
 pub(super) fn message_id(asked: &AskedRequest, end: &str) -> MessageId {
     id_with_end(asked.request_id.as_str(), end)
 }

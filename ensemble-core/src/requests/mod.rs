@@ -113,7 +113,7 @@ impl std::fmt::Debug for Requests<'_> {
     }
 }
 
-/// What is known of a request.
+/// A request and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestEntry {
@@ -193,8 +193,8 @@ impl<'a> Requests<'a> {
         Self { kinds, ..self }
     }
 
-    /// What is known of a request; `None` if there is none. A decision that counts for nothing is
-    /// put aside on the way.
+    /// Finds a request and its state; `None` if there is none. A decision that counts for nothing is put aside on the
+    /// way.
     ///
     /// # Errors
     /// Its files cannot be read, or are of a newer version.

@@ -81,7 +81,7 @@ impl StoredFile {
 pub struct RequestFiles {
     /// The request file.
     pub request: StoredFile,
-    /// What was decided; or why what is in its place cannot be read.
+    /// The decision; or why what is in its place cannot be read.
     pub decision: Option<std::result::Result<StoredFile, String>>,
     /// Whether [`RequestFile::Told`] was written.
     pub is_told: bool,
@@ -174,8 +174,8 @@ pub trait RequestStore: Send + Sync {
     /// The medium failed. Writing it again is safe.
     fn write_once(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome>;
 
-    /// Makes safe what others have written and may not have synced: which requests there are, or the
-    /// files of one. What a server has acknowledged is safe.
+    /// Makes safe what others have written and may not have synced: which requests there are, or the files of one. On
+    /// servers there is nothing to do, because acknowledged writes are safe.
     fn make_safe(&self, id: Option<&Name>) -> Result<()>;
 
     /// Puts a decision aside that counts for nothing, and says where it is kept.
@@ -184,7 +184,7 @@ pub trait RequestStore: Send + Sync {
     /// Puts a whole request aside that cannot be read, and says where it is kept.
     fn reject(&self, id: &Name, why: &str) -> Result<String>;
 
-    /// What an agent's work on a task waits for; `None` if nothing.
+    /// The gate that an agent's work on a task waits for; `None` if nothing.
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>>;
 
     /// All gates.

@@ -31,7 +31,7 @@ pub struct UnplannedTask {
 }
 
 impl UnplannedTask {
-    /// What this message says, if it is such a notice.
+    /// Parses this message, if it is such a notice.
     #[must_use]
     pub fn of(notice: &Envelope) -> Option<Self> {
         #[derive(serde::Deserialize)]

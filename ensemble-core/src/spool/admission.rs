@@ -1,4 +1,4 @@
-//! What a holder may begin and finish, decided by a layer above the mailboxes.
+//! Admission: a layer above the mailboxes decides which work a holder may begin and finish.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub trait Admission: fmt::Debug + Send + Sync {
 }
 
 /// Why an agent may begin nothing now, no matter what the work is: the team is paused, it ends, or the agent is
-/// leaving. What an agent has begun it may finish, and what is not work it may receive.
+/// leaving. An agent may still finish what it has begun, and receive messages that are not work.
 pub trait Standstill: fmt::Debug + Send + Sync {
     /// Why this agent may begin nothing; `None` if it may. `shared` is where the hosts of a team keep what stops it.
     fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>>;

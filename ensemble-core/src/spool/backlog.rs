@@ -1,4 +1,4 @@
-//! What one process has learnt of a deep backlog, kept for the next one: `mailbox/<name>/backlog`.
+//! Shares the listing of a deep backlog with the next process: `mailbox/<name>/backlog`.
 //!
 //! ```text
 //! 00000000000000000058                     where the next entry begins: 20 digits, in bytes

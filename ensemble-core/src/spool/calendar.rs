@@ -21,8 +21,8 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// # Time
 impl Spool {
-    /// What the queue believes of the wall clock, after a look at the clocks. A jump of the wall clock makes
-    /// nothing older by [`Calendar::age`]. Begins a calendar if the queue has none that can be read.
+    /// The queue's calendar, after reading the clocks. A jump of the wall clock makes nothing older by
+    /// [`Calendar::age`]. Begins a calendar if the queue has none that can be read.
     #[must_use]
     pub fn calendar(&self) -> Calendar {
         let reading = self.reading();

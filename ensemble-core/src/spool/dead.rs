@@ -368,7 +368,7 @@ impl Spool {
     }
 }
 
-/// What [`types::TASK_FAILED`] says of a message that has died; `None` if no task has failed with it.
+/// The data of [`types::TASK_FAILED`] for a dead message; `None` if no task has failed with it.
 #[must_use]
 pub fn failed_task(envelope: &Envelope, worker: &Name, why: &str) -> Option<serde_json::Value> {
     let task = envelope.handed_over_task().filter(|_| !has_successor(why))?;

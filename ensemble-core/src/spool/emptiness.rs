@@ -12,7 +12,7 @@ use crate::env::{Clock as _, SystemClock};
 /// far more than the steps in which file systems count time.
 const STAMP_AGE_MIN_NS: i128 = 100_000_000;
 
-/// What was found in a directory, and when it had last changed then.
+/// The result of listing a directory, and its time stamp then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Emptiness {
     listed_at: Option<i128>,

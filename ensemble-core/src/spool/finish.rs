@@ -1,5 +1,5 @@
-//! What a holder does with a message: settle, release, extend. Each is refused once the lease has ended,
-//! because the file then has another name.
+//! The calls by which a holder finishes with a message: settle, release, extend. Each is refused once the lease has
+//! ended, because the file then has another name.
 
 use std::sync::PoisonError;
 use std::time::Duration;

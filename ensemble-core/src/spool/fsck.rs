@@ -11,7 +11,7 @@ use crate::durable::Dir;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
 use crate::{Error, Result};
 
-/// What can be done about a finding.
+/// The possible repair of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -36,7 +36,7 @@ pub struct QueueFinding {
     pub path: String,
     /// Description of the problem.
     pub problem: String,
-    /// What [`Spool::fsck`] does about it if asked to.
+    /// The repair that [`Spool::fsck`] makes if asked to.
     pub repair: RepairAction,
     /// Whether `fsck` repaired the problem.
     pub repaired: bool,

@@ -96,7 +96,7 @@ impl Spool {
         refusal(admission, mailbox, place, holder)?.map_or(Ok(()), Err)
     }
 
-    /// What is due now, in the order of receiving.
+    /// The messages that are due now, in the order of receiving.
     fn candidates(&self, mailbox: &OpenMailbox) -> Result<VecDeque<Candidate>> {
         let mut front = waiting::list_front(&mailbox.front)?;
         front.retain(|message| self.is_due(&mailbox.front, message));

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 pub(super) const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
 /// The settings file.
 pub(super) const SETTINGS_FILE: &str = "mailbox.yaml";
-/// What is refused because the mailbox is full is counted here.
+/// Counts the messages that were refused because the mailbox was full.
 pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
 /// Taken exclusively to store a chosen id or into a bounded mailbox, shared to move backwards.
 const GATE_FILE: &str = "gate.lock";
@@ -71,7 +71,7 @@ pub(super) struct OpenMailbox {
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
     pub(super) waiting: KnownBacklog,
-    /// What is known of `lease/`, which is empty in everyday life.
+    /// Whether `lease/` is known to be empty, which it usually is.
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
     pub(super) queue: Dir,

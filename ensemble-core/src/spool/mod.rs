@@ -83,7 +83,7 @@ mod fsck;
 
 mod owners;
 
-// What those are made of.
+// The parts of those modules.
 mod admission;
 mod backlog;
 mod emptiness;
@@ -165,9 +165,9 @@ pub struct SpoolOptions {
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,
-    /// What each sender may have waiting in each mailbox; no limit if there is none.
+    /// The quota of each sender in each mailbox; no limit if there is none.
     pub quota: Option<Quota>,
-    /// What holders may begin and finish; everything if there is none.
+    /// Decides what holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
     /// Directory in which [`Spool::receive_wait`] keeps what it observed of leases, in a file for each
     /// mailbox. Only processes that wait for a short time and end need it: their successors continue
@@ -260,7 +260,7 @@ pub struct Spool {
     /// By mailbox: which `done/` was checked last, by which calendar, and since when, in its steady time, the oldest
     /// message has not changed.
     oldest_settled: Box<Mutex<HashMap<Name, OldestSettled>>>,
-    /// What this process knows of the queue's calendar.
+    /// The queue's calendar as this process last read it.
     calendar: Box<Mutex<Option<Calendar>>>,
     twins: Box<Mutex<twins::CaseTwins>>,
     waits: Box<receive_wait::QueueWaits>,

@@ -60,7 +60,7 @@ impl Spool {
         &self.root
     }
 
-    /// What the queue's messages survive.
+    /// The durability of the queue's messages.
     #[must_use]
     pub const fn durability(&self) -> Durability {
         self.options.durability

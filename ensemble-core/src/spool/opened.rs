@@ -1,6 +1,6 @@
 //! The mailboxes that a process has open, which are those it has used last. Each takes up to fifteen descriptors, so
-//! their number fits a usual limit of open files (1,024). What is known of the backlog of one that was closed for
-//! another is kept. So visiting many deep mailboxes in turn lists each of them only once, too.
+//! their number fits a usual limit of open files (1,024). The knowledge of a backlog is kept when its mailbox is
+//! closed to make room. So visiting many deep mailboxes in turn lists each of them only once, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub(super) const OPEN_MAX: usize = 48;
 /// Descriptors that a process may have for each open mailbox: one takes up to 15, and the program needs some, too.
 const DESCRIPTORS_EACH: u64 = 21;
 
-/// What is known of the backlog of a mailbox, for all who have it open.
+/// The knowledge of a mailbox's backlog, shared by all that have it open.
 pub(super) type KnownBacklog = Arc<Mutex<WaitingBacklog>>;
 
 /// The open mailboxes, and what is known of closed ones.
@@ -105,7 +105,7 @@ mod tests {
         (0..count).map(|number| Name::new(format!("worker-{number}")).unwrap()).collect()
     }
 
-    /// What is open below the queue, by this process.
+    /// Counts this process's open descriptors below the queue.
     fn descriptors(spool: &Spool) -> usize {
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         let paths = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());

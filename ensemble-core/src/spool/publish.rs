@@ -26,7 +26,7 @@ use crate::{Error, Result};
 /// The largest overflow note, in bytes.
 const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 
-/// What a full mailbox had to refuse, for its recipient to see.
+/// The messages that a full mailbox had to refuse, for its recipient to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailboxOverflow {
@@ -50,7 +50,7 @@ pub struct UnsyncedMessages {
 }
 
 impl UnsyncedMessages {
-    /// What happened to each message.
+    /// The outcome of each message.
     #[must_use]
     pub fn outcomes(&self) -> &[PublishOutcome] {
         &self.outcomes
@@ -245,7 +245,7 @@ impl Spool {
         Ok(copies.into_iter().map(|copy| copy.to).zip(outcomes).collect())
     }
 
-    /// What a full mailbox had to refuse; `None` if it never did.
+    /// The messages that a full mailbox had to refuse; `None` if it never did.
     ///
     /// # Errors
     /// The mailbox is unknown or the note cannot be read.

@@ -35,7 +35,7 @@ const SAMPLE_MIN: u64 = 256;
 /// Among how many waiting messages those are chosen.
 const LISTED_MAX: usize = 100_000;
 
-/// What each sender may have waiting in each mailbox.
+/// Limits what each sender may have waiting in each mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quota {
@@ -63,7 +63,7 @@ impl Quota {
     }
 }
 
-/// What a sender has waiting in a mailbox.
+/// The messages that a sender has waiting in a mailbox.
 #[derive(Clone, Copy, Debug, Default)]
 struct SenderUsage {
     messages: u64,
@@ -109,7 +109,7 @@ fn has_room(mailbox: &OpenMailbox, quota: &Quota) -> Result<bool> {
     Ok(room > 0)
 }
 
-/// What a sender has waiting, among the messages that were counted. `is_plain` says that only the number of messages
+/// Counts what a sender has waiting, in a sample of the messages. `is_plain` says that only the number of messages
 /// matters.
 fn usage(
     mailbox: &OpenMailbox,

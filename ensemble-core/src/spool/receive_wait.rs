@@ -30,7 +30,7 @@ use crate::watch::POLL_WITH_EVENTS;
 /// Minimum time between two scans of leases that file events ask for. A busy mailbox wakes its consumers
 /// thousands of times a second.
 const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
-/// What a queue keeps between two waits.
+/// The state that a queue keeps between two waits.
 #[derive(Debug, Default)]
 pub(super) struct QueueWaits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.

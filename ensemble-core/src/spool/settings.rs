@@ -1,5 +1,4 @@
-//! What is set for one mailbox: `mailbox/<name>/mailbox.yaml`, written by hand or by
-//! `ensemble mailbox add`.
+//! Settings of one mailbox: `mailbox/<name>/mailbox.yaml`, written by hand or by `ensemble mailbox add`.
 
 use std::time::Duration;
 
@@ -83,7 +82,7 @@ impl Settings {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Settings {
-    /// What is wrong with the values, by field.
+    /// The first invalid value, with its field.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.lease_seconds == 0 || self.lease_seconds > LEASE_SECONDS_MAX {
             return Some((

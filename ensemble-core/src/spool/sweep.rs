@@ -176,7 +176,7 @@ struct OldFiles {
     oldest_left: Option<i64>,
 }
 
-/// What was made before this steady time is older than `age`.
+/// The steady time before which everything is older than `age`.
 fn oldest_kept(calendar: &Calendar, age: Duration) -> i64 {
     calendar.steady().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
 }
@@ -188,7 +188,7 @@ fn older(
     is_candidate: impl Fn(&str) -> bool,
 ) -> Result<OldFiles> {
     let oldest_kept = oldest_kept(calendar, age);
-    // What comes while this looks is not older than this look.
+    // Messages that arrive during this look are not older than it.
     let mut oldest_left = calendar.steady();
     let mut files = Vec::new();
     let mut failed = None;

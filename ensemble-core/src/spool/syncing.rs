@@ -1,4 +1,4 @@
-//! What makes a message that was moved survive a power cut at `durability: power`.
+//! Makes a moved message survive a power cut at `durability: power`.
 //!
 //! Where names go with files, it is renamed and its file is synced. Elsewhere, its content is synced before and the
 //! directory after the rename. `docs/protocol/durability.md` says which file systems these are, and why.

@@ -1,4 +1,4 @@
-//! What a dashboard shows of a queue. Nothing here takes a lock, opens a message, or writes.
+//! A view of a queue for dashboards. Nothing here takes a lock, opens a message, or writes.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct HeldView {
 }
 
 impl Spool {
-    /// What a dashboard shows. Opens one mailbox after the other, and keeps none open.
+    /// A view of the queue for a dashboard. Opens one mailbox after the other, and keeps none open.
     ///
     /// # Errors
     /// There is no queue. A mailbox that disappears during the call is left out.

@@ -1,4 +1,4 @@
-//! What to receive next, without listing a deep backlog for every message.
+//! Finds the next message to receive, without listing a deep backlog for every message.
 //!
 //! `new/` is listed once and the listing worked off. It is made again when it is used up or when most of it turns out
 //! to be taken by others. So a receive costs a constant share of a listing however many messages wait. `front/`
@@ -42,7 +42,7 @@ pub(super) enum Candidate {
     Front(FrontFile),
 }
 
-/// What is known of the listing that others share.
+/// Whether the listing that others share can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingTrust {
     /// If there is one that is not worked off, it is as good as a new one.
@@ -71,8 +71,8 @@ pub(super) struct WaitingBacklog {
 }
 
 impl WaitingBacklog {
-    /// What to try next; `None` if nothing is due. `shares` says whether this consumer shares its listing
-    /// in any case; otherwise it does so while it has rivals.
+    /// The candidate to try next; `None` if nothing is due. `shares` says whether this consumer shares its listing in
+    /// any case; otherwise it does so while it has rivals.
     pub(super) fn next(
         &mut self,
         new: &Dir,

@@ -1,4 +1,4 @@
-//! What macOS and FreeBSD have in common. Never run: see [`super`].
+//! Code that macOS and FreeBSD share. Never run: see [`super`].
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;

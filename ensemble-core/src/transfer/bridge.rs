@@ -66,7 +66,7 @@ pub struct BridgeReport {
     pub stuck: Option<Error>,
 }
 
-/// What happened to one message.
+/// The outcome of carrying one message.
 enum CarryOutcome {
     /// It is finished in the source.
     Over,

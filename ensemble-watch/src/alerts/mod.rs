@@ -115,7 +115,7 @@ impl AlertThread {
     }
 }
 
-/// What servers say of the team.
+/// The state of the team by its servers.
 enum ServerOverview {
     /// The mailboxes are here.
     None,
@@ -125,7 +125,7 @@ enum ServerOverview {
     Away(AwayServers),
 }
 
-/// What the thread works with.
+/// The data of the thread.
 struct AlertWorker {
     rules: Vec<AlertRule>,
     schedule: AlertSchedule,
@@ -172,7 +172,7 @@ impl AlertWorker {
         let now = SystemClock.monotonic();
         let look = looked.map(|at| at + pause.unwrap_or(LOOK_INTERVAL_MAX));
         let due = self.schedule.next_due(self.moment());
-        // What is due already waits for room.
+        // An alert that is due already waits for a free slot.
         let due = due.map(|at| if at <= now { now + LOOK_INTERVAL_MIN } else { at });
         let reap = (!self.running.is_empty()).then(|| now + REAP_INTERVAL);
         let next = [look, due, reap].into_iter().flatten().min();

@@ -30,7 +30,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(30);
 /// Attempts of one alert that fails.
 pub(super) const ATTEMPTS_MAX: u32 = 5;
 
-/// What an alert is about: a need, or the end of all work.
+/// The subject of an alert: a need, or the end of all work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AlertSubject {
     pub(super) key: AlertKey,
@@ -40,7 +40,7 @@ pub(super) struct AlertSubject {
     pub(super) help: String,
 }
 
-/// What makes two occurrences the same.
+/// The fields in which two equal occurrences agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct AlertKey {
     pub(super) need: String,
@@ -94,7 +94,7 @@ pub(super) struct DueAlert {
     pub(super) count: u32,
 }
 
-/// What is kept across watchers.
+/// The state that is kept across watchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AlertMemory {
     /// Whether work was seen since the last time that all work had ended.
@@ -135,7 +135,7 @@ pub(super) struct AlertSchedule {
     rules: Vec<AlertRule>,
     entries: BTreeMap<AlertKey, ScheduleEntry>,
     worked: bool,
-    /// What the last watcher has sent, until the need is seen again.
+    /// Alerts that the last watcher has sent, until their needs are seen again.
     kept: BTreeMap<AlertKey, BTreeMap<String, u32>>,
     began: Option<Monotonic>,
 }
@@ -146,7 +146,7 @@ impl AlertSchedule {
         Self { rules, entries: BTreeMap::new(), worked: kept.worked, kept: told, began: None }
     }
 
-    /// What needs a person now, and whether there is work.
+    /// Updates the needs, and whether there is work.
     ///
     /// With `None` the servers are away and only a part is seen: what is not among the needs may last still.
     pub(super) fn update_needs(
@@ -173,7 +173,7 @@ impl AlertSchedule {
         for occurrence in present {
             self.see(moment, occurrence);
         }
-        // What ended while no watcher ran has ended. The first looks may still lack evidence.
+        // Forget needs that ended while no watcher ran. The first looks may still lack evidence.
         if has_work.is_some()
             && moment.now.since(*self.began.get_or_insert(moment.now)) >= GONE_AFTER
         {
@@ -245,7 +245,7 @@ impl AlertSchedule {
         times.min()
     }
 
-    /// What the next watcher must know.
+    /// The state that the next watcher needs.
     pub(super) fn kept(&self) -> AlertMemory {
         let told = self.entries.values().filter(|entry| entry.is_told()).map(|entry| KeptAlert {
             key: entry.occurrence.key.clone(),
@@ -282,7 +282,7 @@ impl ScheduleEntry {
     }
 }
 
-/// What identifies a rule: its whole text, so that another rule is another.
+/// The text that identifies a rule: its whole text, so that another rule is another.
 fn text_of(rule: &AlertRule) -> String {
     serde_json::to_string(rule).unwrap_or_default()
 }

@@ -167,8 +167,8 @@ impl DropBoxes {
         self.boxes.as_mut()?.landed(now, box_name, file, how, &mut self.ledger)
     }
 
-    /// Examines files that are due, and some of those that were listed. What was listed waits while there are events,
-    /// which name most of it.
+    /// Examines files that are due, and some of those that were listed. Listed files wait while there are events,
+    /// because the events name most of them.
     pub(super) fn examine(&mut self, now: Monotonic, has_events: bool) -> Vec<BoxFinding> {
         let Some(boxes) = &mut self.boxes else { return Vec::new() };
         let mut findings = boxes.examine_due(now, FILES_A_STEP, &mut self.ledger);

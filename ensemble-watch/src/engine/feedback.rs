@@ -1,4 +1,4 @@
-//! What the watcher answers to the authors of drop-box files, and what it records of reports.
+//! Answers the authors of drop-box files, and records reports.
 //!
 //! `judge` finds what is wrong with a file, and `answers` bounds how often an author is answered.
 //! `rejection_notice` writes to the author of a file that is put aside.

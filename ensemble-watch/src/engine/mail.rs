@@ -133,7 +133,7 @@ impl EngineMail {
                 self.notifier.set_pace(now, &mailbox, is_laddered);
             }
             LadderNews::Prompt(prompt) => {
-                // What the line says must count the task.
+                // The line must count the task, too.
                 self.notifier.count(now, &prompt.mailbox, self.remote.mail(&context.spool));
                 self.notifier.prompt(now, &prompt);
             }

@@ -55,7 +55,7 @@ use mail::EngineMail;
 use team::EngineTeam;
 use upkeep::Upkeep;
 
-/// What every part of the loop works on.
+/// The context that all parts of the loop share.
 struct EngineContext {
     project: Project,
     spool: Arc<Spool>,

@@ -70,7 +70,7 @@ impl Engine {
         self.watch_set = Default::default();
         if let Err(error) = self.watch_places() {
             self.watch_set.stop();
-            // What is refused matters more than how the rest is found.
+            // A refused directory matters more than how the other files are found.
             let refused = self.drop_boxes.refused();
             return Err(refused.map_or_else(|| error.to_string(), str::to_owned));
         }

@@ -21,7 +21,7 @@ pub(super) type NewMail = (Name, Vec<MessageId>);
 /// The last news of the team's servers; empty for a queue of one host.
 pub(super) struct ServerSight(Option<TeamSight>);
 
-/// What the thread that follows the servers has reported, and what it receives.
+/// The reports of the thread that follows the servers, and its input.
 struct TeamSight {
     mail: RemoteMail,
     workload: Workload,
@@ -71,7 +71,7 @@ impl ServerSight {
         self.0.as_ref().map_or(spool, |team| &team.mail)
     }
 
-    /// What agents hold and wait for.
+    /// The source for what agents hold and wait for.
     pub(super) fn source<'a>(&'a self, spool: &'a Spool) -> WorkloadSource<'a> {
         WorkloadSource { spool, reported: self.0.as_ref().map(|team| &team.workload) }
     }

@@ -1,4 +1,4 @@
-//! What is due by the clock: step queues, alarms, dead letters, and removing what is no longer needed.
+//! The work that is due by the clock: step queues, alarms, dead letters, and removing what is no longer needed.
 
 use std::sync::Arc;
 use std::time::Duration;

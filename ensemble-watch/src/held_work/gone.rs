@@ -32,7 +32,7 @@ pub(crate) struct GoneAgents {
     returned: BTreeSet<Name>,
 }
 
-/// What follows from a look at an agent.
+/// The verdict of a look at an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GoneVerdict {
     /// Nothing.
@@ -113,7 +113,7 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
     Ok(held)
 }
 
-/// What was taken back from an agent.
+/// The work that was returned from an agent.
 #[derive(Debug, Default)]
 pub(crate) struct ReturnedWork {
     /// Mailboxes of the messages.

@@ -26,7 +26,7 @@ use super::SCAN_INTERVAL;
 use crate::board_leases::{BoardHands, BoardWatch};
 use crate::held_work::{KeptLeases, WorkingAgents};
 
-/// What this host knows of the shared blackboard.
+/// The shared blackboard as this host knows it.
 pub(super) struct SharedBoard {
     /// When the copy is made new without news.
     next_copy: Monotonic,
@@ -73,7 +73,7 @@ impl SharedBoard {
         Ok(())
     }
 
-    /// What an ended agent holds on the board.
+    /// Access to what an exited agent holds on the board.
     pub(super) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
         self.watch.hands(recorder)
     }

@@ -46,7 +46,7 @@ pub(super) struct HostCalls {
     answers: Sender<(Name, ReadyOutcome)>,
 }
 
-/// What a call is answered with.
+/// The answer to a call.
 #[derive(Clone)]
 struct CallContext {
     project: Project,
@@ -91,7 +91,7 @@ impl HostCalls {
     }
 
     fn begin(&mut self, call: HostCall) {
-        // What a later version asks is not answered, and its asker does not wait forever.
+        // A call from a later version is not answered, which is harmless because its asker does not wait forever.
         let Ok(ping) = serde_json::from_str::<PingCall>(&call.text) else { return };
         let (desk, answers) = (self.desk.clone(), self.answers.clone());
         self.open.insert(call.id.clone());

@@ -21,7 +21,7 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 /// Most troubles that are shown.
 const SHOWN_MAX: usize = 10;
 
-/// What does not work at the moment, by its place.
+/// The current failures, by place.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTroubles(BTreeMap<String, String>);
 

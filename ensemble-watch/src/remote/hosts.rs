@@ -27,7 +27,7 @@ use super::log::make_directory;
 /// Interval at which a host reports on itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What this host has reported, and what it knows of the others.
+/// The report of this host, and its knowledge of the others.
 #[derive(Debug)]
 pub(super) struct HostExchange {
     host: Name,

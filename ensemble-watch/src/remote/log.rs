@@ -97,7 +97,7 @@ impl LogExchange {
 
     /// Appends a line to the log of its host and day.
     fn append_line(&self, line: &ShippedLine) -> Result<()> {
-        // What is not a record cannot be merged by time.
+        // A line that is not a record cannot be merged by time.
         let Ok(record) = Record::parse(line.text.as_bytes()) else { return Ok(()) };
         let day: String =
             record.timestamp.to_string().chars().filter(char::is_ascii_digit).take(8).collect();

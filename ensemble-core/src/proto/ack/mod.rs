@@ -1,4 +1,4 @@
-//! What is done about a task that is not acked (seed 002, P0-3).
+//! Escalates a task that is not acked (seed 002, P0-3).
 //!
 //! ```text
 //! state      event / time                            -> state      effects
@@ -75,7 +75,7 @@ pub use vocabulary::{
 
 /// How long each phase waits for the ack.
 pub const PHASE_TIMEOUT: Duration = Duration::from_secs(60);
-/// What waiting for a worker that may not be pressed can add to the ladder.
+/// The most time that waiting for a worker that may not be pressed can add to the ladder.
 pub const WAIT_MAX: Duration = Duration::from_secs(30 * 60);
 /// How long a limit whose end is known is waited for, counted from the start.
 pub const PARK_MAX: Duration = Duration::from_secs(6 * 60 * 60);
@@ -98,7 +98,7 @@ const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
 pub struct LadderSettings {
     /// How long each phase waits for the ack.
     pub phase_timeout: Duration,
-    /// What waiting for a worker that may not be pressed can add to the ladder.
+    /// The most time that waiting for a worker that may not be pressed can add to the ladder.
     pub wait_max: Duration,
     /// Whether phases 2 and 3 press keys even if the worker's state is unknown. The profile
     /// `generic` does: it has the seed's ladder and cannot detect the state.
@@ -236,7 +236,7 @@ impl Ladder {
         self.attempt
     }
 
-    /// What the worker is doing, if it is waited for.
+    /// The worker's activity, while the ladder waits for it.
     #[must_use]
     pub const fn waits_for(&self) -> Option<WorkerActivity> {
         match self.state {

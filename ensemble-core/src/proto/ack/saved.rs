@@ -18,13 +18,13 @@ use std::time::Duration;
 use super::{Ladder, LadderSettings, PHASES, Phase, State, WorkerActivity};
 use crate::env::Monotonic;
 
-/// What a file keeps of a running ladder.
+/// The state of a running ladder that a file stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SavedLadder {
     /// The phase that is running.
     pub phase: Phase,
-    /// What the worker is doing, if the ladder waits for it.
+    /// The worker's activity, if the ladder waits for it.
     pub waits_for: Option<WorkerActivity>,
     /// How long ago the phase began.
     pub in_phase: Duration,
@@ -95,7 +95,7 @@ impl Ladder {
         }
     }
 
-    /// What a file must keep, so that another process can continue.
+    /// The state that a file must store so that another process can continue.
     #[must_use]
     pub fn saved(&self, now: Monotonic) -> SavedLadder {
         SavedLadder {

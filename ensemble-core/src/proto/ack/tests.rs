@@ -147,7 +147,7 @@ fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
     let log = without_records(play(&mut ladder, at(5 * 3_600), worker));
     let pressed: Vec<_> = log.into_iter().filter(|(_, e)| *e == Effect::Nudge).collect();
     assert_eq!(pressed[0], (reset, Effect::Nudge), "at the reset, to the second");
-    // What works has no limit any more.
+    // For a worker that works, the limit has passed.
     let worker = move |now| match now {
         now if now < at(600) => limited,
         now if now < at(900) => WorkerActivity::Busy,

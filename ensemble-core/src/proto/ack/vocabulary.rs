@@ -128,7 +128,7 @@ impl WorkerActivity {
     }
 }
 
-/// What happens to the task.
+/// The events of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The task is to be delivered.
@@ -148,7 +148,7 @@ pub enum Event {
     Expired,
 }
 
-/// What is to be done. Everything that presses keys is done under the pane's own guard.
+/// The actions that the driver must perform. Everything that presses keys is done under the pane's own guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Publish the task; report only [`Event::Undeliverable`].
@@ -175,7 +175,7 @@ pub enum Effect {
     Record(LadderRecord),
 }
 
-/// What the notice to the conductor reports.
+/// The content of the notice to the conductor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LadderEscalation {
@@ -204,7 +204,7 @@ pub enum EscalationReason {
     Undeliverable,
 }
 
-/// What is recorded in the event log.
+/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LadderRecord {
@@ -220,7 +220,7 @@ pub enum LadderRecord {
     },
     /// The next phase waits for the worker. Once for every change of the reason.
     Waiting {
-        /// What the worker is doing.
+        /// The worker's activity.
         worker: WorkerActivity,
     },
     /// An ack for another task or attempt was ignored.

@@ -16,9 +16,9 @@ pub struct WindowDiagnosis {
     pub session_alive: bool,
     /// Is the provider's program running in it?
     pub workspace: Workspace,
-    /// What keeps it from answering, if that can be seen.
+    /// The obstacle that keeps it from answering, if it is visible.
     pub obstacle: Option<ReadyObstacle>,
-    /// What was seen, for people.
+    /// The observation, for people.
     pub observation: String,
 }
 
@@ -34,7 +34,7 @@ pub enum Workspace {
     Unknown,
 }
 
-/// What keeps a worker from answering.
+/// An obstacle that keeps a worker from answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -146,7 +146,7 @@ pub struct ReadinessFailure {
     pub worker: Name,
     /// The attempt after which it was given up.
     pub attempt: u8,
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub error_type: ErrorType,
     /// Whether the window could be inspected at the last time-out.
     pub window_inspected: bool,

@@ -139,7 +139,7 @@ impl PingTimes {
     }
 }
 
-/// What happens during the handshake.
+/// The events of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A caller wants to assign.
@@ -150,14 +150,14 @@ pub enum Event {
     SendFailed {
         /// Of which attempt.
         attempt: u8,
-        /// What was in the way.
+        /// The obstacle.
         deferral: Deferral,
     },
     /// The window was inspected.
     Inspected {
         /// In which attempt.
         attempt: u8,
-        /// What was seen, or why nothing could be.
+        /// The diagnosis, or why there is none.
         diagnosis: Result<WindowDiagnosis, String>,
     },
     /// The open command was sent, or could not be.
@@ -169,7 +169,7 @@ pub enum Event {
     },
 }
 
-/// What is to be done.
+/// The actions that the driver must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this ping; report only a failure.
@@ -195,7 +195,7 @@ pub enum Effect {
     Record(HandshakeRecord),
 }
 
-/// What is recorded in the event log.
+/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -204,7 +204,7 @@ pub enum HandshakeRecord {
     Retry {
         /// The attempt that was not answered.
         attempt: u8,
-        /// What the look at the window says.
+        /// The verdict of the inspection.
         error_type: ErrorType,
         /// What was seen: one line.
         observation: String,
@@ -245,7 +245,7 @@ pub struct Handshake {
     /// Why the ping of this attempt was not typed.
     unsent: Option<Deferral>,
     sent: Vec<Monotonic>,
-    /// What the last pong was that came too late.
+    /// The last pong that was too late.
     late: Option<String>,
     effects: VecDeque<Effect>,
 }

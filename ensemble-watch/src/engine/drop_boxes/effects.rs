@@ -1,4 +1,4 @@
-//! What follows from routed files beside their messages.
+//! The effects of routed files besides their messages.
 //!
 //! | an effect of a routed file | that fails |
 //! |---|---|
