@@ -78,7 +78,7 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
     })
 }
 
-/// What has a story and is not over: messages, requests and agents.
+/// Things that have a story and have not ended: messages, requests and agents.
 pub(crate) fn stories() -> Vec<CompletionCandidate> {
     [messages(), requests(), agents()].into_iter().flatten().collect()
 }
@@ -91,7 +91,7 @@ fn of_queue(
     candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
 }
 
-/// What `--queue` says among the words of a line.
+/// The value of `--queue` among the words of a line.
 fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     let mut words = words.skip_while(|word| word != "--").skip(1);
     while let Some(word) = words.next() {

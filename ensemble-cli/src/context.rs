@@ -1,4 +1,4 @@
-//! What a verb works with: the project as its caller sees it, and where its output goes.
+//! The context of a verb: the project as its caller sees it, and where its output goes.
 
 use std::ops::Deref;
 
@@ -59,7 +59,7 @@ mod tests {
         assert!(LASTING_VERBS.iter().all(|verb| crate::commands::PLACES.contains(verb)));
     }
 
-    /// What has worked for longer than a command may wait for its servers must continue.
+    /// A command that has already worked for longer than it may wait for its servers must continue.
     #[cfg(feature = "nats")]
     #[test]
     fn calls_of_a_verb_that_lasts_share_no_patience() {

@@ -124,7 +124,7 @@ pub(crate) const FOR_PROGRAMS: &str = "agent register, agent verify, agent heart
      agent unregister, agent pong, step heartbeat, log record, log replay, admin hook, admin tmux-status, admin schema, \
      admin conformance, admin man";
 
-/// What bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most, with 14 commands.
+/// The help that bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most, with 14 commands.
 pub(crate) const FIRST_DAY: &str = "\
 A message queue for coding agents, in a plain directory
 
@@ -148,7 +148,7 @@ Overview:
 decisions, blackboard, setup, programs.
 ";
 
-/// What the help of the whole program ends with.
+/// The end of the whole program's help.
 pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 

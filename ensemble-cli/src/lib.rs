@@ -76,7 +76,7 @@ fn run() -> VerbExit {
         Err(error) if commands::is_hook() && error.use_stderr() => return VerbExit::Done,
         Err(error) => return mistake::report(&error, &commands::program()),
     };
-    // What a hook prints is read by the agent that runs it.
+    // The output of a hook is read by the agent that runs it.
     let is_quiet = matches!(line.verb, commands::Verb::Hook(_));
     let context = context::Context::new(line.globals, line.place);
     let result = context

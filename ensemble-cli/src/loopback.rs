@@ -1,4 +1,4 @@
-//! What servers on the loopback interface share: a runtime, and secrets for their clients.
+//! Code that servers on the loopback interface share: a runtime, and secrets for their clients.
 
 use std::io::Read as _;
 

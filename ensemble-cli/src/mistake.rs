@@ -1,4 +1,4 @@
-//! What a wrong command line gets to read.
+//! The message for a wrong command line.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};

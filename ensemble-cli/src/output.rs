@@ -1,4 +1,4 @@
-//! What a verb prints: lines for people, or one JSON object a line.
+//! The output of a verb: lines for people, or one JSON object a line.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -88,8 +88,7 @@ impl Output {
         self.is_terminal
     }
 
-    /// A line for people. What came from outside must have gone through
-    /// [`ensemble_app::text::one_line`] before.
+    /// A line for people. Text from outside must have been passed through [`ensemble_app::text::one_line`] before.
     pub(crate) fn line(&self, line: impl Display) -> Outcome {
         Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
     }

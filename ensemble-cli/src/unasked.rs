@@ -1,4 +1,4 @@
-//! What agents may run without a person being asked, and what each argument of that may do.
+//! Commands that agents may run without asking a person, and what each of their arguments may do.
 //!
 //! The launch settings of agents allow a few commands by their first words ([`UNASKED`]). An allow-list sees no
 //! options, so these commands must be harmless with every option. Some values would not be, and are refused to agents,

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 
 /// The number of the claim or the review that an agent was given.
 pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
-/// What an agent was started for.
+/// The variable with the task that an agent was started for.
 const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 /// The number of an agent's registration.
 const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";

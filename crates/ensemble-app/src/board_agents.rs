@@ -71,7 +71,7 @@ fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &TaskHolder)
     entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
 
-/// What a sign of life says.
+/// The content of a sign of life.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LifeSign<'a> {
     /// The long operation that begins, if one does.

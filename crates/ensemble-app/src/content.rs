@@ -66,7 +66,7 @@ pub fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     }
     let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
     let file = File::open(path).map_err(fail)?;
-    // What is too large is not read. A pipe has no length; of it, no more than the limit is read.
+    // A file that is too large is not read. A pipe has no length; of it, no more than the limit is read.
     let bytes = file.metadata().map_err(fail)?.len();
     if bytes > CONTENT_BYTES_MAX {
         let path = path.display();
@@ -112,7 +112,7 @@ pub fn text_or_stdin(text: &str) -> Outcome<String> {
     }
 }
 
-/// What is vague in a text that is to be sent, if the team checks that; a failure if it refuses such texts.
+/// Lists what is vague in a text that is to be sent, if the team checks that; a failure if it refuses such texts.
 pub fn check_words(app: &App, content: &[u8]) -> Outcome<Option<String>> {
     let lint = &app.project()?.config.lint;
     let (mode, text) = (lint.messages.unwrap_or(LintMode::Off), std::str::from_utf8(content));

@@ -121,7 +121,7 @@ pub fn lift_control(app: &App, place: &ControlPlace, file: ControlFile) -> Outco
     Ok(())
 }
 
-/// What stopped the team is for people to look at: no agent may lift it without authority.
+/// People should check why the team was stopped: no agent may lift it without authority.
 pub fn authorize_resume(app: &App) -> Outcome<String> {
     authorize(app, AuthorityAct::Resume)?;
     app.reporter()

@@ -170,7 +170,7 @@ struct LeavingTeam<'a> {
     start_watcher: StartWatcher,
     stand_in: Option<Box<dyn StandInWatcher>>,
     interrupt: Interrupt,
-    /// What is waited for was said.
+    /// Whether the wait was announced.
     has_told: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is read from the surroundings of this process at several places.
+//! Reads from this process's environment what several places need.
 
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
 pub const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];

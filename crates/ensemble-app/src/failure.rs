@@ -33,7 +33,7 @@ pub enum Failure {
         code: FailureCode,
         /// Text of the failure.
         text: String,
-        /// What to do about it.
+        /// The remedy.
         hint: Option<String>,
         /// What a program reads on stdout besides, under `--json`.
         object: Option<Box<Value>>,
@@ -138,7 +138,7 @@ impl Failure {
         }
     }
 
-    /// What happened, in one line, for a verb that continues with others.
+    /// The failure in one line, for a verb that continues with others.
     pub fn text(&self) -> String {
         match self {
             Self::Told { text, .. } | Self::Block { text, .. } => crate::text::one_line(text),

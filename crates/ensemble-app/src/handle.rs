@@ -1,4 +1,4 @@
-//! What a verb works with. Nothing is opened before a verb asks for it.
+//! The handle with which a verb works. Nothing is opened before a verb asks for it.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl App {
         self.agent.as_ref()
     }
 
-    /// What the events that it records name as their origin.
+    /// The origin that the events it records name.
     pub(crate) const fn caller(&self) -> &'static str {
         self.caller
     }
@@ -337,7 +337,7 @@ pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     one == other || matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// What to do about a refusal.
+/// The remedy for a refusal.
 const fn advice(refusal: &NameRefusal) -> &'static str {
     match refusal {
         NameRefusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",

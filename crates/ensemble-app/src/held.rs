@@ -113,7 +113,7 @@ pub enum SettledMessage {
         mailbox: Name,
         /// Id of the message.
         id: MessageId,
-        /// What has settled it, in words.
+        /// What settled it, in words.
         how: String,
     },
 }

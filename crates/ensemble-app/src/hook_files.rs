@@ -44,7 +44,7 @@ pub struct HookPart {
     content: HookContent,
 }
 
-/// What is put into a file.
+/// The content that is put into a file.
 enum HookContent {
     /// The hooks of all events.
     Events(Map<String, Value>),
@@ -86,7 +86,7 @@ impl HookPart {
         String::from_utf8(read_chosen_file(&self.file, FILE_BYTES_MAX).ok()??).ok()
     }
 
-    /// What is put into the file, for a person to read.
+    /// The content for the file, printed for a person.
     pub fn printed(&self) -> String {
         match &self.content {
             HookContent::Events(events) => format!("{:#}\n", json!({ "hooks": events })),

@@ -40,7 +40,7 @@ pub fn message(queue: &ProjectQueue, given: &MessageId) -> Outcome<MessageId> {
     let all = unfinished(&**queue)?.into_iter().map(|id| id.to_string());
     match unique(given.as_str(), all)? {
         Some(id) => Ok(MessageId::new(&id).map_err(Error::from)?),
-        // What comes next says that there is no such message.
+        // The next step reports that there is no such message.
         None => Ok(given.clone()),
     }
 }

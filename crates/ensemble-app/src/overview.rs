@@ -99,7 +99,7 @@ pub fn list_agents(app: &App) -> Outcome<Vec<(Name, Value)>> {
     Ok(overview.agents.iter().map(row).collect())
 }
 
-/// What does not change by itself.
+/// An agent as JSON, without values that change by themselves, such as ages.
 pub fn describe_agent(project: &Project, agent: &AgentOverview) -> Value {
     let AgentOverview { row, presence, since, holds, unread, .. } = agent;
     let member = &row.member;

@@ -1,4 +1,4 @@
-//! What agents show when they are started: whether a dialog waits for a person.
+//! Observes agents while they start: whether a dialog waits for a person.
 //!
 //! [`StartedAgents::observe`] looks at all panes at the same time. It looks at each until its agent is ready,
 //! working, in a dialog or gone, for `FIRST_LOOK` at most. [`StartedAgents::observe_on`] continues until
@@ -39,7 +39,7 @@ const WHOLE_LOOK: Duration = Duration::from_secs(20);
 /// ready for 0.3 s on an idle machine with two processors.
 const STEADY: Duration = Duration::from_secs(2);
 
-/// What the agents of one `up` or `spawn` show.
+/// The agents of one `up` or `spawn`, and what they show.
 pub struct StartedAgents<'a> {
     project: &'a Project,
     began: Instant,
@@ -195,7 +195,7 @@ pub fn waiting_for_person(agent: &Name, dialog: &str) -> String {
     format!("{agent} waits for you: {dialog}; ensemble agent attach {agent}")
 }
 
-/// What the screen of a started agent is.
+/// The screen of a started agent.
 enum StartScreen {
     /// A dialog that only a person may answer.
     Dialog(String),

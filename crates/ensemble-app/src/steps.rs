@@ -65,7 +65,7 @@ pub fn hand_out_prompt(store: &StepStore, step: &ClaimedStep) -> ensemble_core::
     Ok(object)
 }
 
-/// What follows from a report, in one sentence.
+/// Describes the effect of a report in one sentence.
 pub fn describe_submitted(submitted: &SubmittedStep) -> String {
     let SubmittedStep { key, status, .. } = submitted;
     let follows = match submitted {

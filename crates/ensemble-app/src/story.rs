@@ -91,7 +91,7 @@ fn ids_in(record: &Record) -> Vec<String> {
     FIELDS.iter().filter_map(of).collect()
 }
 
-/// What a task or an agent took; `None` without a record.
+/// The usage of a task or an agent; `None` without a record.
 pub fn spent_on(app: &App, id: &str) -> Option<UsageTotals> {
     let usage = TeamUsage::read(app).ok()?;
     let task = by_task(&usage.agents).remove(id);
@@ -108,9 +108,9 @@ fn reason_of(records: &[Record]) -> Option<String> {
 /// A story in words.
 #[derive(Debug, Default)]
 pub struct ToldStory {
-    /// What it is and where it is now, a sentence in each line.
+    /// Its nature and present place, one sentence per line.
     pub head: Vec<String>,
-    /// What happened, in causal order in each part: the newest part of an agent comes first.
+    /// The events, in causal order in each part: the newest part of an agent comes first.
     pub parts: Vec<Vec<(Timestamp, Sentence)>>,
 }
 
@@ -237,7 +237,7 @@ fn parts_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
     parts
 }
 
-/// What a message or the last one of a task says, and how far it is.
+/// The first words of a message, or of the last message of a task, and its state.
 fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<String> {
     let of_task = || {
         let is_it = |record: &&Record| {
@@ -268,7 +268,7 @@ fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<St
     ]
 }
 
-/// What is asked, and how to answer while it is not decided.
+/// The question, and how to answer it while it is undecided.
 fn head_of_request(app: &App, queue: &ProjectQueue, id: &str) -> Vec<String> {
     let Some(entry) = requests(app, queue).ok().and_then(|requests| requests.get(id).ok()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a team on servers cannot do without more.
+//! Refusals of what a team on servers cannot do without further set-up.
 
 use crate::App;
 use crate::failure::{Failure, Outcome};

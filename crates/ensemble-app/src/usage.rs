@@ -1,4 +1,4 @@
-//! What agents and tasks have used, and which of them have exceeded their budgets.
+//! Usage by agents and tasks, and those that have exceeded their budgets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::App;
 use crate::failure::Outcome;
 use crate::text::{age, plural};
 
-/// What was used, and what is parked.
+/// The usage of a team, and what is parked.
 pub struct TeamUsage {
     /// By agent, as its records say.
     pub agents: BTreeMap<Name, AgentUsage>,

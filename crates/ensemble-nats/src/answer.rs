@@ -112,7 +112,7 @@ fn is_full(code: ErrorCode, text: &str) -> bool {
 /// Newer servers (2.15.1 for one) that do not know the right sequence say this, and not the code of before.
 const WRONG_LAST_SEQUENCE_UNTOLD: ErrorCode = ErrorCode(10164);
 
-/// What a server without room says.
+/// The messages of a server without room.
 const FULL: [&str; 4] = [
     "maximum bytes exceeded",
     "maximum messages exceeded",

@@ -39,7 +39,7 @@ impl TeamBucket {
         self.stream.wire()
     }
 
-    /// What was heard of the bucket, if it is followed.
+    /// The changes received from the bucket, if it is followed.
     pub(super) fn followed(&self) -> Option<Arc<BucketChanges>> {
         lock(&self.pages).clone()
     }

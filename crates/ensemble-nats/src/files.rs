@@ -12,10 +12,10 @@
 //! | after the last chunk | the same | the same |
 //! | before the chunks of a replaced upload are removed | the same | a sweep |
 //!
-//! Each chunk is a compare-and-set upon the one before it, so one that is sent twice is stored once. An upload is named
-//! only when it is whole, and no upload changes afterwards. A reader whose upload is replaced in the meantime begins
-//! again. What was uploaded within the last hour is not uploaded again. So a sweep, which takes what is older than a
-//! day, never removes content that a sender has just found.
+//! Each chunk is a compare-and-set upon the one before it, so one that is sent twice is stored once. An upload is
+//! named only when it is whole, and no upload changes afterwards. A reader whose upload is replaced in the meantime
+//! begins again. Content that was uploaded within the last hour is not uploaded again. So a sweep, which takes what
+//! is older than a day, never removes content that a sender has just found.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

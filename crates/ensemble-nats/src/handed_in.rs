@@ -125,10 +125,10 @@ impl NatsTransport {
     /// Stores the messages that were handed in for a mailbox.
     ///
     /// # Errors
-    /// [`Error::Server`]. What was not stored is still there, and the next call continues.
+    /// [`Error::Server`]. Messages that were not stored remain, and the next call continues.
     pub fn carry_handed_in(&self, mailbox: &Name) -> Result<BridgeReport> {
         let known = lock(&self.handed_in).clone();
-        // What is heard from here on is not forgotten.
+        // Notifications from here on are kept.
         if let Some(known) = &known {
             lock(&known.mailboxes).remove(mailbox);
         }

@@ -41,7 +41,7 @@ pub struct HostNews {
     pub is_silent: bool,
 }
 
-/// What a host was asked.
+/// A call to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostCall {
@@ -138,7 +138,7 @@ impl NatsTransport {
         Ok(call)
     }
 
-    /// What is asked of a host and was not answered yet.
+    /// The calls to a host that are not answered yet.
     pub fn calls(&self, host: &Name) -> Result<Vec<HostCall>> {
         let mut calls = Vec::new();
         for found in self.list_keys(self.subjects.calls_of(host))? {

@@ -96,7 +96,7 @@ impl SharedFiles for NatsTransport {
 
     fn rest(&self, duration: Duration) {
         std::thread::sleep(duration);
-        // What another process takes is not the servers' delay.
+        // Time spent by another process is not the servers' delay.
         self.wire.patience.renew();
     }
 }

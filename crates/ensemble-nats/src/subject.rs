@@ -356,7 +356,7 @@ pub(super) enum BucketKey {
     Claim,
     /// What a host reports on its agents.
     Host,
-    /// What is asked of a host.
+    /// A call to a host.
     Call(Name),
     /// The answer of a host.
     Answer,

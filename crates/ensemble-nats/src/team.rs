@@ -23,7 +23,7 @@ const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 /// The indexes of all followed mailboxes.
 pub(super) type MailboxWatches = Arc<Mutex<HashMap<Name, Arc<MailboxWatch>>>>;
 
-/// What is known of the mailboxes of a team that cannot be followed whole.
+/// What is known of the mailboxes of a team that can only be followed in part.
 #[derive(Default)]
 pub(super) struct OpenMailboxes {
     /// Those that are followed, and how much was heard of each at the last look.

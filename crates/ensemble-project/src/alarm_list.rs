@@ -13,7 +13,7 @@ use crate::project::Project;
 const FILE: &str = "alarms.json";
 /// The largest such file, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What the next watcher has to know of the alarms.
+/// The alarms, as the next watcher needs them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AlarmList {

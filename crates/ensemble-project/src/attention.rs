@@ -54,7 +54,7 @@ pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
 /// The first words of a request, in characters.
 const ASKED_CHARS_MAX: usize = 40;
 
-/// What is seen of the watcher.
+/// The state of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherState {
     /// A watcher that does its work.
@@ -69,7 +69,7 @@ pub enum WatcherState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AwayServers {
-    /// What they said, or why they could not be asked.
+    /// Their answer, or why they could not be asked.
     pub why: String,
     /// The first look at which they could not, if known.
     pub since: Option<Timestamp>,
@@ -83,7 +83,7 @@ pub struct AwayServers {
 pub struct UnreadablePart {
     /// The mailbox, the request or the file.
     pub about: String,
-    /// What is wrong with it, with its path.
+    /// The fault, with the path.
     pub why: String,
     /// The command that helps.
     pub help: String,
@@ -397,7 +397,7 @@ fn of_undecided(asked: &AskedRequest) -> Need {
     Need::new(Kind::Decision, text, help).of(to).about(id.as_str()).since(Some(asked.created_at))
 }
 
-/// What is done cannot be refused: its reviewer, or a person, judges the work itself.
+/// A task that is done can no longer be refused: its reviewer, or a person, judges the work itself.
 fn of_unplanned(settled: &UnplannedTask) -> Need {
     let UnplannedTask { task_id, settled_by, notified, at } = settled;
     let text = format!("{settled_by} has settled task {task_id} without an approved plan");

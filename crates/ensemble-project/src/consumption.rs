@@ -1,5 +1,5 @@
-//! What the agents of a project use, read as their records and the event log grow: for budgets, `agent usage`, the live
-//! view and the page.
+//! The usage of a project's agents, read as their records and the event log grow: for budgets, `agent usage`, the
+//! live view and the page.
 //!
 //! Hooks name the records of most agents. Those of a Codex without hooks are found by [`Rollouts`].
 

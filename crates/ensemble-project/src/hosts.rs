@@ -53,7 +53,7 @@ pub struct HostAgent {
     pub generation: u64,
     /// Whether it is up or leaving.
     pub member: MemberState,
-    /// What it does, as its host's watcher has seen.
+    /// Its state, as observed by its host's watcher.
     pub state: State,
     /// Evidence for the state.
     pub why: String,
@@ -61,7 +61,7 @@ pub struct HostAgent {
     pub since: Option<Timestamp>,
 }
 
-/// What one host asks of another: to find out whether a worker is ready.
+/// A request of one host to another: to find out whether a worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PingCall {

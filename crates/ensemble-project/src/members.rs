@@ -78,8 +78,8 @@ pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservat
     Ok(panes::observe(&mut pane))
 }
 
-/// What a member's supervisor shows, if it has one. A member with a pane whose supervisor has exited is observed in
-/// its pane.
+/// The observation of a member through its supervisor, if it has one. A member with a pane whose supervisor has
+/// exited is observed in its pane.
 pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservation> {
     let supervisor = member.supervisor.filter(|_| member.is_present())?;
     if !supervisor.lives() {
@@ -96,7 +96,7 @@ pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservati
     Some(PaneObservation::Supervised { agent: agent.map(|(pid, _)| pid) })
 }
 
-/// What is known of a member that has no pane.
+/// The observation of a member that has no pane.
 pub fn without_pane(member: &Member) -> PaneObservation {
     match member.command {
         Some(_) => PaneObservation::NotStarted,
@@ -104,7 +104,7 @@ pub fn without_pane(member: &Member) -> PaneObservation {
     }
 }
 
-/// What the last watcher has seen, from its status file.
+/// The last watcher's observations, from its status file.
 #[must_use]
 pub fn last_observed(status: &Path) -> Vec<ObservedMember> {
     let content = read_file(status, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();

@@ -364,7 +364,7 @@ impl Project {
         Roster::open(&self.state)
     }
 
-    /// What the agents' own hooks have reported.
+    /// The sessions that the agents' hooks have reported.
     #[must_use]
     pub fn sessions(&self) -> Sessions {
         Sessions::open(&self.state)
@@ -409,7 +409,7 @@ impl Project {
         Ok(())
     }
 
-    /// What each door asks before an agent begins something.
+    /// The admission check that every interface makes before an agent begins something.
     #[must_use]
     pub fn admissions(&self) -> ProjectAdmission {
         ProjectAdmission::new(self.root(), &self.state).with_copy(self.shared_copy())

@@ -133,7 +133,7 @@ impl RosterRow {
         }
     }
 
-    /// What starts it again once it is gone: only agents that the team has started come back by `up`.
+    /// The command that starts it again once it is gone: only agents that the team has started come back by `up`.
     #[must_use]
     pub fn again(&self, project: &Project) -> String {
         let Member { name, provider, .. } = &self.member;
@@ -182,7 +182,7 @@ impl RosterRow {
             .unwrap_or_else(|error| Presence::new(State::Unknown, error.to_string()))
     }
 
-    /// What it is doing, from what is seen of it now, what it waits for and what it holds.
+    /// Its presence, from the present observation, its waits and what it holds.
     pub fn presence(
         &self,
         project: &Project,

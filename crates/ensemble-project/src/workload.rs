@@ -156,7 +156,7 @@ impl TaskBooks {
     }
 }
 
-/// What agents hold, and decisions they wait for.
+/// The work that agents hold, and the decisions they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Pending decisions between agents, in a few words.
@@ -245,7 +245,7 @@ pub(crate) fn waits_in(pending: &[AskedRequest]) -> BTreeMap<Name, String> {
     pending.iter().rev().map(words).collect()
 }
 
-/// What an agent with a pending decision waits for.
+/// Describes the decision that an agent waits for.
 #[must_use]
 pub fn describe_wait(kind: &str, to: &Name) -> String {
     format!("{to} to decide on its {}", kind.replace('_', " "))

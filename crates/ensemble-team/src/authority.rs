@@ -89,7 +89,7 @@ pub struct NotAuthorized {
     pub name: Name,
     /// The agent's role.
     pub role: Name,
-    /// What it may not do.
+    /// The act that it may not do.
     pub act: AuthorityAct,
     /// The roles and agents that may.
     pub allowed: Vec<Name>,
@@ -127,7 +127,7 @@ impl ActorStanding {
         Self::Agent { name, role }
     }
 
-    /// What a name stands for, by the roster and the blackboard.
+    /// The roles of a name, by the roster and the blackboard.
     #[must_use]
     pub fn of(name: &Name, members: &[Member], board: Option<&State>) -> Self {
         if let Some(member) = members.iter().find(|m| m.name == *name && m.is_present()) {

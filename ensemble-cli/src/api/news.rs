@@ -1,4 +1,4 @@
-//! What a subscription follows: mail, states of agents, requests, or the event log.
+//! The subjects of subscriptions: mail, states of agents, requests, or the event log.
 //!
 //! | `to` | first | then |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `requests` | all requests | a request that is new or has another state |
 //! | `events` | nothing | each record, those of `types` only |
 //!
-//! inotify wakes the sleeper. What it reads is the truth, not the event, so a lost event costs time only.
+//! inotify wakes the sleeper. It relies on what it reads and not on the event, so a lost event only costs time.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -90,7 +90,7 @@ struct DispatchJob {
     hold: InstructionHold,
 }
 
-/// What a look at a batch has found.
+/// The result of a look at a batch.
 enum BatchTurn {
     /// The batch is not over.
     GoesOn,
@@ -151,7 +151,7 @@ impl Arguments {
                     if self.batch.is_some() {
                         return printed;
                     }
-                    // What was not done is in the summary; the next batch does not suffer from it.
+                    // Tasks that were not done are in the summary; the next batch does not suffer from it.
                     if let Err(failure) = printed {
                         say(&failure.text());
                     }

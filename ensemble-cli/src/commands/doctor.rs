@@ -60,7 +60,7 @@ impl Arguments {
     }
 }
 
-/// What needs a person, as `ensemble status` has it.
+/// The needs of a person, as in `ensemble status`.
 fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
     match gathered {
         Ok(overview) if overview.needs.is_empty() => DoctorCheck::ok("needs you", "nothing"),
@@ -90,7 +90,7 @@ enum CheckLevel {
     Missing,
 }
 
-/// What was checked, what was found, and what to do about it.
+/// A check, its result, and the remedy.
 #[derive(Debug, Serialize)]
 struct DoctorCheck {
     check: &'static str,

@@ -183,7 +183,7 @@ impl Arguments {
     }
 }
 
-/// What happened to the session.
+/// The outcome for the session.
 #[derive(Clone, Copy)]
 enum SessionEnd {
     Closed,

@@ -80,7 +80,7 @@ impl Arguments {
 }
 
 impl Arguments {
-    /// What crashes left of worktrees and merges. Without a blackboard or a repository there are none.
+    /// Leftovers of crashes in worktrees and merges. Without a blackboard or a repository there are none.
     fn worktrees(
         &self,
         context: &Context,

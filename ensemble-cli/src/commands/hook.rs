@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Never fails: an agent takes any other exit code, and any text, for something to act upon.
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        // What a person starts says why it does not start.
+        // A hook that a person starts prints why it fails.
         if self.event == "host" {
             return Err(hooks::host(&self.program));
         }

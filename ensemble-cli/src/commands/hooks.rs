@@ -106,7 +106,7 @@ impl InstallHooks {
 impl UninstallHooks {
     fn run(self, context: &Context) -> Outcome {
         let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
-        // What refers to one of our files goes before it.
+        // Remove references to our files before the files.
         for part in self.which.target().parts(context, profile.hooks())?.iter().rev() {
             let (file, is_changed) = part.take_out()?;
             let text = match is_changed {

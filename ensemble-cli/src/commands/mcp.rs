@@ -121,7 +121,7 @@ impl UninstallServer {
     }
 }
 
-/// What starts this program again, for the same queue and agent if they were named.
+/// The command that starts this program again, for the same queue and agent if they were named.
 fn command(context: &Context) -> ServerCommand {
     let mut arguments = Vec::new();
     if let Some(queue) = context.queue_flag() {

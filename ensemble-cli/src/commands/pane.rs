@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::output::{GOOD, WARNING};
 
-/// What could be done to a pane, and its word.
+/// The possible actions in a pane, with their names.
 const PURPOSES: [(&str, TypingPurpose<'_>); 5] = [
     ("nudge", TypingPurpose::Nudge),
     ("open", TypingPurpose::Open),

@@ -281,7 +281,7 @@ impl SupervisorServices for CommandServices<'_> {
     fn rest(&mut self, limit: Duration) {
         match self.is_over() {
             false => self.waiter.wait(limit.min(OFFICE_EVERY)),
-            // What is left to do is tried again soon, and not all the time.
+            // Remaining work is retried soon, but not constantly.
             true => nap(limit.min(RETRY_EVERY)),
         }
     }

@@ -85,7 +85,7 @@ fn object(project: &Project, agent: &AgentOverview, overview: &Overview) -> Valu
     let mut object = describe_agent(project, agent);
     object["servers_away"] = json!(overview.away);
     if overview.away.is_some() {
-        // What is on the servers is not known.
+        // The mailboxes on the servers are not known.
         object["unread"] = Value::Null;
     }
     object["watcher_hangs"] = json!(matches!(overview.watcher.state(), WatcherState::Hangs(_)));

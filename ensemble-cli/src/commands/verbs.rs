@@ -61,7 +61,7 @@ const REVIVING_VERBS: [&str; 14] = [
     "admin hook",
 ];
 
-/// What the command line says: the global options, the verb, its place, and the files it names.
+/// The parsed command line: the global options, the verb, its place, and the files it names.
 pub(crate) struct CommandLine {
     pub(crate) globals: GlobalFlags,
     pub(crate) verb: Verb,
@@ -213,7 +213,7 @@ verbs! {
     "help" => Help(help, program()),
 }
 
-/// What the group is for.
+/// The summary of the group.
 const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schemas, shell";
 
 /// The whole program, for help, completion and mistakes.

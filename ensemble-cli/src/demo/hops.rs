@@ -1,5 +1,5 @@
-//! What the event log says of the demo. There is a line for each thing that happens, and at the end
-//! how long each hop of each message took.
+//! Reads the event log of the demo. There is a line for each thing that happens, and at the end how long each hop of
+//! each message took.
 
 use std::collections::BTreeMap;
 

@@ -39,7 +39,7 @@ const TASKS: [(&str, &str); 4] = [
     ("asking", "clean up the build directory"),
     ("crashing", "find the memory leak"),
 ];
-/// What must need a person before the story ends: kind, and agent.
+/// The needs that must exist before the story ends: kind, and agent.
 const NEEDS: [(&str, &str); 3] =
     [("blocked", "asking"), ("escalation", "silent"), ("gone", "crashing")];
 /// Times are short, so that lunch takes seconds.
@@ -163,7 +163,7 @@ impl LunchDemo {
         }
     }
 
-    /// What `status` says needs a person.
+    /// The needs that `status` shows.
     fn needs(&self) -> Outcome<BTreeSet<String>> {
         let told = self.ensemble(&["status", "--json"])?.stdout;
         let text = String::from_utf8_lossy(&told);
@@ -194,7 +194,7 @@ impl LunchDemo {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        // What it prints is shown as it is.
+        // Its output is shown as it is.
         command.args(arguments).current_dir(&self.dir).env("COLUMNS", "80");
         for variable in
             ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID", "TMUX", "TMUX_PANE"]

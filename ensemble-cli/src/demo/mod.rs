@@ -33,7 +33,7 @@ use crate::output::{FAINT, GOOD, STRONG};
 use hops::MessageHops;
 use stage::{DemoStage, io_failure, make_dir};
 
-/// What the user wants of the demo.
+/// The user's settings for the demo.
 #[derive(Debug)]
 pub(crate) struct DemoSettings {
     pub(crate) dir: Option<PathBuf>,

@@ -230,7 +230,7 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
         let mut stderr = BufReader::new(stderr);
         // Warnings come before it.
         while !said.contains(WATCHES) && stderr.read_line(&mut said).is_ok_and(|bytes| bytes > 0) {}
-        // What it says later must not fill the pipe.
+        // Later output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     }
     if said.contains(WATCHES) {

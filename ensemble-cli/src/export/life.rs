@@ -277,7 +277,7 @@ impl MessageLife {
         }
     }
 
-    /// Its spans, its own first. What has not ended is shown until its last record, as `open`.
+    /// Its spans, its own first. A span that has not ended lasts until its last record, with the outcome `open`.
     pub(super) fn spans(self) -> Vec<Span> {
         let below = self.below();
         let end =

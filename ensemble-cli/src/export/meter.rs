@@ -141,7 +141,7 @@ impl LogMeter {
         }
     }
 
-    /// What was counted, each name in one piece.
+    /// The samples, grouped by name.
     pub(crate) fn samples(&self) -> Vec<MetricSample> {
         let mut samples = Vec::new();
         for (index, (_, name, help, label)) in COUNTERS.iter().enumerate() {

@@ -29,7 +29,7 @@ pub(super) fn object(
     answer
 }
 
-/// What the program calls an event at which something is said.
+/// The program's name for an event whose answer has a text.
 const fn own_name(program: AgentProgram, event: Event) -> &'static str {
     match (program, event) {
         (AgentProgram::Claude | AgentProgram::Codex, Event::Prompt) => "UserPromptSubmit",

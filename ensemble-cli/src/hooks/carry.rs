@@ -8,11 +8,10 @@
 //! remove the note                                         delivered
 //! ```
 //!
-//! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not
-//! be taken for a word of the agent's own program ([`frames`]). An agent that holds a task is given
-//! no second one, but every other message. What waits for the end of the turn is not handed over after a tool. What
-//! this session was given before is asked about first. The rest is announced by number, once a session for each
-//! message.
+//! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not be taken for a word
+//! of the agent's own program ([`frames`]). An agent that holds a task is given no second one, but every other
+//! message. Messages that wait for the end of the turn are not delivered after a tool. The agent is first asked about
+//! messages that this session received before. The rest is announced by number, once a session for each message.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -49,7 +48,7 @@ const SHOWN_CHARS_MAX: usize = 100;
 const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
-/// What a hook is handing over.
+/// The mail that a hook is delivering.
 pub(super) struct CarriedMail {
     /// The text for the agent.
     pub(super) text: String,
@@ -57,7 +56,7 @@ pub(super) struct CarriedMail {
     way: Option<DeliveryWay>,
     /// All that waited when this was taken.
     told: Vec<MessageId>,
-    /// What this session was given before and is asked about, each as its next delivery.
+    /// The messages that this session received before and is asked about, each as its next delivery.
     questions: Vec<Delivery>,
 }
 
@@ -77,7 +76,7 @@ impl CarriedMail {
         &self.deliveries
     }
 
-    /// What the person at the agent's screen is shown: who wrote, and how it begins.
+    /// The lines for the person at the agent's screen: who wrote, and how it begins.
     pub(super) fn shown(&self) -> impl Iterator<Item = String> {
         self.deliveries.iter().map(|Delivery { envelope, .. }| {
             format!("Mail from {}: {}", envelope.from, envelope.first_words(SHOWN_CHARS_MAX))
@@ -136,7 +135,7 @@ pub(super) fn receive_mail(
     }
     let taken = |id: &MessageId| carrying.deliveries.iter().any(|it| it.lease.id == *id);
     let is_asked = |id: &MessageId| carrying.questions.iter().any(|it| it.lease.id == *id);
-    // What was asked about before comes by itself when the turn ends.
+    // Messages that were asked about before are delivered when the turn ends.
     let is_owed = |id: &MessageId| locked.session.asked.contains_key(id) || is_asked(id);
     let left = carrying.told.iter().filter(|id| !taken(id) && !is_owed(id)).count();
     carrying.text = text(hook, queue, &carrying.deliveries, left)?;
@@ -255,7 +254,7 @@ fn choose(
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut left = hook.context.project()?.config.hooks.carry_bytes();
     let (mut is_free, mut chosen, mut questions) = (true, Vec::new(), Vec::new());
-    // What is held comes first.
+    // Held messages come first.
     for Found { id, state, .. } in spool.unfinished(mailbox, UNFINISHED_MAX)? {
         if chosen.len() == MESSAGES_MAX || left == 0 {
             break;

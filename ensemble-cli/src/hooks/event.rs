@@ -193,7 +193,7 @@ mod tests {
         );
         let event = parse(&text).unwrap();
         assert_eq!(event.message.unwrap().chars().count(), TEXT_CHARS_MAX);
-        // What is beyond the limit is read and forgotten.
+        // Input beyond the limit is read and dropped.
         let mut endless = std::io::repeat(b' ').take(EVENT_BYTES_MAX + 5);
         assert!(EventInput::parse(&mut endless).is_ok());
         assert_eq!(endless.limit(), 0);

@@ -23,11 +23,11 @@
 //! without hooks has a [`companion`], which handles the events of its server here. An agent without a terminal has a
 //! [`conversation`].
 //!
-//! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer,
-//! or must wait for other work, is announced once a session. A message is received before it is written, under the
-//! session's lock, and noted there until the answer has been flushed. So a hook that is killed in between leaves a
-//! note, and its message is released (`carry`). When a turn ends, the agent is reminded of what it holds, once per
-//! delivery (`reminder`).
+//! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. A message that is
+//! longer, or must wait for other work, is announced once per session. A message is received before it is written,
+//! under the session's lock, and noted there until the answer has been flushed. So a hook that is killed in between
+//! leaves a note, and its message is released (`carry`). When a turn ends, the agent is reminded of what it holds,
+//! once per delivery (`reminder`).
 //!
 //! *Our failures* never reach the agent: nothing is printed, the exit code is 0, and the event log gets
 //! `hook.failed`. *A turn* waits for one listing of the mailbox, and for nothing outside of this machine. If the
@@ -236,7 +236,7 @@ impl<'a> Hook<'a> {
         printed
     }
 
-    /// What the person at the screen is shown of this mail, and of what a waiter has handed over before.
+    /// The lines for the person at the screen, about this mail and about messages that a waiter delivered before.
     fn shown(&self, locked: &LockedSession, carried: &carry::CarriedMail) -> String {
         if !matches!(self.event, Event::Prompt | Event::Tool) {
             return String::new();

@@ -1,4 +1,5 @@
-//! What an agent still holds when its turn ends: said once for each delivery, and the turn continues with it.
+//! Reminds an agent of what it still holds when its turn ends: said once for each delivery, and the turn continues
+//! with it.
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
@@ -16,7 +17,7 @@ const NAMED_MAX: usize = 8;
 /// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 40;
 
-/// What is said of held messages, and of which deliveries it speaks.
+/// A text about held messages, and the deliveries it is about.
 pub(super) struct HeldReminder {
     pub(super) text: String,
     leases: Vec<Lease>,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[derive(Default)]
 pub(super) struct RpcState {
     last_id: u64,
-    /// What was said while an answer was awaited.
+    /// Notifications that arrived while an answer was awaited.
     news: VecDeque<Value>,
 }
 

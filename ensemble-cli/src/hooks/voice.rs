@@ -7,7 +7,7 @@ use ensemble_team::session::DeliveryWay;
 
 use super::{Event, Hook, answer};
 
-/// What carries our words to an agent.
+/// A channel for sending text to an agent.
 pub(super) trait Voice {
     /// Says `said` to the agent and `shown` to the person at its screen. Once this has returned, the words have left
     /// this process.

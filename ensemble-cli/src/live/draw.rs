@@ -242,7 +242,7 @@ fn waits(scene: &LiveScene<'_>, width: usize) -> Option<Line<'static>> {
     (!edges.is_empty()).then(|| Line::raw(cut(&edges.join(" · "), width)))
 }
 
-/// What all have used, where that is known.
+/// The usage of all agents, if it is known.
 fn used(scene: &LiveScene<'_>) -> Option<String> {
     let mut all = UsageTotals::default();
     scene.spent.agents.values().for_each(|spent| all.merge(spent));

@@ -13,7 +13,7 @@ use ensemble_core::message::Timestamp;
 const FIRST_BYTES_MAX: u64 = 64 * 1024;
 /// Most events that are kept: more than the largest terminal has lines.
 const KEPT_MAX: usize = 200;
-/// What was said and what has changed, as sentences.
+/// A message or a change, as a sentence.
 pub(super) struct FeedLine {
     pub(super) at: Timestamp,
     pub(super) sentence: Sentence,
@@ -44,7 +44,7 @@ impl LastEvents {
     fn begin(&mut self, queue: Option<&dyn Broker>) -> Outcome {
         let mut follower = Follower::from_end(&self.logs)?;
         let mut before = event_log::recent(&self.logs, FIRST_BYTES_MAX)?;
-        // What was written between the two is in both.
+        // Records written between the two are in both.
         let new = follower.poll()?;
         before.retain(|record| !new.contains(record));
         before.extend(new);

@@ -77,7 +77,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     let mut reader = OverviewReader::new(project);
     let mut overview =
         gather_overview(&mut reader, &ProjectChanges::Anywhere, &queue, person.as_ref());
-    // What has changed before it was watched is seen by another look.
+    // Another look sees changes from before the place was watched.
     while wakes.watch(reader.places()) {
         overview = gather_overview(&mut reader, &ProjectChanges::Anywhere, &queue, person.as_ref());
     }
@@ -271,7 +271,7 @@ impl LiveView<'_> {
         Ok(false)
     }
 
-    /// Runs a verb of this program. What it said, in one line.
+    /// Runs a verb of this program. Runs a verb and returns its output in one line.
     fn verb(&self, arguments: &[String]) -> String {
         let mut command = Command::new(own_program());
         if let Ok(project) = self.context.project() {

@@ -1,4 +1,4 @@
-//! What agents have used, read on its own thread: their records may be long.
+//! The usage of agents, read on a separate thread: their records may be long.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ impl SpentByAgent {
         std::thread::spawn(move || {
             loop {
                 let began = Instant::now();
-                // What cannot be read now is shown as it was.
+                // If it cannot be read now, the last numbers stay.
                 if let Ok(usage) = reader.update() {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
                     let now =

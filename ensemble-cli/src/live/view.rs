@@ -47,7 +47,7 @@ const KEYS: [&str; 11] = [
 /// The longest text that is typed, in characters.
 const INPUT_CHARS_MAX: usize = 500;
 
-/// What the program is to do after a key.
+/// The action of the program after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ViewAction {
     None,
@@ -91,11 +91,11 @@ pub(super) enum InputPurpose {
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     pub(super) selected: usize,
-    /// What is in the selected line: it stays selected where lines come and go.
+    /// The item of the selected line: it stays selected where lines come and go.
     selected_item: Option<String>,
     pub(super) filter: String,
     pub(super) mode: ViewMode,
-    /// What the last verb said.
+    /// The output of the last verb.
     pub(super) said: String,
 }
 
@@ -113,7 +113,7 @@ impl ListItem<'_> {
         }
     }
 
-    /// What distinguishes it from the other lines.
+    /// The mark that distinguishes it from the other lines.
     fn mark(&self) -> String {
         match self {
             Self::Need(need) => format!("{:?} {:?} {:?}", need.need, need.agent, need.about),
@@ -296,7 +296,7 @@ impl ViewState {
 
     /// Applies the remedy of a need, if a key can do that.
     fn help(&mut self, need: &Need) -> ViewAction {
-        // What helps on another host is not run here.
+        // A remedy for another host is not run here.
         let is_here = need.help.starts_with('`');
         let arguments = command_in(&need.help).filter(|_| is_here).unwrap_or_default();
         match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -1,4 +1,4 @@
-//! What the view sleeps on, in one thread: the terminal, files that change, and a pipe for all else.
+//! The events that wake the view, in one thread: the terminal, files that change, and a pipe for all else.
 //!
 //! ```text
 //! a key                               the terminal is readable
@@ -32,7 +32,7 @@ pub(super) struct WakeReason {
     pub(super) by_terminal: bool,
 }
 
-/// What the view sleeps on.
+/// The events that wake the view.
 pub(super) struct ViewWakes {
     files: Option<FsWatcher>,
     watched: BTreeSet<PathBuf>,

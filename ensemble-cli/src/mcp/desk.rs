@@ -1,4 +1,4 @@
-//! What the tools work with, opened once and shared by all calls.
+//! The context of the tools, opened once and shared by all calls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -95,7 +95,7 @@ impl ToolContext {
         Ok(self.queue.get_or_init(|| queue))
     }
 
-    /// What a verb works with.
+    /// The handle with which verbs work.
     pub(super) fn app(&self) -> MutexGuard<'_, App> {
         self.app.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,7 +156,7 @@ impl ToolContext {
         self.epochs().get(key).copied()
     }
 
-    /// What this session knew of a step has ended.
+    /// Forgets what this session knows of a step.
     pub(super) fn forget(&self, key: &StepKey) {
         self.epochs().remove(key);
     }

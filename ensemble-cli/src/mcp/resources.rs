@@ -1,4 +1,4 @@
-//! What clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
+//! Resources that clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
 
 use ensemble_core::durable::read_file;
 use ensemble_core::requests::RequestEntry;
@@ -19,7 +19,7 @@ const TASK: &str = "ensemble://task/";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// What there is to read.
+/// The resources there are.
 pub(super) fn list(desk: &ToolContext) -> Result<Vec<Resource>, ToolError> {
     let mut all = vec![
         Resource::new(INBOX, "inbox")

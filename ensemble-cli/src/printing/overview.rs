@@ -87,7 +87,7 @@ pub(crate) fn note_look(context: &Context) {
 /// The first line of `status`, `team` and the live view.
 pub(crate) struct StatusHeading {
     pub(crate) project: String,
-    /// What a person should look at first: the one thing in red.
+    /// The first thing that a person should look at: the one thing in red.
     pub(crate) urgent: String,
     /// The number and states of the agents.
     pub(crate) calm: String,
@@ -318,7 +318,7 @@ fn doing(agent: &AgentOverview, overview: &Overview, is_whole: bool) -> String {
         agent.presence.state,
         State::Idle | State::Working | State::Shutdown | State::Starting
     );
-    // What it holds already exists, by its words.
+    // The words already say what it holds.
     if !is_plain || is_whole && !why.starts_with("holds ") {
         said.push(why);
     }

@@ -1,4 +1,4 @@
-//! What a request and its decision print.
+//! Prints a request and its decision.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What verbs print that bring agents up: `up`, `agent start`, `agent restart`, `join` and `adopt`.
+//! The output of verbs that start agents: `up`, `agent start`, `agent restart`, `join` and `adopt`.
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{

@@ -35,7 +35,7 @@ impl SessionRequest {
         self.closed.as_ref().map_or(end, |(at, _)| *at).since(self.opened)
     }
 
-    /// What is asked, for people.
+    /// The question, for people.
     pub(super) fn label(&self) -> String {
         let kind = self.kind.replace('_', " ");
         match self.task.is_empty() {
@@ -49,7 +49,8 @@ impl SessionRequest {
         self.closed.as_ref().map_or("undecided", |(_, outcome)| outcome)
     }
 
-    /// What it says of trouble. An agent that does not answer a shutdown request is ended: that is not a problem.
+    /// The problem that it indicates, if any. An agent that does not answer a shutdown request is ended: that is not
+    /// a problem.
     pub(super) fn trouble(&self, end: Timestamp) -> Option<SessionTrouble> {
         let waited = self.waited(end);
         let (time, label, to) = (took(waited), self.label(), &self.to);

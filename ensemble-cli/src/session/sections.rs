@@ -16,7 +16,7 @@ const WAITS_MAX: usize = 20;
 /// The least time for which a wait is listed.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// What needs a person now, with the command that helps.
+/// The present needs of a person, with the command that helps.
 pub(super) fn needs(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present else { return };
     out.push_str("<section id=\"needs\">\n<h2>Who needs you now</h2>\n");
@@ -48,7 +48,7 @@ fn commands(help: &str) -> String {
     parts.map(part).collect()
 }
 
-/// What went wrong, the worst first.
+/// The problems, the worst first.
 pub(super) fn troubles(out: &mut String, story: &SessionStory) {
     out.push_str("<section id=\"troubles\">\n<h2>What went wrong</h2>\n");
     if story.troubles.is_empty() {
@@ -87,7 +87,7 @@ fn trouble(out: &mut String, trouble: &SessionTrouble) {
     out.push_str("</div></li>\n");
 }
 
-/// What agents hold now: messages, tasks, reviews and steps.
+/// The work that agents hold now: messages, tasks, reviews and steps.
 pub(super) fn held(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present.filter(|present| !present.holds.is_empty()) else { return };
     out.push_str("<section id=\"held\">\n<h2>Held now</h2>\n<table class=\"plain\">\n");

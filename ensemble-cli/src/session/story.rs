@@ -1,4 +1,4 @@
-//! What a session's records come to, gathered in one pass and in bounded memory.
+//! The summary of a session's records, gathered in one pass and in bounded memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -32,7 +32,7 @@ fn told(records: &[Record]) -> String {
     page(&story(records), None, None)
 }
 
-/// What went wrong, in a line each.
+/// The problems, in a line each.
 fn troubles(records: &[Record], weight: TroubleWeight) -> Vec<String> {
     let story = story(records);
     let all = story.troubles.iter().filter(|trouble| trouble.weight == weight);

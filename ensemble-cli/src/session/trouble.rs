@@ -1,4 +1,4 @@
-//! What went wrong, the worst first: from all records that report trouble, and only from those.
+//! The problems of a session, the worst first: from all records that report trouble, and only from those.
 
 use std::time::Duration;
 
@@ -222,7 +222,7 @@ fn odd(record: &Record) -> Option<TroubleWords> {
     }
 }
 
-/// What a holder that is gone has left.
+/// The work that a holder which is gone has left.
 fn left(record: &Record) -> String {
     let count =
         |name: &str| record.data.get(name).and_then(Value::as_array).map_or(0, Vec::len) as u64;

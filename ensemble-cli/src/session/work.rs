@@ -21,7 +21,7 @@ const TASKS_MAX: usize = 5_000;
 /// Most spans of one task.
 const SPANS_MAX: usize = 300;
 
-/// What a task is in a stretch of time.
+/// The stage of a task in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TaskStage {
     Queued,

@@ -94,7 +94,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: WrapOptions) -> Outco
     std::process::exit(code);
 }
 
-/// What the agent held comes back; what it has not received stays.
+/// Releases the messages that the agent held; what it has not received stays.
 fn give_back(spool: &Spool, plan: &AgentPlan) {
     let reason = format!("{} has ended", plan.name);
     let returned = spool.hand_back(&plan.mailbox, &plan.name, UnreadMail::Keep, &reason);

@@ -39,10 +39,10 @@ pub struct ConfigEdit {
     pub inserted: Vec<String>,
 }
 
-/// What is put into a configuration, in the words of errors, and its note.
+/// A text to insert into a configuration, with its name in errors, and its note.
 #[derive(Clone, Debug)]
 pub struct ConfigInsert {
-    /// What it is: `the hooks`, `the entry`.
+    /// The kind of text: `the hooks`, `the entry`.
     pub what: &'static str,
     /// How a person finds it in the file.
     pub by_hand: &'static str,
@@ -55,7 +55,7 @@ pub struct ConfigInsert {
 struct EditNote {
     /// The changed configuration file.
     file: PathBuf,
-    /// What was in it; absent if there was none.
+    /// The former content; absent if there was none.
     before: Option<String>,
     /// The digest of what was in it afterwards.
     after_sha256: Digest,

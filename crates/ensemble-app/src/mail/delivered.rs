@@ -66,7 +66,7 @@ pub struct DeliveryInstructions {
     pub waiting: usize,
     /// Commands by what they do, in the order of their use.
     pub commands: Vec<(&'static str, String)>,
-    /// What is said before the content: who sent what, and what to know of it.
+    /// The lines before the content: who sent what, and what to know of it.
     pub head: Vec<String>,
     /// The commands that are said after the content.
     pub tail: Vec<String>,

@@ -93,7 +93,7 @@ fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
     })
 }
 
-/// The agents that the running watcher sees gone. What an earlier one has seen may be old.
+/// The agents that the running watcher sees gone. The observations of an earlier one may be out of date.
 fn seen_gone(project: &Project) -> Vec<Name> {
     if !WatcherView::of(project).runs() {
         return Vec::new();

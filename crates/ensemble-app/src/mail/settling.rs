@@ -28,7 +28,7 @@ use crate::failure::Outcome;
 use crate::queue::ProjectQueue;
 use crate::watcher_start::watcher_runs;
 
-/// What settling needs to know of a project.
+/// The parts of a project that settling needs.
 pub struct SettleContext<'a> {
     /// Requests and mailboxes.
     pub store: &'a dyn RequestStore,
@@ -53,7 +53,7 @@ pub enum UnheldMessage {
 }
 
 impl<'a> SettleContext<'a> {
-    /// What the project of a verb needs for it.
+    /// The context for the project of a verb.
     pub fn of(app: &App, store: &'a dyn RequestStore, recorder: &'a dyn Recorder) -> Outcome<Self> {
         let project = app.project()?;
         Ok(Self { store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
@@ -65,7 +65,8 @@ impl<'a> SettleContext<'a> {
     /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`UndecidedRequest`] also for a request that
     /// another program has sent under its own id.
     pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
-        // What cannot be read asks nothing and ends no task; settling then shows what has happened to it.
+        // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened
+        // to it.
         let queue = self.store.broker();
         let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
         if let Some(envelope) = &envelope {

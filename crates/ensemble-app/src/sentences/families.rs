@@ -11,7 +11,7 @@ use crate::text::{one_line, plural};
 /// The longest reason, in characters.
 const REASON_CHARS_MAX: usize = 160;
 
-/// What is said of a record: nothing, or words. `None` leaves the record to [`fallback`].
+/// The sentence for a record: nothing, or words. `None` leaves the record to [`fallback`].
 pub(super) type RecordWords = Option<Option<(SentenceWeight, String)>>;
 
 const SILENT: RecordWords = Some(None);
@@ -201,7 +201,7 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
                 _ => said(weight, format!("{agent}  {from} -> {to}{why}")),
             }
         }
-        // What was held has its own sentences.
+        // The held messages have their own sentences.
         types::LEASE_HOLDER_GONE | types::LEASE_KEPT => SILENT,
         types::WORKER_PARKED => {
             said(SentenceWeight::Trouble, format!("{agent} is at its usage limit"))
@@ -356,7 +356,7 @@ pub(super) fn of_event(record: &Record) -> RecordWords {
     }
 }
 
-/// What the type of a record means, where no sentence is better.
+/// A sentence from the meaning of a record's type, for records without a better one.
 pub(super) fn fallback(record: &Record) -> Option<(SentenceWeight, String)> {
     let kind = record.kind.as_str();
     let row = types::TABLE.iter().find(|row| row.name == kind);

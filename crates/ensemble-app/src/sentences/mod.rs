@@ -1,4 +1,4 @@
-//! What a record of the event log says, in words: the one place for `why`, `top`, the page and the demo.
+//! Puts a record of the event log into words: the one place for `why`, `top`, the page and the demo.
 //!
 //! ```text
 //! operator -> gem  please count the lines of main.rs     what was said, by whom, to whom

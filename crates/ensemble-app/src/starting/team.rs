@@ -1,4 +1,5 @@
-//! What the verbs share that bring agents up: `up`, `agent start`, `agent restart`, `join`, `adopt` and the wrappers.
+//! Code that the verbs share which start agents: `up`, `agent start`, `agent restart`, `join`, `adopt` and the
+//! wrappers.
 
 use std::collections::BTreeSet;
 

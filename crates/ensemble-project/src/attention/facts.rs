@@ -1,4 +1,4 @@
-//! What needs are taken from.
+//! The facts from which needs are derived.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ pub struct AgentView {
     pub unread: u64,
     /// How long the oldest of them has waited.
     pub waited: Option<Duration>,
-    /// What the watcher last said of its nudges.
+    /// The watcher's last note on its nudges.
     pub nudges: Option<String>,
     /// Whether a person can attach to it.
     pub has_pane: bool,
     /// The terminal in which the person has started it, if it runs in one.
     pub terminal: Option<String>,
-    /// What starts it again once it is gone.
+    /// The command that starts it again once it is gone.
     pub again: String,
     /// The machine that it runs on, if that is another one.
     pub machine: Option<String>,
@@ -109,7 +109,7 @@ pub struct NeedFacts<'a> {
     pub now: Timestamp,
     /// The command that starts a watcher.
     pub watcher_remedy: &'static str,
-    /// What is seen of the watcher.
+    /// The state of the watcher.
     pub watcher: WatcherState,
     /// Process of the watcher, if it is known.
     pub watcher_pid: Option<u32>,

@@ -18,7 +18,7 @@ use crate::workload::{TaskBooks, Workload};
 /// How much of the end of the log is searched for signs of life, in bytes.
 const LOG_BYTES_MAX: u64 = 512 * 1024;
 
-/// What the agents are looked up in.
+/// The sources in which agents are looked up.
 pub(super) struct AgentLookup<'a> {
     pub(super) project: &'a Project,
     pub(super) is_directory: bool,
@@ -27,7 +27,7 @@ pub(super) struct AgentLookup<'a> {
     pub(super) hosts: &'a [OtherHost],
 }
 
-/// What is known of all agents before each is looked up.
+/// The facts about all agents that are collected before each is looked up.
 struct KnownAgents<'a> {
     mailboxes: &'a [MailboxOverview],
     is_watched: bool,

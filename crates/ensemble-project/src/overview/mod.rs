@@ -119,7 +119,7 @@ pub struct MailboxOverview {
     pub name: Name,
     /// Counts of its messages, up to [`COUNT_MAX`].
     pub glance: Glance,
-    /// What it has refused for want of room.
+    /// The messages that it has refused for want of room.
     pub overflow: Option<MailboxOverflow>,
 }
 
@@ -149,13 +149,13 @@ pub struct Overview {
     pub steps: Vec<StuckStep>,
     /// Tasks of the blackboard that are not finished.
     pub open_tasks: u64,
-    /// What needs a person, the worst first.
+    /// The needs of a person, the worst first.
     pub needs: Vec<Need>,
     /// Why the servers could not be asked. Mailboxes, requests and received messages are then not known.
     pub away: Option<AwayServers>,
     /// Parts that could not be read. Each is a need.
     pub unreadable: Vec<UnreadablePart>,
-    /// What else could not be learned.
+    /// Other facts that could not be read.
     pub warnings: Vec<String>,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct SeenMailbox {
     pub(super) unplanned: Vec<UnplannedTask>,
     /// Mail for the person.
     pub(super) mail: Vec<PersonMail>,
-    /// What of it cannot be read.
+    /// The parts of it that cannot be read.
     pub(super) unreadable: Vec<UnreadablePart>,
 }
 
@@ -246,7 +246,7 @@ fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
     }
 }
 
-/// What is read of the answer to a shutdown request.
+/// The fields that are read of an answer to a shutdown request.
 #[derive(serde::Deserialize)]
 struct ShutdownAnswer {
     approve: bool,

@@ -55,7 +55,7 @@ const MAILBOXES_A_THREAD: usize = 200;
 /// Most threads that read mailboxes.
 const THREADS_MAX: usize = 8;
 
-/// What the last look has read.
+/// The result of the last look.
 #[derive(Debug)]
 pub struct OverviewReader {
     project: Project,
@@ -80,7 +80,7 @@ pub(super) struct RosterView {
     unreadable: Vec<UnreadablePart>,
 }
 
-/// What is known of all mailboxes and requests together.
+/// The state of all mailboxes and requests together.
 #[derive(Default)]
 struct MailView {
     views: Vec<MailboxOverview>,
@@ -265,7 +265,7 @@ impl OverviewReader {
         self.stranded.forget();
     }
 
-    /// What is known of mailboxes and requests; or why the servers that have them cannot be asked.
+    /// The state of mailboxes and requests; or why the servers that have them cannot be asked.
     fn mail(
         &mut self,
         changes: &ProjectChanges,

@@ -45,7 +45,8 @@ pub(super) fn notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageI
     Ok(notices.filter(|id| id.as_str().ends_with(NOTICE_END)).collect())
 }
 
-/// What was asked so far. A request never changes, so each is read once, and none while there is no notice.
+/// The requests that were checked so far. A request never changes, so each is read once, and none while there is no
+/// notice.
 #[derive(Debug, Default)]
 pub(super) struct ExpiredRequests {
     asked: BTreeMap<Name, AskedRequest>,

@@ -18,9 +18,9 @@ use crate::project::Project;
 use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
 use crate::troubles::BoardTrouble;
 
-/// What starts the watcher of a team. For a team, it runs in a window of its session.
+/// The command that starts the watcher of a team. For a team, it runs in a window of its session.
 const FOR_TEAM: &str = "`ensemble up`";
-/// What starts a watcher of a queue that no team works on.
+/// The command that starts a watcher of a queue without a team.
 const FOR_QUEUE: &str = "`ensemble admin watch &`";
 
 /// Name of the trouble of a watcher in which something fails again and again.
@@ -109,7 +109,7 @@ impl WatcherView {
         servers["gone_since"].as_str()?.parse().ok()
     }
 
-    /// What keeps failing in the running watcher.
+    /// The failures that persist in the running watcher.
     pub(super) fn failures(&self) -> Vec<BoardTrouble> {
         let status = self.status().filter(|_| self.runs() && self.has_reported());
         let failures = status.and_then(|status| status["failures"].as_array());
@@ -135,7 +135,7 @@ impl WatcherView {
         &self.said.observed
     }
 
-    /// What the watcher last said of its nudges to an agent.
+    /// The watcher's last note on its nudges to an agent.
     #[must_use]
     pub fn why_not_notified(&self, agent: &Name) -> Option<String> {
         let row = self.rows().find(|row| row["agent"] == agent.as_str())?;

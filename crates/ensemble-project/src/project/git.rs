@@ -7,7 +7,7 @@ use ensemble_core::{Error, Result};
 
 use super::Project;
 
-/// What keeps a directory out of git, with itself.
+/// A file that keeps its directory out of git, including itself.
 const GITIGNORE: &str = "# Mail and state of Ensemble are not committed.\n*\n";
 
 impl Project {

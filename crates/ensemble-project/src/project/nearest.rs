@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::QUEUE_DEFAULT;
 
-/// What every queue has, and hardly another directory of that name.
+/// A directory that every queue has, and hardly any other directory of its name.
 const MAILBOXES: &str = "mailbox";
 
 /// The queue of the nearest project at or above a directory.

@@ -151,7 +151,7 @@ fn hooked(
     Ok(Some(HookLaunch { arguments, env, ..HookLaunch::default() }))
 }
 
-/// What a program is given when it is started for an agent of this project.
+/// The arguments, variables and files that a program gets when it is started for an agent of this project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenWays {
     /// Hooks and tools.
@@ -164,7 +164,7 @@ pub enum GivenWays {
     Nothing,
 }
 
-/// What the program of a profile is given.
+/// What the program of a profile gets.
 #[must_use]
 pub fn given_ways(project: &Project, profile: &Profile) -> GivenWays {
     match wants_hooks(project, profile) {
@@ -235,7 +235,7 @@ fn program_end(command: &str, profile: &Profile) -> Option<usize> {
         if !is_assignment && word != "exec" {
             return (word.rsplit('/').next() == Some(program)).then_some(at);
         }
-        // What is quoted may hold blanks.
+        // A quoted word may contain blanks.
         if word.contains(['"', '\'', '\\', '$', '`']) {
             return None;
         }

@@ -43,7 +43,7 @@ pub enum HowBrought {
     Lost,
 }
 
-/// What an agent is started with, in a pane or in a person's terminal.
+/// Everything an agent is started with, in a pane or in a person's terminal.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LaunchOrder {

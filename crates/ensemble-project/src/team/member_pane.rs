@@ -50,7 +50,7 @@ impl<'p> MemberPane<'p> {
     #[must_use]
     pub fn new(opener: PaneOpener, entry: &'p mut PaneEntry, pane: &'p mut BoundPane) -> Self {
         let mut program = pane.profile().program().clone();
-        // What is wrong with the plan is said if the program has to be opened.
+        // A fault of the plan is reported only if the program has to be opened.
         if let Ok(Some(plan)) = opener.plan_of(&entry.agent) {
             program.open = plan.command;
         }
@@ -122,8 +122,8 @@ impl PaneOpener {
         })
     }
 
-    /// What is typed at the prompt of the agent's shell. A command that does not begin with the agent's program may be
-    /// that very shell, so that the profile's own is typed in its place.
+    /// The line that is typed at the prompt of the agent's shell. A command that does not begin with the agent's
+    /// program may be that very shell, so that the profile's own is typed in its place.
     fn line_of(&self, mut plan: AgentPlan, usual: String) -> Result<String> {
         self.with_team(|team| {
             if !team.begins_with_program(&plan)? {

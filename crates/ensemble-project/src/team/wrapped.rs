@@ -22,7 +22,7 @@ use super::launch::LaunchOrder;
 use super::{AgentPlan, ProjectTeam, socket_at};
 use crate::panes;
 
-/// What a wrapper starts its agent with.
+/// Everything a wrapper starts its agent with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PreparedLaunch {

@@ -36,7 +36,7 @@ use crate::roster::{MemberState, Roster};
 
 pub use mail::MailAdmission;
 
-/// What an agent is about to do with a task.
+/// An act of an agent on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskAct {
     /// Receive it, claim it, have it assigned.
@@ -45,7 +45,7 @@ pub enum TaskAct {
     HandIn,
 }
 
-/// What may be in the way.
+/// The possible obstacles.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TaskCircumstances {
@@ -102,8 +102,8 @@ impl NotAdmitted {
 }
 
 impl TaskCircumstances {
-    /// What is in the way of an act: the table above. The end of the team comes first, and what only the agent itself
-    /// can fix comes last.
+    /// The obstacle to an act: the table above. The end of the team comes first, and what only the agent itself can
+    /// fix comes last.
     #[must_use]
     pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {
@@ -152,7 +152,7 @@ pub fn is_refusal(error: &Error) -> bool {
     error.area::<NotAdmitted>().is_some() || error.area::<GatedTask>().is_some()
 }
 
-/// What is known of a project, of which each door asks before an agent begins something.
+/// The state of a project that every interface checks before an agent begins something.
 #[derive(Clone, Debug)]
 pub struct ProjectAdmission {
     project: std::path::PathBuf,
@@ -206,8 +206,8 @@ impl ProjectAdmission {
         obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
     }
 
-    /// What keeps this agent from beginning anything, no matter what the task is. `shared` are the files of all hosts,
-    /// if they can be reached.
+    /// The obstacle that keeps this agent from beginning any task. `shared` are the files of all hosts, if they can
+    /// be reached.
     pub fn whatever_the_task(
         &self,
         agent: &Name,

@@ -1,4 +1,4 @@
-//! What follows from [`analyze`]: the circuit breaker stops the team and says why.
+//! The consequences of [`analyze`]: the circuit breaker stops the team and says why.
 //!
 //! ```text
 //! lock                     analyze again on the current board

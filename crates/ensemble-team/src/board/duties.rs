@@ -28,7 +28,7 @@ fn duty_of<'a>(state: &'a State, name: &Name) -> Option<(agent::State, &'a Board
     })
 }
 
-/// What an agent's entry should say, if it says something else: its state and its task.
+/// The state and the task that an agent's entry should have, if they differ.
 pub(super) fn disagreement<'a>(
     state: &'a State,
     name: &Name,
@@ -125,7 +125,7 @@ mod tests {
         - {id: sent, status: READY_FOR_REVIEW, assigned_to: bob, reviewing_by: rev, review_commit: c, spec_ref: s, done_when: d}\n  \
         - {id: over, status: MERGED, spec_ref: s, done_when: d}\nagents:\n  ";
 
-    /// What an entry of that agent should say, as `STATE task`; empty if it fits.
+    /// The state that the agent's entry should have, as `STATE task`; empty if it fits.
     fn due(name: &str, status: &str, task: &str) -> String {
         let text = format!("{TASKS}{name}: {{status: {status}, current_task: {task}}}\n");
         let state = check(&text, std::path::Path::new("state.yaml")).unwrap();

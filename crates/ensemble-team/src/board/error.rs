@@ -1,4 +1,4 @@
-//! What can go wrong with the blackboard.
+//! Errors of the blackboard.
 
 use std::path::PathBuf;
 

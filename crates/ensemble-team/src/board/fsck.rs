@@ -95,7 +95,7 @@ impl Board {
             BoardFinding::new(format!("{place}: {path}"), problem).mark_as_note()
         });
         found.extend(noted);
-        // What is beside a board on servers is this host's copy, which is made new anyway.
+        // The files beside a board on servers are this host's copy, which is rewritten anyway.
         if !self.is_shared() {
             self.unlogged(&place, repair, &mut found)?;
             self.beats(repair, &mut found)?;

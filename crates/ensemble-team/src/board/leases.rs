@@ -332,8 +332,8 @@ impl Board {
 }
 
 impl LockedBoard<'_> {
-    /// Ends a lease that its observer saw expire, if it still has this epoch and its beat still has
-    /// this sequence. What the holder had under the lease is released.
+    /// Ends a lease that its observer saw expire, if it still has this epoch and its beat still has this sequence.
+    /// The holder's work under the lease is released.
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if the lease is a different one now; [`BoardError::NotAllowed`] if its holder

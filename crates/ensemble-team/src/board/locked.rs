@@ -31,7 +31,7 @@ pub struct LockedBoard<'a> {
     text: YamlText,
     value: Value,
     state: State,
-    /// What was read with values that do not fit.
+    /// The invalid values that were read.
     warnings: Vec<Violation>,
     steps: Vec<Value>,
 }

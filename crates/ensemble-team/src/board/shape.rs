@@ -140,7 +140,7 @@ impl ShapeChecker {
         *value = self.read_as(value, kind);
     }
 
-    /// What a value that does not fit is read as.
+    /// The value that replaces an invalid one when it is read.
     fn read_as(&self, value: &Value, kind: FieldKind) -> Value {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),

@@ -59,7 +59,7 @@ struct LockHolder {
     /// The holder's host and process, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     by: String,
-    /// What the last holder has noted.
+    /// The note of the last holder.
     note: String,
 }
 
@@ -123,7 +123,7 @@ impl<'a> SharedLock<'a> {
         }
     }
 
-    /// What the last holder has noted.
+    /// The note of the last holder.
     pub(super) fn holder_note(&self) -> &str {
         &self.mine.note
     }

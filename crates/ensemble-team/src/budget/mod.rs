@@ -110,7 +110,7 @@ pub struct ProjectBudgets {
     pub agents: BTreeMap<Name, BudgetLimit>,
     /// Of single tasks.
     pub tasks: BTreeMap<String, BudgetLimit>,
-    /// What was allowed on top of the above.
+    /// The amounts allowed on top of the above.
     pub allowed: BTreeMap<BudgetScope, BudgetLimit>,
 }
 
@@ -134,7 +134,7 @@ impl BudgetLimit {
         usd || self.tokens.is_some_and(|limit| used.tokens.is_some_and(|used| used >= limit))
     }
 
-    /// With more allowed. What has no limit keeps none.
+    /// With more allowed. A scope without a limit stays without one.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {

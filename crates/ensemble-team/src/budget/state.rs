@@ -30,7 +30,7 @@ pub struct ParkedScope {
     pub scope: BudgetScope,
     /// The limit.
     pub limit: BudgetLimit,
-    /// What was used when it was parked.
+    /// The usage when it was parked.
     pub used: BudgetLimit,
     /// Time of parking.
     pub since: Timestamp,
@@ -87,7 +87,7 @@ impl BudgetFile {
         }
     }
 
-    /// What keeps this agent from taking up this task; without a task, from taking up anything.
+    /// The parked scope that keeps this agent from beginning this task; without a task, from taking up anything.
     pub fn obstacle(&self, task: Option<&str>, agent: &Name) -> Result<Option<ParkedScope>> {
         let concerns = |parked: &ParkedScope| match &parked.scope {
             BudgetScope::Team => true,

@@ -64,7 +64,7 @@ pub struct BatchLimits {
     pub poll_interval: Duration,
     /// After how long to write a summary of what there is.
     pub deadline: Duration,
-    /// What the reviews of a task have to come to before it counts as done; `None` for no reviews.
+    /// The rule that the reviews of a task must satisfy before it counts as done; `None` for no reviews.
     pub accept: Option<VerdictRule>,
     /// How many reviewers each task has.
     pub reviewers: usize,
@@ -82,7 +82,7 @@ impl Default for BatchLimits {
     }
 }
 
-/// What happens to a batch.
+/// The events of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A report was read.
@@ -112,7 +112,7 @@ pub enum Event {
     WriteFailed,
 }
 
-/// What is to be done.
+/// The actions that the driver must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Record that no report came in time.

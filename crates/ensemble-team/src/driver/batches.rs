@@ -34,7 +34,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The largest summary, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// What happened to a summary that was to be written.
+/// The outcome of writing a summary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
     /// This call published it.
@@ -81,7 +81,7 @@ impl Batches {
         decided(&dir, &decided_name(batch)).map(|found| found.map(|(_, summary)| summary))
     }
 
-    /// What a batch's summary says, if that was decided; who decided it and was killed is done for.
+    /// The decided summary of a batch, if there is one; who decided it and was killed is done for.
     pub fn resume(
         &self,
         batch: &Name,

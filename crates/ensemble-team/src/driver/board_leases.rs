@@ -130,7 +130,7 @@ impl BoardLeases {
 pub struct UnsupervisedAgent {
     /// The registration.
     pub holder: TaskHolder,
-    /// What it works on and reviews, each as `task@epoch`.
+    /// The tasks that it works on and reviews, each as `task@epoch`.
     pub holds: Vec<String>,
     /// The usual duration of its leases.
     pub lease: Duration,

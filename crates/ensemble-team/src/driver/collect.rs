@@ -56,7 +56,7 @@ pub struct Dispatcher<'a> {
     pub review_dirs: Vec<PathBuf>,
 }
 
-/// What was read of a task.
+/// The report of a task, and the files it was read from.
 #[derive(Clone, Debug, Default)]
 struct KnownReport {
     report: Option<TaskReport>,
@@ -275,7 +275,7 @@ impl Dispatcher<'_> {
         Ok(summary)
     }
 
-    /// What is known of a task without a report: who has it, or where it waits.
+    /// Describes the state of a task without a report: who has it, or where it waits.
     fn whereabouts(&self, task: &str) -> Result<String> {
         for mailbox in self.spool.mailboxes()? {
             // The task may be in another one than the one that cannot be read.

@@ -96,7 +96,7 @@ impl Conductor<'_> {
     /// must sleep for at most the given time, and return early if a file lands in `reports/`.
     ///
     /// # Errors
-    /// The batch's files cannot be read. What is busy at the moment is tried again.
+    /// The batch's files cannot be read. A file that is locked at the moment is tried again.
     pub fn await_summary(
         &self,
         batch: &TaskBatch,
@@ -110,7 +110,7 @@ impl Conductor<'_> {
             self.escalations(batch, &mut heard, hear)?;
             match self.batches.resume(&batch.id, &self.actor.name, self.recorder) {
                 Ok(Some(summary)) => {
-                    // What was given up between the last look and the end is heard of, too.
+                    // Report tasks that were given up between the last look and the end, too.
                     self.escalations(batch, &mut heard, hear)?;
                     return Ok(Some(summary));
                 }

@@ -68,7 +68,7 @@ pub struct Departure {
     pub request_id: Option<Name>,
     /// Why: for the roster, the log, the dead letters and the senders.
     pub reason: String,
-    /// What happens to its unread mail.
+    /// The fate of its unread mail.
     pub unread: UnreadMail,
     /// How long it has to finish, if it agreed.
     pub grace: Duration,
@@ -110,7 +110,7 @@ pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
     })
 }
 
-/// What happened to a departure.
+/// The outcome of a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DepartureOutcome {
@@ -150,8 +150,8 @@ impl ShutdownDriver<'_> {
     /// whether to continue.
     ///
     /// # Errors
-    /// The roster does not know the agent, or its file cannot be changed. What else fails is
-    /// recorded (`shutdown.failed`) and tried again.
+    /// The roster does not know the agent, or its file cannot be changed. Other failures are recorded
+    /// (`shutdown.failed`) and tried again.
     pub fn carry_out(
         &self,
         departure: &Departure,

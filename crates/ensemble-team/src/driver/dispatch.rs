@@ -84,7 +84,7 @@ impl AvailableWorker {
     }
 }
 
-/// What the driver asks of the team.
+/// The queries and actions that the driver needs from the team.
 pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
     fn workers(&self) -> Result<Vec<AvailableWorker>>;
@@ -111,7 +111,7 @@ pub trait WorkerPool {
     }
 }
 
-/// What one step of a batch came to.
+/// The outcome of one step of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchProgress {
     /// Tasks are waiting, or in the hands of workers.

@@ -113,7 +113,7 @@ impl ReviewCounts {
         Ok(None)
     }
 
-    /// Counts a review by its file's content. What is not a review that can be read counts nothing.
+    /// Counts a review by its file's content. A file that is not a readable review does not count.
     pub fn count(
         &self,
         file: &str,

@@ -60,7 +60,7 @@ pub struct StepRound {
     pub prompted: Vec<SentPrompt>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
-    /// What is in the way of the next step.
+    /// The obstacle to the next step.
     pub nothing: NoStep,
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
@@ -72,7 +72,7 @@ impl StepDriver<'_> {
     ///
     /// # Errors
     /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the
-    /// disk failed. What was done before stays, and the next call continues from there.
+    /// disk failed. Steps handed out before the error stay so, and the next call continues from there.
     pub fn round(&self, task_id: &str) -> Result<StepRound> {
         let observed = self.store.observe()?;
         let mut prompted = Vec::new();

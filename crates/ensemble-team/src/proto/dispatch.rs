@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// What happens to a task.
+/// The events of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A ready worker was chosen for it.

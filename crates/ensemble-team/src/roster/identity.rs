@@ -45,7 +45,7 @@ use ensemble_core::message::{Digest, Name, SenderProof};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Binding;
 
-/// What a question brings with it.
+/// The evidence that a call brings with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerEvidence {
     pass: Option<Digest>,

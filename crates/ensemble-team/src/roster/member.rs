@@ -14,8 +14,8 @@ use ensemble_tmux::tmux::Binding;
 /// The newest format of a roster file that this reads, and the one that it writes.
 pub const ROSTER_VERSION: u32 = 1;
 
-/// An agent of the team, as recorded. What it does at this moment is another question, which
-/// [`presence`](super::presence) answers from evidence.
+/// An agent of the team, as recorded. Its present activity is not here: [`presence`](super::presence) derives that
+/// from evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Member {
@@ -51,7 +51,7 @@ pub struct Member {
     /// The supervisor that speaks for it; absent while none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supervisor: Option<SupervisorProcess>,
-    /// What is meant to be.
+    /// The intended state.
     pub state: MemberState,
     /// Since when.
     pub since: Timestamp,
@@ -74,7 +74,7 @@ pub struct SupervisorProcess {
     pub started: Option<u64>,
 }
 
-/// What is meant to be with an agent.
+/// The intended state of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {

@@ -69,7 +69,7 @@ pub enum State {
     Gone,
 }
 
-/// What was found where an agent should be.
+/// The observation of the place where an agent should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PaneObservation {
     /// It has no pane and needs none.
@@ -98,7 +98,7 @@ pub enum PaneObservation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PresenceEvidence {
-    /// What is meant to be.
+    /// The intended state.
     pub recorded: MemberState,
     /// How it ended, if it has.
     pub ended: Option<EndCause>,
@@ -286,7 +286,7 @@ fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) 
     }
 }
 
-/// What the screen alone decides.
+/// The state by the screen alone.
 fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
     let state = match diagnosis.state {
         AgentState::Draft => diagnosis.beneath(),
@@ -340,7 +340,7 @@ mod tests {
     use ensemble_core::pane::PaneState;
     use ensemble_tmux::provider::{Profiles, diagnose};
 
-    /// What a screen of Claude Code is diagnosed as.
+    /// Diagnoses a screen of Claude Code.
     fn claude(screen: &str) -> PaneObservation {
         in_pane("claude", "claude", screen, |_| {})
     }

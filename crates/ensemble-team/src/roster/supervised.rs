@@ -14,7 +14,7 @@ use super::{EndCause, Member, MemberEnd, MemberState, Roster, SupervisorProcess}
 use ensemble_core::Result;
 use ensemble_core::message::{Digest, Name, Timestamp};
 
-/// What a supervisor enters into the roster.
+/// The row that a supervisor adds to the roster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Enrolment {

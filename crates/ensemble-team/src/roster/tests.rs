@@ -182,7 +182,7 @@ fn in_a_copy_of_a_project_nothing_runs_until_the_original_is_gone() {
     // One that is started in the copy runs there, while the others are still those of the original.
     put(&copied, &running);
     assert_eq!(copied.get(&running.name).unwrap(), Some(running.clone()));
-    // What is left of a project at another path is the project itself.
+    // A project that was moved is still the same project.
     std::fs::remove_dir_all(&first).unwrap();
     assert_eq!(Roster::open(&other).get(&running.name).unwrap(), Some(running));
 }

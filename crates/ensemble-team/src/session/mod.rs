@@ -137,7 +137,7 @@ impl Sessions {
     pub fn lock(&self, agent: &Name) -> Result<LockedSession> {
         let dir = self.make()?;
         let path = dir.path().join(format!("{agent}{FILE_END}"));
-        // What a power cut takes, the next event brings again.
+        // A change that a power cut loses is repeated by the next event.
         let options = DocumentOptions::default()
             .with_bytes_max(SESSION_BYTES_MAX)
             .with_durability(Durability::Process);

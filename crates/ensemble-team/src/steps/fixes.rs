@@ -53,7 +53,7 @@ pub(super) struct FixStep {
     pub(super) agent: Name,
 }
 
-/// What is known of a failure when its fix step is inserted.
+/// The facts about a failure for its fix step.
 pub(super) struct StepFailure<'a> {
     pub(super) error: &'a str,
     pub(super) attempt: u32,

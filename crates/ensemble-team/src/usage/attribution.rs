@@ -38,7 +38,7 @@ pub struct HeldTasks {
     changes: HashMap<String, u64>,
     /// Task of each message.
     tasks: HashMap<String, String>,
-    /// What is held now, by its place: index into `held`.
+    /// The work that is held now, by its place: index into `held`.
     open: HashMap<String, usize>,
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::Timestamp;
 
-/// What the lines so far have said of the session.
+/// The state of the session after the lines read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodexSession {
     model: String,
@@ -35,7 +35,7 @@ struct CodexLine {
 }
 
 impl CodexSum {
-    /// What was used since an earlier sum; `None` if this one begins again.
+    /// The usage since an earlier sum; `None` if this one begins again.
     fn minus(self, earlier: Self) -> Option<Self> {
         Some(Self {
             input_tokens: self.input_tokens.checked_sub(earlier.input_tokens)?,

@@ -1,4 +1,4 @@
-//! What work took: time, turns, requests, tokens and cost, read from the records that agents' programs keep.
+//! The usage of work: time, turns, requests, tokens and cost, read from the records that agents' programs keep.
 //!
 //! | program | its record | a turn begins with | a request to the model is |
 //! |---|---|---|---|
@@ -88,7 +88,7 @@ pub struct UsageEntry {
     pub what: UsageEvent,
 }
 
-/// What an entry of a record says.
+/// The content of an entry of a record.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum UsageEvent {

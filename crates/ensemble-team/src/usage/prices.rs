@@ -1,4 +1,4 @@
-//! What tokens cost: data, by the names of models.
+//! The prices of tokens: data, by the names of models.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub enum PriceError {
 impl AreaError for PriceError {}
 
 impl Price {
-    /// What tokens cost, in US dollars.
+    /// The cost of tokens, in US dollars.
     #[must_use]
     pub fn cost_usd(&self, tokens: Tokens) -> f64 {
         let write = self.cache_write.unwrap_or(self.input);

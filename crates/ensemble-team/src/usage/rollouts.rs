@@ -61,7 +61,7 @@ pub struct Rollouts {
     known: BTreeMap<PathBuf, Rollout>,
 }
 
-/// What is known of a rollout.
+/// The state of reading a rollout.
 #[derive(Debug, Default)]
 struct Rollout {
     position: FilePosition,
@@ -126,7 +126,7 @@ impl Rollout {
             return;
         }
         let Self { position, began, hints } = self;
-        // What cannot be read now is read at the next look. One that was replaced is read again.
+        // A rollout that cannot be read now is tried again at the next look. One that was replaced is read again.
         if read_new(path, position, limit, |line| read_hints(line, began, hints)).is_err() {
             *self = Self::default();
         }

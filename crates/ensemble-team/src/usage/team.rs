@@ -1,4 +1,4 @@
-//! What the agents of a team took, by agent and task.
+//! The usage of a team's agents, by agent and task.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct TeamRecords {
 struct AgentRecords {
     records: UsageRecords,
     usage: AgentUsage,
-    /// What the sums were made of.
+    /// The version of the input for the sums.
     summed: Option<((u64, usize), u64)>,
 }
 
@@ -74,7 +74,7 @@ impl TeamRecords {
     }
 }
 
-/// What an agent took. Entries for the same task that follow one another are one stretch of work.
+/// The usage of an agent. Entries for the same task that follow one another are one stretch of work.
 fn usage(agent: &Name, entries: &[UsageEntry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
     let mut usage = AgentUsage::default();
     usage.spent.add(entries, prices);
@@ -88,7 +88,7 @@ fn usage(agent: &Name, entries: &[UsageEntry], held: &HeldTasks, prices: &Prices
     usage
 }
 
-/// What each task took, by all agents together.
+/// The usage of each task, summed over all agents.
 #[must_use]
 pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, UsageTotals> {
     let mut tasks: BTreeMap<String, UsageTotals> = BTreeMap::new();

@@ -305,7 +305,7 @@ impl Worktrees {
         if !found.is_empty() {
             let lock = self.lock()?;
             for path in &found {
-                // What git cannot remove is removed below, and is only a name for the next sweep.
+                // If git cannot remove it, it is removed below, and the next sweep drops git's entry.
                 let _ = self.remove_entry(&lock, path);
             }
         }

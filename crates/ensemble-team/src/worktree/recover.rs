@@ -268,7 +268,7 @@ impl Worktrees {
         let salvage = retired.salvage.as_ref();
         let salvage =
             salvage.map(|Salvage { reference, commit }| (reference.as_str(), commit.as_str()));
-        // What another host has stays on the board.
+        // A worktree of another host stays on the board.
         let is_ours = self.board.other_host(task).is_none();
         if salvage.is_some() || (task.worktree.is_some() && is_ours) {
             let mut locked = self.board.lock()?;

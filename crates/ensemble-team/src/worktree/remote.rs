@@ -6,9 +6,9 @@
 //! | `refs/heads/task/<task>` | the base of a claim, then what its holder submitted | a claim or a submission, from the tip that it saw before it asked the board |
 //! | `refs/ensemble/salvage/<task>/<epoch>.<commit>` | saved work | created, and never moved |
 //!
-//! Every push names the tips that it replaces (`--force-with-lease`), and moves all its refs or none (`--atomic`). So a
-//! push is a compare-and-set, as `update-ref` is in one repository. A merge's new tip contains the old one. What a
-//! task's branch loses is saved in the same push.
+//! Every push names the tips that it replaces (`--force-with-lease`), and moves all its refs or none (`--atomic`). So
+//! a push is a compare-and-set, as `update-ref` is in one repository. A merge's new tip contains the old one. Commits
+//! that a task's branch loses are saved in the same push.
 //!
 //! | a process dies | what remains | who continues |
 //! |---|---|---|
@@ -51,7 +51,7 @@ pub(super) struct RemoteBranches {
     saved: BTreeMap<String, String>,
 }
 
-/// What happens to a task's branch on the remote.
+/// The change of a task's branch on the remote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BranchMove<'c> {
     /// The branch stays where it is.
@@ -62,7 +62,7 @@ pub(super) enum BranchMove<'c> {
     Away,
 }
 
-/// What a check found of the remote.
+/// The findings of a check of the remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteState {
@@ -252,8 +252,8 @@ impl Worktrees {
         if now.as_deref() == old { Err(refused) } else { Ok(false) }
     }
 
-    /// Pushes what this repository has saved of a task, and moves the task's branch on the remote. What the branch loses
-    /// is saved first, and returned.
+    /// Pushes what this repository has saved of a task, and moves the task's branch on the remote. Commits that the
+    /// branch loses are saved first, and returned.
     pub(super) fn publish(
         &self,
         lock: &FileLock,
@@ -306,7 +306,7 @@ impl Worktrees {
         Ok(false)
     }
 
-    /// What git has to push of the saved work of a task.
+    /// The refs of a task's saved work that are not pushed yet.
     fn unpublished(&self, task: &Name, seen: &RemoteBranches) -> Result<Vec<String>> {
         let below = format!("{SALVAGE}/{task}/");
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", &below];

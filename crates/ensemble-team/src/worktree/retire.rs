@@ -89,7 +89,7 @@ impl Worktrees {
             retired.was_there = true;
             retired.kept = Some(kept);
         }
-        // What git still knows of it is only a name.
+        // Git's remaining entry is only a name.
         if self.entry_at(path)?.is_some() {
             self.remove_entry(lock, path)?;
         }

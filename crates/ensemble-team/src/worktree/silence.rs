@@ -28,7 +28,7 @@ pub struct Silence {
     pub since: Timestamp,
     /// When it was last asked in vain.
     pub at: Timestamp,
-    /// What git said of it.
+    /// Git's message about it.
     pub detail: String,
 }
 

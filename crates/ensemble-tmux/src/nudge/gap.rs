@@ -7,7 +7,7 @@ use super::*;
 use ensemble_core::pane::NudgeOutcome;
 use ensemble_core::proto::testing::{at, drain};
 
-/// What is in the composer.
+/// The content of the composer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Composer {
     Empty,
@@ -17,7 +17,7 @@ enum Composer {
     Theirs,
 }
 
-/// What happens to the pane while the schedule waits or a line is half typed.
+/// An event in the pane while the schedule waits or a line is half typed.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// A key of a person.
@@ -226,7 +226,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What a person or the agent can do within a gap.
+/// The acts of a person or the agent within a gap.
 fn any_gap() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         Just(Act::Key),

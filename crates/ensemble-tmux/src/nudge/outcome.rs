@@ -1,4 +1,4 @@
-//! What has happened to a line, and when the next one is due.
+//! Handles the outcome of a line, and decides when the next one is due.
 
 use std::time::Duration;
 

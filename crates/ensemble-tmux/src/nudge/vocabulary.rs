@@ -9,7 +9,7 @@ use super::{NUDGE_INTERVAL_MIN, NUDGES_MAX};
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 
-/// What happens to the mailbox and its pane.
+/// The events of a mailbox and its pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The mailbox was counted.
@@ -72,7 +72,7 @@ impl WantedLine {
     }
 }
 
-/// What a nudge is for.
+/// The purpose of a nudge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NudgeOccasion {
@@ -85,7 +85,7 @@ pub enum NudgeOccasion {
     Probe,
 }
 
-/// What is to be done.
+/// The actions that the watcher must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Type a hint that mail waits, and report the [`Event::Outcome`].
@@ -117,14 +117,14 @@ pub enum Effect {
     Record(NudgeRecord),
 }
 
-/// What is recorded in the event log.
+/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NudgeRecord {
     /// The agent could not be notified. Once for every change of the reason.
     Deferred {
-        /// What was in the way.
+        /// The obstacle.
         deferral: Deferral,
         /// Number of messages that wait.
         waiting: u64,

@@ -9,14 +9,14 @@ use super::cells::{clipped, width};
 use super::profile::{Composer, Profile, Region};
 use ensemble_core::pane::{ForegroundProcess, PaneState};
 
-/// What ends a prompt of the usual shells.
+/// The characters that end a prompt of the usual shells.
 const TERMINATORS: [char; 5] = ['$', '#', '%', '>', '❯'];
 /// How many lines of a composer are read; a nudge never wraps into more.
 const COMPOSER_LINES_MAX: usize = 8;
 /// How many lines at the bottom are searched for a nudge that was typed.
 const TYPED_LINES: usize = 12;
 
-/// What is known about the input.
+/// The state of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// A prompt with nothing behind it.
@@ -31,7 +31,7 @@ pub(super) enum Input {
     Anywhere,
 }
 
-/// What is in the input of the agent.
+/// The state of the agent's input.
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
@@ -56,7 +56,7 @@ fn continuations_of<'a>(state: &PaneState, all: &'a [Regex]) -> &'a [Regex] {
     if is_script { &[] } else { all }
 }
 
-/// What is on the cursor's line, read as a shell's.
+/// Reads the cursor's line as a shell's.
 ///
 /// A prompt is one terminator, one space, and then the cursor. A second terminator earlier in the line may be a
 /// redirection in a command that a person is typing (`user@host:~$ echo x > `), so that counts as a draft.

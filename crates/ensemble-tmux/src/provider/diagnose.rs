@@ -17,7 +17,7 @@ use ensemble_core::agent::{AgentDiagnosis, AgentState, Evidence, Source, excerpt
 use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
-/// What was found in a pane: the [`AgentDiagnosis`], and what the next look needs of this one.
+/// The diagnosis of a pane: the [`AgentDiagnosis`], and what the next look needs of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Judgement {
@@ -27,7 +27,7 @@ pub struct Judgement {
     /// The limit that the screen speaks of, passed or not.
     #[serde(skip)]
     limit: Option<UsageLimit>,
-    /// What the pane would be without the limit, if that does not say when it ends.
+    /// The diagnosis without the limit, if the limit does not say when it ends.
     #[serde(skip)]
     unlimited: Option<Box<Self>>,
     /// Pid of the agent's program in the foreground, where it is not the pane's own process.
@@ -59,10 +59,10 @@ impl DerefMut for Judgement {
     }
 }
 
-/// What is known besides the look of a pane. The default knows nothing.
+/// Evidence besides the screen of a pane. The default knows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiagnosisContext<'a> {
-    /// What came of asking the agent itself.
+    /// The answer of the agent's own interface.
     pub heard: Option<&'a AgentAnswer>,
     /// The wall clock, and the zones in which agents speak of time; without it no limit passes.
     pub time: Option<(Timestamp, &'a Zones)>,
@@ -86,7 +86,7 @@ impl DiagnosisContext<'_> {
     }
 }
 
-/// What the caller wants to do to a pane.
+/// The action that the caller wants to perform in a pane.
 #[derive(Clone, Copy, Debug)]
 pub enum TypingPurpose<'a> {
     /// Type a nudge.
@@ -104,7 +104,7 @@ pub enum TypingPurpose<'a> {
     Open,
 }
 
-/// What the agent in a pane is doing, from the pane alone.
+/// Diagnoses what the agent in a pane is doing, from the pane alone.
 ///
 /// ```
 /// use ensemble_core::pane::PaneState;
@@ -366,7 +366,7 @@ fn deferral_of(profile: &Profile, state: AgentState, name: &str) -> Option<Defer
 }
 
 impl StateRule {
-    /// What the rule sees, and the reset time if it captures one.
+    /// The rule's match, and the reset time if it captures one.
     fn find_match(&self, pane: &PaneState) -> Option<(Evidence, Option<String>)> {
         let text = self.region.text(pane);
         let captures = self.pattern.captures(&text)?;

@@ -1,5 +1,5 @@
-//! What the processes in the foreground of a pane decide: whether the agent runs there, and whether
-//! a command may be typed that starts it.
+//! Decisions from the processes in the foreground of a pane: whether the agent runs there, and whether a command may
+//! be typed that starts it.
 
 use super::screens::pane;
 use super::{DiagnosisContext, Profiles, TypingPurpose, diagnose, objection};
@@ -46,7 +46,7 @@ fn any_member_of_the_foreground_may_be_the_agent() {
     assert_eq!(state_of("claude", &[&["vim"], &["sh"]]), AgentState::Unknown);
     // A shell below another program is a tool of that program.
     assert_eq!(state_of("shell", &[&["git"], &["sh"], &["vim"]]), AgentState::Unknown);
-    // What looks like a shell's prompt is the composer of the program that it waits for.
+    // The apparent shell prompt is the composer of the program that the shell waits for.
     assert_eq!(state_of("shell", &[&["sh"], &["claude"]]), AgentState::Draft);
     assert_eq!(state_of("shell", &[&["bash"]]), AgentState::Ready);
 }

@@ -110,8 +110,8 @@ struct TerminalGroup {
 }
 
 impl TerminalGroup {
-    /// The members of the foreground group among `pids`, and with `descend` among what descends
-    /// from them. What has left the session is not followed.
+    /// The members of the foreground group among `pids`, and with `descend` among what descends from them. Processes
+    /// that have left the session are not followed.
     fn search(
         &self,
         mut pids: Vec<u32>,

@@ -16,8 +16,8 @@ pub const PASTE_BEGINS: &str = "\x1b[200~";
 /// The bytes behind a bracketed paste.
 pub const PASTE_ENDS: &str = "\x1b[201~";
 
-/// What is known of one agent program. Made from YAML by
-/// [`Profiles`](super::Profiles); docs/reference/providers.md describes the file.
+/// The profile of one agent program. Made from YAML by [`Profiles`](super::Profiles); docs/reference/providers.md
+/// describes the file.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub(super) program: ProgramSettings,

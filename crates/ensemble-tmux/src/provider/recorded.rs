@@ -1,4 +1,4 @@
-//! What the built-in profiles make of screens that the real agents have drawn.
+//! Diagnoses screens that the real agents have drawn with the built-in profiles.
 //!
 //! `SCREENS=DIR make test-agents` records them, a file for each agent and width. A screen has a
 //! heading with the state and a line with the program and the title of the pane. Then follows the

@@ -1,4 +1,4 @@
-//! What the built-in profiles make of screens: each state that notes and recordings describe.
+//! Diagnoses screens with the built-in profiles: each state that notes and recordings describe.
 
 use super::machine::{AgentAnswer, AgentReport};
 use super::{
@@ -159,7 +159,7 @@ fn codex() {
     let footer = "  ← for agents · ? for shortcuts";
     see(&format!("› ▮Ask Codex to do anything\n\n{footer}"), AgentState::Ready);
     see(&format!("› half a▮\n\n{footer}"), AgentState::Draft);
-    // What it shows below a draft.
+    // A warning that it shows below a draft.
     see("› half a▮\n\n  model default · ~/p\n        ⚠ 1 warning · f2 to view", AgentState::Draft);
     see(
         &format!("• Working (3s • esc to interrupt)\n\n› ▮Ask Codex to do anything\n\n{footer}"),

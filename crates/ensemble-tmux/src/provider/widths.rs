@@ -17,7 +17,7 @@ struct Message {
     profile: &'static str,
     program: &'static str,
     text: &'static str,
-    /// What follows it on the screen, an empty composer last.
+    /// The screen below it, an empty composer last.
     below: &'static str,
     /// When the limit ends, as the message words it; `None` if it does not say.
     reset: Option<&'static str>,

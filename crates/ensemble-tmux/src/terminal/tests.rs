@@ -21,7 +21,7 @@ struct Inner {
     composer: String,
     /// The lines that were submitted.
     sent: Vec<String>,
-    /// What was written, write by write.
+    /// The writes, in order.
     written: Vec<String>,
     is_held: bool,
     was_held_at_keys: Vec<bool>,
@@ -33,7 +33,7 @@ struct Inner {
     takes_pastes: bool,
     /// The agent puts a line back that was submitted, as after a turn that was interrupted.
     puts_back: bool,
-    /// What a person's key leaves behind ours as soon as we have typed.
+    /// A person's key that arrives as soon as we have typed.
     slips_in: Option<char>,
     version: u64,
 }

@@ -1,4 +1,4 @@
-//! What is asked of a terminal through its socket: one line of JSON each way, one question a connection.
+//! Requests to a terminal through its socket: one line of JSON each way, one question a connection.
 //!
 //! ```text
 //! {"token":"…","ask":{"what":"look"}}                                 {"answer":"pane", …}
@@ -74,7 +74,7 @@ pub(super) enum TerminalAnswer {
         #[serde(default)]
         line: UnsentLine,
     },
-    /// What happened to the keys.
+    /// The outcome of the keys.
     Outcome(NudgeOutcome),
     /// The question was none.
     Failed { detail: String },

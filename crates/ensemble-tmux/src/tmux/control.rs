@@ -27,8 +27,7 @@ use super::left_behind;
 use super::parser::{AnswerBlock, ControlParser, Event};
 use super::spawned::{self, TmuxReply};
 
-/// What makes a tmux process one of our clients.
-/// (`-E`: the session's environment stays as it is.)
+/// The arguments that identify a tmux process as our client. (`-E`: the session's environment stays as it is.)
 pub(super) const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
 /// The variables that such a client inherits. There are few, because tmux sends them to its server one by one, while
 /// the client must not be disturbed.

@@ -8,7 +8,7 @@ use super::TmuxServer;
 const FORMAT: &str = "#{pane_id} #{window_activity} \
     #{cursor_x},#{cursor_y},#{cursor_flag},#{alternate_on},#{cursor_character}";
 
-/// What reports on a changed screen, without the screen.
+/// Signs of a changed screen, without the screen itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaneCursor {
     /// Id of the pane, such as `%3`.

@@ -22,7 +22,7 @@ pub(super) enum TmuxFailure {
 }
 
 impl TmuxFailure {
-    /// What tmux prints on its way out, put into one of the cases.
+    /// Classifies what tmux prints when it exits.
     pub(super) fn from_complaint(text: &str) -> Self {
         let no_server = text.contains("no server running on")
             || (text.contains("error connecting to")

@@ -1,4 +1,4 @@
-//! What a pane remembers of the lines typed into it, in options that end with the pane.
+//! Marks of the lines typed into a pane, stored in tmux options that are deleted with the pane.
 //!
 //! ```text
 //! @ensemble_typed   a line that was typed and not submitted: ours, and no person's draft
@@ -50,7 +50,7 @@ pub(super) struct PaneMarks {
 }
 
 impl TmuxPane {
-    /// What the pane remembers; nothing, if it cannot be asked.
+    /// The marks of the pane; nothing, if it cannot be asked.
     pub(super) fn marks(&self) -> PaneMarks {
         let target = quote(&self.binding.id);
         let line =

@@ -54,9 +54,9 @@ pub struct TmuxPane {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PaneExamination {
-    /// What the pane looked like.
+    /// The state of the pane.
     pub pane: PaneState,
-    /// What the agent in it is doing.
+    /// The diagnosis of the agent in it.
     pub judgement: Judgement,
     /// The objection to each purpose that was asked about, in that order.
     pub objections: Vec<Option<Deferral>>,
@@ -157,7 +157,7 @@ impl TmuxPane {
         self.server.close(&self.binding).map(drop)
     }
 
-    /// What the agent in the pane is doing, with the evidence.
+    /// Diagnoses what the agent in the pane is doing, with the evidence.
     pub fn diagnose(&mut self) -> Result<Judgement> {
         let heard = self.ask();
         let state = self.inspect()?;
@@ -184,7 +184,7 @@ impl TmuxPane {
         self.observer.ask(self.binding.pid)
     }
 
-    /// What the profile makes of a look; the limit that is shown is remembered.
+    /// The profile's judgement of the pane's state; the limit that is shown is remembered.
     fn judge(&mut self, state: &PaneState, heard: &AgentAnswer) -> Judgement {
         self.observer.judge(state, heard)
     }

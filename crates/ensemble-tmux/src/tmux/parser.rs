@@ -87,11 +87,11 @@ impl ControlParser {
     }
 }
 
-/// What is kept of a line, in bytes, and of a block, in lines.
+/// How much is kept of a line, in bytes, and of a block, in lines.
 #[cfg(feature = "fuzzing")]
 pub(crate) const LIMITS: (usize, usize) = (LINE_BYTES_MAX, BLOCK_LINES_MAX);
 
-/// What a control client has made of its server's lines.
+/// The events that a control client has parsed from its server's lines.
 #[cfg(feature = "fuzzing")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAnswer {

@@ -10,9 +10,9 @@ pub(super) const TOKEN_OPTION: &str = "@ensemble_pane";
 /// The pane option that holds `%s`, so that a format can read the clock.
 pub(super) const CLOCK_OPTION: &str = "@ensemble_clock";
 
-/// What must not change between looking and typing. The guard compares this very expansion, so it
-/// is the only list of these fields there is. The token comes last, because any client can write
-/// any text into it.
+/// The identity of a pane, which must not change between looking and typing. The guard compares this very expansion,
+/// so it is the only list of these fields there is. The token comes last, because any client can write any text into
+/// it.
 pub(super) const IDENTITY: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{pane_in_mode} \
     #{pane_input_off} #{pane_synchronized} #{cursor_x} #{cursor_y} #{@ensemble_pane}";
 const IDENTITY_FIELDS: usize = 9;
@@ -38,7 +38,7 @@ pub(super) struct PaneIdentity {
     pub(super) text: String,
 }
 
-/// What one look has shown.
+/// The result of one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaneSnapshot {
     pub(super) identity: PaneIdentity,

@@ -26,11 +26,11 @@ const TEAM_OPTION: &str = "@ensemble_team";
 const MEMBER_OPTION: &str = "@ensemble_member";
 /// No agent's name: those have no `@`.
 const SIDECAR_MARK: &str = "@sidecar";
-/// What [`TmuxServer::pane_signs`] asks for. The token and the mark come last, because any client can
-/// write any text into them.
+/// The format for [`TmuxServer::pane_signs`]. The token and the mark come last, because any client can write any text
+/// into them.
 const SIGNS: &str = "#{pane_id} #{session_id} #{pane_pid} #{pane_dead} #{pane_dead_status}. \
     #{window_activity}. #{@ensemble_pane}|#{@ensemble_member}";
-/// What [`TmuxServer::team_session`] asks for. A name may hold anything, and so may the option.
+/// The format for [`TmuxServer::team_session`]. A name may hold anything, and so may the option.
 const SESSION_SIGNS: &str = "#{session_id} #{n:session_name} #{session_name} #{@ensemble_team}";
 
 /// A session to be started.
@@ -42,7 +42,7 @@ pub struct SessionOrder<'a> {
     pub session: &'a str,
     /// The name of its first window.
     pub window: &'a str,
-    /// What runs in that, as `sh -c` takes it.
+    /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
     /// The start directory of the session.
     pub directory: &'a Path,
@@ -65,15 +65,15 @@ pub struct WindowOrder<'a> {
     pub member: &'a Name,
     /// Generation of the agent.
     pub generation: u64,
-    /// What is run, as `sh -c` takes it.
+    /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
     /// The start directory of the agent.
     pub directory: &'a Path,
-    /// What is added to its environment.
+    /// The variables that are added to its environment.
     pub env: &'a [(String, String)],
 }
 
-/// What can be seen of a pane without looking at its screen.
+/// The facts about a pane that do not need its screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PaneSigns {
@@ -262,7 +262,7 @@ impl TmuxServer {
         Ok(lines.iter().filter_map(|line| parse_signs(line)).map(ended).collect())
     }
 
-    /// The lines of an answer. What is not there and a server that is not there have none.
+    /// The lines of an answer. If the target or the server does not exist, there are none.
     fn lines_if_any(&self, operation: &'static str, line: &str) -> Result<Vec<String>> {
         match self.query_server(line).and_then(TmuxReply::into_lines) {
             Ok(lines) => Ok(lines),

@@ -43,7 +43,7 @@ pub const SHARED_PACE: Duration = Duration::from_secs(30);
 /// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
 
-/// What happened to the first half of a nudge.
+/// The outcome of the first half of a nudge.
 #[derive(Debug)]
 #[must_use]
 pub enum TextOutcome {
@@ -54,13 +54,13 @@ pub enum TextOutcome {
     Typed(TypedNudge),
     /// Nothing was typed.
     Refused {
-        /// What was in the way.
+        /// The obstacle.
         deferral: Deferral,
     },
 }
 
 impl From<NudgeOutcome> for TextOutcome {
-    /// What happened to a line whose text and Enter went together.
+    /// The outcome of a line whose text and Enter were sent together.
     fn from(outcome: NudgeOutcome) -> Self {
         match outcome {
             NudgeOutcome::Sent => Self::Sent,
@@ -283,7 +283,7 @@ impl TmuxPane {
         }
     }
 
-    /// What to do about a line that is in the composer where another one is to be typed.
+    /// Handles a line that is in the composer where another one is to be typed.
     fn standing(&mut self, wanted: &str, marks: PaneMarks, lock: PaneLock) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let Ok((_, state)) = self.observe_pane() else { return refused(Deferral::Draft) };
@@ -354,7 +354,7 @@ impl TmuxPane {
         let Some(deferral) = self.judged(OPERATION, purpose, &commands)? else {
             return Ok(Ok(NudgeOutcome::Sent));
         };
-        // What is being drawn moves the cursor.
+        // The cursor moves while the program draws.
         let may_come = matches!(deferral, Deferral::LineGone | Deferral::Moved);
         if may_come && typed.typed_at.elapsed() < DRAW_PATIENCE {
             typed.enter_after = Instant::now() + DRAW_STEP;

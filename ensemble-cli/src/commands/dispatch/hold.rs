@@ -8,8 +8,8 @@
 //! | it has ended, and Dispatch holds the message again | it continues with that lease: the answer to a receive was lost |
 //! | it has ended, and the message is settled or another agent's | the batch is left to the other process |
 //!
-//! A lease can have ended because servers did not answer, the machine slept, or this process was stopped. What was
-//! handed out until then is known to the batch, so no task begins twice. On one host the batch's lock keeps a second
+//! A lease can have ended because servers did not answer, the machine slept, or this process was stopped. The batch
+//! knows the tasks that were handed out until then, so none begins twice. On one host the batch's lock keeps a second
 //! Dispatch away.
 
 use std::time::{Duration, Instant};

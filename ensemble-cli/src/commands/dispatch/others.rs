@@ -39,7 +39,7 @@ pub(super) struct OtherMail<'a> {
     remarks: LastRemark,
 }
 
-/// What is done with a message.
+/// The treatment of a message.
 #[derive(Debug, PartialEq, Eq)]
 enum MailFate {
     Settle,
@@ -69,7 +69,7 @@ impl<'a> OtherMail<'a> {
         self.current.clear();
     }
 
-    /// Reads all that waits. What fails is tried again at the next look.
+    /// Reads all that waits. Failures are tried again at the next look.
     pub(super) fn read(&mut self) {
         match self.read_all() {
             Ok(()) => self.remarks.clear(),

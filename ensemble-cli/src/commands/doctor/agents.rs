@@ -103,7 +103,8 @@ fn hooks(word: &str, given: GivenWays, places: &[&str]) -> DoctorCheck {
     }
 }
 
-/// What `ensemble PROGRAM` and `up` give to the program; outside of a project, what they would by default.
+/// The hooks and tools that `ensemble PROGRAM` and `up` pass to the program; outside of a project, what they would by
+/// default.
 fn given(context: &Context, word: &str) -> GivenWays {
     let given = context.project().ok().and_then(|project| {
         let profile = project.profiles().ok()?.get(word).ok()?;

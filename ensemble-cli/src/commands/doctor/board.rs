@@ -1,4 +1,4 @@
-//! What is checked of the blackboard.
+//! Checks the blackboard.
 
 use ensemble_app::text::plural;
 use ensemble_core::Error;

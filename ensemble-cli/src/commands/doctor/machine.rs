@@ -1,4 +1,4 @@
-//! What is checked of the machine.
+//! Checks the machine.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is checked of a queue, by doing it once in its `tmp/`.
+//! Checks the operations of a queue by doing each of them once in its `tmp/`.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -184,7 +184,7 @@ fn events(probe: &Path) -> DoctorCheck {
     let watched =
         FsWatcher::new().and_then(|mut fs_watcher| fs_watcher.watch(probe).map(|()| fs_watcher));
     let bad = |text: String| {
-        // What is wrong, then what helps.
+        // The problem, then the remedy.
         let (text, remedy) = text.split_once(": ").unwrap_or((&text, "files are found by polling"));
         DoctorCheck::bad("events", CheckLevel::Warn, text.to_owned(), remedy)
     };

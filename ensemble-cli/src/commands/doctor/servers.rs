@@ -1,4 +1,4 @@
-//! What is checked of the servers that have the mailboxes.
+//! Checks the servers that have the mailboxes.
 
 use std::time::Duration;
 

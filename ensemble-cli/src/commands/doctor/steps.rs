@@ -1,4 +1,4 @@
-//! What is checked of the server that has the step queues.
+//! Checks the server that has the step queues.
 
 use std::time::Duration;
 

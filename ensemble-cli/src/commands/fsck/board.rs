@@ -1,4 +1,4 @@
-//! What `ensemble admin fsck` finds around the blackboard.
+//! Checks the blackboard for `ensemble admin fsck`.
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;

@@ -1,4 +1,4 @@
-//! What `ensemble admin fsck` finds in the database of the steps.
+//! Checks the database of the steps for `ensemble admin fsck`.
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;

@@ -64,7 +64,7 @@ pub(super) fn enter(queue: &Path, state: &Path) -> Outcome<Vec<String>> {
     Ok(paths)
 }
 
-/// The YAML files of a drop box. What cannot be read is left to the watcher.
+/// The YAML files of a drop box. Files that cannot be read are left to the watcher.
 fn files(queue: &Path, place: &str) -> Vec<DropBoxFile> {
     let Ok(dir) = Dir::open(&queue.join(place)) else { return Vec::new() };
     let entries = std::fs::read_dir(queue.join(place)).into_iter().flatten().flatten();

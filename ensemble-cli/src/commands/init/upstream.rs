@@ -49,7 +49,7 @@ const ROUTES: [(&str, &str, &str); 5] = [
     ("reports/*-completed.yaml", "dispatch", "report.completed"),
     ("reports/*.yaml", "dispatch", "report.completed"),
 ];
-/// What is left as it is: the place below the project, and why.
+/// Files that are left as they are: the place below the project, and why.
 const LEFT: [(&str, &str); 5] = [
     ("queue/processing", "tasks that its own queue has claimed"),
     (".ensemble/config.yaml", "its own settings; ours are in ensemble.yaml"),
@@ -76,14 +76,14 @@ pub(super) struct UpstreamRemark {
     pub(super) why: String,
 }
 
-/// What was found of a project of ensemble-claude.
+/// The parts of a project of ensemble-claude that were found.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamProject {
     pub(super) agents: Vec<UpstreamAgent>,
     pub(super) session: Option<String>,
     /// The socket of the tmux server that has at least one of the panes.
     pub(super) socket: Option<PathBuf>,
-    /// What is in the drop boxes.
+    /// The contents of the drop boxes.
     pub(super) boxes: Vec<UpstreamRemark>,
     pub(super) left: Vec<UpstreamRemark>,
     /// The process of its watcher, if that runs.

@@ -69,7 +69,7 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
     let waiter = Waiter::for_logs(&[project.logs(), project.state.clone()]);
     for version in 2.. {
         let began = Instant::now();
-        // What cannot be read now is shown as it was.
+        // If something cannot be read now, the last page stays.
         if let Ok(html) = build(context, session.clone(), version) {
             *shared.lock().unwrap_or_else(PoisonError::into_inner) = (version, html);
         }

@@ -110,7 +110,7 @@ fn summary(context: &Context, replay: &Replay, wrong: u64, untold: u64) -> Outco
     out.line(format!("{verdict}  ({of})"))
 }
 
-/// What is on disk. Parts that the project does not have, or has elsewhere, are skipped.
+/// The state on disk. Parts that the project does not have, or has elsewhere, are skipped.
 fn read_disk(context: &Context) -> Outcome<DiskState> {
     let project = context.project()?;
     if project.is_shared()? {

@@ -101,7 +101,7 @@ pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Sessi
     Ok(story)
 }
 
-/// What needs a person, and what each agent has used. A page can be made of a log alone, too.
+/// The present needs, and the usage of each agent. A page can be made of a log alone, too.
 pub(super) fn present(context: &Context, story: &SessionStory) -> Option<SessionPresent> {
     if !story.is_newest() {
         return None;

@@ -29,12 +29,12 @@ pub(super) struct OwedNudges {
 #[derive(Debug)]
 struct OwedNudge {
     message: MessageId,
-    /// What is in the way was said, once for each reason.
+    /// The last obstacle that was printed; each reason is printed once.
     said: String,
 }
 
 impl OwedNudges {
-    /// What a driver that was killed may have left out.
+    /// Sends the nudges that a killed driver may have missed.
     pub(super) fn resume(&mut self, store: &StepStore, mail: &dyn Broker, task: &str) -> Outcome {
         for step in store.steps(task)? {
             let Some(holder) = step.holder else { continue };

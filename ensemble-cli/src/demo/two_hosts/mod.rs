@@ -65,7 +65,7 @@ struct TwoHostsStage {
     database: Option<DemoDatabase>,
 }
 
-/// What has happened so far.
+/// The progress so far.
 #[derive(Default)]
 struct DemoProgress {
     killed_after: Option<usize>,

@@ -14,11 +14,12 @@
 //! | status `idle` | idle | mail, pings and what is still held begin a turn: `turn/start` |
 //! | status `systemError` | failed | nothing; the watcher looks at the screen |
 //!
-//! A message is handed over only while no turn runs. What is said into a running turn is lost when the person ends that
-//! turn, though the server has accepted it. After `/clear` and `/new` the server still accepts the old thread, and
-//! what happens there is seen on no screen: the thread that began last is the person's. Server and companion end with
-//! the agent (`PR_SET_PDEATHSIG`), so that no server outlives it. What fails before the program runs costs nothing: it
-//! is started without a server. A companion that ends leaves its agent as it is: then lines are typed.
+//! A message is handed over only while no turn runs. Text that is sent into a running turn is lost if the person ends
+//! that turn, even though the server has accepted it. After `/clear` and `/new` the server still accepts the old
+//! thread, and what happens there is seen on no screen: the thread that began last is the person's. Server and
+//! companion end with the agent (`PR_SET_PDEATHSIG`), so that no server outlives it. A failure before the program
+//! runs costs nothing: it is started without a server. A companion that ends leaves its agent as it is: then lines
+//! are typed.
 //!
 //! Seen with codex-cli 0.171.0 (JSON-RPC in WebSocket frames over a Unix socket, without `jsonrpc`).
 
@@ -206,7 +207,7 @@ impl Companion<'_> {
         self.introduce()
     }
 
-    /// What fails here is tried again: an agent that was never introduced cannot take part.
+    /// A failure is tried again: an agent that was never introduced cannot take part.
     fn introduce(&mut self) -> Outcome {
         let source = self.thread.as_ref().and_then(|thread| thread.source);
         let Some(source) = source else { return Ok(()) };
@@ -231,7 +232,7 @@ impl Companion<'_> {
         if now == std::mem::replace(&mut self.activity, now) {
             return Ok(());
         }
-        // What was refused during a turn (a compaction takes nothing) may be said after it.
+        // A message that was refused during a turn (a compaction accepts none) may be sent after it.
         self.quiet_until = None;
         let mut input = EventInput::default();
         let event = match now {

@@ -25,7 +25,7 @@ use crate::context::Context;
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How often to try to reach it.
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
-/// What the companion prints once the server listens.
+/// The line that the companion prints once the server listens.
 const READY: &str = "ready";
 /// Options that the server must have as well as the program, each with a word behind it.
 const SHARED_OPTIONS: [&str; 4] = ["-c", "--config", "--enable", "--disable"];
@@ -43,7 +43,7 @@ const FLAGS: [&str; 8] = [
     "--search",
     "--strict-config",
 ];
-/// What a program with a server does not take.
+/// An option that a program with a server does not accept.
 const WITHOUT_SERVER: &str = "--no-daemon";
 /// The subcommands that open a conversation as the program alone does.
 const CONVERSATIONS: [&str; 2] = ["resume", "fork"];

@@ -33,7 +33,7 @@ pub(super) struct AcpClient {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
-    /// What was read of a line that has not ended.
+    /// The part of an incomplete line that was read.
     unread: Vec<u8>,
     state: RpcState,
     has_ended: bool,

@@ -212,7 +212,7 @@ impl Conversation<'_> {
         self.end_turn(Event::Failure, EventInput { error: Some(said), ..EventInput::default() })
     }
 
-    /// Notes the end of a turn. What is said at it begins the next one.
+    /// Notes the end of a turn. The hook's text at the end of a turn begins the next one.
     fn end_turn(&mut self, event: Event, input: EventInput) -> Outcome {
         let reported = self.report(event, input);
         self.activity = match event {

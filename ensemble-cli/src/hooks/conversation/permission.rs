@@ -1,4 +1,4 @@
-//! What an agent without a terminal asks before it does something: our everyday verbs are allowed, and everything else is a
+//! Permissions that an agent without a terminal asks for: our everyday verbs are allowed, and everything else is a
 //! request to the person who runs the team.
 //!
 //! A request that its agent does not wait for any more is cancelled: the turn has ended, or the agent was started again.
@@ -106,7 +106,7 @@ pub(super) fn settle_responses(queue: &ProjectQueue, agent: &Name, mailbox: &Nam
     Ok(())
 }
 
-/// What the agent is answered: the option that allows or refuses this once.
+/// The answer for the agent: the option that allows or refuses this once.
 pub(super) fn outcome(options: &Value, is_allowed: bool) -> Value {
     let kinds = match is_allowed {
         true => ["allow_once", "allow_always"],

@@ -1,4 +1,4 @@
-//! What the entry of the server looks like in each program's configuration.
+//! The server's entry in each program's configuration.
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ const PROVIDERS: [ConfiguredProgram; 4] = [
     ConfiguredProgram::Gemini,
 ];
 
-/// What people have in such files.
+/// Typical contents of such files.
 fn samples(provider: ConfiguredProgram) -> Vec<&'static str> {
     match provider {
         ConfiguredProgram::Codex => {

@@ -63,7 +63,7 @@ pub struct BoxRule {
 pub struct RouteRefusal {
     /// The field of the box or route.
     pub field: &'static str,
-    /// What is wrong, and what to write instead.
+    /// The fault, and what to write instead.
     pub detail: String,
 }
 

@@ -87,7 +87,7 @@ impl SupervisorRun<'_> {
         self.agent.is_some() && due.is_some_and(|due| now >= due)
     }
 
-    /// Whether the review of the claimed task's plan is waited for. What cannot be read waits.
+    /// Whether the review of the claimed task's plan is waited for. A gate that cannot be read counts as waiting.
     pub(super) fn waits_for_review(&self) -> bool {
         let waits =
             |gate: PlanGate| matches!(gate.state, GateState::Pending | GateState::Unreadable);
@@ -106,7 +106,7 @@ impl SupervisorRun<'_> {
         last.is_some() && last != self.desk.plan_before
     }
 
-    /// What keeps the supervisor from starting an agent for the claimed task.
+    /// The event that keeps the supervisor from starting an agent for the claimed task.
     pub(super) fn check_plan(&mut self) -> Result<Option<Event>> {
         let Some(gate) = self.plan_gate()? else { return Ok(None) };
         match gate.state {

@@ -47,7 +47,7 @@ pub(super) struct SupervisorRun<'a> {
     pub(super) before: (Footprint, Option<String>),
     /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
-    /// What a full disk has kept from being written.
+    /// Changes that could not be written because the disk was full.
     pub(super) unwritten: super::steps::UnwrittenChanges,
     /// Why the agent is ended, if something else has changed the board.
     pub(super) ended_because: Option<&'static str>,
@@ -69,7 +69,7 @@ pub(super) struct SupervisorRun<'a> {
     leases_seen: Option<Monotonic>,
     /// When worktrees were last checked for what crashes left.
     pub(super) repaired: Option<Monotonic>,
-    /// What the last check has found and could not repair.
+    /// Findings that the last check could not repair.
     pub(super) unrepaired: BTreeSet<String>,
     /// Identity, size and time of the board's file at the last look. Time alone does not
     /// distinguish two writes within milliseconds, nor does size.

@@ -444,7 +444,7 @@ impl SupervisorRun<'_> {
     }
 }
 
-/// What is to be written once that is possible.
+/// Changes to be written once that is possible.
 #[derive(Debug, Default)]
 pub(super) struct UnwrittenChanges {
     /// The process of the running agent; only its mark is recorded.

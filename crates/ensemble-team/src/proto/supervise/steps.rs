@@ -195,7 +195,7 @@ impl Supervise {
         match self.state {
             State::Registering => self.retry(now, RetryAction::Register),
             State::Looking { .. } => self.retry(now, RetryAction::Look),
-            // What failed has nothing to do with the agent: it is not a problem of the task.
+            // The failure has nothing to do with the agent: it is not a problem of the task.
             State::Checking | State::Spawning => self.retry(now, RetryAction::Check),
             State::HandingOver => self.retry(now, RetryAction::HandOver),
             State::Agreeing => self.retry(now, RetryAction::Agree),

@@ -45,7 +45,7 @@ impl DbConnection {
         }
     }
 
-    /// What is wrong with the database; nothing is known of that on a server, which checks itself.
+    /// Lists the faults of the database; nothing is known of that on a server, which checks itself.
     pub(super) fn faults(&mut self, most: usize) -> DbResult<Vec<String>> {
         match self {
             Self::Sqlite(db) => db.faults(most),

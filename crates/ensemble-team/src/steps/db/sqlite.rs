@@ -81,7 +81,7 @@ impl SqliteDatabase {
         Ok(value)
     }
 
-    /// What is wrong with the file, up to a maximum number of problems.
+    /// Lists the faults of the file, up to a maximum number.
     pub(super) fn faults(&self, most: usize) -> DbResult<Vec<String>> {
         let statement = format!("PRAGMA integrity_check({most})");
         let mut found = Vec::new();

@@ -181,7 +181,7 @@ impl Game {
         Ok(())
     }
 
-    /// What holds after every action.
+    /// Checks the invariants after every action.
     fn check(&self) -> Result<(), TestCaseError> {
         let steps = self.steps();
         for (at, step) in steps.iter().enumerate() {

@@ -18,8 +18,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// The most files that are read.
 const FILES_MAX: usize = 1000;
 
-/// What the Claude Code says that runs in or below process `pid`, or why it says nothing; of
-/// several the nearest.
+/// The report of the Claude Code in or below process `pid`, or why there is none; of several the nearest.
 pub(super) fn report(sessions: &Path, pid: u32) -> Result<AgentReport, String> {
     let (session, path) =
         nearest(sessions, pid).ok_or_else(|| "no file there is of this agent".to_owned())?;

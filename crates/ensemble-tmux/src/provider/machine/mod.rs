@@ -22,7 +22,7 @@ pub use place::HttpPlace;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentReport {
-    /// What it says it is doing.
+    /// The state that it reports.
     pub state: AgentState,
     /// In its own words: `busy`, `permission prompt` …
     pub detail: String,
@@ -36,7 +36,7 @@ impl AgentReport {
     }
 }
 
-/// What came of asking an agent.
+/// The answer of an agent's own interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAnswer {
     /// Its profile names no source, or the source's place was not given.

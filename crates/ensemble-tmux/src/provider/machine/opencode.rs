@@ -14,11 +14,11 @@ use ensemble_core::agent::AgentState;
 
 /// The most that asking takes, both questions together.
 pub const HTTP_LIMIT: Duration = Duration::from_millis(500);
-/// What it says while it waits for a limit to pass.
+/// Words in its status while it waits for a limit to pass.
 const LIMITS: [&str; 6] =
     ["rate limit", "rate_limit", "ratelimit", "too many requests", "quota", "usage limit"];
 
-/// What the server at `place` says, or why it says nothing.
+/// The report of the server at `place`, or why there is none.
 pub(super) fn report(place: &HttpPlace) -> Result<AgentReport, String> {
     let deadline = Instant::now() + HTTP_LIMIT;
     let permissions = get(place, "/permission", deadline)?;

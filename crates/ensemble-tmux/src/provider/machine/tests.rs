@@ -13,7 +13,7 @@ use ensemble_core::agent::AgentState;
 
 /// How long an answer may take on a machine that pauses for seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is said of one that comes too late.
+/// The error for an answer that comes too late.
 const SLOW: &str = "no answer within 500 ms";
 
 /// Answers each question with what `answer` makes of it, until it is dropped.

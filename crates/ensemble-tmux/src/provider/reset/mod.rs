@@ -8,12 +8,11 @@
 //! | a date | `Jan 3rd, 2026 5:12 PM`, `Oct 9 at 3pm`, `Monday 10am`, `Aug 20` (its beginning) |
 //! | a stamp | `2026-01-03T17:12:00Z`, `2026-01-03 17:12`, seconds or milliseconds since 1970 |
 //!
-//! A zone may follow: `(Europe/Berlin)`, `UTC`, `+02:00`. Without one the local zone is meant. What
-//! is none of these is not an instant: other abbreviations (`EST` is three zones), other languages, a
-//! line that was cut off. A time without a date is the nearest one, half a day around now. A
-//! date without a year is in the nearest year, so an old message is known to be old. A stretch of
-//! time counts from when it was first seen; at the next look the caller passes the earlier result
-//! ([`UsageLimit`]).
+//! A zone may follow: `(Europe/Berlin)`, `UTC`, `+02:00`. Without one the local zone is meant. Any other text is not
+//! an instant: other abbreviations (`EST` is three zones), other languages, a line that was cut off. A time without a
+//! date is the nearest one, half a day around now. A date without a year is in the nearest year, so an old message is
+//! known to be old. A stretch of time counts from when it was first seen; at the next look the caller passes the
+//! earlier result ([`UsageLimit`]).
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -102,7 +102,7 @@ impl PostgresDatabase {
             None => {
                 let mut client = PostgresClient::connect(&self.options, self.on_statement)?;
                 prepare(&mut client, &self.options.schema)?;
-                // What others changed in the meantime was not heard.
+                // Changes by others in the meantime may have been missed.
                 self.version = self.version.wrapping_add(1);
                 client
             }

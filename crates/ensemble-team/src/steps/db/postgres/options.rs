@@ -95,7 +95,7 @@ impl PostgresOptions {
         self.config.get_ssl_mode() == SslMode::Require
     }
 
-    /// What a connection begins with, but for the password. The server ends what a host that has vanished has left
+    /// The options of a new connection, except the password. The server ends what a host that has vanished has left
     /// open.
     pub(super) fn for_connection(&self) -> Config {
         let Self { schema, patience, .. } = self;
