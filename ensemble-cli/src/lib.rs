@@ -58,7 +58,6 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Failure;
 
 /// The whole program: reads the command line, runs the command, and returns the exit code.
-#[must_use]
 pub fn program() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     std::panic::catch_unwind(run).unwrap_or(VerbExit::Corrupt).into()

@@ -129,7 +129,6 @@ impl Watcher {
     }
 
     /// A handle with which another thread ends it.
-    #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }

@@ -182,7 +182,6 @@ impl NatsTransport {
     }
 
     /// Requests that have changed since the last call.
-    #[must_use]
     pub fn changed_requests(&self) -> Vec<Name> {
         let pages = lock(&self.bucket.pages).clone();
         pages.map_or_else(Vec::new, |pages| {
@@ -192,14 +191,12 @@ impl NatsTransport {
 
     /// Whether a host has published a report since the last call. Also true for the first call, and if the bucket is
     /// not followed.
-    #[must_use]
     pub fn hosts_have_changed(&self) -> bool {
         let pages = lock(&self.bucket.pages).clone();
         pages.is_none_or(|pages| pages.hosts_changed.swap(false, Ordering::Relaxed))
     }
 
     /// Whether something was asked of this host since the last call; always true if the requests are not followed.
-    #[must_use]
     pub fn was_called(&self, host: &Name) -> bool {
         let pages = lock(&self.bucket.pages).clone();
         pages.is_none_or(|pages| lock(&pages.called).remove(host))

@@ -12,7 +12,6 @@ fn unix_millis(time: Timestamp) -> u64 {
 impl NatsTransport {
     /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock. Asks the
     /// server if its time is not known. If it does not answer, this host's time is used.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         if let Some(clock) = &self.clock {
             return clock.wall();

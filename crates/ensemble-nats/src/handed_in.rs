@@ -116,7 +116,6 @@ impl NatsTransport {
     }
 
     /// Mailboxes for which messages may have been handed in.
-    #[must_use]
     pub fn handed_in_mailboxes(&self) -> Vec<Name> {
         let handed_in = lock(&self.handed_in).clone();
         handed_in.map_or_else(Vec::new, |known| lock(&known.mailboxes).iter().cloned().collect())

@@ -153,19 +153,16 @@ impl fmt::Debug for NatsTransport {
 
 impl NatsTransport {
     /// Whether there is a connection now.
-    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.wire.client.connection_state() == async_nats::connection::State::Connected
     }
 
     /// The configured server address, without secrets.
-    #[must_use]
     pub fn server(&self) -> &str {
         &self.wire.server
     }
 
     /// The version of the server that this connection has reached, such as `2.12.1`, and whether it is one of a cluster.
-    #[must_use]
     pub fn server_version(&self) -> (String, bool) {
         let info = self.wire.client.server_info();
         (info.version, info.cluster.is_some())

@@ -124,7 +124,6 @@ impl NatsOptions {
     }
 
     /// The servers without user names and passwords, for messages to people.
-    #[must_use]
     pub fn servers_shown(&self) -> String {
         let shown = |server: &str| match (server.find("://"), server.rfind('@')) {
             (Some(scheme), Some(at)) if at > scheme => {

@@ -268,7 +268,6 @@ impl NatsTransport {
 
     /// Waits for a change in the followed mailboxes since this returned `seen`, at most `patience`.
     /// Start with 0.
-    #[must_use]
     pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
         let _waiting = self.runtime.waiting();
         self.wire.patience.renew();

@@ -128,7 +128,6 @@ impl NatsTransport {
 
     /// Whether the blackboard or what stops the team has changed since the last call; true at first, and if
     /// the bucket is not followed.
-    #[must_use]
     pub fn shared_has_changed(&self) -> bool {
         self.bucket.followed().is_none_or(|pages| pages.shared_changed())
     }

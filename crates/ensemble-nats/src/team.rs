@@ -122,7 +122,6 @@ impl NatsTransport {
     }
 
     /// Whether the credentials were found to be limited to some mailboxes.
-    #[must_use]
     pub fn is_limited(&self) -> bool {
         lock(&self.open).is_some()
     }
@@ -162,7 +161,6 @@ impl NatsTransport {
     }
 
     /// Mailboxes in which something has changed since the last call, if the team is followed; at first, all.
-    #[must_use]
     pub fn changed_mailboxes(&self) -> Vec<Name> {
         if let Some(open) = lock(&self.open).as_mut() {
             let watches = lock(&self.watches);

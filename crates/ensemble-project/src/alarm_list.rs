@@ -62,7 +62,6 @@ impl AlarmList {
 }
 
 /// The alarms that the watcher of this project has raised, and whose conditions last.
-#[must_use]
 pub(crate) fn list_raised(project: &Project) -> Vec<AlarmKey> {
     AlarmList::read(&project.state).map(|list| list.raised).unwrap_or_default()
 }

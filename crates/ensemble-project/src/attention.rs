@@ -136,7 +136,6 @@ impl Need {
 }
 
 /// All needs, the worst first; of one kind the oldest first.
-#[must_use]
 pub fn needs(facts: &NeedFacts<'_>) -> Vec<Need> {
     let mut all: Vec<Need> = of_mail(facts.mail);
     all.extend(of_farewells(facts.mail));
@@ -162,7 +161,6 @@ pub fn needs(facts: &NeedFacts<'_>) -> Vec<Need> {
 }
 
 /// The needs with those of one cause in one: agents that ended for the same reason, all of which `up` starts again.
-#[must_use]
 pub fn join_by_cause(needs: &[Need]) -> Vec<Need> {
     let cause = |need: &Need| {
         let agent =

@@ -83,7 +83,6 @@ impl UsageReader {
     }
 
     /// Records that may belong to several agents, and count for none, as of the last reading.
-    #[must_use]
     pub fn unclear(&self) -> &[UnclearRollout] {
         &self.unclear
     }

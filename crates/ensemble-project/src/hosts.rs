@@ -91,7 +91,6 @@ impl PingCall {
     }
 
     /// The times of the handshake.
-    #[must_use]
     pub fn times(&self) -> ready::PingTimes {
         let mut times = ready::PingTimes::default()
             .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
@@ -102,7 +101,6 @@ impl PingCall {
     }
 
     /// How long the whole handshake may take, with the looks and the way there and back.
-    #[must_use]
     pub fn patience(&self) -> Duration {
         let times = self.times();
         let attempt = times.pong_wait + times.retry_delay + ready::ACTION_PATIENCE;
@@ -110,7 +108,6 @@ impl PingCall {
     }
 
     /// That nothing is known of the worker, for this reason.
-    #[must_use]
     pub fn unknown(&self, why: impl Into<String>) -> ReadinessFailure {
         let failure = ReadinessFailure::new(
             self.worker.clone(),
@@ -160,13 +157,11 @@ impl HostReport {
 
 impl OtherHost {
     /// Where it is, in a few words.
-    #[must_use]
     pub fn place(&self) -> String {
         format!("host {}", self.report.machine)
     }
 
     /// Why nothing is known of its agents now; `None` if it reports them.
-    #[must_use]
     pub fn silence(&self) -> Option<String> {
         if self.is_silent {
             return Some(format!("{} tells nothing since {}", self.place(), self.at));
@@ -176,13 +171,11 @@ impl OtherHost {
 }
 
 /// The directory of the other hosts' reports, below this state directory.
-#[must_use]
 pub fn directory(state: &Path) -> PathBuf {
     state.join("servers/hosts")
 }
 
 /// The last reports of the other hosts, by name. A file that cannot be read is skipped.
-#[must_use]
 pub fn others(state: &Path) -> Vec<OtherHost> {
     let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();
     let read = |file: fs::DirEntry| {

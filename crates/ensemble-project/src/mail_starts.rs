@@ -34,21 +34,18 @@ struct StartCount {
 
 impl AgentConfig {
     /// How often a day its mail may start it.
-    #[must_use]
     pub fn starts_max(&self) -> u32 {
         self.mail_starts_max.unwrap_or(STARTS_MAX)
     }
 }
 
 /// How often the mail of an agent may still start it today. A count that cannot be read allows none.
-#[must_use]
 pub fn starts_left(project: &Project, name: &Name, agent: &AgentConfig, now: Timestamp) -> u32 {
     let count = read(project, name).map(|count| count.on(now));
     count.map_or(0, |count| agent.starts_max().saturating_sub(count.count))
 }
 
 /// How long ago the mail of an agent last started it.
-#[must_use]
 pub fn last_start(project: &Project, name: &Name, now: Timestamp) -> Option<Duration> {
     let at = read(project, name).ok().map(|count| count.at).filter(|at| *at > 0)?;
     Some(now.since(Timestamp::from_unix_millis(at)))

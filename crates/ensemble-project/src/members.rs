@@ -39,14 +39,12 @@ pub struct ObservedMember {
 }
 
 /// Whether the screens of this provider say nothing about its work.
-#[must_use]
 pub fn is_script(provider: &str) -> bool {
     SCRIPTS.contains(&provider)
 }
 
 /// What a member is doing. Known are what was seen of its pane, and what its hooks have reported. Known are also whose
 /// decision it waits for, and what it holds.
-#[must_use]
 pub fn judge(
     member: &Member,
     observation: PaneObservation,
@@ -105,7 +103,6 @@ pub fn without_pane(member: &Member) -> PaneObservation {
 }
 
 /// The last watcher's observations, from its status file.
-#[must_use]
 pub fn last_observed(status: &Path) -> Vec<ObservedMember> {
     let content = read_file(status, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();
     observed_in(&serde_json::from_slice(&content).unwrap_or_default())

@@ -64,7 +64,6 @@ impl OpenQueue {
     }
 
     /// The requests, with the queue of their messages.
-    #[must_use]
     pub fn request_store(&self) -> &dyn RequestStore {
         &*self.store
     }
@@ -76,13 +75,11 @@ impl OpenQueue {
     }
 
     /// The directory, if it is one.
-    #[must_use]
     pub fn directory(&self) -> Option<&Spool> {
         self.directory.as_deref()
     }
 
     /// What the hosts of a team share; `None` for a queue of one host.
-    #[must_use]
     pub const fn team_link(&self) -> Option<&Arc<dyn TeamLink>> {
         self.link.as_ref()
     }

@@ -42,7 +42,6 @@ impl PaneEntry {
     }
 
     /// The place of a member; `None` if it has no pane.
-    #[must_use]
     pub fn of(member: &Member) -> Option<Self> {
         let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
         let (provider, binding) = (member.provider.clone(), member.binding.clone()?);

@@ -184,7 +184,6 @@ impl ProjectConfig {
     }
 
     /// Interval of full scans without an event.
-    #[must_use]
     pub fn poll_interval(&self) -> Duration {
         let usual = Duration::from_secs(30);
         self.poll_interval.map_or(usual, Duration::from).max(Duration::from_secs(1))
@@ -291,7 +290,6 @@ impl Project {
     }
 
     /// Where the agents of this project report their state to programs.
-    #[must_use]
     pub fn sources(&self) -> AgentSources {
         let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let agents = &self.config.agents;
@@ -329,67 +327,56 @@ impl Project {
     }
 
     /// The directory of the event log.
-    #[must_use]
     pub fn logs(&self) -> PathBuf {
         self.state.join("logs")
     }
 
     /// The bindings of agents to panes, one file each.
-    #[must_use]
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
     }
 
     /// Number of times each task came back from review.
-    #[must_use]
     pub fn reviews(&self) -> ReviewCounts {
         ReviewCounts::new(&self.queue, &self.state, self.config.review_cycles_max)
     }
 
     /// How tasks have ended, for the log.
-    #[must_use]
     pub fn task_ends(&self) -> TaskEnds {
         TaskEnds::new(&self.queue, &self.state, self.reviews())
     }
 
     /// Directory of pings and pongs.
-    #[must_use]
     pub fn ready(&self) -> PathBuf {
         self.state.join("ready")
     }
 
     /// The members of the team.
-    #[must_use]
     pub fn roster(&self) -> Roster {
         Roster::open(&self.state)
     }
 
     /// The sessions that the agents' hooks have reported.
-    #[must_use]
     pub fn sessions(&self) -> Sessions {
         Sessions::open(&self.state)
     }
 
     /// The directory that holds queue and state.
-    #[must_use]
     pub fn root(&self) -> &Path {
         self.state.parent().unwrap_or(&self.state)
     }
 
     /// The locks of panes and of workers during an assignment.
-    #[must_use]
     pub fn locks(&self) -> PathBuf {
         self.state.join("locks")
     }
 
     /// Lock held by the project's only watcher.
-    #[must_use]
     pub fn watch_lock(&self) -> PathBuf {
         self.state.join(WATCH_LOCK)
     }
 
     /// The watcher's state file, read by `status`.
-    #[must_use]
     pub fn watch_status(&self) -> PathBuf {
         self.state.join("watch.json")
     }
@@ -410,13 +397,11 @@ impl Project {
     }
 
     /// The admission check that every interface makes before an agent begins something.
-    #[must_use]
     pub fn admissions(&self) -> ProjectAdmission {
         ProjectAdmission::new(self.root(), &self.state).with_copy(self.shared_copy())
     }
 
     /// The options for opening this project's queue.
-    #[must_use]
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> SpoolOptions {
         let mut options = SpoolOptions::default();
         options.durability = self.config.durability.unwrap_or_default();

@@ -47,7 +47,6 @@ pub fn note_project(project: &Project) {
 }
 
 /// The projects whose queue still exists, by name.
-#[must_use]
 pub fn known_projects() -> Vec<KnownProject> {
     let paths = directory().into_iter().flat_map(|directory| entries(&directory));
     let mut known: Vec<KnownProject> = paths.filter_map(|path| read_entry(&path)).collect();

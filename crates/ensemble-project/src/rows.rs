@@ -116,7 +116,6 @@ impl RosterRow {
     }
 
     /// Where it runs, in a few words.
-    #[must_use]
     pub fn host(&self) -> String {
         if let Some(elsewhere) = &self.elsewhere {
             return elsewhere.place.clone();
@@ -134,7 +133,6 @@ impl RosterRow {
     }
 
     /// The command that starts it again once it is gone: only agents that the team has started come back by `up`.
-    #[must_use]
     pub fn again(&self, project: &Project) -> String {
         let Member { name, provider, .. } = &self.member;
         let is_configured = project.config.agents.contains_key(name);
@@ -158,7 +156,6 @@ impl RosterRow {
     }
 
     /// How a hint reaches it.
-    #[must_use]
     pub fn way_in(&self, project: &Project) -> WayIn {
         let is_woken = || sessions::is_woken_by_itself(&project.sessions(), &self.member.name);
         match (self.member.supervisor, &self.member.binding) {
@@ -171,7 +168,6 @@ impl RosterRow {
     }
 
     /// As [`RosterRow::presence`]; where that cannot be seen, unknown with the reason.
-    #[must_use]
     pub fn presence_or_why(
         &self,
         project: &Project,
@@ -211,7 +207,6 @@ impl RosterRow {
 }
 
 /// All rows by name: those of the roster's files, of the blackboard, of other hosts, and of `mailboxes` on servers.
-#[must_use]
 pub fn rows(
     members: Vec<Member>,
     books: &TaskBooks,

@@ -55,7 +55,6 @@ pub fn give_back_all<'a>(
 }
 
 /// What an agent's hooks have reported last, while its process lives.
-#[must_use]
 pub fn reported(sessions: &Sessions, agent: &Name) -> Option<ReportedActivity> {
     let session = sessions.get(agent).ok().flatten()?;
     session.lives().then(|| ReportedActivity::new(session.activity, session.detail.clone()))
@@ -68,7 +67,6 @@ pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
 }
 
 /// Whether a waiter of the agent's session lives, and whether it is idle; `state` is the project's state directory.
-#[must_use]
 pub fn hook_evidence(state: &Path, agent: &Name) -> HookEvidence {
     let sessions = Sessions::open(state);
     let Some(session) = sessions.get(agent).ok().flatten().filter(AgentSession::lives) else {

@@ -13,7 +13,6 @@ pub struct ShortIds(BTreeSet<String>);
 
 impl ShortIds {
     /// The shortest beginning of an id that no other of them has. An id that is the beginning of another is whole.
-    #[must_use]
     pub fn shorten<'i>(&self, id: &'i str) -> &'i str {
         let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Excluded(id))).next_back();
         let after = self.0.range::<str, _>((Bound::Excluded(id), Bound::Unbounded)).next();

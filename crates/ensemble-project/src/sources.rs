@@ -35,7 +35,6 @@ impl AgentSources {
     }
 
     /// Observes an agent of this profile by all sources. One without a name has no hooks.
-    #[must_use]
     pub fn observer(&self, agent: Option<&Name>, profile: Arc<Profile>) -> AgentObserver {
         let places = self.places(agent, &profile);
         let observer =

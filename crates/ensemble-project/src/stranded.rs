@@ -78,7 +78,6 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
 }
 
 /// The remedy for a file that leads to no mailbox: another name, the one that was probably meant if that is known.
-#[must_use]
 pub fn rename_help(box_name: &str, file: &str) -> String {
     match meant_name(file).filter(|_| box_name == "reports") {
         Some(meant) => format!("rename it to reports/{meant}"),

@@ -46,7 +46,6 @@ pub struct BoardTrouble {
 
 impl BoardTrouble {
     /// Whether the team was stopped on purpose.
-    #[must_use]
     pub fn is_pause(&self) -> bool {
         let stale = [Alarm::PauseStale, Alarm::CheckpointStale].map(word);
         self.alarm == CONTROL || stale.contains(&self.alarm)
@@ -208,7 +207,6 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<BoardTrou
 
 /// How a person decides about a budget that is used up: what allows more, and what ends its work instead. `arguments`
 /// are those of [`BudgetScope`](ensemble_team::budget::BudgetScope).
-#[must_use]
 pub fn budget_help(arguments: &str) -> String {
     let end = match arguments.split_once(' ') {
         Some(("agent", name)) => format!("`ensemble request shutdown {name}` ends it"),
@@ -219,7 +217,6 @@ pub fn budget_help(arguments: &str) -> String {
 }
 
 /// The commands that help.
-#[must_use]
 pub fn help(alarm: Alarm, about: &str) -> String {
     match alarm {
         Alarm::Blocked => format!(

@@ -111,7 +111,6 @@ impl TaskBooks {
     }
 
     /// The blackboard.
-    #[must_use]
     pub const fn board(&self) -> Option<&State> {
         self.board.as_ref()
     }
@@ -177,7 +176,6 @@ impl Workload {
     }
 
     /// Held messages, tasks, reviews and steps of an agent.
-    #[must_use]
     pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
         self.holds.get(agent).cloned().unwrap_or_default()
     }
@@ -246,7 +244,6 @@ pub(crate) fn waits_in(pending: &[AskedRequest]) -> BTreeMap<Name, String> {
 }
 
 /// Describes the decision that an agent waits for.
-#[must_use]
 pub fn describe_wait(kind: &str, to: &Name) -> String {
     format!("{to} to decide on its {}", kind.replace('_', " "))
 }

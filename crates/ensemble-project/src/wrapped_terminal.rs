@@ -6,7 +6,6 @@ use ensemble_tmux::provider::process::line_of;
 use ensemble_tmux::tmux::Binding;
 
 /// The terminal of the wrapper that has started an agent: the output of the agent's parent.
-#[must_use]
 pub fn terminal_of_wrapper(agent: u32) -> Option<PathBuf> {
     let (wrapper, _) = *line_of(agent).get(1)?;
     let path = std::fs::read_link(format!("/proc/{wrapper}/fd/1")).ok()?;
@@ -14,7 +13,6 @@ pub fn terminal_of_wrapper(agent: u32) -> Option<PathBuf> {
 }
 
 /// Where a person finds a wrapped agent, in a few words; `None` for an agent in a pane of tmux.
-#[must_use]
 pub fn own_terminal(binding: &Binding) -> Option<String> {
     let path = binding.is_terminal().then(|| terminal_of_wrapper(binding.pid))?;
     let name = path.as_deref().and_then(|path| path.strip_prefix("/dev").ok());

@@ -71,7 +71,6 @@ impl Holding {
     }
 
     /// The task and the first words of what is held. The id of a message says nothing to a person.
-    #[must_use]
     pub fn describe(&self) -> String {
         let is_message = self.held_as == HeldAs::Message && self.task_id.len() >= WHOLE_CHARS;
         match self.text.as_ref().filter(|text| !text.is_empty()) {
@@ -215,7 +214,6 @@ pub fn on_board(state: &State) -> impl Iterator<Item = (&Name, Holding)> {
 }
 
 /// The tasks among these, each named once.
-#[must_use]
 pub fn tasks(held: &[Holding]) -> Vec<String> {
     let mut names: Vec<String> = held.iter().map(|holding| holding.task_id.clone()).collect();
     names.sort_unstable();
@@ -224,7 +222,6 @@ pub fn tasks(held: &[Holding]) -> Vec<String> {
 }
 
 /// The same with the first words of messages.
-#[must_use]
 pub fn describe_tasks(held: &[Holding]) -> Vec<String> {
     let mut named: Vec<&Holding> = held.iter().collect();
     // A message comes first among what brings the same task, and has its words.

@@ -13,20 +13,17 @@ pub use crate::tmux::ControlAnswer;
 pub const CONTROL_LIMITS: (usize, usize) = tmux::CONTROL_LIMITS;
 
 /// Reads what a tmux server has written to a control client, line by line.
-#[must_use]
 pub fn control_answers(bytes: &[u8]) -> Vec<ControlAnswer> {
     tmux::control_answers(bytes)
 }
 
 /// Reads the lines of one look at a pane: how high it says that it is, and how many lines of screen
 /// were found. `None` if they describe no pane.
-#[must_use]
 pub fn pane_snapshot(lines: &[String]) -> Option<(usize, usize)> {
     tmux::pane_snapshot(lines)
 }
 
 /// The states of all rules of a profile that match what a pane shows, whichever decides.
-#[must_use]
 pub fn matching_rules(profile: &Profile, pane: &PaneState) -> Vec<AgentState> {
     profile.matching(pane)
 }

@@ -177,13 +177,11 @@ impl Overview {
     }
 
     /// How many needs a person must see to.
-    #[must_use]
     pub fn urgent(&self) -> usize {
         self.needs.iter().filter(|need| need.need.is_urgent()).count()
     }
 
     /// Whether an agent is busy, or any work is in hand or waits.
-    #[must_use]
     pub fn is_at_work(&self) -> bool {
         let is_at_rest = |agent: &AgentOverview| {
             matches!(agent.presence.state, State::Idle | State::Shutdown | State::Gone)
@@ -241,7 +239,6 @@ impl Overview {
 
 impl MailboxOverview {
     /// How long its oldest message has waited.
-    #[must_use]
     pub fn waited(&self) -> Option<Duration> {
         let glance = &self.glance;
         let is_due = glance.waiting > glance.delayed;
@@ -251,7 +248,6 @@ impl MailboxOverview {
 
 impl AgentOverview {
     /// Whether its mail has waited for too long although it has nothing else to do.
-    #[must_use]
     pub fn is_overdue(&self) -> bool {
         let waited = self.waited.unwrap_or(Duration::ZERO);
         self.presence.state == State::Idle && waited > MAIL_WAITS_MAX

@@ -32,7 +32,6 @@ const FAREWELL_TYPE: &str = "shutdown_response";
 const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
 
 /// The age of a message that was made at that time, in milliseconds since 1970.
-#[must_use]
 pub fn since_millis(made_at: u64) -> Duration {
     let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
     Duration::from_millis(now.saturating_sub(made_at))

@@ -229,7 +229,6 @@ impl OverviewReader {
     }
 
     /// The directories in which a change may change the overview, as of the last look.
-    #[must_use]
     pub fn places(&self) -> Vec<PathBuf> {
         let project = &self.project;
         let mailboxes = parts::mailboxes_dir(project);

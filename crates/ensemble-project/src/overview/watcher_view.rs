@@ -74,7 +74,6 @@ impl WatcherView {
     }
 
     /// Whether a watcher runs, and whether it does its work.
-    #[must_use]
     pub fn state(&self) -> WatcherState {
         match (&self.holder, self.silent) {
             (None, _) => WatcherState::Missing,
@@ -84,13 +83,11 @@ impl WatcherView {
     }
 
     /// Whether a process has the watcher's lock; [`WatcherView::state`] says whether it does its work.
-    #[must_use]
     pub const fn runs(&self) -> bool {
         self.holder.is_some()
     }
 
     /// Whether the last status is of the watcher that runs now, and not of one before.
-    #[must_use]
     pub fn has_reported(&self) -> bool {
         let pid = self.status().and_then(|status| status["pid"].as_u64());
         let by = pid.map(|pid| format!("(pid {pid})"));
@@ -98,7 +95,6 @@ impl WatcherView {
     }
 
     /// The last status that a watcher has written (docs/schema).
-    #[must_use]
     pub fn status(&self) -> Option<&Value> {
         self.said.status.as_ref()
     }
@@ -136,7 +132,6 @@ impl WatcherView {
     }
 
     /// The watcher's last note on its nudges to an agent.
-    #[must_use]
     pub fn why_not_notified(&self, agent: &Name) -> Option<String> {
         let row = self.rows().find(|row| row["agent"] == agent.as_str())?;
         let deferred = row["deferred"]["detail"].as_str().map(|why| format!("not notified: {why}"));
@@ -146,7 +141,6 @@ impl WatcherView {
     }
 
     /// The agents that the watcher notifies, and their mailboxes.
-    #[must_use]
     pub fn notified(&self) -> Vec<(Name, Name)> {
         let name = |row: &Value, field: &str| Name::new(row[field].as_str()?).ok();
         self.rows().filter_map(|row| Some((name(row, "agent")?, name(row, "mailbox")?))).collect()
@@ -161,7 +155,6 @@ impl WatcherView {
 
 /// What a person can do to start the watcher of this project. The command between backticks at its beginning, if there is
 /// one, does not hold the terminal.
-#[must_use]
 pub fn watcher_remedy(project: &Project) -> &'static str {
     // The wrappers of other members keep a watcher themselves.
     let is_upheld = |it: &Member| {

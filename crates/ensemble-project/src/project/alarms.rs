@@ -38,7 +38,6 @@ impl AlarmsConfig {
     }
 
     /// How long a condition may last before its alarm is raised.
-    #[must_use]
     pub fn graces(&self) -> AlarmGraces {
         let usual = AlarmGraces::default();
         let or = |set: Option<ConfigDuration>, usual| set.map_or(usual, Duration::from);

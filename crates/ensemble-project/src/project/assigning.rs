@@ -77,7 +77,6 @@ impl LadderConfig {
 
 impl ProjectConfig {
     /// Times of the handshake before an assignment.
-    #[must_use]
     pub fn handshake(&self) -> ready::PingTimes {
         let usual = ready::PingTimes::default();
         let ReadinessConfig { wait, retry, attempts } = self.readiness;
@@ -89,7 +88,6 @@ impl ProjectConfig {
     }
 
     /// Times of the ladder for a worker of this profile, and the keys it may press.
-    #[must_use]
     pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::LadderSettings {
         let usual = match profile {
             // The plain ladder, for agents without a known profile.

@@ -12,20 +12,17 @@ use super::Project;
 
 impl Project {
     /// This host's copy of the files that the hosts of the team share; `None` for a team of one host.
-    #[must_use]
     pub fn shared_copy(&self) -> Option<PathBuf> {
         self.is_shared().is_ok_and(|is_shared| is_shared).then(|| self.state.join("servers/board"))
     }
 
     /// The directories in which a board may be, and this host's copy of one.
-    #[must_use]
     pub fn board_places(&self) -> Vec<PathBuf> {
         let here = PLACES.iter().map(|place| self.root().join(place));
         here.chain(self.shared_copy()).collect()
     }
 
     /// Whether the blackboard is on the servers of the team, and not in the directory of one host.
-    #[must_use]
     pub fn has_shared_board(&self) -> bool {
         self.shared_copy().is_some()
     }
@@ -44,7 +41,6 @@ impl Project {
     }
 
     /// How this project's blackboard is kept. The files that the hosts share are read from this host's copy.
-    #[must_use]
     pub fn board_options(
         &self,
         actor: impl Into<String>,

@@ -58,7 +58,6 @@ impl BudgetConfig {
     }
 
     /// The limits, without what was allowed since.
-    #[must_use]
     pub fn budgets(&self) -> ProjectBudgets {
         let mut budgets = ProjectBudgets::default();
         (budgets.agent, budgets.task, budgets.team) = (self.agent, self.task, self.team);

@@ -12,7 +12,6 @@ use super::Project;
 impl Project {
     /// The doorkeeper of this project. It opens the queue or connects to the servers for each question, so that
     /// nothing else needs them.
-    #[must_use]
     pub fn doorkeeper(&self) -> Arc<dyn Doorkeeper> {
         Arc::new(ProjectDoor(self.clone()))
     }

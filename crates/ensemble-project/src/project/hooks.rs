@@ -30,7 +30,6 @@ impl HooksConfig {
     }
 
     /// How many bytes of messages one hook hands over.
-    #[must_use]
     pub fn carry_bytes(&self) -> usize {
         let bytes = self.carry_bytes.unwrap_or(Self::CARRY_BYTES).min(Self::CARRY_BYTES_MAX);
         usize::try_from(bytes).unwrap_or_default()

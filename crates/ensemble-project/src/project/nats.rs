@@ -114,7 +114,6 @@ impl Project {
     }
 
     /// Directory of messages that wait while the server is away.
-    #[must_use]
     pub fn outbox(&self) -> PathBuf {
         self.state.join("outbox")
     }

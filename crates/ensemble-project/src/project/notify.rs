@@ -102,13 +102,11 @@ impl AlertRule {
     }
 
     /// How long a need must last before the alert.
-    #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay.map_or(DELAY, Duration::from)
     }
 
     /// Whether the rule is about this occasion: a kind of need, or `None` for the end of all work.
-    #[must_use]
     pub fn covers(&self, need: Option<NeedKind>) -> bool {
         let usual = [AlertOccasion::Urgent, AlertOccasion::Finished];
         let when = if self.when.is_empty() { &usual[..] } else { &self.when };

@@ -9,7 +9,6 @@ const USER_VARIABLE: &str = "USER";
 
 impl Project {
     /// The people of the configuration; without it `operator` alone.
-    #[must_use]
     pub fn people(&self) -> Vec<Name> {
         match self.config.people.is_empty() {
             true => vec![Name::operator()],
@@ -18,7 +17,6 @@ impl Project {
     }
 
     /// The person who runs a command without a name: the one who is called like the user, otherwise the first.
-    #[must_use]
     pub fn person(&self) -> Name {
         let user = std::env::var(USER_VARIABLE).unwrap_or_default();
         let people = self.people();
@@ -27,20 +25,17 @@ impl Project {
     }
 
     /// Whether a name is that of a person who runs the team.
-    #[must_use]
     pub fn is_person(&self, name: &Name) -> bool {
         name.is_operator() || self.config.people.contains(name)
     }
 
     /// Whether this is the mailbox of an agent of the configuration, which may never have been started.
-    #[must_use]
     pub fn is_configured_mailbox(&self, mailbox: &Name) -> bool {
         let agents = self.config.agents.iter();
         agents.map(|(name, agent)| agent.mailbox.as_ref().unwrap_or(name)).any(|it| it == mailbox)
     }
 
     /// The mailbox that a recipient means: `operator` is the first of the people.
-    #[must_use]
     pub fn mailbox_of(&self, recipient: &Name) -> Name {
         match recipient.is_operator() {
             true => self.config.people.first().unwrap_or(recipient).clone(),

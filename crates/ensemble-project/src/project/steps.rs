@@ -45,21 +45,18 @@ impl StepsConfig {
 
 impl Project {
     /// Whether the step queues are on a server, for all hosts.
-    #[must_use]
     pub const fn has_shared_steps(&self) -> bool {
         self.config.steps.postgres.is_some()
     }
 
     /// Whether there may be step queues: on a server, or in a file that exists. A directory or a link of
     /// that name counts, since opening it says what is wrong.
-    #[must_use]
     pub fn has_steps(&self) -> bool {
         self.has_shared_steps() || self.state.join(STEPS_FILE).symlink_metadata().is_ok()
     }
 
     /// Options of the step queues. The conductor is notified of stuck steps in queues without an orchestrator.
     /// Prompts name what a worker that lost its step has left in its directory.
-    #[must_use]
     pub fn step_options(&self, recorder: Arc<dyn Recorder>) -> StepOptions {
         let (roster, root) = (self.roster(), self.root().to_owned());
         let leftovers = move |agent: &Name| {

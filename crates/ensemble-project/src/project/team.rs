@@ -114,7 +114,6 @@ impl AgentConfig {
     }
 
     /// The default role of the agent of this name.
-    #[must_use]
     pub fn role_of(&self, name: &Name) -> Name {
         let by_name = || match ROLES.contains(&name.as_str()) {
             true => Some(name.clone()),

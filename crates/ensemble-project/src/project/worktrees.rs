@@ -102,7 +102,6 @@ fn trouble_with(directory: &str) -> Option<&'static str> {
 impl Project {
     /// Options for the worktrees of this project's tasks. The board's own options need
     /// [`WorktreesConfig::directory`], too.
-    #[must_use]
     pub fn worktree_options(
         &self,
         actor: impl Into<String>,

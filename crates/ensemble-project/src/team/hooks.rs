@@ -165,7 +165,6 @@ pub enum GivenWays {
 }
 
 /// What the program of a profile gets.
-#[must_use]
 pub fn given_ways(project: &Project, profile: &Profile) -> GivenWays {
     match wants_hooks(project, profile) {
         true => GivenWays::Hooks,

@@ -100,7 +100,6 @@ impl<'a> ProjectTeam<'a> {
     }
 
     /// The tmux server of the team.
-    #[must_use]
     pub const fn server(&self) -> &TmuxServer {
         &self.server
     }
@@ -119,7 +118,6 @@ impl<'a> ProjectTeam<'a> {
     }
 
     /// The roster of the team.
-    #[must_use]
     pub fn roster(&self) -> Roster {
         self.project.roster()
     }
@@ -215,7 +213,6 @@ pub fn team_session(project: &Project) -> Result<Option<TeamSession>> {
 
 /// The name that a project's team gives to its session. A person may have given it another one since
 /// ([`team_session`]).
-#[must_use]
 pub fn session_of(project: &Project) -> String {
     let team = &project.config.team;
     let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
@@ -279,13 +276,11 @@ fn private_directory() -> Result<PathBuf> {
 }
 
 /// Quotes a path for `sh -c`.
-#[must_use]
 pub fn shell_quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }
 
 /// A word for a shell, quoted if it needs to be.
-#[must_use]
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -104,7 +104,6 @@ impl NotAdmitted {
 impl TaskCircumstances {
     /// The obstacle to an act: the table above. The end of the team comes first, and what only the agent itself can
     /// fix comes last.
-    #[must_use]
     pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {
             TaskAct::TakeUp => gate.keeps_back(),
@@ -147,7 +146,6 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
 }
 
 /// Whether this error refuses a task for now, and is not a failure.
-#[must_use]
 pub fn is_refusal(error: &Error) -> bool {
     error.area::<NotAdmitted>().is_some() || error.area::<GatedTask>().is_some()
 }

@@ -38,7 +38,6 @@ impl NewAgent {
 impl Board {
     /// Until when the leases of an agent run: as the board says, or by its last beat. `None` without
     /// an entry, or without a lease. For people: an observer judges by itself.
-    #[must_use]
     pub fn lease_until(&self, state: &State, name: &Name) -> Option<Timestamp> {
         let entry = state.agents.get(name)?;
         let holder = TaskHolder { by: name.clone(), epoch: entry.epoch.unwrap_or_default() };

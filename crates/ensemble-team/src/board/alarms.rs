@@ -121,7 +121,6 @@ pub struct AlarmKey {
 
 impl AlarmKey {
     /// Digits derived from the key. They make a message id, so that the message is stored once.
-    #[must_use]
     pub fn digest(&self) -> String {
         // Prefix each part with its length, so that two different keys never give the same text.
         let name = serde_json::json!(self.alarm);
@@ -174,7 +173,6 @@ impl AlarmCondition {
 }
 
 /// All conditions that hold on a board.
-#[must_use]
 pub fn conditions(state: &State, graces: AlarmGraces) -> Vec<AlarmCondition> {
     let mut found = Vec::new();
     for task in &state.tasks {
@@ -201,7 +199,6 @@ pub fn conditions(state: &State, graces: AlarmGraces) -> Vec<AlarmCondition> {
 }
 
 /// Control files that have waited too long for a person. Each stage is an occurrence.
-#[must_use]
 pub fn stale(controls: &[ActiveControl], now: Timestamp) -> Vec<AlarmCondition> {
     let mut found = Vec::new();
     for control in controls {

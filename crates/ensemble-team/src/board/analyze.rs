@@ -130,7 +130,6 @@ pub struct AnomalyAnalysis {
 }
 
 /// Analyses the anomalies since the last acknowledgement.
-#[must_use]
 pub fn analyze(state: &State) -> AnomalyAnalysis {
     let acknowledged = acknowledged(state).min(state.anomalies.len());
     let mut triggers = Vec::new();

@@ -262,7 +262,6 @@ const fn claim_event(before: TaskStatus, keeps_worktree: bool) -> &'static str {
 }
 
 /// The claim that was released last, if the task was not claimed since and still has its worktree.
-#[must_use]
 pub fn released_claim(task: &BoardTask) -> Option<TaskHolder> {
     let last = task.history.last().filter(|_| task.status.is_claimable())?;
     let is_release = last.event == "coder_claim_released" && task.worktree.is_some();

@@ -135,7 +135,6 @@ impl ActiveControl {
     }
 
     /// The file's stage at `now`. A file with a time in the future is fresh.
-    #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Staleness {
         let age = now.since(self.since);
         let levels = STALE_SECONDS.iter().filter(|(seconds, level)| {
@@ -206,7 +205,6 @@ impl ActiveControl {
     }
 
     /// The control file that keeps agents from starting new work, if there is one.
-    #[must_use]
     pub fn gate(found: &[Self]) -> Option<&Self> {
         found.last()
     }
@@ -227,7 +225,6 @@ fn written(file: ControlFile, now: Timestamp, reason: &str) -> Result<String> {
 }
 
 /// The sprint's step that the files ask for, if it is not taken yet.
-#[must_use]
 pub fn sprint_step(state: &State, found: &[ActiveControl]) -> Option<SprintEvent> {
     let status = state.sprint.as_ref()?.status.unwrap_or(SprintState::InProgress);
     let has = |file: ControlFile| found.iter().any(|control| control.file == file);

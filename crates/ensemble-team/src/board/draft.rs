@@ -28,7 +28,6 @@ impl Board {
 
 impl BoardDraft {
     /// The copied text.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.before
     }

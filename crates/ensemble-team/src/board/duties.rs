@@ -50,7 +50,6 @@ pub(super) fn disagreement<'a>(
 }
 
 /// Whether an agent's entry disagrees with its tasks.
-#[must_use]
 pub fn disagrees(state: &State, name: &Name) -> bool {
     disagreement(state, name).is_some()
 }

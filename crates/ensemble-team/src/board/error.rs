@@ -75,13 +75,11 @@ impl AreaError for BoardError {
 }
 
 /// Whether this error says that there is no blackboard.
-#[must_use]
 pub fn is_missing(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::Missing { .. }))
 }
 
 /// Whether this error says that the caller has lost its lease.
-#[must_use]
 pub fn is_fenced(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::Fenced { .. }))
 }

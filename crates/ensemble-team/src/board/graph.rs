@@ -15,7 +15,6 @@ use ensemble_core::message::Name;
 const NO_CODER_LEFT: &str = "no_coder_left";
 
 /// A dependency cycle, if there is one; its first task is repeated at the end: `[a, b, a]`.
-#[must_use]
 pub fn cycle(tasks: &[BoardTask]) -> Option<Vec<Name>> {
     let by_id: BTreeMap<&Name, &BoardTask> = tasks.iter().map(|task| (&task.id, task)).collect();
     // Tasks from which no cycle can be reached.
@@ -54,7 +53,6 @@ pub fn cycle(tasks: &[BoardTask]) -> Option<Vec<Name>> {
 }
 
 /// Unmet dependencies of a task: those that are not merged.
-#[must_use]
 pub fn unmet<'a>(state: &State, task: &'a BoardTask) -> Vec<&'a Name> {
     let is_merged =
         |id: &Name| state.task(id).is_some_and(|task| task.status == TaskStatus::Merged);
@@ -62,7 +60,6 @@ pub fn unmet<'a>(state: &State, task: &'a BoardTask) -> Vec<&'a Name> {
 }
 
 /// How many unfinished tasks wait for this one, directly or behind others.
-#[must_use]
 pub(super) fn behind(state: &State, id: &Name) -> usize {
     let mut waiting: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
     for task in state.tasks.iter().filter(|task| !task.status.is_terminal()) {
@@ -81,7 +78,6 @@ pub(super) fn behind(state: &State, id: &Name) -> usize {
 
 /// Tasks that a coder may claim now, most urgent first, then in the order of the board. With a
 /// named coder, tasks at which it failed are left out, and all are if it has another task.
-#[must_use]
 pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a BoardTask> {
     let busy_with = coder.and_then(|coder| active_task(state, coder));
     let mut tasks: Vec<&BoardTask> = state
@@ -97,7 +93,6 @@ pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a BoardTas
 }
 
 /// The agent's active task: one that it works on, whose verdict it awaits, or that it must rework.
-#[must_use]
 pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a BoardTask> {
     state
         .tasks
@@ -107,7 +102,6 @@ pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a BoardTask> 
 
 /// Tasks that a reviewer may claim now: no reviewer holds them, and they are not the reviewer's own
 /// work.
-#[must_use]
 pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a BoardTask> {
     let mut tasks: Vec<&BoardTask> = state
         .tasks
@@ -138,7 +132,6 @@ pub(super) fn able_coders<'a>(
 
 /// Whether a registered agent could do what a task needs next: claim it, review it or merge it. True
 /// for a task that needs no agent now.
-#[must_use]
 pub fn can_be_taken(state: &State, task: &BoardTask) -> bool {
     let has_reviewer = |author: Option<&Name>| {
         let is_other = |(name, agent): (&Name, &BoardAgent)| {
@@ -166,7 +159,6 @@ pub fn can_be_taken(state: &State, task: &BoardTask) -> bool {
 }
 
 /// Whether the last agent of a task lost its lease, and no other agent has taken the task since.
-#[must_use]
 pub fn is_left_behind(task: &BoardTask) -> bool {
     let releases = ["coder_claim_released", "review_claim_released"];
     let waits = task.status.is_claimable()
@@ -182,7 +174,6 @@ pub fn is_left_behind(task: &BoardTask) -> bool {
 
 impl State {
     /// Tasks at which every registered coder has failed, and for which that is not noted yet.
-    #[must_use]
     pub fn without_coder(&self) -> Vec<&BoardTask> {
         let has_coders = self.agents.values().any(|agent| agent.role.as_deref() == Some("coder"));
         let is_noted = |task: &BoardTask| {

@@ -76,7 +76,6 @@ impl LeaseKey for BoardLease {
 
 impl BoardLease {
     /// The holder.
-    #[must_use]
     pub const fn by(&self) -> &Name {
         match self {
             Self::Agent { by, .. } | Self::Claim { by, .. } | Self::Review { by, .. } => by,
@@ -84,7 +83,6 @@ impl BoardLease {
     }
 
     /// The task, unless it is a registration.
-    #[must_use]
     pub const fn task(&self) -> Option<&Name> {
         match self {
             Self::Agent { .. } => None,
@@ -93,7 +91,6 @@ impl BoardLease {
     }
 
     /// The fencing epoch.
-    #[must_use]
     pub const fn epoch(&self) -> u64 {
         match self {
             Self::Agent { epoch, .. } | Self::Claim { epoch, .. } | Self::Review { epoch, .. } => {
@@ -104,7 +101,6 @@ impl BoardLease {
 }
 
 /// All current leases.
-#[must_use]
 pub fn leases(state: &State) -> Vec<BoardLease> {
     let agents = state.agents.iter().map(|(by, agent)| BoardLease::Agent {
         by: by.clone(),
@@ -160,7 +156,6 @@ pub fn write_beat(
 
 /// Until when an agent's last beat or sign renews its leases, by the clock of the file system; `None`
 /// without either. For people and for the agent itself: observers compare sequence numbers.
-#[must_use]
 pub fn beaten_until(directory: &Path, agent: &TaskHolder) -> Option<Timestamp> {
     let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
     LastBeat::read(&dir, agent).map(|last| last.until)

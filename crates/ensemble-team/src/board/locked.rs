@@ -48,7 +48,6 @@ impl<'a> LockedBoard<'a> {
     }
 
     /// The board's content, with the changes so far.
-    #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }

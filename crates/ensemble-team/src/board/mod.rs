@@ -246,26 +246,22 @@ impl Board {
     }
 
     /// Path of the board's file; for a board on servers, of this host's copy.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The directory that holds `.ensemble/` or `.liza/`; for a board on servers, the project of this host.
-    #[must_use]
     pub fn project(&self) -> &Path {
         let around = self.path.parent().and_then(Path::parent);
         self.home.as_deref().or(around).unwrap_or_else(|| Path::new("."))
     }
 
     /// The project's own place in a worktree of its repository, of which it may be a subdirectory.
-    #[must_use]
     pub fn project_in(&self, worktree: &Path) -> PathBuf {
         project_in(self.project(), worktree)
     }
 
     /// Directory of tasks' worktrees, relative to the project.
-    #[must_use]
     pub fn worktrees(&self) -> &str {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }

@@ -157,7 +157,6 @@ impl LockedBoard<'_> {
 }
 
 /// Counts the sprint's tasks by status. If the sprint names no tasks, all tasks count.
-#[must_use]
 pub fn metrics(state: &State) -> Value {
     let scope = state.sprint.as_ref().map(|sprint| &sprint.scope);
     let planned = scope.map(|scope| scope.planned.as_slice()).unwrap_or_default();

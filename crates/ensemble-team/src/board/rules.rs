@@ -19,7 +19,6 @@ use ensemble_core::message::Name;
 pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 
 /// All violations and warnings on a board, in the order of the rules.
-#[must_use]
 pub(super) fn check_rules(state: &State) -> ShapeFindings {
     let mut found = RuleFindings { at: String::new(), all: Vec::new(), warnings: Vec::new() };
     if state.version > VERSION {
@@ -301,7 +300,6 @@ fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
 
 /// Files that the board names but that do not exist. `exists` is called with paths relative to the
 /// project.
-#[must_use]
 pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();
     for (at, task) in state.tasks.iter().enumerate() {

@@ -97,26 +97,22 @@ impl Board {
     }
 
     /// Whether the board is that of a team on servers.
-    #[must_use]
     pub const fn is_shared(&self) -> bool {
         self.home.is_some()
     }
 
     /// The name of this host, for a board on servers.
-    #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.options.host.as_deref().filter(|_| self.is_shared())
     }
 
     /// The other host that has the worktree of a task.
-    #[must_use]
     pub fn other_host<'t>(&self, task: &'t BoardTask) -> Option<&'t str> {
         let there = task.host.as_deref().filter(|_| task.worktree.is_some())?;
         (there != self.host()?).then_some(there)
     }
 
     /// Whether a task is to be reviewed, repaired or merged in a worktree that another host has.
-    #[must_use]
     pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         let keeps = matches!(
             task.status,
@@ -126,7 +122,6 @@ impl Board {
     }
 
     /// Where the board is, for people.
-    #[must_use]
     pub fn place(&self) -> PathBuf {
         self.files().map_or_else(|| self.path.clone(), |files| files.place_of(BOARD).into())
     }
@@ -161,7 +156,6 @@ impl Board {
     }
 
     /// Whether a board on servers, or what stops the team, may have changed since the last call.
-    #[must_use]
     pub fn may_have_changed(&self) -> bool {
         self.files().is_some_and(|files| files.may_have_changed())
     }

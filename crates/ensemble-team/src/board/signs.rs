@@ -75,7 +75,6 @@ pub enum SignContent<'a> {
 
 impl AgentSign {
     /// The last sign of a registration; `None` if it is missing or unreadable.
-    #[must_use]
     pub fn read(directory: &Path, agent: &TaskHolder) -> Option<Self> {
         let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
         Self::read_in(&dir, agent)
@@ -156,7 +155,6 @@ impl AgentSign {
     }
 
     /// How long the sign counts.
-    #[must_use]
     pub fn lease(&self) -> Duration {
         match self.lease_seconds {
             0 => LEASE_DURATION,

@@ -59,7 +59,6 @@ impl BoardAgent {
 
     /// A number that identifies the stamps of the entry; `None` if Ensemble wrote them, or if there
     /// are none. Another number is a beat of the agent.
-    #[must_use]
     pub fn stamped(&self) -> Option<u64> {
         if self.heartbeat.is_none() && self.lease_expires.is_none() {
             return None;
@@ -73,7 +72,6 @@ impl BoardAgent {
     }
 
     /// How long the agent's own stamps ask for: at least `usual`, at most as long as a long operation.
-    #[must_use]
     pub fn asked(&self, usual: Duration) -> Duration {
         let span = |(end, start): (Timestamp, Timestamp)| end.since(start);
         let asked = self.lease_expires.zip(self.heartbeat).map_or(usual, span);
@@ -160,7 +158,6 @@ fn stamp(entry: &mut Map<String, Value>, last: &LastBeat) {
 
 /// How long an observer may wait before it folds: until a part of a written lease is left that has
 /// been renewed since. Zero if it is time; `None` if the file says nothing that will become untrue.
-#[must_use]
 pub fn fold_due(state: &State, directory: &Path, now: Timestamp) -> Option<Duration> {
     let margin = state.config.lease_duration() / FOLD_AT;
     let ends = folds(state, directory).into_iter().filter_map(|fold| {

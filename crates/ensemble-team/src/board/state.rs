@@ -443,7 +443,6 @@ pub struct BoardConfig {
 
 impl BoardConfig {
     /// Limits of a task.
-    #[must_use]
     pub fn limits(&self, task: Option<&BoardTask>) -> TaskLimits {
         let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let own = task.and_then(|task| task.max_iterations).or(self.max_coder_iterations);
@@ -458,7 +457,6 @@ impl BoardConfig {
     }
 
     /// How long a lease lasts without a beat.
-    #[must_use]
     pub fn lease_duration(&self) -> Duration {
         self.lease_duration.map_or(LEASE_DURATION, |seconds| Duration::from_secs(seconds.max(1)))
     }
@@ -466,7 +464,6 @@ impl BoardConfig {
 
 impl State {
     /// A task by its name.
-    #[must_use]
     pub fn task(&self, id: &Name) -> Option<&BoardTask> {
         self.tasks.iter().find(|task| task.id == *id)
     }

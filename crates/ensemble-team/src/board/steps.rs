@@ -211,7 +211,6 @@ fn machine(task: &BoardTask, limits: task::TaskLimits) -> task::TaskMachine {
 }
 
 /// The coder that has claimed a task last.
-#[must_use]
 pub fn last_coder(task: &BoardTask) -> Option<Name> {
     last_claim(task).and_then(|(_, coder)| coder)
 }

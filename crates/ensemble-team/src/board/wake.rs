@@ -80,7 +80,6 @@ pub struct PlannerCall {
 /// let nothing_yet = State::default();
 /// assert_eq!(wake(&nothing_yet)[0].wake, PlannerWake::InitialPlanning);
 /// ```
-#[must_use]
 pub fn wake(state: &State) -> Vec<PlannerCall> {
     let those = |wanted: &dyn Fn(&super::BoardTask) -> bool| -> Vec<Name> {
         state.tasks.iter().filter(|task| wanted(task)).map(|task| task.id.clone()).collect()
@@ -128,7 +127,6 @@ pub struct WakeOccurrence {
 }
 
 /// The single occurrences behind calls: a planner that has answered one is not called for it again.
-#[must_use]
 pub fn occurrences(state: &State, calls: &[PlannerCall]) -> BTreeSet<WakeOccurrence> {
     let number = |wake: PlannerWake, id: &Name| -> usize {
         let Some(task) = state.task(id) else { return 0 };

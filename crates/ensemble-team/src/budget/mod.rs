@@ -65,7 +65,6 @@ pub enum BudgetScope {
 
 impl BudgetScope {
     /// As the arguments of the command that allows more.
-    #[must_use]
     pub fn arguments(&self) -> String {
         match self {
             Self::Agent(name) => format!("agent {name}"),
@@ -116,7 +115,6 @@ pub struct ProjectBudgets {
 
 impl BudgetLimit {
     /// Whether it limits nothing.
-    #[must_use]
     pub const fn is_none(&self) -> bool {
         self.usd.is_none() && self.tokens.is_none()
     }
@@ -128,7 +126,6 @@ impl BudgetLimit {
     }
 
     /// Whether so much reaches the limit.
-    #[must_use]
     pub fn is_reached(&self, used: &Self) -> bool {
         let usd = self.usd.is_some_and(|limit| used.usd.is_some_and(|used| used >= limit));
         usd || self.tokens.is_some_and(|limit| used.tokens.is_some_and(|used| used >= limit))
@@ -157,14 +154,12 @@ impl fmt::Display for BudgetLimit {
 
 impl ProjectBudgets {
     /// Whether nothing is limited.
-    #[must_use]
     pub fn are_none(&self) -> bool {
         let single = self.agents.values().chain(self.tasks.values());
         [&self.agent, &self.task, &self.team].into_iter().chain(single).all(BudgetLimit::is_none)
     }
 
     /// The limit of a scope, with what was allowed.
-    #[must_use]
     pub fn limit(&self, scope: &BudgetScope) -> BudgetLimit {
         let limit = match scope {
             BudgetScope::Agent(name) => self.agents.get(name).copied().unwrap_or(self.agent),
@@ -175,7 +170,6 @@ impl ProjectBudgets {
     }
 
     /// All limits that are reached, by what agents and tasks have used.
-    #[must_use]
     pub fn over(
         &self,
         agents: &BTreeMap<Name, UsageTotals>,

@@ -132,7 +132,6 @@ impl LockedBudget {
     }
 
     /// The parked budgets.
-    #[must_use]
     pub fn parked(&self) -> &[ParkedScope] {
         &self.content.parked
     }

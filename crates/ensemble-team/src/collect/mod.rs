@@ -189,13 +189,11 @@ impl Collect {
     }
 
     /// Every task and how far it is.
-    #[must_use]
     pub const fn tasks(&self) -> &BTreeMap<String, TaskProgress> {
         &self.tasks
     }
 
     /// Whether the summary is written.
-    #[must_use]
     pub const fn is_done(&self) -> bool {
         match self.state {
             State::Done => true,

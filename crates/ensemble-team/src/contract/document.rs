@@ -65,7 +65,6 @@ impl ContractKind {
     /// assert_eq!(ContractKind::of("queue/reports/task-1-completed.yaml"), Some(ContractKind::Report));
     /// assert_eq!(ContractKind::of("reports/notes.yaml"), None);
     /// ```
-    #[must_use]
     pub fn of(path: &str) -> Option<Self> {
         let file = path.rsplit('/').next().unwrap_or(path);
         let stem = [".yaml", ".yml", ".json"].iter().find_map(|end| file.strip_suffix(end))?;
@@ -92,7 +91,6 @@ const MEANT_FORMS: [(&[&str], &str); 4] = [
 const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", ".copy"];
 
 /// The name that a file of `reports/` was probably meant to have: `t_Complete (1).yml` is `t-completed.yaml`.
-#[must_use]
 pub fn meant_name(file: &str) -> Option<String> {
     let small = file.to_ascii_lowercase();
     let from = if small.starts_with("copy of ") { "copy of ".len() } else { 0 };
@@ -223,7 +221,6 @@ fn is_signed(fields: &[MappingField], signature: &[&str]) -> bool {
 }
 
 /// Whether a document has a field that identifies this contract.
-#[must_use]
 pub fn is_meant(kind: ContractKind, fields: &Json) -> bool {
     let signature = match kind {
         ContractKind::Task => WorkerTask::SIGNATURE,
@@ -251,7 +248,6 @@ pub fn check(kind: ContractKind, node: &DocumentNode, path: &Path) -> Result<(),
 
 /// The document's file content: its fields in the contract's order, and the YAML end mark as the
 /// last line.
-#[must_use]
 pub fn write<T: Contract>(document: &T) -> String {
     let mut text = yaml::render(document);
     if !text.ends_with('\n') {

@@ -48,7 +48,6 @@ pub use words::{InstructionType, Pattern, Severity, Status, SummaryStatus, Verdi
 
 /// The JSON Schema of documents as they are written, for editors and other programs.
 #[cfg(feature = "schema")]
-#[must_use]
 pub fn schema(kind: ContractKind) -> serde_json::Value {
     let schema = match kind {
         ContractKind::Task => schemars::schema_for!(WorkerTask),

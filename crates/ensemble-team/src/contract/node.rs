@@ -69,7 +69,6 @@ impl DocumentNode {
 
     /// The path of the value at a place of [`yaml::YamlFault`], such as `routes[1].to`. Where a mapping
     /// begins it is the mapping, not its first field. `None` for the document as a whole, and where it cannot be read.
-    #[must_use]
     pub fn field_at(text: &str, place: (u64, u64)) -> Option<String> {
         let LocatedNode(root) = yaml::read_any(text).ok()?;
         let (mut path, mut node) = (String::new(), &root);
@@ -123,7 +122,6 @@ impl DocumentNode {
     }
 
     /// The fields, if the node is a mapping.
-    #[must_use]
     pub fn fields(&self) -> Option<&[MappingField]> {
         match &self.value {
             NodeValue::Map(fields) => Some(fields),
@@ -132,7 +130,6 @@ impl DocumentNode {
     }
 
     /// The kind of value, for an error.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self.value {
             NodeValue::Null => "empty",
@@ -145,7 +142,6 @@ impl DocumentNode {
     }
 
     /// The value without positions.
-    #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             NodeValue::Null => serde_json::Value::Null,

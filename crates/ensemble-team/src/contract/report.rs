@@ -81,13 +81,11 @@ impl TaskReport {
     }
 
     /// The responsible agent.
-    #[must_use]
     pub fn author(&self) -> Option<&str> {
         self.worker_id.as_deref().or(self.executed_by.as_deref())
     }
 
     /// Number of the attempt that it reports on, if it names one.
-    #[must_use]
     pub fn attempt(&self) -> Option<u32> {
         self.extra.get(ATTEMPT)?.as_u64()?.try_into().ok()
     }

@@ -22,7 +22,6 @@ macro_rules! words {
                 &[$((Self::$variant, &[$($spelling),+])),+];
 
             /// Parses a word in any of its spellings.
-            #[must_use]
             pub fn read(text: &str) -> Option<Self> {
                 let wanted = word(text);
                 let found = Self::SPELLINGS.iter().find(|(_, all)| all.contains(&wanted.as_str()));

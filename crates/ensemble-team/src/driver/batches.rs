@@ -45,7 +45,6 @@ pub enum SummaryOutcome {
 
 impl SummaryOutcome {
     /// The summary that counts.
-    #[must_use]
     pub fn summary(&self) -> &Summary {
         match self {
             Self::Now(summary) | Self::Before(summary) => summary,
@@ -282,7 +281,6 @@ fn told_name(batch: &Name) -> String {
 }
 
 /// A batch's name for tasks: the same tasks give the same one.
-#[must_use]
 pub fn batch_of<'a>(tasks: impl IntoIterator<Item = &'a str>) -> String {
     let mut tasks: Vec<&str> = tasks.into_iter().collect();
     tasks.sort_unstable();

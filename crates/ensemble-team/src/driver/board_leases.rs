@@ -46,7 +46,6 @@ impl BoardLeases {
 
     /// When [`BoardLeases::expire_leases`] is due, by [`Clock::boottime`]; `None` while no agent holds a
     /// lease.
-    #[must_use]
     pub fn next_timeout(&self) -> Option<Monotonic> {
         self.watch.poll_timeout().into_iter().chain(self.fold_at).min()
     }

@@ -97,7 +97,6 @@ impl Departure {
 /// Notes in the roster that an agent has agreed to its shutdown, for
 /// [`Requests::with_note`](ensemble_core::requests::Requests::with_note). From then on the agent begins no work, even
 /// if there is no watcher to shut it down.
-#[must_use]
 pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
     Arc::new(move |entry| match &entry.decision {
         Some(decision)

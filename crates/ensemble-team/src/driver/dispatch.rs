@@ -178,7 +178,6 @@ fn policy(task: &WorkerTask) -> Result<TaskPlan> {
 }
 
 /// The id of the message that carries an attempt at a task of a batch. Publishing it twice stores it once.
-#[must_use]
 pub fn task_message(batch: &Name, task: &str, attempt: u32) -> MessageId {
     MessageId::new(format!("{batch}.{task}.{attempt}")).unwrap_or_else(|_| {
         let digest = Digest::of_parts(&[batch.as_str().as_bytes(), task.as_bytes()]).short(40);
@@ -275,7 +274,6 @@ impl DispatchRun<'_> {
     }
 
     /// Whether a process of this host has begun the batch.
-    #[must_use]
     pub fn is_begun(&self, batch: &Name) -> bool {
         self.path(batch).exists()
     }

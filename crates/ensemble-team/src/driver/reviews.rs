@@ -79,7 +79,6 @@ impl ReviewCounts {
     }
 
     /// How many cycles there may be.
-    #[must_use]
     pub const fn cycles_max(&self) -> u32 {
         self.cycles_max
     }
@@ -276,7 +275,6 @@ fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
 }
 
 /// The possible files of a task's report, best first. The second is that of ensemble-claude's contract.
-#[must_use]
 pub fn report_files(task: &str) -> [String; 2] {
     let stem = file_stem(task);
     [format!("{stem}-completed.yaml"), format!("{stem}.yaml")]
@@ -290,7 +288,6 @@ pub fn report_files(task: &str) -> [String; 2] {
 /// assert_eq!(file_stem("task-001"), "task-001");
 /// assert!(file_stem("../x").starts_with(".._x-"));
 /// ```
-#[must_use]
 pub fn file_stem(task: &str) -> String {
     let name = ensemble_core::driver::file_name(task);
     let name = name.strip_prefix("escalation-").unwrap_or(&name);

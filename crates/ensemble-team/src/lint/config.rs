@@ -66,13 +66,11 @@ pub struct LintConfig {
 
 impl LintConfig {
     /// How reports with findings are handled.
-    #[must_use]
     pub fn mode(&self) -> LintMode {
         self.mode.unwrap_or_default()
     }
 
     /// The list with words that would take seconds to build the search for, and what is wrong with them.
-    #[must_use]
     pub fn fault(&self) -> Option<(String, String)> {
         let lists: [(&str, Vec<&str>); 3] = [
             ("words", self.words.iter().map(|own| own.word.as_str()).collect()),
@@ -94,7 +92,6 @@ impl LintConfig {
     }
 
     /// Options of a linter that looks up places below `root`.
-    #[must_use]
     pub fn options(&self, root: Option<std::path::PathBuf>) -> LintOptions {
         let usual = LintOptions::default();
         LintOptions {

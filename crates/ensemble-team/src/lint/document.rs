@@ -91,7 +91,6 @@ pub struct LintedFile {
 
 impl Linter {
     /// Checks a file's content.
-    #[must_use]
     pub fn file(&self, path: &Path, content: &[u8], shape: TextShape) -> LintedFile {
         let file = path.display().to_string();
         let findings = match self.content(path, content, shape) {

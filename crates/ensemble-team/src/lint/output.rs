@@ -23,7 +23,6 @@ pub enum FindingFormat {
 }
 
 /// Renders findings. They are warnings in the mode `warn`, and errors otherwise.
-#[must_use]
 pub fn render(linted: &[LintedFile], format: FindingFormat, mode: LintMode) -> String {
     let level = match mode {
         LintMode::Refuse => "error",

@@ -119,7 +119,6 @@ impl Linter {
     }
 
     /// Checks a text for vague words, in one pass.
-    #[must_use]
     pub fn text(&self, text: &str) -> Vec<LintFinding> {
         let (mut findings, allowed) = self.scan(text, true);
         allow::apply(&mut findings, &allowed);

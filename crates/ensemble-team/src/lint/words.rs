@@ -230,7 +230,6 @@ pub(super) const SENSES: &[VagueSense] = &[
 ];
 
 /// Every banned word of all languages, for other tools and for measurements.
-#[must_use]
 pub fn banned_words() -> Vec<&'static str> {
     SENSES.iter().flat_map(VagueSense::words).collect()
 }

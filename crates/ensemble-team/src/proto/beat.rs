@@ -123,7 +123,6 @@ pub struct LeaseRenewal {
 }
 
 /// The seed's line for the log.
-#[must_use]
 pub fn extended(description: &str) -> String {
     format!("Extended lease for long operation: {description}")
 }
@@ -143,7 +142,6 @@ impl LeaseRenewal {
     }
 
     /// Whether the holder may write under its lease.
-    #[must_use]
     pub const fn may_write(&self) -> bool {
         match self.state {
             State::Held { .. } => true,

@@ -168,7 +168,6 @@ pub enum TaskState {
 
 impl TaskState {
     /// The hand-out that is under way.
-    #[must_use]
     pub const fn hand(&self) -> Option<&TaskHandout> {
         match self {
             Self::Chosen(hand) | Self::Given(hand) => Some(hand),
@@ -180,7 +179,6 @@ impl TaskState {
     }
 
     /// Whether nothing happens to it any more.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         match self {
             Self::Done { .. } | Self::Failed { .. } | Self::Blocked { .. } => true,
@@ -207,7 +205,6 @@ impl State {
     }
 
     /// Whether nothing happens to any task any more.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.tasks.values().all(TaskState::is_over)
     }
@@ -341,7 +338,6 @@ fn block(plan: &Plan, state: &mut State) {
 
 /// The tasks that can be handed out now, in the order of the instruction: as many as workers may be at
 /// work.
-#[must_use]
 pub fn ready<'a>(plan: &'a Plan, state: &State, now_ms: u64) -> Vec<&'a str> {
     let room = plan.worker_count.saturating_sub(state.hands().count());
     let is_done = |id: &String| matches!(state.tasks.get(id), Some(TaskState::Done { .. }));

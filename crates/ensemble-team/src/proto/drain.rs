@@ -62,7 +62,6 @@ pub enum Effect {
 }
 
 /// The tier of a role; tier 0 ends first.
-#[must_use]
 pub fn tier(role: &Name) -> u8 {
     match role.as_str() {
         "conductor" | "lead" | "orchestrator" => 2,

@@ -99,7 +99,6 @@ impl RolePatience {
     }
 
     /// Whether no notification came in time, and none has come since.
-    #[must_use]
     pub const fn has_ended(&self) -> bool {
         match self.state {
             State::Polling { .. } | State::Over => true,

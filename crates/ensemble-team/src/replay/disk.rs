@@ -59,7 +59,6 @@ pub enum MessagePlace {
 
 impl MessagePlace {
     /// The state in words.
-    #[must_use]
     pub fn words(&self) -> String {
         match self {
             Self::Queued { epoch } => format!("queued, epoch {epoch}"),

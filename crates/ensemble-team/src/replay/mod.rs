@@ -158,19 +158,16 @@ impl Replay {
     }
 
     /// The gaps in the log; empty if it is complete.
-    #[must_use]
     pub fn gaps(&self) -> &[LogGap] {
         &self.gaps
     }
 
     /// Number of records read.
-    #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
     /// Number of objects in the log: messages, requests, tasks, steps.
-    #[must_use]
     pub fn counts(&self) -> [(&'static str, usize); 4] {
         [
             ("messages", self.messages.len()),
@@ -225,7 +222,6 @@ impl Replay {
 
     /// All differences between log and disk, contradictions first. `now` decides which settled
     /// messages may have been swept.
-    #[must_use]
     pub fn compare(&self, disk: &DiskState, now: Timestamp) -> Vec<ReplayDifference> {
         let mut found = Vec::new();
         self.compare_mailboxes(disk, &mut found);
@@ -239,7 +235,6 @@ impl Replay {
 
     /// As [`Replay::compare`], for a project at work: `earlier` was read before `disk`, this replay
     /// after it. Objects with new records in between are in transition, and skipped.
-    #[must_use]
     pub fn compare_moving(
         &self,
         earlier: &Self,

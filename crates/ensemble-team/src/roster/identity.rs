@@ -116,14 +116,12 @@ pub struct CallerIdentity {
 
 impl CallerIdentity {
     /// Whether this is a member of the team, beyond what it says itself.
-    #[must_use]
     pub fn is_member(&self) -> bool {
         self.proof != IdentityProof::Claimed
     }
 
     /// What a message of this process says of its sender: a process outside of all agents that gives no name, or the
     /// operator's, is the person.
-    #[must_use]
     pub fn sender_proof(&self) -> Option<SenderProof> {
         match self.proof {
             IdentityProof::Pass => Some(SenderProof::Pass),
@@ -197,7 +195,6 @@ pub enum NameRefusal {
 
 impl NameRefusal {
     /// The stable word for it.
-    #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Mismatch { .. } => "mismatch",
@@ -209,7 +206,6 @@ impl NameRefusal {
     }
 
     /// The caller's name, if it is known.
-    #[must_use]
     pub const fn actual(&self) -> Option<&Name> {
         match self {
             Self::Mismatch { actual, .. } => Some(actual),

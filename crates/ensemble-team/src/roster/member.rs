@@ -164,7 +164,6 @@ impl Member {
     }
 
     /// Whether it belongs to the team: it is up, or still being shut down.
-    #[must_use]
     pub fn is_present(&self) -> bool {
         match self.state {
             MemberState::Up | MemberState::Leaving => true,
@@ -173,13 +172,11 @@ impl Member {
     }
 
     /// Whether a supervisor outside of the team's panes has brought it: there is nothing else of it.
-    #[must_use]
     pub const fn is_supervised_alone(&self) -> bool {
         self.command.is_none() && self.binding.is_none() && self.supervisor.is_some()
     }
 
     /// How it came to the team.
-    #[must_use]
     pub fn came(&self) -> MemberOrigin {
         match (&self.command, &self.binding, &self.supervisor) {
             (Some(_), _, _) => MemberOrigin::Started,
@@ -245,7 +242,6 @@ impl SupervisorProcess {
     }
 
     /// Whether the process still runs.
-    #[must_use]
     pub fn lives(&self) -> bool {
         process::is_running(self.pid, self.started)
     }

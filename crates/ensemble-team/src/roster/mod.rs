@@ -84,7 +84,6 @@ impl Roster {
     }
 
     /// The directory of the files, which may not exist yet.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }

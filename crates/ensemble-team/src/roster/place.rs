@@ -16,7 +16,6 @@ pub struct RecordedPlace {
 
 impl RecordedPlace {
     /// The place of a directory; `None` if there is no such directory.
-    #[must_use]
     pub fn of(directory: &Path) -> Option<Self> {
         let path = directory.canonicalize().ok()?;
         let inode = path.metadata().ok()?.ino();
@@ -25,7 +24,6 @@ impl RecordedPlace {
 
     /// Where the original is, if the file is in a copy of its directory. A directory that was moved is not a copy, and
     /// neither is one that another mount shows as well.
-    #[must_use]
     pub fn original_of(&self, directory: &Path) -> Option<&Path> {
         let original = self.path.metadata().ok().filter(|it| it.ino() == self.inode)?;
         let identity = |it: &Metadata| (it.dev(), it.ino());

@@ -150,7 +150,6 @@ impl PresenceEvidence {
 
 impl PaneObservation {
     /// What the pane showed, if it was inspected.
-    #[must_use]
     pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
@@ -173,7 +172,6 @@ impl PaneObservation {
     }
 
     /// Why there is no agent there any more; `None` if there is one, or that is not known.
-    #[must_use]
     pub fn absence(&self, is_script: bool) -> Option<String> {
         match self {
             Self::NotStarted => Some("its pane was never opened".to_owned()),
@@ -214,7 +212,6 @@ impl State {
 }
 
 /// What an agent is doing. See the table of this module.
-#[must_use]
 pub fn presence(evidence: &PresenceEvidence) -> Presence {
     let PresenceEvidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
     let found = |state, why: String| Presence { state, why };

@@ -88,13 +88,11 @@ impl Sessions {
     }
 
     /// The directory of the files, which may not exist yet.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The agent of a file in that directory.
-    #[must_use]
     pub fn agent_of(file: &str) -> Option<Name> {
         file.strip_suffix(FILE_END).and_then(|name| Name::new(name).ok())
     }
@@ -177,13 +175,11 @@ impl Sessions {
     }
 
     /// Whether a turn of the agent may have begun that its screen does not show yet ([`AgentSession::is_turn_beginning`]).
-    #[must_use]
     pub fn is_turn_beginning(&self, agent: &Name) -> bool {
         self.get(agent).ok().flatten().is_some_and(|session| session.is_turn_beginning())
     }
 
     /// Whether a process can wake the agent while it is idle.
-    #[must_use]
     pub fn waiter_lives(&self, agent: &Name) -> bool {
         let path = self.dir.join(format!("{agent}{WAITER_END}"));
         // The lock's file is made by the first waiter only.

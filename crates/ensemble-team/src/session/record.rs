@@ -162,7 +162,6 @@ impl CarriedMessage {
     }
 
     /// Whether the hook has ended without saying that the message arrived.
-    #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.pid != std::process::id() && !process::is_running(self.pid, self.started)
     }
@@ -215,7 +214,6 @@ impl AgentSession {
     }
 
     /// Whether a hook has handed something over so recently that the screen may not show the turn yet.
-    #[must_use]
     pub fn is_turn_beginning(&self) -> bool {
         let ago = self.handed_over_ms.and_then(|at| millis_since_boot().checked_sub(at));
         ago.is_some_and(|ago| Duration::from_millis(ago) < TURN_BEGINS)
@@ -229,7 +227,6 @@ impl AgentSession {
     }
 
     /// Whether the process of the agent lives. Without a process, the session counts as living until it has ended.
-    #[must_use]
     pub fn lives(&self) -> bool {
         self.pid.is_none_or(|pid| process::is_running(pid, self.started))
     }

@@ -83,7 +83,6 @@ pub struct ReportMistakes(Vec<String>);
 
 impl ReportMistakes {
     /// One sentence for each mistake, beginning with the field.
-    #[must_use]
     pub fn sentences(&self) -> &[String] {
         &self.0
     }
@@ -166,7 +165,6 @@ impl Completion {
     }
 
     /// The step that the report is about.
-    #[must_use]
     pub fn key(&self) -> StepKey {
         StepKey::new(self.task_id.clone(), self.step_index)
     }
@@ -362,7 +360,6 @@ fn kind(value: &Value) -> &'static str {
 
 /// The JSON Schema of the tool's arguments, word for word the seed's. `agents` are the names that
 /// `agent` may have.
-#[must_use]
 pub fn completion_schema(agents: &[Name]) -> Value {
     let mut agent = json!({ "type": "string" });
     if !agents.is_empty() {

@@ -92,13 +92,11 @@ impl AreaError for StepError {
 
 impl StepError {
     /// Whether the task or the step is unknown.
-    #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::NoTask { .. } | Self::NoStep { .. })
     }
 
     /// Whether the queue does not allow the change.
-    #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(
             self,

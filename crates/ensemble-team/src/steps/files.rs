@@ -46,7 +46,6 @@ impl FilePath {
     }
 
     /// The path.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

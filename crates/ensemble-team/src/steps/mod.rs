@@ -232,7 +232,6 @@ impl StepStore {
     }
 
     /// Path of the database, or the address of its server.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

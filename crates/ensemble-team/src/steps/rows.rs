@@ -27,7 +27,6 @@ impl StepKey {
     }
 
     /// The name under which the plan of this step is submitted: `task/step`.
-    #[must_use]
     pub fn plan_name(&self) -> String {
         format!("{}/{}", self.task_id, self.step_index)
     }
@@ -148,7 +147,6 @@ pub struct StepQueueView {
 
 impl StepQueueView {
     /// Whether a step is left to take, is held, or waits for an intervention.
-    #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open + self.held + self.stuck > 0
     }
@@ -156,13 +154,11 @@ impl StepQueueView {
 
 impl StepQueueView {
     /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
-    #[must_use]
     pub const fn is_paused(&self) -> bool {
         matches!(self.pauses, PauseScope::Queue) && self.stuck > 0
     }
 
     /// Whether all steps are done.
-    #[must_use]
     pub const fn is_done(&self) -> bool {
         self.open + self.held + self.stuck == 0
     }

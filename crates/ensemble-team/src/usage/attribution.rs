@@ -141,7 +141,6 @@ impl HeldTasks {
     }
 
     /// Everything that was held, in the order in which it was received.
-    #[must_use]
     pub fn all(&self) -> &[HeldTask] {
         &self.held
     }
@@ -152,7 +151,6 @@ impl HeldTasks {
     }
 
     /// The task that an agent held at a time; of several, the one that it received last.
-    #[must_use]
     pub fn task_at(&self, agent: &str, at: Timestamp) -> Option<&str> {
         let mut held = self.by_agent.get(agent)?.iter().rev().map(|index| &self.held[*index]);
         let is_held =

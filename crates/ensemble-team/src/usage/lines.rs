@@ -35,7 +35,6 @@ impl ReadingLimit {
     }
 
     /// Whether something is left for the next round.
-    #[must_use]
     pub const fn is_reached(&self) -> bool {
         self.is_reached
     }

@@ -62,7 +62,6 @@ pub struct Tokens {
 
 impl Tokens {
     /// All tokens.
-    #[must_use]
     pub const fn total(&self) -> u64 {
         self.input + self.cache_write + self.cache_write_hour + self.cache_read + self.output
     }

@@ -59,7 +59,6 @@ impl AreaError for PriceError {}
 
 impl Price {
     /// The cost of tokens, in US dollars.
-    #[must_use]
     pub fn cost_usd(&self, tokens: Tokens) -> f64 {
         let write = self.cache_write.unwrap_or(self.input);
         let parts = [
@@ -109,7 +108,6 @@ impl Prices {
     }
 
     /// The price of a model. A provider before its name, as in `vendor/model`, is left out.
-    #[must_use]
     pub fn of(&self, model: &str) -> Option<&Price> {
         let name = model.rsplit('/').next().unwrap_or(model);
         let fits = |price: &&Price| {

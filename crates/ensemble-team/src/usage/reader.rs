@@ -25,7 +25,6 @@ pub enum RecordedProgram {
 
 impl RecordedProgram {
     /// The program that a profile is for.
-    #[must_use]
     pub fn of_provider(provider: &str) -> Option<Self> {
         match provider {
             "claude" => Some(Self::Claude),
@@ -65,7 +64,6 @@ impl UsageRecords {
     }
 
     /// The program.
-    #[must_use]
     pub const fn program(&self) -> RecordedProgram {
         self.program
     }
@@ -100,7 +98,6 @@ impl UsageRecords {
     }
 
     /// All entries, in the order of their time.
-    #[must_use]
     pub fn entries(&self) -> &[UsageEntry] {
         &self.known.entries
     }

@@ -89,7 +89,6 @@ fn usage(agent: &Name, entries: &[UsageEntry], held: &HeldTasks, prices: &Prices
 }
 
 /// The usage of each task, summed over all agents.
-#[must_use]
 pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, UsageTotals> {
     let mut tasks: BTreeMap<String, UsageTotals> = BTreeMap::new();
     for (task, spent) in agents.values().flat_map(|agent| &agent.tasks) {

@@ -12,7 +12,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The changed files below a directory, as `git status` has them: two letters of state, a blank and
 /// the path relative to the directory. `None` if it is in no repository, if there is no git, or if
 /// git does not answer in time.
-#[must_use]
 pub fn changed_files(directory: &Path) -> Option<Vec<String>> {
     let git =
         GitRepository { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };

@@ -268,14 +268,12 @@ impl WorktreeFault {
 }
 
 /// Whether the board or a worktree does not allow the operation now. Another task may be allowed.
-#[must_use]
 pub fn is_not_allowed(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::NotAllowed { .. }))
         || error.area::<WorktreeError>().is_some()
 }
 
 /// The reason of a failure on one line: of git's output the last line, in which git says what is wrong.
-#[must_use]
 pub fn short_reason(error: &Error) -> String {
     let text = match error.area() {
         Some(GitError::Failed { command, detail, .. }) => {

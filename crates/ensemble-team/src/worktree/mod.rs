@@ -247,7 +247,6 @@ impl Worktrees {
     }
 
     /// Path of a task's worktree, whether it exists or not.
-    #[must_use]
     pub fn path_of(&self, task: &BoardTask) -> PathBuf {
         match &task.worktree {
             Some(path) => shown_path(&self.project.join(path)),
@@ -278,7 +277,6 @@ impl Worktrees {
     }
 
     /// The branch of a task.
-    #[must_use]
     pub fn branch_of(task: &Name) -> String {
         format!("task/{task}")
     }

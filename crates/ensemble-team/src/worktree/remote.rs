@@ -78,7 +78,6 @@ pub struct RemoteState {
 
 /// Whether git takes this as the name of a branch (git-check-ref-format), and no command takes it for an option or
 /// for another revision.
-#[must_use]
 pub fn is_branch(name: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && !" ~^:?*[\\".contains(c);
     let is_part =
@@ -94,7 +93,6 @@ pub fn is_branch(name: &str) -> bool {
 }
 
 /// Whether this can be the name of a git remote: no path, no address, and no option.
-#[must_use]
 pub fn is_remote(name: &str) -> bool {
     is_branch(name) && Name::new(name).is_ok()
 }
@@ -102,7 +100,6 @@ pub fn is_remote(name: &str) -> bool {
 impl Worktrees {
     /// Whether only another host can continue with a task, because it has the worktree. With a remote, every host
     /// can.
-    #[must_use]
     pub fn is_kept_elsewhere(&self, task: &BoardTask) -> bool {
         self.options.remote.is_none() && self.board.is_kept_elsewhere(task)
     }

@@ -199,7 +199,6 @@ impl NudgeSchedule {
     }
 
     /// The state of the machine, for people.
-    #[must_use]
     pub fn status(&self) -> NudgeStatus {
         let phase = match self.state {
             State::Unbound => NudgePhase::Unbound,

@@ -185,7 +185,6 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
 
 /// Whether a composer contains `text` and nothing else, so that it can be submitted or withdrawn. Never true on a
 /// shell's line, where a prompt cannot be distinguished from a command that a person has begun.
-#[must_use]
 pub fn stands_alone(profile: &Profile, state: &PaneState, text: &str) -> bool {
     match &profile.composer {
         Composer::Prompt { .. } | Composer::Boxed { .. } => holds(profile, state, text),

@@ -119,7 +119,6 @@ pub enum TypingPurpose<'a> {
 /// assert_eq!(diagnose(&shell, &pane).state, AgentState::Ready);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
-#[must_use]
 pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
     diagnose_with(profile, pane, &DiagnosisContext::default())
 }
@@ -128,7 +127,6 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
 /// or waits. It also is above the error of a limit that does not say when it ends. A dialog or
 /// a draft on the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
-#[must_use]
 pub fn diagnose_with(
     profile: &Profile,
     pane: &PaneState,
@@ -159,7 +157,6 @@ pub fn diagnose_with(
 }
 
 /// Why `purpose` must wait; `None` if it need not.
-#[must_use]
 pub fn objection(
     profile: &Profile,
     pane: &PaneState,
@@ -218,7 +215,6 @@ impl Judgement {
     }
 
     /// The limit that the screen speaks of, passed or not; for [`DiagnosisContext::limit`] at the next look.
-    #[must_use]
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.limit.as_ref()
     }
@@ -389,13 +385,11 @@ impl StateRule {
 
 impl Judgement {
     /// What the agent is doing, no matter what is in its composer.
-    #[must_use]
     pub const fn beneath(&self) -> AgentState {
         self.beneath
     }
 
     /// The first program in the pane's foreground that is not a shell; `None` if the process table does not show it.
-    #[must_use]
     pub fn runs(&self) -> Option<&str> {
         self.runs.as_deref()
     }

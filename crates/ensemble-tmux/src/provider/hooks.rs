@@ -57,20 +57,17 @@ pub struct InstallPlaces {
 
 impl HookConfig {
     /// Whether the program can be started with our hooks.
-    #[must_use]
     pub fn can_launch(&self) -> bool {
         !self.arguments.is_empty() || !self.env.is_empty()
     }
 
     /// The hooks among the files: event by event, as the program's configuration has them below `hooks`.
-    #[must_use]
     pub fn events(&self) -> Option<&serde_json::Map<String, Value>> {
         self.files.values().find_map(|file| file.get("hooks")?.as_object())
     }
 }
 
 /// The verbs that every agent may run without a question: those of the rules of Claude Code.
-#[must_use]
 pub fn everyday_verbs() -> Vec<String> {
     let profile = super::Profiles::embedded().and_then(|all| all.get("claude"));
     let settings =
@@ -88,7 +85,6 @@ pub fn everyday_verbs() -> Vec<String> {
 const PLUGIN_PROGRAM: &str = "const PROGRAM = \"ensemble\"";
 
 /// Our plugin for an agent's program, as JavaScript and as it is published: `opencode-events.js`, `opencode-waiter.js`.
-#[must_use]
 pub fn plugin(name: &str) -> Option<&'static str> {
     match name {
         "opencode-events.js" => Some(include_str!("plugins/opencode-events.js")),
@@ -99,7 +95,6 @@ pub fn plugin(name: &str) -> Option<&'static str> {
 
 /// The text of a file as [`HookConfig::files`] has it. `path` is our own program, `command` the same as a shell reads
 /// it.
-#[must_use]
 pub fn file_text(content: &Value, path: &str, command: &str) -> String {
     let named = content.get("plugin").and_then(Value::as_str).and_then(plugin);
     let by_path = |text: &str| {
@@ -113,7 +108,6 @@ pub fn file_text(content: &Value, path: &str, command: &str) -> String {
 }
 
 /// A value in which each text has `from` replaced by `to`.
-#[must_use]
 pub fn filled(value: &Value, from: &str, to: &str) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace(from, to)),

@@ -62,19 +62,16 @@ impl AgentObserver {
     }
 
     /// The profile.
-    #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {
         &self.profile
     }
 
     /// The limit that the last look has shown, passed or not.
-    #[must_use]
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.limit.as_ref()
     }
 
     /// Whether the last look has shown a limit that does not say when it ends.
-    #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
         self.is_limited
     }

@@ -49,7 +49,6 @@ pub fn start_time(pid: u32) -> Option<u64> {
 
 /// Whether process `pid` that began at `started` still runs: it has not ended, not even uncollected.
 /// Without a start time, any process of that pid counts.
-#[must_use]
 pub fn is_running(pid: u32, started: Option<u64>) -> bool {
     stat(pid).is_some_and(|stat| {
         let same = started.is_none_or(|started| field(&stat, START_TIME) == Some(started));
@@ -242,7 +241,6 @@ pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
 
 /// The nearest ancestor of `pid` that is not a shell, with its start time: the program that has `pid` run, directly
 /// or by a command line. `None` if the system does not reveal it.
-#[must_use]
 pub fn program_above(pid: u32) -> Option<(u32, u64)> {
     let above = line_of(pid).into_iter().skip(1);
     let is_program = |(pid, _): &(u32, u64)| {

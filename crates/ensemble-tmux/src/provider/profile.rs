@@ -125,80 +125,67 @@ pub enum MachineSource {
 
 impl Profile {
     /// What the drivers need to know of it.
-    #[must_use]
     pub const fn program(&self) -> &ProgramSettings {
         &self.program
     }
 
     /// Name of the profile.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.program.name
     }
 
     /// Whether the program calls itself a later version than the one with which the profile was tried; `None` if
     /// nothing is known of one of them.
-    #[must_use]
     pub fn is_older_than(&self, version: &str) -> Option<bool> {
         Some(version_numbers(self.seen.as_deref()?)? < version_numbers(version)?)
     }
 
     /// The version with which it was tried.
-    #[must_use]
     pub fn seen_version(&self) -> Option<&str> {
         self.seen.as_deref()
     }
 
     /// The command that starts the agent; `None` if there is nothing to start.
-    #[must_use]
     pub fn open_command(&self) -> Option<&str> {
         self.program.open.as_deref()
     }
 
     /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
-    #[must_use]
     pub const fn enter_delay(&self) -> Duration {
         self.enter_delay
     }
 
     /// How long to wait between a line that goes as a bracketed paste and its Enter; `None` if lines go as keys.
-    #[must_use]
     pub const fn paste_delay(&self) -> Option<Duration> {
         self.paste_delay
     }
 
     /// The command that resets the agent's context, typed as it is; `None` if there is none.
-    #[must_use]
     pub fn reset_command(&self) -> Option<&str> {
         self.reset.as_deref()
     }
 
     /// The interface over which the agent reports its state.
-    #[must_use]
     pub const fn machine_source(&self) -> Option<MachineSource> {
         self.machine
     }
 
     /// The address of that source for all agents of this kind, if it was configured.
-    #[must_use]
     pub const fn server(&self) -> &ServerConfig {
         &self.server
     }
 
     /// How the program is given our hooks.
-    #[must_use]
     pub const fn hooks(&self) -> &HookConfig {
         &self.hooks
     }
 
     /// The profile under which a line interrupts the agent's work, if a typed line steers it.
-    #[must_use]
     pub fn steering(&self) -> Option<Self> {
         self.steers.then(|| Self { types_when_busy: true, ..self.clone() })
     }
 
     /// Whether `key` must not be pressed while the agent is in `state`.
-    #[must_use]
     pub fn forbids(&self, state: AgentState, key: Key) -> bool {
         self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
     }

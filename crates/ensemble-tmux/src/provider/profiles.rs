@@ -104,7 +104,6 @@ impl Profiles {
     /// assert_eq!(profiles.in_foreground(std::process::id()), None);
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
-    #[must_use]
     pub fn in_foreground(&self, pid: u32) -> Option<&str> {
         let found = process::foreground(pid, |_| false);
         let names: Vec<&str> = found.iter().flat_map(|it| &it.names).map(String::as_str).collect();

@@ -68,7 +68,6 @@ pub const MARK_VARIABLE: &str = "ENSEMBLE_AGENT_MARK";
 
 /// Digest of the pass with which a process was started; `None` if it has none, has ended, or is
 /// another user's.
-#[must_use]
 pub fn pass_of(pid: u32) -> Option<Digest> {
     variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
 }

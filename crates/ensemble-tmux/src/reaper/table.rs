@@ -78,7 +78,6 @@ pub(super) fn read_row(pid: u32) -> Option<ProcessRow> {
 
 /// Whether a process is a command line of an interactive shell, in the foreground of its terminal: of the session of its
 /// parent, in another process group.
-#[must_use]
 pub fn is_foreground_job(pid: u32) -> bool {
     let Some(own) = read_row(pid) else { return false };
     // The system shows no numbers of what is outside of a container: its init may have session 0.
@@ -129,7 +128,6 @@ pub enum ProcessFate {
 ///
 /// assert_eq!(fate(std::process::id()), ProcessFate::Lives);
 /// ```
-#[must_use]
 pub fn fate(pid: u32) -> ProcessFate {
     match sys::stat(pid) {
         Some(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {

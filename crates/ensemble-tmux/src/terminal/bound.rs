@@ -50,7 +50,6 @@ impl BoundPane {
     }
 
     /// The binding; see [`TmuxPane::binding`].
-    #[must_use]
     pub const fn binding(&self) -> &Binding {
         match self {
             Self::Tmux(pane) => pane.binding(),
@@ -59,19 +58,16 @@ impl BoundPane {
     }
 
     /// The profile of the agent.
-    #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer().profile()
     }
 
     /// The limit that the last look has shown ([`TmuxPane::limit`]).
-    #[must_use]
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer().limit()
     }
 
     /// Whether the last look has shown a limit without an end.
-    #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
         self.observer().is_limited_without_end()
     }

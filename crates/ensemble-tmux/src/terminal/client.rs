@@ -28,13 +28,11 @@ impl TerminalPane {
     }
 
     /// The binding.
-    #[must_use]
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
     /// The profile of the agent in it.
-    #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer.profile()
     }

@@ -192,13 +192,11 @@ impl Binding {
     }
 
     /// Whether it names one of our terminals instead of a pane of tmux.
-    #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.id == TERMINAL_ID
     }
 
     /// Whether the first process runs. One that has ended and was not collected does not.
-    #[must_use]
     pub fn lives(&self) -> bool {
         is_running(self.pid, self.started)
     }
@@ -211,7 +209,6 @@ impl Binding {
     }
 
     /// Whether the first process is still the one that was bound, if the system reveals that.
-    #[must_use]
     pub fn is_same_process(&self) -> bool {
         self.started.is_none() || start_time(self.pid) == self.started
     }

@@ -113,13 +113,11 @@ impl TmuxPane {
 
     /// The limit that the pane showed at the last inspection or attempt, even if it has passed. Pass it on to a later
     /// pane of the same agent, because the message may not name the day.
-    #[must_use]
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer.limit()
     }
 
     /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
-    #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
         self.observer.is_limited_without_end()
     }
@@ -132,13 +130,11 @@ impl TmuxPane {
     }
 
     /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
-    #[must_use]
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
     /// The profile of the agent in it.
-    #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer.profile()
     }

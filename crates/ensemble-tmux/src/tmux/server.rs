@@ -75,14 +75,12 @@ impl TmuxServer {
 
     /// The server around a program, from the value of its `TMUX` variable
     /// (`<socket>,<pid>,<session>`), as [`TmuxServer::brief`] asks it.
-    #[must_use]
     pub fn from_variable(tmux: &str) -> Option<Self> {
         let socket = tmux.split(',').next().filter(|socket| socket.starts_with('/'))?;
         Some(Self::brief(socket))
     }
 
     /// The path of its socket.
-    #[must_use]
     pub fn socket(&self) -> &Path {
         &self.inner.socket
     }

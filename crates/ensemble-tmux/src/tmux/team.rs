@@ -113,7 +113,6 @@ pub struct TeamSession {
 
 impl PaneSigns {
     /// Whether this team has opened it: for an agent, or for its sidecar.
-    #[must_use]
     pub fn is_opened_by(&self, team: &str) -> bool {
         self.team == team && (self.is_sidecar || self.member.is_some())
     }

@@ -83,7 +83,6 @@ pub struct TypedNudge {
 
 impl TypedNudge {
     /// When Enter may follow: an agent takes an earlier one for part of a paste.
-    #[must_use]
     pub const fn enter_after(&self) -> Instant {
         self.enter_after
     }

@@ -139,7 +139,6 @@ impl BoxTable {
     }
 
     /// The box of this name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&BoxSpec> {
         self.boxes.iter().find(|it| &**it.name() == name)
     }
@@ -248,7 +247,6 @@ impl BoxTable {
     }
 
     /// The directories, below the queue, of the files that become messages of a type.
-    #[must_use]
     pub fn directories_of(&self, kind: &str, rules: &[RouteRule]) -> BTreeSet<String> {
         let places = rules.iter().chain(&self.own_routes).filter(|rule| rule.kind.as_str() == kind);
         let names = places.filter_map(|rule| Some(rule.pattern.split_once('/')?.0));

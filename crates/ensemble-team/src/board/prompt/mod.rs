@@ -340,7 +340,6 @@ impl PromptBuilder {
     }
 
     /// Path of a project's own template for a role.
-    #[must_use]
     pub fn template_path(&self, role: BoardRole) -> PathBuf {
         let directory = self.board.parent().unwrap_or(&self.project);
         directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))

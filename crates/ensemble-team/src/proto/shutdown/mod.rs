@@ -191,7 +191,6 @@ impl AgentShutdown {
     }
 
     /// Whether the shutdown is complete.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended)
     }

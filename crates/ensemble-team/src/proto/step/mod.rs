@@ -148,19 +148,16 @@ impl StepMachine {
     }
 
     /// The current state.
-    #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
     /// Number of the current or last attempt; 0 before the first.
-    #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// Number of hand-outs so far.
-    #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }

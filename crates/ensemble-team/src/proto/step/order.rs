@@ -85,7 +85,6 @@ pub enum OrderError {
 
 impl OrderError {
     /// Index of the step concerned, starting at 0.
-    #[must_use]
     pub const fn step(&self) -> usize {
         match self {
             Self::NoPhase { step } | Self::Backwards { step, .. } | Self::NoTest { step, .. } => {

@@ -179,7 +179,6 @@ impl Supervise {
     }
 
     /// Counters of unsuccessful agents; the driver stores them for its successor.
-    #[must_use]
     pub const fn loops(&self) -> FailureCounts {
         self.loops
     }
@@ -190,13 +189,11 @@ impl Supervise {
     }
 
     /// Whether the machine believes that an agent runs.
-    #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
     }
 
     /// Whether control files keep the supervisor from working.
-    #[must_use]
     pub const fn is_gated(&self) -> bool {
         matches!(self.state, State::Gated { .. })
     }

@@ -87,7 +87,6 @@ pub struct TaskCounts {
 
 impl TaskCounts {
     /// Whether no further coder may try the task.
-    #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.failed_by.len() >= EXHAUSTED_BY
     }

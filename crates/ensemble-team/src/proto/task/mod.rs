@@ -93,13 +93,11 @@ impl TaskMachine {
     }
 
     /// The current state.
-    #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
     /// The current counters.
-    #[must_use]
     pub const fn counts(&self) -> &TaskCounts {
         &self.counts
     }

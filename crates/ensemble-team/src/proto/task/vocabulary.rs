@@ -67,7 +67,6 @@ pub enum State {
 
 impl State {
     /// The seed's name for the state.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Draft => "DRAFT",

@@ -41,7 +41,6 @@ pub(super) fn on_screen(
 impl Judgement {
     /// Whether the agent has met a usage limit that does not say when it ends. Its error may still be on the screen
     /// although the agent reports that it waits for input.
-    #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
         self.unlimited.is_some()
     }

@@ -4,7 +4,6 @@ use super::{AgentState, Judgement, Profile, UnsentLine, deferral_of};
 
 impl Judgement {
     /// How the composer shows our unsent line.
-    #[must_use]
     pub const fn unsent_line(&self) -> UnsentLine {
         self.unsent_line
     }

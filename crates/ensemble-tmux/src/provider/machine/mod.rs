@@ -59,7 +59,6 @@ pub enum AgentAnswer {
 
 impl AgentAnswer {
     /// Its answer, if there is one.
-    #[must_use]
     pub const fn report(&self) -> Option<&AgentReport> {
         match self {
             Self::Report { report, .. } => Some(report),
@@ -103,7 +102,6 @@ impl SourcePlaces {
     }
 
     /// Whether the Claude Code that runs in or below process `pid` says that it waits for a prompt.
-    #[must_use]
     pub fn claude_rests(&self, pid: u32) -> bool {
         let report = self.claude_sessions.as_deref().and_then(|at| claude::report(at, pid).ok());
         report.is_some_and(|report| report.state == AgentState::Ready)
@@ -143,7 +141,6 @@ impl SourcePlaces {
 /// assert_eq!(machine::ask(&claude, std::process::id(), &SourcePlaces::default()), AgentAnswer::Nothing);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
-#[must_use]
 pub fn ask(profile: &Profile, pid: u32, places: &SourcePlaces) -> AgentAnswer {
     match profile.machine_source() {
         None => AgentAnswer::Nothing,

@@ -111,7 +111,6 @@ impl UsageLimit {
     /// assert_eq!(UsageLimit::read("in 2 hours", later, &Zones::utc(), Some(&limit)), Some(limit));
     /// # Ok::<(), ensemble_core::message::TimestampError>(())
     /// ```
-    #[must_use]
     pub fn read(text: &str, now: Timestamp, zones: &Zones, known: Option<&Self>) -> Option<Self> {
         let known = known.filter(|known| known.text == text && now < known.until.plus(REMEMBERED));
         known.cloned().or_else(|| {
@@ -121,14 +120,12 @@ impl UsageLimit {
     }
 
     /// Whether it has passed.
-    #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         now >= self.until
     }
 }
 
 /// The instant that a text means, read at `now`; `None` if it is of no form that is known.
-#[must_use]
 pub fn reset_instant(text: &str, now: Timestamp, zones: &Zones) -> Option<Timestamp> {
     let text = text.trim();
     if text.len() > TEXT_BYTES_MAX || text.ends_with(',') {

@@ -115,7 +115,6 @@ impl PostgresOptions {
     }
 
     /// The server, the database and the schema, for people.
-    #[must_use]
     pub fn place(&self) -> String {
         let (host, port) = self.first();
         format!("postgres://{host}:{port}/{}#{}", self.database(), self.schema)
