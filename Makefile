@@ -108,20 +108,20 @@ bench: needs
 	cargo bench --workspace
 
 # How cost and memory grow with what lies in the queue, as pictures; benches/README.md tells more.
-CURVES := $(CURDIR)/docs/curves
+POINTS := $(CURDIR)/docs/curves/scale.csv
 curves: needs
 	cargo build --profile bench --package ensemble-broker
-	ENSEMBLE_BENCH_CSV=$(CURVES)/scale.csv cargo bench --package ensemble-watch --bench table -- scale
-	cargo bench --package ensemble-watch --bench curves -- $(CURVES)/scale.csv $(CURVES)
+	ENSEMBLE_BENCH_CSV=$(POINTS) cargo bench --package ensemble-watch --bench table -- scale
+	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
+	cargo bench --package ensemble-watch --bench curves -- $(POINTS) $$target/curves
 
 # Many processes on one queue, board and table of steps, killed, stopped and restarted, with a checker
-# over the history; then the crash and race tests. Longer, and with a seed of your own.
+# over the history; then the race tests. Longer, and with a seed of your own.
 SEED ?= 1
 SECONDS ?= 600
 torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --include-ignored --nocapture
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --include-ignored --nocapture
 	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.

@@ -28,7 +28,7 @@ use super::wall_clock::WallClock;
 use super::watcher::Watcher;
 
 const PLAYERS: [(&str, u64); 5] =
-    [("publisher", 2), ("consumer", 3), ("decider", 2), ("writer", 2), ("stepper", 2)];
+    [("publisher", 2), ("consumer", 3), ("decider", 2), ("writer", 4), ("stepper", 2)];
 /// More than the steppers can process in an hour.
 const STEPS: u32 = 10_000;
 /// The longest time between two disturbances, and the longest stop of a process.
@@ -166,6 +166,7 @@ impl Arena {
             format!("number: {}\n", self.landed),
         );
         self.landed += 1;
+        self.redrive();
         match self.random.below(100) {
             0..=54 => self.kill_a_player(),
             55..=73 => self.stop_a_player(),
@@ -174,6 +175,21 @@ impl Arena {
             90..=95 => self.set_clock(),
             _ => self.move_the_queue(),
         }
+    }
+
+    /// Gives some dead letters back.
+    fn redrive(&mut self) {
+        let spool = self.recorded_spool();
+        for letter in spool.dead_letters(&name("dispatch")).expect("dead letters") {
+            if self.random.percent(10) {
+                spool.redrive(&name("dispatch"), &letter.id).expect("redriven");
+            }
+        }
+    }
+
+    fn recorded_spool(&self) -> Spool {
+        let told = options().with_recorder(recorder(&self.home()));
+        Spool::open(&self.bed.queue(), told).expect("the queue")
     }
 
     fn random_player(&mut self) -> String {
@@ -319,8 +335,7 @@ impl Arena {
                 disk.messages.entry(id).or_default().push(state);
             }
         }
-        let told = options().with_recorder(recorder(&self.home()));
-        let spool = Spool::open(&self.bed.queue(), told).expect("the queue");
+        let spool = self.recorded_spool();
         let requests = Requests::new(&spool);
         for id in requests.ids().expect("requests") {
             // As the watcher does for a killed holder.

@@ -107,6 +107,9 @@ fn one_holder_at_a_time(about: &[&Operation], key: &str, wrong: &mut Vec<String>
             }
         }
     }
+    for late in about.iter().filter(|o| ends.iter().any(|verb| o.is(verb, "late"))) {
+        wrong.push(format!("{key}: {} under a lease that was over", late.verb));
+    }
     let finals = ended.iter().filter(|o| o.is("settle", "ok") || o.is("submit", "ok")).count();
     if finals > 1 {
         wrong.push(format!("{key} was done {finals} times"));
@@ -188,7 +191,11 @@ fn the_log_tells_all(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>
             Some(&"dead") => ("message.dead", "bury"),
             _ => continue,
         };
-        let was_killed = || history.iter().any(|o| o.is_open(verb) && o.key == *id);
+        // An answer settles its question.
+        let asked = id.strip_suffix(".request");
+        let ends_it = |o: &Operation| o.is_open(verb) && o.key == *id;
+        let answers_it = |o: &Operation| o.is_open("respond") && asked == Some(&o.key);
+        let was_killed = || history.iter().any(|o| ends_it(o) || answers_it(o));
         if !told(kind, id) && !was_killed() {
             wrong.push(format!("{id} is in {states:?}, and nothing tells why"));
         }

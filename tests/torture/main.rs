@@ -40,7 +40,7 @@ fn the_history_is_sound_under_kills_stops_and_restarts() {
     let (mut arena, start) = (Arena::new(), Instant::now());
     arena.start();
     // So much at least, however slow the machine is.
-    while start.elapsed() < seconds || arena.troubles() < 20 {
+    while start.elapsed() < seconds || arena.troubles() < 30 {
         arena.trouble();
     }
     let (history, disk) = arena.finish();

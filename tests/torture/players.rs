@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::env::Delivery;
+use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::proto::request::DecisionRefusal;
@@ -36,6 +36,7 @@ const STEP_PAUSES: u32 = 80;
 pub const PLAN: &str = "the-plan";
 
 pub struct Player {
+    home: PathBuf,
     spool: Spool,
     board: Board,
     steps: StepStore,
@@ -114,6 +115,17 @@ fn unless_moved<T>(home: &Path, action: impl FnOnce() -> T) -> T {
     }
 }
 
+/// The message of an id of its publisher's own; what an earlier life was killed at is sent so again.
+fn chosen(id: &str) -> Envelope {
+    let id = MessageId::new(id).expect("an id");
+    with_body(Envelope::new(name("dispatch"), "").with_id(id))
+}
+
+fn with_body(mut envelope: Envelope) -> Envelope {
+    envelope.body = format!("the body of {}\n", envelope.id);
+    envelope
+}
+
 impl Player {
     fn new() -> Self {
         let home = PathBuf::from(given("HOME_DIRECTORY"));
@@ -133,6 +145,7 @@ impl Player {
             board: open_board(&home, &me),
             steps: open_steps(&home),
             stop: home.join("stop"),
+            home,
             journal: Journal::open(&journals, &me),
             random: Random::from_seed(given("SEED").parse().expect("a seed")),
             me: name(&me),
@@ -158,22 +171,25 @@ impl Player {
 
     fn publish_next(&mut self, number: u64) {
         for id in self.unsure("publish") {
-            self.publish(&id);
+            self.publish(&chosen(&id));
         }
         let dispatch = name("dispatch");
         if self.spool.waiting(&dispatch, BACKLOG_MAX).expect("a count") >= BACKLOG_MAX {
             pause();
             return;
         }
-        self.publish(&format!("p-{}-{number}", self.me));
+        let envelope = match self.random.percent(50) {
+            true => chosen(&format!("p-{}-{number}", self.me)),
+            false => with_body(Envelope::new(name("dispatch"), "")),
+        };
+        let priority = if self.random.percent(10) { 5 } else { 0 };
+        self.publish(&envelope.with_priority(priority));
     }
 
-    fn publish(&mut self, id: &str) {
-        let envelope = Envelope::new(name("dispatch"), format!("the body of {id}\n"));
-        let envelope = envelope.with_id(MessageId::new(id).expect("an id"));
+    fn publish(&mut self, envelope: &Envelope) {
         let spool = &self.spool;
-        self.journal.during("publish", id, || {
-            spool.publish(&envelope).expect("published");
+        self.journal.during("publish", envelope.id.as_str(), || {
+            spool.publish(envelope).expect("published");
             ((), "ok", 0, None)
         });
     }
@@ -203,9 +219,13 @@ impl Player {
             10..=14 => "bury",
             _ => "settle",
         };
-        if self.random.percent(10) {
+        let mut is_over = false;
+        match self.random.below(100) {
             // Held for a while, in which it may be killed or stopped.
-            (0..20).for_each(|_| pause());
+            0..=9 => (0..20).for_each(|_| pause()),
+            10..=15 => drop(self.spool.extend(lease, Duration::from_secs(2))),
+            16 => is_over = self.outlive(lease),
+            _ => {}
         }
         let spool = &self.spool;
         self.journal.during(verb, lease.id.as_str(), || {
@@ -215,11 +235,23 @@ impl Player {
                 _ => spool.settle(lease),
             };
             match result {
+                Ok(()) if is_over => ((), "late", lease.epoch, None),
                 Ok(()) => ((), "ok", lease.epoch, None),
                 Err(Error::LeaseLost { .. }) => ((), "refused", lease.epoch, None),
                 Err(error) => panic!("{verb} {lease}: {error}"),
             }
         });
+    }
+
+    /// Holds a message until it is taken away; `false` if that was not seen before the end or a move of the queue.
+    fn outlive(&self, lease: &Lease) -> bool {
+        let before = moves(&self.home, 0);
+        let file = format!("{}@{}@{}.yaml", lease.id, lease.holder, lease.epoch);
+        let file = self.spool.root().join("mailbox/dispatch/cur").join(file);
+        while file.exists() && !self.stop.exists() {
+            pause();
+        }
+        !self.stop.exists() && before % 2 == 0 && moves(&self.home, 0) == before
     }
 
     /// Whether a message asks a question without an answer, which no consumer may settle.

@@ -67,6 +67,9 @@ fn a_history_that_was_tampered_with_is_refuted() {
         history.push(done("receive", "p-1", (20, 21), "ok", 3));
     });
     is_found("two ends", |history, _| history.push(done("release", "p-1", (12, 13), "ok", 2)));
+    is_found("lease that was over", |history, _| {
+        history[3].outcome.as_mut().unwrap().word = "late".into();
+    });
     is_found("decided 2 times", |history, _| {
         history[7].outcome.as_mut().unwrap().word = "rejected".into();
     });
