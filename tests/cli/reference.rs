@@ -43,7 +43,7 @@ the code of the program that it runs. [Exit codes](exit-codes.md) says what each
 `ensemble admin schema output` prints all shapes as one JSON Schema 2020-12, `ensemble admin schema output COMMAND` that
 of one command's lines, and `ensemble admin schema commands` this table.
 Members are only ever added to a shape, so a reader ignores those that it does not know. A failure is one line on
-stderr, by [error.schema.json](../schema/error.schema.json).
+stderr, by the schema that `ensemble admin schema error` prints.
 
 | command | arguments and flags | exit codes | lines of `--json` |
 |---|---|---|---|

@@ -312,20 +312,15 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     }
 }
 
-/// `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them again.
 #[test]
-fn the_schemas_in_docs_are_what_the_program_prints() {
-    let bed = Bed::new();
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
-    let all = "message task report review escalation summary instruction plan notice error api";
+fn each_printed_schema_is_one() {
+    let bed = Bed::empty();
+    let all = "config message task report review escalation summary instruction plan notice error api output";
     for what in words(all) {
         let printed = bed.ok(&format!("admin schema {what}"));
-        let file = docs.join(format!("{what}.schema.json"));
-        if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
-            std::fs::write(&file, &printed).unwrap();
-        }
-        let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        assert_eq!(kept, printed, "{what}: ENSEMBLE_UPDATE_SNAPSHOTS=1 writes it anew");
+        let schema: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert!(schema["title"].is_string(), "{what}: {schema}");
+        assert!(jsonschema::meta::is_valid(&schema), "{what}: {schema}");
     }
 }
 

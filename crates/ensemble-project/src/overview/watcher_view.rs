@@ -39,7 +39,7 @@ pub struct WatcherView {
     said: Arc<WrittenStatus>,
 }
 
-/// The last status that a watcher has written (docs/schema).
+/// The last status that a watcher has written.
 #[derive(Debug, Default)]
 pub(super) struct WrittenStatus {
     status: Option<Value>,
@@ -94,7 +94,7 @@ impl WatcherView {
         self.holder.as_deref().zip(by).is_some_and(|(holder, by)| holder.ends_with(&by))
     }
 
-    /// The last status that a watcher has written (docs/schema).
+    /// The last status that a watcher has written.
     pub fn status(&self) -> Option<&Value> {
         self.said.status.as_ref()
     }
