@@ -198,24 +198,13 @@ fn is_told_once_after_any_kill(next: Next) {
     assert!(survived < landed && landed < decided && decided < all, "every stage was met");
 }
 
-// One test each, so that they run side by side.
-
+/// The next one reports the same batch after or before the watcher has looked, or the batch after it.
 #[test]
 #[ignore = "long"]
-fn the_next_dispatcher_reports_in_the_same_words_after_any_kill() {
-    is_told_once_after_any_kill(Next::SameSeen);
-}
-
-#[test]
-#[ignore = "long"]
-fn the_next_dispatcher_reports_once_before_the_watcher_has_looked() {
-    is_told_once_after_any_kill(Next::SameUnseen);
-}
-
-#[test]
-#[ignore = "long"]
-fn the_dispatcher_of_the_next_batch_finishes_the_previous_report() {
-    is_told_once_after_any_kill(Next::Another);
+fn the_next_dispatcher_reports_once_in_the_same_words_after_any_kill() {
+    for next in [Next::SameSeen, Next::SameUnseen, Next::Another] {
+        is_told_once_after_any_kill(next);
+    }
 }
 
 #[test]

@@ -274,26 +274,21 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
 
 #[test]
 #[ignore = "long"]
-fn the_python_client_lists_and_calls_every_tool_over_stdio() {
+fn the_python_client_lists_and_calls_every_tool() {
     let Some(python) = python() else { return };
     for (how, specification) in SPECIFICATIONS {
+        let client = || {
+            let mut client = Command::new(&python);
+            client.arg(tests().join("client.py")).arg(how);
+            client
+        };
         let bed = Bed::new();
-        let mut client = Command::new(&python);
-        client.arg(tests().join("client.py")).args([how, program()]).arg(bed.home.path());
-        check(&bed, &play(client.current_dir(bed.home.path())), specification);
-    }
-}
-
-#[test]
-#[ignore = "long"]
-fn the_python_client_lists_and_calls_every_tool_over_http() {
-    let Some(python) = python() else { return };
-    for (how, specification) in SPECIFICATIONS {
+        let mut over_stdio = client();
+        over_stdio.arg(program()).arg(bed.home.path()).current_dir(bed.home.path());
+        check(&bed, &play(&mut over_stdio), specification);
         let bed = Bed::new();
         let (_server, url, token) = serve(&bed);
-        let mut client = Command::new(&python);
-        client.arg(tests().join("client.py")).args([how, "--http", &url, &token]);
-        check(&bed, &play(&mut client), specification);
+        check(&bed, &play(client().args(["--http", &url, &token])), specification);
     }
 }
 

@@ -171,42 +171,17 @@ fn is_finished_after_any_kill(operation: &str) {
     println!("{operation}: killed at {points} system calls, {survived} survived, {seconds:.1} s");
 }
 
-// One test each, so that they run side by side.
+/// What is killed, side by side.
+const OPERATIONS: [&str; 6] = ["ask", "approve", "reject", "cancel", "by-hand", "shut-down"];
 
 #[test]
 #[ignore = "long"]
-fn asking_is_finished_after_any_kill() {
-    is_finished_after_any_kill("ask");
-}
-
-#[test]
-#[ignore = "long"]
-fn approving_is_finished_after_any_kill() {
-    is_finished_after_any_kill("approve");
-}
-
-#[test]
-#[ignore = "long"]
-fn rejecting_is_finished_after_any_kill() {
-    is_finished_after_any_kill("reject");
-}
-
-#[test]
-#[ignore = "long"]
-fn cancelling_is_finished_after_any_kill() {
-    is_finished_after_any_kill("cancel");
-}
-
-#[test]
-#[ignore = "long"]
-fn a_decision_by_hand_is_finished_after_any_kill() {
-    is_finished_after_any_kill("by-hand");
-}
-
-#[test]
-#[ignore = "long"]
-fn agreeing_to_a_shutdown_is_finished_after_any_kill() {
-    is_finished_after_any_kill("shut-down");
+fn every_operation_is_finished_after_any_kill() {
+    std::thread::scope(|scope| {
+        for operation in OPERATIONS {
+            scope.spawn(move || is_finished_after_any_kill(operation));
+        }
+    });
 }
 
 /// A queue without gates pays one look for them.

@@ -64,7 +64,8 @@ fn options(actor: &str, recorder: Arc<dyn Recorder>) -> BoardOptions {
 fn shared(home: &Path, host: &str, nats: &NatsOptions, mut options: BoardOptions) -> BoardOptions {
     let queue: Arc<dyn SharedFiles> = Arc::new(NatsTransport::connect(nats).unwrap());
     options.host = Some(host.to_owned());
-    options.with_shared(home.join("copy"), Some(queue))
+    (options.copy, options.shared) = (Some(home.join("copy")), Some(queue));
+    options
 }
 
 impl Bed {

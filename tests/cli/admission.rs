@@ -258,36 +258,21 @@ fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
 #[ignore = "long"]
 fn each_door_says_what_the_table_says() {
     hold_to_the_table(by_command, &[], String::new);
-}
-
-#[test]
-#[ignore = "long"]
-fn each_tool_says_what_the_table_says() {
     hold_to_the_table(by_tool, &WITHOUT_TOOL, String::new);
 }
 
 /// Step queues of hosts are in PostgreSQL, and have their own tests.
 #[cfg(feature = "nats")]
-fn hold_to_the_table_on_servers(way: Way, without: &[&str]) {
-    let server = crate::nats_server::Server::start();
-    hold_to_the_table(way, without, || {
-        let team = crate::nats_server::fresh_team();
-        format!("transport: {}\nnats: {{team: {team}, patience: 120}}\n", server.url())
-    });
-}
-
-#[cfg(feature = "nats")]
 #[test]
 #[ignore = "long"]
 fn each_door_says_what_the_table_says_with_mailboxes_on_servers() {
-    hold_to_the_table_on_servers(by_command, &STEPS);
-}
-
-#[cfg(feature = "nats")]
-#[test]
-#[ignore = "long"]
-fn each_tool_says_what_the_table_says_with_mailboxes_on_servers() {
-    hold_to_the_table_on_servers(by_tool, &STEPS);
+    let server = crate::nats_server::Server::start();
+    for way in [by_command as Way, by_tool] {
+        hold_to_the_table(way, &STEPS, || {
+            let team = crate::nats_server::fresh_team();
+            format!("transport: {}\nnats: {{team: {team}, patience: 120}}\n", server.url())
+        });
+    }
 }
 
 /// Receives an answer to one of bob's plans, or a question to bob; `false` once there is none.

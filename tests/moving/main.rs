@@ -184,28 +184,17 @@ fn dies_at_every_call(queues: impl Fn() -> (Box<dyn Broker>, Box<dyn Broker>)) {
 
 #[test]
 #[ignore = "long"]
-fn a_move_to_servers_that_dies_anywhere_loses_nothing() {
+fn a_move_in_either_direction_that_dies_anywhere_loses_nothing() {
     let server = Server::start();
-    let homes = std::cell::RefCell::new(Vec::new());
-    dies_at_every_call(|| {
-        let home = tempfile::tempdir().unwrap();
-        let from = spool(&home);
-        homes.borrow_mut().push(home);
-        (Box::new(from), Box::new(servers(&server)))
-    });
-}
-
-#[test]
-#[ignore = "long"]
-fn a_move_into_a_directory_that_dies_anywhere_loses_nothing() {
-    let server = Server::start();
-    let homes = std::cell::RefCell::new(Vec::new());
-    dies_at_every_call(|| {
-        let home = tempfile::tempdir().unwrap();
-        let to = spool(&home);
-        homes.borrow_mut().push(home);
-        (Box::new(servers(&server)), Box::new(to))
-    });
+    for is_to_servers in [true, false] {
+        let homes = std::cell::RefCell::new(Vec::new());
+        dies_at_every_call(|| {
+            let home = tempfile::tempdir().unwrap();
+            let (here, there) = (Box::new(spool(&home)), Box::new(servers(&server)));
+            homes.borrow_mut().push(home);
+            if is_to_servers { (here, there) } else { (there, here) }
+        });
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn open(home: &Path, actor: &str) -> (Board, Worktrees, Arc<EventLog>) {
     let mut options = WorktreeOptions::new(actor).with_durability(Durability::Process);
     if actor == TESTER {
         let command = format!("until [ -e {}/pass ]; do sleep 0.05; done", home.display());
-        options = options.with_tests(MergeTests { command, limit: children::DEADLINE });
+        options.tests = Some(MergeTests { command, limit: children::DEADLINE });
     }
     let worktrees = Worktrees::open(&board, options).unwrap();
     (board, worktrees, log)

@@ -37,8 +37,8 @@ fn a_registration_that_was_stored_without_an_answer_is_its_own_and_is_made_anew(
     let home = tempfile::tempdir().unwrap();
     let files = Arc::new(Memory::default());
     let shared: Arc<dyn SharedFiles> = Arc::<Memory>::clone(&files);
-    let options =
-        BoardOptions::new(ME).with_shared(home.path().join(".ensemble/copy"), Some(shared));
+    let mut options = BoardOptions::new(ME);
+    (options.copy, options.shared) = (Some(home.path().join(".ensemble/copy")), Some(shared));
     let board = Board::create_shared(home.path(), options).unwrap();
     files.answer_no_write_of("role: planner");
     let mut order = SuperviseOrder::new(name(ME), BoardRole::Planner, vec!["true".to_owned()]);

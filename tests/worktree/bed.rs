@@ -48,8 +48,9 @@ impl Bed {
     }
 
     pub(crate) fn options(&self) -> WorktreeOptions {
-        let options = options().with_recorder(Arc::<SimRecorder>::clone(&self.memory));
-        if self.has_remote { options.with_remote("origin") } else { options }
+        let mut options = options().with_recorder(Arc::<SimRecorder>::clone(&self.memory));
+        options.remote = self.has_remote.then(|| "origin".to_owned());
+        options
     }
 
     pub(crate) fn trees(&self) -> Worktrees {
@@ -145,7 +146,8 @@ pub(crate) fn board_options() -> BoardOptions {
 pub(crate) fn options() -> WorktreeOptions {
     let mut options = WorktreeOptions::new("test").with_durability(Durability::Process);
     options.backoff = Duration::from_millis(20);
-    ISOLATED.iter().fold(options, |options, (name, value)| options.with_variable(name, value))
+    options.variables.extend(ISOLATED.map(|(name, value)| (name.into(), value.into())));
+    options
 }
 
 /// Commits a file.

@@ -267,10 +267,10 @@ fn a_repository_of_another_owner_needs_only_what_git_itself_asks_for() {
         tree.display()
     );
     std::fs::write(&config, text).unwrap();
-    let options = bed
-        .options()
-        .with_variable("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-        .with_variable("GIT_CONFIG_GLOBAL", &config);
+    let mut options = bed.options();
+    let config = config.display().to_string();
+    let variables = [("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1"), ("GIT_CONFIG_GLOBAL", &config)];
+    options.variables.extend(variables.map(|(name, value)| (name.into(), value.into())));
     let trees = Worktrees::open(&bed.board, options).unwrap();
     bed.task("t1");
     let coder = bed.agent("coder-1", "coder");

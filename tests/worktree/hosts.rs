@@ -94,7 +94,8 @@ fn host(remote: &Path, name: &str, files: &Arc<Memory>) -> Bed {
     git(home.path(), &["clone", "--quiet", from.to_str().unwrap(), "."]);
     let shared: Arc<dyn SharedFiles> = Arc::<Memory>::clone(files);
     let copy = home.path().join(".ensemble/copy");
-    let mut options = board_options().with_shared(copy, Some(shared));
+    let mut options = board_options();
+    (options.copy, options.shared) = (Some(copy), Some(shared));
     options.host = Some(name.to_owned());
     let board = Board::create_shared(home.path(), options.clone())
         .or_else(|_| Board::find_shared(home.path(), options))

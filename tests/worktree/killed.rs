@@ -38,11 +38,11 @@ pub(crate) fn play(role: &[String]) {
     let trees = Worktrees::open(&board, options()).unwrap();
     drop(trees);
     let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
-    let mut options: WorktreeOptions = options()
-        .with_tests(MergeTests { command: "test -e new".into(), limit: crate::children::DEADLINE })
-        .with_variable("PATH", path)
-        .with_variable("KILL_AT", at)
-        .with_variable("KILL_WHEN", when);
+    let mut options: WorktreeOptions = options();
+    options.tests =
+        Some(MergeTests { command: "test -e new".into(), limit: crate::children::DEADLINE });
+    let variables = [("PATH", &path), ("KILL_AT", at), ("KILL_WHEN", when)];
+    options.variables.extend(variables.map(|(name, value)| (name.into(), value.into())));
     options.remote = Some(remote.clone()).filter(|remote| !remote.is_empty());
     let trees = Worktrees::open(&board, options).unwrap();
     let holder = TaskHolder { by: name(agent), epoch: epoch.parse().unwrap() };
@@ -190,51 +190,21 @@ fn is_finished_after_any_kill(operation: &str, has_remote: bool) {
     println!("{operation}: killed {kills} times at {count} git commands, {seconds:.1} s");
 }
 
-// One test each, so that they run side by side.
-
-#[test]
-#[ignore = "long"]
-fn a_claim_is_finished_or_taken_back_after_any_kill() {
-    is_finished_after_any_kill("claim", false);
-}
-
 #[test]
 fn a_hand_in_is_finished_or_never_was_after_any_kill() {
     is_finished_after_any_kill("submit", false);
 }
 
+/// Side by side, each in the repository alone, and with a remote.
 #[test]
 #[ignore = "long"]
-fn a_merge_is_finished_once_after_any_kill() {
-    is_finished_after_any_kill("merge", false);
-}
-
-#[test]
-#[ignore = "long"]
-fn a_recovery_is_finished_after_any_kill() {
-    is_finished_after_any_kill("recover", false);
-}
-
-#[test]
-#[ignore = "long"]
-fn a_claim_with_a_remote_is_finished_or_taken_back_after_any_kill() {
-    is_finished_after_any_kill("claim", true);
-}
-
-#[test]
-#[ignore = "long"]
-fn a_hand_in_with_a_remote_is_finished_or_never_was_after_any_kill() {
-    is_finished_after_any_kill("submit", true);
-}
-
-#[test]
-#[ignore = "long"]
-fn a_merge_with_a_remote_is_finished_once_after_any_kill() {
-    is_finished_after_any_kill("merge", true);
-}
-
-#[test]
-#[ignore = "long"]
-fn a_recovery_with_a_remote_is_finished_after_any_kill() {
-    is_finished_after_any_kill("recover", true);
+fn claims_merges_and_recoveries_are_finished_or_taken_back_after_any_kill() {
+    std::thread::scope(|scope| {
+        for operation in ["claim", "merge", "recover"] {
+            scope.spawn(move || is_finished_after_any_kill(operation, false));
+        }
+        for operation in ["claim", "submit", "merge", "recover"] {
+            scope.spawn(move || is_finished_after_any_kill(operation, true));
+        }
+    });
 }

@@ -12,8 +12,9 @@ use crate::children::wait_until;
 const LIMIT_OF_ENDLESS: Duration = Duration::from_secs(1);
 
 fn with_tests(bed: &Bed, command: &str, limit: Duration) -> Worktrees {
-    let tests = MergeTests { command: command.to_owned(), limit };
-    Worktrees::open(&bed.board, bed.options().with_tests(tests)).unwrap()
+    let mut options = bed.options();
+    options.tests = Some(MergeTests { command: command.to_owned(), limit });
+    Worktrees::open(&bed.board, options).unwrap()
 }
 
 #[test]

@@ -244,8 +244,8 @@ fn what_a_person_pushes_while_the_tests_run_is_in_the_merge() {
     git(&person, &["switch", "--quiet", "integration"]);
     commit(&person, "by-hand", "1");
     let command = format!("git -C {} push --quiet origin integration; true", person.display());
-    let tests = MergeTests { command, limit: crate::children::DEADLINE };
-    let options = hosts.far.options().with_tests(tests);
+    let mut options = hosts.far.options();
+    options.tests = Some(MergeTests { command, limit: crate::children::DEADLINE });
     let trees = Worktrees::open(&hosts.far.board, options).unwrap();
     let merge = done(trees.merge(&name("t1")).unwrap());
     assert_eq!(hosts.tip(INTEGRATION), merge);
@@ -355,7 +355,8 @@ fn an_integration_branch_with_a_hostile_name_is_refused() {
     hosts.near.task("t1");
     let coder = hosts.near.agent("coder-1", "coder");
     for branch in ["x:refs/heads/main", "--mirror", "../x", "*"] {
-        let options = hosts.near.options().with_integration(branch);
+        let mut options = hosts.near.options();
+        options.integration = Some(branch.to_owned());
         let trees = Worktrees::open(&hosts.near.board, options).unwrap();
         let refused = refusal(trees.claim_task(&name("t1"), &coder));
         assert!(refused.contains("git allows no branch of this name"), "{refused}");
@@ -369,7 +370,8 @@ fn a_remote_that_is_not_there_or_is_no_name_is_refused() {
     hosts.near.task("t1");
     let coder = hosts.near.agent("coder-1", "coder");
     for remote in ["elsewhere", "--upload-pack=x", "../team.git"] {
-        let options = hosts.near.options().with_remote(remote);
+        let mut options = hosts.near.options();
+        options.remote = Some(remote.to_owned());
         let trees = Worktrees::open(&hosts.near.board, options).unwrap();
         let refused = refusal(trees.claim_task(&name("t1"), &coder));
         assert!(refused.contains("there is no git remote"), "{refused}");

@@ -121,51 +121,54 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
+const ONE_PROJECT: &str = "docs/one-project.md";
+
+/// Makes a test of each page that shows commands.
+macro_rules! pages_are_run {
+    ($($(#[$is:meta])* $test:ident: $run:ident($page:literal),)*) => {
+        $(#[test]
+        $(#[$is])*
+        fn $test() {
+            $run($page);
+        })*
+
+        #[test]
+        fn every_page_with_commands_is_run() {
+            let shows_commands =
+                |page: &String| read(page).iter().any(|step| matches!(step, Step::Run(_)));
+            let with_commands: Vec<String> = pages().into_iter().filter(shows_commands).collect();
+            assert_eq!(with_commands, [$($page),*]);
+        }
+    };
+}
+
+pages_are_run! {
+    the_guide_to_the_api_works_as_it_is_written: run("docs/guides/api.md"),
+    the_guide_to_the_board_works_as_it_is_written: run("docs/guides/board.md"),
+    the_guide_to_dispatch_works_as_it_is_written: run("docs/guides/dispatch.md"),
+    the_guide_to_drop_boxes_works_as_it_is_written: run("docs/guides/drop-boxes.md"),
+    #[cfg(feature = "nats")]
+    the_guide_to_hosts_works_as_it_is_written: run_with_servers("docs/guides/hosts.md"),
+    the_guide_to_mail_works_as_it_is_written: run("docs/guides/mail.md"),
+    the_guide_to_mcp_works_as_it_is_written: run("docs/guides/mcp.md"),
+    the_guide_to_other_projects_works_as_it_is_written: run("docs/guides/other-projects.md"),
+    the_guide_to_plans_and_shutdown_works_as_it_is_written: run("docs/guides/plans-and-shutdown.md"),
+    the_guide_to_reports_works_as_it_is_written: run("docs/guides/reports.md"),
+    the_guide_to_steps_works_as_it_is_written: run("docs/guides/steps.md"),
+    the_guide_to_supervisors_works_as_it_is_written: run("docs/guides/supervisors.md"),
+    the_guide_to_traces_works_as_it_is_written: run("docs/guides/traces.md"),
+    the_guide_to_worktrees_works_as_it_is_written: run("docs/guides/worktrees.md"),
+    the_page_of_one_project_works_as_it_is_written: run("docs/one-project.md"),
+    #[ignore = "long"]
+    the_page_of_running_and_repairing_works_as_it_is_written: run("docs/operating/running.md"),
+    the_first_five_minutes_work_as_they_are_written: run("docs/start/five-minutes.md"),
+    the_page_of_running_agents_works_as_it_is_written: run("docs/start/running-agents.md"),
+    the_page_of_a_team_works_as_it_is_written: run("docs/start/team.md"),
+}
+
 /// Ports that pages name.
 #[cfg(feature = "nats")]
 const PORTS: [&str; 3] = ["4222", "4223", "7422"];
-const ONE_PROJECT: &str = "docs/one-project.md";
-/// The pages that have a test below.
-const RUN: [&str; 19] = [
-    "docs/guides/api.md",
-    "docs/guides/board.md",
-    "docs/guides/dispatch.md",
-    "docs/guides/drop-boxes.md",
-    "docs/guides/hosts.md",
-    "docs/guides/mail.md",
-    "docs/guides/mcp.md",
-    "docs/guides/other-projects.md",
-    "docs/guides/plans-and-shutdown.md",
-    "docs/guides/reports.md",
-    "docs/guides/steps.md",
-    "docs/guides/supervisors.md",
-    "docs/guides/traces.md",
-    "docs/guides/worktrees.md",
-    ONE_PROJECT,
-    "docs/operating/running.md",
-    "docs/start/five-minutes.md",
-    "docs/start/running-agents.md",
-    "docs/start/team.md",
-];
-
-#[test]
-fn every_page_with_commands_is_run() {
-    let with_commands: Vec<String> = pages()
-        .into_iter()
-        .filter(|page| read(page).iter().any(|step| matches!(step, Step::Run(_))))
-        .collect();
-    assert_eq!(with_commands, RUN);
-}
-
-#[test]
-fn the_guide_to_the_api_works_as_it_is_written() {
-    run(RUN[0]);
-}
-
-#[test]
-fn the_guide_to_the_board_works_as_it_is_written() {
-    run(RUN[1]);
-}
 
 /// Runs a page whose servers have free ports in the place of those that it names.
 #[cfg(feature = "nats")]
@@ -178,86 +181,4 @@ fn run_with_servers(page: &str) {
             free.iter().fold(text.to_owned(), |text, (port, mark, _)| text.replace(port, mark));
         free.iter().fold(marked, |text, (_, mark, free)| text.replace(mark, free))
     });
-}
-
-#[cfg(feature = "nats")]
-#[test]
-fn the_guide_to_hosts_works_as_it_is_written() {
-    run_with_servers(RUN[4]);
-}
-
-#[test]
-fn the_guide_to_dispatch_works_as_it_is_written() {
-    run(RUN[2]);
-}
-
-#[test]
-fn the_guide_to_drop_boxes_works_as_it_is_written() {
-    run(RUN[3]);
-}
-
-#[test]
-fn the_guide_to_mail_works_as_it_is_written() {
-    run(RUN[5]);
-}
-
-#[test]
-fn the_guide_to_mcp_works_as_it_is_written() {
-    run(RUN[6]);
-}
-
-#[test]
-fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
-    run(RUN[7]);
-}
-
-#[test]
-fn the_guide_to_reports_works_as_it_is_written() {
-    run(RUN[8]);
-}
-
-#[test]
-fn the_guide_to_steps_works_as_it_is_written() {
-    run(RUN[9]);
-}
-
-#[test]
-fn the_guide_to_supervisors_works_as_it_is_written() {
-    run(RUN[10]);
-}
-
-#[test]
-fn the_guide_to_traces_works_as_it_is_written() {
-    run(RUN[11]);
-}
-
-#[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
-    run(RUN[12]);
-}
-
-#[test]
-fn the_page_of_one_project_works_as_it_is_written() {
-    run(RUN[13]);
-}
-
-#[test]
-#[ignore = "long"]
-fn the_page_of_running_and_repairing_works_as_it_is_written() {
-    run(RUN[14]);
-}
-
-#[test]
-fn the_first_five_minutes_work_as_they_are_written() {
-    run(RUN[15]);
-}
-
-#[test]
-fn the_page_of_running_agents_works_as_it_is_written() {
-    run(RUN[16]);
-}
-
-#[test]
-fn the_page_of_a_team_works_as_it_is_written() {
-    run(RUN[17]);
 }
