@@ -15,6 +15,7 @@ mod history;
 mod hooks;
 mod host_name;
 mod leases;
+mod merge;
 mod nats;
 mod nearest;
 mod notify;
@@ -199,10 +200,7 @@ impl ProjectConfig {
         Self {
             durability: self.durability.or(fallback.durability),
             poll_interval: self.poll_interval.or(fallback.poll_interval),
-            sender_quota: QuotaConfig {
-                messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
-                bytes: self.sender_quota.bytes.or(fallback.sender_quota.bytes),
-            },
+            sender_quota: self.sender_quota.or(fallback.sender_quota),
             report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
             history: self.history.or(fallback.history),
             dispatch_patience: self.dispatch_patience.or(fallback.dispatch_patience),
@@ -216,9 +214,7 @@ impl ProjectConfig {
                 false => self.other_projects,
             },
             agents,
-            identity: IdentityConfig {
-                outsiders: self.identity.outsiders.or(fallback.identity.outsiders),
-            },
+            identity: self.identity.or(fallback.identity),
             authority: team::authority(self.authority, fallback.authority),
             providers,
             requests: self.requests.or(fallback.requests),

@@ -26,17 +26,9 @@ pub struct AlarmsConfig {
     pub untaken: Option<ConfigDuration>,
 }
 
-impl AlarmsConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            to: self.to.or(fallback.to),
-            orphan: self.orphan.or(fallback.orphan),
-            stalled: self.stalled.or(fallback.stalled),
-            draft: self.draft.or(fallback.draft),
-            untaken: self.untaken.or(fallback.untaken),
-        }
-    }
+super::merge::fill_absent!(AlarmsConfig: to, orphan, stalled, draft, untaken);
 
+impl AlarmsConfig {
     /// How long a condition may last before its alarm is raised.
     pub fn graces(&self) -> AlarmGraces {
         let usual = AlarmGraces::default();

@@ -29,6 +29,8 @@ pub struct ReadinessConfig {
     pub attempts: Option<u8>,
 }
 
+super::merge::fill_absent!(ReadinessConfig: wait, retry, attempts);
+
 /// `ladder` in `ensemble.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -45,25 +47,9 @@ pub struct LadderConfig {
     pub max_phases: Option<u8>,
 }
 
-impl ReadinessConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            wait: self.wait.or(fallback.wait),
-            retry: self.retry.or(fallback.retry),
-            attempts: self.attempts.or(fallback.attempts),
-        }
-    }
-}
+super::merge::fill_absent!(LadderConfig: phase, ceiling, max_phases);
 
 impl LadderConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            phase: self.phase.or(fallback.phase),
-            ceiling: self.ceiling.or(fallback.ceiling),
-            max_phases: self.max_phases.or(fallback.max_phases),
-        }
-    }
-
     pub(super) fn check(self, path: &Path) -> Result<()> {
         match self.max_phases {
             Some(count) if !(1..=PHASES_MAX).contains(&count) => {

@@ -16,18 +16,13 @@ pub struct HooksConfig {
     pub providers: Option<Vec<String>>,
 }
 
+super::merge::fill_absent!(HooksConfig: carry_bytes, providers);
+
 impl HooksConfig {
     /// The default of `carry_bytes`.
     pub const CARRY_BYTES: u32 = 4096;
     /// The largest `carry_bytes`: plain text of this size fits into one pipe.
     pub const CARRY_BYTES_MAX: u32 = 32 * 1024;
-
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            carry_bytes: self.carry_bytes.or(fallback.carry_bytes),
-            providers: self.providers.or(fallback.providers),
-        }
-    }
 
     /// How many bytes of messages one hook hands over.
     pub fn carry_bytes(&self) -> usize {

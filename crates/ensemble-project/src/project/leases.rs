@@ -16,12 +16,10 @@ pub struct LeasesConfig {
     pub extend_max: Option<ConfigDuration>,
 }
 
+super::merge::fill_absent!(LeasesConfig: extend_max);
+
 impl LeasesConfig {
     const EXTEND_MAX: Duration = Duration::from_secs(8 * 60 * 60);
-
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self { extend_max: self.extend_max.or(fallback.extend_max) }
-    }
 
     /// How long the watcher extends a lease.
     #[must_use]

@@ -46,22 +46,7 @@ pub struct NatsConfig {
     pub outbox_capacity: Option<u64>,
 }
 
-impl NatsConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            team: self.team.or(fallback.team),
-            host: self.host.or(fallback.host),
-            inbox_prefix: self.inbox_prefix.or(fallback.inbox_prefix),
-            credentials: self.credentials.or(fallback.credentials),
-            root_certificates: self.root_certificates.or(fallback.root_certificates),
-            certificate: self.certificate.or(fallback.certificate),
-            key: self.key.or(fallback.key),
-            replicas: self.replicas.or(fallback.replicas),
-            patience: self.patience.or(fallback.patience),
-            outbox_capacity: self.outbox_capacity.or(fallback.outbox_capacity),
-        }
-    }
-}
+super::merge::fill_absent!(NatsConfig: team, host, inbox_prefix, credentials, root_certificates, certificate, key, replicas, patience, outbox_capacity);
 
 impl Project {
     /// The servers that have the mailboxes; `None` if they are in the queue's directory.

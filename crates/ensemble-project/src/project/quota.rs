@@ -17,6 +17,8 @@ pub struct QuotaConfig {
     pub bytes: Option<u64>,
 }
 
+super::merge::fill_absent!(QuotaConfig: messages, bytes);
+
 impl QuotaConfig {
     /// For programs that send for a sender. The watcher routes without it: it would look again for
     /// each file of a sender that floods the drop box, and other files would wait.

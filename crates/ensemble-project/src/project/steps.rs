@@ -32,16 +32,7 @@ pub struct StepsConfig {
     pub patience: Option<ConfigDuration>,
 }
 
-impl StepsConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            postgres: self.postgres.or(fallback.postgres),
-            password_file: self.password_file.or(fallback.password_file),
-            root_certificates: self.root_certificates.or(fallback.root_certificates),
-            patience: self.patience.or(fallback.patience),
-        }
-    }
-}
+super::merge::fill_absent!(StepsConfig: postgres, password_file, root_certificates, patience);
 
 impl Project {
     /// Whether the step queues are on a server, for all hosts.

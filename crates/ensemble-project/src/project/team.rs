@@ -33,6 +33,8 @@ pub struct TeamConfig {
     pub lines: Option<u16>,
 }
 
+super::merge::fill_absent!(TeamConfig: name, session, socket, tmux_config, columns, lines);
+
 /// An agent in `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -93,6 +95,8 @@ pub struct IdentityConfig {
     pub outsiders: Option<OutsiderPolicy>,
 }
 
+super::merge::fill_absent!(IdentityConfig: outsiders);
+
 /// Roles with a meaning; an agent with such a name has that role by default.
 const ROLES: [&str; 6] = ["conductor", "dispatch", "worker", "planner", "coder", "code-reviewer"];
 
@@ -132,17 +136,4 @@ pub(super) fn authority(own: Authority, fallback: Authority) -> Authority {
     authority.abort = own.abort.or(fallback.abort);
     authority.resume = own.resume.or(fallback.resume);
     authority
-}
-
-impl TeamConfig {
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            name: self.name.or(fallback.name),
-            session: self.session.or(fallback.session),
-            socket: self.socket.or(fallback.socket),
-            tmux_config: self.tmux_config.or(fallback.tmux_config),
-            columns: self.columns.or(fallback.columns),
-            lines: self.lines.or(fallback.lines),
-        }
-    }
 }

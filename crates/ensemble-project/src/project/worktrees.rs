@@ -42,6 +42,8 @@ pub struct WorktreesConfig {
     pub git_limit: Option<ConfigDuration>,
 }
 
+super::merge::fill_absent!(WorktreesConfig: directory, integration_branch, remote, remote_limit, tests, tests_limit, git_limit);
+
 /// Directories of the project that have their own files.
 const NOT_FOR_WORKTREES: [&str; 3] = [".git", ".ensemble", "queue"];
 
@@ -65,20 +67,6 @@ impl WorktreesConfig {
                 refused("directory", format!("`{directory}` {trouble}"))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Fills absent settings from another configuration.
-    #[must_use]
-    pub fn or(self, fallback: Self) -> Self {
-        Self {
-            directory: self.directory.or(fallback.directory),
-            integration_branch: self.integration_branch.or(fallback.integration_branch),
-            remote: self.remote.or(fallback.remote),
-            remote_limit: self.remote_limit.or(fallback.remote_limit),
-            tests: self.tests.or(fallback.tests),
-            tests_limit: self.tests_limit.or(fallback.tests_limit),
-            git_limit: self.git_limit.or(fallback.git_limit),
         }
     }
 }

@@ -171,20 +171,6 @@ impl BoardOptions {
             host: None,
         }
     }
-
-    /// Sets the directory of worktrees, relative to the project.
-    #[must_use]
-    pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
-        self.worktrees = Some(directory.into());
-        self
-    }
-
-    /// Sets this host's copy of the files that the hosts of a team share, and where they are, if they can be reached.
-    #[must_use]
-    pub fn with_shared(mut self, copy: PathBuf, files: Option<Arc<dyn SharedFiles>>) -> Self {
-        (self.copy, self.shared) = (Some(copy), files);
-        self
-    }
 }
 
 ensemble_core::shared_setters!(BoardOptions: durability, recorder, clock);

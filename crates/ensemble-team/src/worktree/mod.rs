@@ -147,34 +147,6 @@ impl WorktreeOptions {
         self.door = Some(door);
         self
     }
-
-    /// Adds a variable to git's environment.
-    #[must_use]
-    pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.variables.push((name.into(), value.into()));
-        self
-    }
-
-    /// Sets the branch for approved work.
-    #[must_use]
-    pub fn with_integration(mut self, branch: impl Into<String>) -> Self {
-        self.integration = Some(branch.into());
-        self
-    }
-
-    /// Sets the git remote through which the hosts of a team share branches.
-    #[must_use]
-    pub fn with_remote(mut self, remote: impl Into<String>) -> Self {
-        self.remote = Some(remote.into());
-        self
-    }
-
-    /// Sets the tests that must pass before the integration branch moves.
-    #[must_use]
-    pub fn with_tests(mut self, tests: MergeTests) -> Self {
-        self.tests = Some(tests);
-        self
-    }
 }
 
 ensemble_core::shared_setters!(WorktreeOptions: durability, recorder);

@@ -14,7 +14,6 @@ use crate::provider::machine::{AgentAnswer, SourcePlaces};
 use crate::provider::process;
 use crate::provider::{
     self, AgentObserver, DiagnosisContext, Judgement, Profile, TurnSign, TypingPurpose, UsageLimit,
-    Zones,
 };
 use ensemble_core::agent::AgentState;
 use ensemble_core::env::Pane;
@@ -94,13 +93,6 @@ impl TmuxPane {
     #[must_use]
     pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.observer = self.observer.with_places(places);
-        self
-    }
-
-    /// Also reads when a limit ends, in these zones; in UTC unless this is called.
-    #[must_use]
-    pub fn with_zones(mut self, zones: Zones) -> Self {
-        self.observer = self.observer.with_zones(zones);
         self
     }
 
