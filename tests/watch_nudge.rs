@@ -1,4 +1,5 @@
-//! From a file that lands to a line in the right pane: the real watcher, a real tmux server.
+//! What the watcher does in panes, and by what it sees of them: from a file that lands to a line in the right pane, and
+//! the leases of what an agent holds. The real watcher, a real tmux server.
 
 #[path = "tmux_support/mod.rs"]
 mod tmux_support;
@@ -7,13 +8,17 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::event_log::{NullRecorder, read_all};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Settings, Spool};
+use ensemble_core::spool::{Settings, Spool, State};
 use ensemble_project::Project;
 use ensemble_project::panes::{self, PaneEntry};
+use ensemble_team::roster::Member;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tmux_support::{TestServer, eventually};
 
 /// The watcher as a process; ended when this is dropped.
@@ -24,9 +29,9 @@ impl Watcher {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ensemble-watch"));
         command.arg("--queue").arg(queue).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut first).unwrap();
-        assert!(first.contains("watching"), "{first}");
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        // Where the system has no inotify instance left, it says so first.
+        assert!(said.any(|line| line.contains("watching")), "it does not watch");
         Self(child)
     }
 
@@ -54,6 +59,10 @@ fn dispatch() -> Name {
     Name::new("dispatch").unwrap()
 }
 
+fn worker() -> Name {
+    Name::new("worker-1").unwrap()
+}
+
 impl Bed {
     /// A queue whose Dispatch runs in a pane that reads lines.
     fn reader() -> Self {
@@ -61,21 +70,55 @@ impl Bed {
     }
 
     fn new(tmux: TestServer, provider: &str) -> Self {
-        let queue = tmux.dir.path().join("project/queue");
-        let project = Project::discover(Some(&queue)).unwrap();
-        project.ensure_state().unwrap();
-        let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
-        spool.add_mailbox(&dispatch(), &Settings::default()).unwrap();
-        let bed = Self { tmux, project, spool };
-        bed.bind(provider);
+        let bed = Self::without_agents(tmux, "");
+        bed.spool.add_mailbox(&dispatch(), &Settings::default()).unwrap();
+        bed.bind(&dispatch(), provider);
         bed
     }
 
-    fn bind(&self, provider: &str) {
+    fn without_agents(tmux: TestServer, config: &str) -> Self {
+        let queue = tmux.dir.path().join("project/queue");
+        let project = Project::discover(Some(&queue)).unwrap();
+        project.ensure_state().unwrap();
+        std::fs::write(project.root().join("ensemble.yaml"), config).unwrap();
+        let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
+        Self { tmux, project, spool }
+    }
+
+    /// A worker in a pane that runs a command, with leases of `lease_seconds` and one message that it holds.
+    fn holding(command: &str, lease_seconds: u64) -> (Self, Lease) {
+        let config = "durability: process\npoll_interval: 1\n";
+        let bed = Self::without_agents(TestServer::start(command), config);
+        let settings = Settings::default().with_lease_seconds(lease_seconds);
+        bed.spool.add_mailbox(&worker(), &settings).unwrap();
+        let entry = bed.bind(&worker(), "shell");
+        let roster = bed.project.roster();
+        roster
+            .change(&worker(), |_| {
+                let (role, since) = (Name::new("worker")?, SystemClock.wall());
+                let mut member = Member::new(worker(), role, "shell", since);
+                member.binding = Some(entry.binding.clone());
+                Ok(Some(member))
+            })
+            .unwrap();
+        bed.spool.publish(&Envelope::new(worker(), "work\n").with_task("t-1")).unwrap();
+        let lease = bed.take();
+        (bed, lease)
+    }
+
+    fn bind(&self, agent: &Name, provider: &str) -> PaneEntry {
         let binding = self.tmux.server.bind("%0").unwrap();
-        let provider = provider.to_owned();
-        let entry = PaneEntry::new(dispatch(), dispatch(), provider, binding);
+        let entry = PaneEntry::new(agent.clone(), agent.clone(), provider, binding);
         panes::write(&self.project.panes(), &entry).unwrap();
+        entry
+    }
+
+    fn take(&self) -> Lease {
+        self.spool.receive(&worker(), &worker()).unwrap().unwrap().lease
+    }
+
+    fn state(&self, lease: &Lease) -> State {
+        self.spool.state(&worker(), &lease.id).unwrap().unwrap()
     }
 
     fn watch(&self) -> Watcher {
@@ -115,10 +158,16 @@ impl Bed {
         self.log().iter().filter(|k| *k == kind).count()
     }
 
+    fn records(&self, kind: &str) -> Vec<Value> {
+        let Ok(records) = read_all(&self.project.logs()) else { return Vec::new() };
+        let records = records.filter(|record| record.kind.as_str() == kind);
+        records.map(|record| Value::Object(record.data)).collect()
+    }
+
     /// The agent's row of the watcher's status file.
-    fn status(&self) -> Option<serde_json::Value> {
+    fn status(&self) -> Option<Value> {
         let text = std::fs::read(self.project.watch_status()).ok()?;
-        serde_json::from_slice::<serde_json::Value>(&text).ok()?.get("agents")?.get(0).cloned()
+        serde_json::from_slice::<Value>(&text).ok()?.get("agents")?.get(0).cloned()
     }
 
     fn wait_for_lines(&self, count: usize) {
@@ -192,16 +241,10 @@ fn receipts_name_the_messages_and_their_evidence() {
     bed.spool.publish(&envelope).unwrap();
     bed.wait_for_lines(1);
     for kind in ["receipt.notified", "receipt.submitted"] {
-        eventually(kind, || {
-            read_all(&bed.project.logs()).is_ok_and(|mut records| {
-                records.any(|r| {
-                    r.kind.as_str() == kind
-                        && r.data["ids"].as_array().is_some_and(|ids| {
-                            ids.iter().any(|id| id.as_str() == Some(envelope.id.as_str()))
-                        })
-                })
-            })
-        });
+        let names_it = |record: &Value| {
+            record["ids"].as_array().is_some_and(|ids| ids.contains(&envelope.id.as_str().into()))
+        };
+        eventually(kind, || bed.records(kind).iter().any(names_it));
     }
 }
 
@@ -246,7 +289,7 @@ fn a_pane_of_another_server_with_the_same_id_is_never_taken_for_it() {
     eventually("it is refused", || bed.log().iter().any(|k| k == "nudge.deferred pane_reused"));
     assert_eq!(bed.tmux.received().len(), 1, "the stranger in %0 was not typed to");
     // Once it is bound again, it is nudged.
-    bed.bind("shell");
+    bed.bind(&dispatch(), "shell");
     bed.wait_for_lines(2);
 }
 
@@ -271,4 +314,61 @@ fn a_summary_behind_mere_advice_is_announced_without_the_pause() {
     bed.report("task-1");
     eventually("all of it is seen", || bed.status().is_some_and(|agent| agent["waiting"] == 5));
     assert_eq!(bed.logged("nudge.sent"), 2);
+}
+
+#[test]
+fn the_lease_of_a_working_agent_is_extended_and_runs_out_once_it_is_idle() {
+    let (bed, lease) = Bed::holding("trap : INT; while :; do read -r line && $line; done", 4);
+    bed.tmux.human(&["sleep 100000", "Enter"]);
+    let _watcher = bed.watch();
+    // Four times its lease, and it is still the same delivery.
+    eventually("the lease is extended again and again", || {
+        bed.spool.observe(&worker()).unwrap().first().is_some_and(|held| held.sequence >= 8)
+    });
+    assert_eq!(bed.state(&lease), State::Acked { holder: worker(), epoch: 1 });
+    let kept = bed.records("lease.kept");
+    assert_eq!((kept.len(), &kept[0]["evidence"]), (1, &"runs sleep".into()));
+    assert!(bed.records("nudge.sent").is_empty(), "it is not nudged about what it holds");
+    bed.tmux.human(&["C-c"]);
+    eventually("the lease of an idle agent runs out", || {
+        matches!(bed.state(&lease), State::Queued { epoch: 1, .. })
+    });
+}
+
+#[test]
+fn what_an_agent_held_comes_back_at_once_when_its_pane_is_gone() {
+    // Its lease would run for a day.
+    let (bed, lease) = Bed::holding("exec sleep 100000", 86_400);
+    let second = Name::new("other").unwrap();
+    bed.spool.add_mailbox(&second, &Settings::default()).unwrap();
+    bed.spool.publish(&Envelope::new(second.clone(), "work\n")).unwrap();
+    let foreign = bed.spool.receive(&second, &worker()).unwrap().unwrap().lease;
+    let conductor = Name::new("conductor").unwrap();
+    bed.spool.add_mailbox(&conductor, &Settings::default()).unwrap();
+    let _watcher = bed.watch();
+    eventually("it is seen working", || !bed.records("lease.kept").is_empty());
+    bed.tmux.server.run(&["new-window", "-d", "sleep 100000"]).unwrap();
+    bed.tmux.server.kill_pane("%0").unwrap();
+    eventually("the watcher sees the end", || !bed.records("lease.holder_gone").is_empty());
+    assert!(matches!(bed.state(&lease), State::Queued { epoch: 1, .. }));
+    let state = bed.spool.state(&second, &foreign.id).unwrap();
+    assert!(matches!(state, Some(State::Queued { epoch: 1, .. })), "{state:?}");
+    let gone = bed.records("lease.holder_gone").remove(0);
+    assert_eq!(gone["agent"], "worker-1");
+    assert_eq!(gone["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(gone["messages"][0]["attempt"], 1);
+    let mut told = None;
+    eventually("the conductor is told", || {
+        told = bed.spool.receive(&conductor, &conductor).unwrap();
+        told.is_some()
+    });
+    let told = told.unwrap().envelope;
+    assert_eq!(told.kind.as_str(), "board.alarm");
+    assert!(told.body.contains("alarm: agent_gone"), "{}", told.body);
+    assert!(told.body.contains(lease.id.as_str()) && told.body.contains("`ensemble up worker-1`"));
+    // A person who acts for it keeps an ordinary lease.
+    let by_hand = bed.take();
+    assert_eq!(by_hand.epoch, 2);
+    assert!(bed.spool.extend(&by_hand, Duration::from_secs(60)).is_ok());
+    bed.spool.settle(&by_hand).unwrap();
 }

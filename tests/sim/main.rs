@@ -1,6 +1,3 @@
-//! Whole teams in simulated time: every machine, driven through days of work by seeds.
+//! A whole team in simulated time: every machine, driven through days of work by seeds.
 
 mod stack;
-mod team;
-
-use ensemble_core::sim::{SimClock, SimRng, SimTransport};

@@ -15,7 +15,8 @@
 //! 4. A request has one final decision: by its addressee, never by its asker, at the latest at the
 //!    deadline. Each watcher closes it once, with the decision in the file.
 //! 5. No agent is ready without the pong of this attempt; the conductor is notified at most once.
-//! 6. A running watcher sees an arriving file within a minute, even if events are lost.
+//! 6. Each handshake and each ladder that was begun ends by itself, even if no answer comes any more.
+//! 7. A running watcher sees an arriving file within a minute, even if events are lost.
 //!
 //! A failing seed is printed with the fewest operations and workers that still fail.
 //! `ENSEMBLE_STACK_SEED=<seed>` runs one seed alone, and `ENSEMBLE_STACK_COUNT=<n>` sets the number
@@ -32,7 +33,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use super::SimRng;
+use ensemble_core::sim::SimRng;
 use rows::Rows;
 use world::World;
 
@@ -131,6 +132,7 @@ fn run(ops: &[Op]) -> Result<Ran, String> {
     for (number, op) in ops.iter().enumerate() {
         world.happen(*op).map_err(|error| format!("at {number}, {op:?}: {error}"))?;
     }
+    world.end_pairs()?;
     Ok(Ran { rows: std::mem::take(&mut world.rows), simulated: world.now().as_duration() })
 }
 

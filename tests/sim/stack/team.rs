@@ -11,6 +11,10 @@ use ensemble_core::proto::Machine;
 use ensemble_core::proto::ack::{self, Ladder, WorkerActivity};
 use ensemble_core::proto::ready::{self, Handshake, PongToken, WindowDiagnosis, Workspace};
 
+/// Longer than every timeout.
+const HORIZON: Duration = Duration::from_secs(12 * 60 * 60);
+const _: () = assert!(ack::PARK_MAX.as_secs() < HORIZON.as_secs());
+
 pub(super) struct Pair {
     name: Name,
     handshake: Handshake,
@@ -198,6 +202,20 @@ impl World {
             return self.ladder_told(worker, seen);
         }
         Ok(())
+    }
+
+    /// Lets time pass until no handshake and no ladder waits any more.
+    pub(super) fn end_pairs(&mut self) -> Result<(), String> {
+        let end = self.now() + HORIZON;
+        loop {
+            let due = |pair: &Pair| Some((pair.next_due()?, pair.name.clone()));
+            let Some((due, name)) = self.pairs.iter().filter_map(due).min() else { return Ok(()) };
+            if due > end {
+                return Err(format!("{name}: it waits until {due:?}"));
+            }
+            self.clock.advance_to(due.max(self.now()));
+            self.wake_pairs()?;
+        }
     }
 
     pub(super) fn wake_pairs(&mut self) -> Result<(), String> {
