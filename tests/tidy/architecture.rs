@@ -11,6 +11,10 @@ const RECORD_LINES_MAX: usize = 25;
 const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
 /// Crates whose modules must be in the map.
 const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
+/// The most files and threads between a message that lands and the keystroke for it.
+const WALK_FILES_MAX: usize = 15;
+const WALK_THREADS: usize = 2;
+const REPORT_SHAPES: usize = 4;
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
 /// Shipped code that reads files by the standard library, and why it may.
@@ -78,6 +82,47 @@ fn each_module_has_a_row_in_the_map_and_each_row_a_module() {
         |these: &BTreeSet<String>, those| these.difference(those).cloned().collect::<Vec<_>>();
     assert_none("a module without a row in the map of ARCHITECTURE.md", &only(&code, &rows));
     assert_none("a row of the map without a module", &only(&rows, &code));
+}
+
+/// The file and the function of each row of the walk, from a message that landed to the keystroke.
+fn rows_of_walk(architecture: &str) -> Vec<(String, String)> {
+    let life = section(architecture, "## The life of a message");
+    let rows =
+        life.lines().filter(|line| line.trim_start().starts_with('|') && line.contains(".rs`"));
+    let words = rows.map(|row| quoted(row).map(str::to_owned).collect::<Vec<_>>());
+    words.map(|words| (words[0].clone(), words[1].clone())).collect()
+}
+
+#[test]
+fn a_message_reaches_its_pane_by_the_files_that_the_walk_names() {
+    let architecture = read("ARCHITECTURE.md");
+    let walk = rows_of_walk(&architecture);
+    let gone = walk.iter().filter(|(file, function)| {
+        let code = fs::read_to_string(root().join(file)).unwrap_or_default();
+        !code.contains(&format!("fn {function}("))
+    });
+    let gone: Vec<String> = gone.map(|(file, function)| format!("{file}: {function}")).collect();
+    assert_none("a step of the walk that is not in its file", &gone);
+    assert!((1..=WALK_FILES_MAX).contains(&walk.len()), "the walk has {} files", walk.len());
+    let life = section(&architecture, "## The life of a message");
+    let threads =
+        life.lines().filter(|line| line.contains(".rs`") && !line.trim().starts_with("| |"));
+    assert_eq!(threads.count(), WALK_THREADS, "threads of the walk");
+}
+
+#[test]
+fn a_report_has_the_shapes_that_its_walk_names() {
+    let architecture = read("ARCHITECTURE.md");
+    let life = section(&architecture, "## The life of a report");
+    let (shapes, _) = life.split_once("\n1. ").unwrap();
+    let words: Vec<&str> = quoted(shapes).collect();
+    let gone = words.chunks(2).filter(|shape| {
+        let code = fs::read_to_string(root().join(shape[1])).unwrap_or_default();
+        !code.contains(&format!("struct {} {{", shape[0]))
+    });
+    let gone: Vec<String> = gone.map(|shape| shape.join(": ")).collect();
+    assert_none("a shape that is not in its file", &gone);
+    assert_eq!(words.len() / 2, REPORT_SHAPES);
 }
 
 #[test]
