@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 #[rustfmt::skip]
 const QUOTED: &[(&str, &str, &str, &str)] = &[
-    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "tmux/src/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
+    ("docs/protocol/receipts.md", "Two lines are at least {} ms apart", "tmux/src/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
     ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "tmux/src/nudge/pace.rs", "RETRY_MIN"),
     ("docs/protocol/receipts.md", "ms, doubling to {} s", "tmux/src/nudge/pace.rs", "RETRY_MAX"),
-    ("docs/protocol/receipts.md", "Behind a turn the pause is {} ms", "tmux/src/nudge/pace.rs", "RETRY_BUSY_MAX"),
-    ("docs/protocol/receipts.md", "copy-mode it is {} s at most", "tmux/src/nudge/pace.rs", "RETRY_PERSON_MAX"),
+    ("docs/protocol/receipts.md", "During a turn the pause is at most {} ms", "tmux/src/nudge/pace.rs", "RETRY_BUSY_MAX"),
+    ("docs/protocol/receipts.md", "copy-mode it is at most {} s", "tmux/src/nudge/pace.rs", "RETRY_PERSON_MAX"),
     ("docs/protocol/receipts.md", "repeats the line after {}, 120", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT"),
     ("docs/protocol/receipts.md", "120 and {} s in", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT_MAX"),
     ("docs/protocol/limits.md", "| nudge | {} bytes", "core/src/pane.rs", "NUDGE_BYTES_MAX"),
@@ -36,7 +36,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
     ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "team/src/proto/shutdown", "GRACE"),
     ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "team/src/proto/shutdown", "TERMINATE_WAIT"),
-    ("docs/protocol/limits.md", "| looking without an event | {} s", "core/src/proto/reconcile.rs", "SCAN_INTERVAL"),
+    ("docs/protocol/limits.md", "| polling in addition to events | {} s", "core/src/proto/reconcile.rs", "SCAN_INTERVAL"),
     ("docs/protocol/limits.md", "| waiting for a lock | {} s (the log", "core/src/spool", "LOCK_PATIENCE"),
     ("docs/protocol/limits.md", "(the log: {} s)", "core/src/event_log", "LOG_LOCK_PATIENCE"),
     ("docs/protocol/limits.md", "| Dispatch waits for reports, Conductor for the summary | {} s", "team/src/proto/patience.rs", "DISPATCH_PATIENCE"),
@@ -55,11 +55,11 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/requests.md", "`reason`, `reason` | 120 s, every {} s", "core/src/proto/request/kind.rs", "SHUTDOWN_REMIND_EVERY"),
     ("docs/protocol/requests.md", "`plan`, `feedback` | {} s, every", "core/src/proto/request/kind.rs", "PLAN_DEADLINE"),
     ("docs/guides/escalation.md", "It waits {} s for", "core/src/proto/ready", "PONG_WAIT"),
-    ("docs/guides/escalation.md", "After {} s comes the next ping", "core/src/proto/ready", "RETRY_DELAY"),
+    ("docs/guides/escalation.md", "ping follows after {} s", "core/src/proto/ready", "RETRY_DELAY"),
     ("docs/guides/escalation.md", "A phase lasts {} s and", "core/src/proto/ack", "PHASE_TIMEOUT"),
-    ("docs/guides/escalation.md", "looked at every {} s, and", "core/src/proto/ack", "INSPECT_INTERVAL"),
+    ("docs/guides/escalation.md", "inspected every {} s, and", "core/src/proto/ack", "INSPECT_INTERVAL"),
     ("docs/guides/escalation.md", "after the ceiling ({} minutes", "core/src/proto/ack", "WAIT_MAX"),
-    ("docs/guides/escalation.md", "its pane says that it is limited, for at most {} h", "core/src/proto/ack", "PARK_MAX"),
+    ("docs/guides/escalation.md", "while its pane shows the limit, for at most {} h", "core/src/proto/ack", "PARK_MAX"),
     ("ensemble-cli/src/commands/down.rs", "all together [default: as configured, {}m each]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
     ("ensemble-cli/src/commands/instruct.rs", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
 ];

@@ -64,13 +64,13 @@ event_types! {
     MESSAGE_SETTLED = "message.settled" by "holder": "`id`, `mailbox`, `epoch`";
     /// A lease was extended.
     MESSAGE_EXTENDED = "message.extended" by "holder": "`id`, `mailbox`, `epoch`, `lease_seconds`";
-    /// A held message went back to its mailbox.
+    /// A held message was returned to its mailbox.
     MESSAGE_RELEASED = "message.released" by "holder, observer": "`id`, `mailbox`, `epoch`, `why`, `delay_ms`";
     /// A message became a dead letter.
     MESSAGE_DEAD = "message.dead" by "holder, observer": "`id`, `mailbox`, `epoch`, `reason`";
     /// A message was settled because an earlier holder has reported its task; its present holder was notified.
     MESSAGE_WITHDRAWN = "message.withdrawn" by "`report`, watcher": "`id`, `mailbox`, `task_id`, `from`, `by`, `epoch`";
-    /// A dead letter went back to its mailbox.
+    /// A dead letter was returned to its mailbox.
     MESSAGE_REDRIVEN = "message.redriven" by "the redriving process": "`id`, `mailbox`, `epoch`";
     /// A dead letter was removed for good.
     MESSAGE_DROPPED = "message.dropped" by "the dropping process": "`id`, `mailbox`";
@@ -80,31 +80,31 @@ event_types! {
     MESSAGE_DOUBLE = "message.double" by "consumer": "`id`, `mailbox`, `kept_as`";
     /// Files that no client needs were removed.
     QUEUE_SWEPT = "queue.swept" by "watcher": "`tmp`, `done`, `orphans`, `requests`";
-    /// What was kept for people was removed after its time.
+    /// Files past their retention were removed.
     HISTORY_SWEPT = "history.swept" by "watcher": "`logs`, `rejected`, `attachments`, `reviews`, `batches`, `merges`";
-    /// Messages went between the directory and servers.
+    /// Messages were moved between the directory and servers.
     BRIDGE_CARRIED = "bridge.carried" by "watcher": "`from`, `carried`, `buried`";
 
     /// An agent was notified of messages.
     RECEIPT_NOTIFIED = "receipt.notified" by "watcher": "`mailbox`, `ids` (at most 32), `evidence`";
-    /// A line about messages was submitted in an agent's pane, or a hook has handed them over.
+    /// A line about messages was submitted in an agent's pane, or a hook delivered them.
     RECEIPT_SUBMITTED = "receipt.submitted" by "watcher, `hook`": "`mailbox`, `ids` (at most 32), `evidence`";
-    /// The own record of an agent's program, its transcript, has the turn that read the messages.
+    /// The transcript of an agent's program contains the turn that read the messages.
     RECEIPT_CONFIRMED = "receipt.confirmed" by "`hook`": "`mailbox`, `ids`, `evidence`";
     /// A nudge was typed.
     NUDGE_SENT = "nudge.sent" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `attempt`";
-    /// A nudge was put off.
+    /// A nudge was deferred.
     NUDGE_DEFERRED = "nudge.deferred" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `reason`, `detail`, `waiting`";
-    /// An agent took no mail after its last nudge.
+    /// An agent received no mail after its last nudge.
     NUDGE_UNANSWERED = "nudge.unanswered" by "watcher": "`agent`, `mailbox`, `waiting`, `nudges`";
-    /// A hook of an agent could not do its part. The agent was not notified.
+    /// A hook of an agent failed, and the agent was not notified.
     HOOK_FAILED = "hook.failed" by "`hook`": "`event`, `provider`, `why`";
     /// Reserved for later reports about nudges.
     NUDGE_NOTED = "nudge.noted" by "watcher": "`agent`, `what`";
 
     /// A task was delivered to a worker.
     WORKER_ASSIGN = "worker_assign" by "`assign`, `dispatch`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `id`, `mailbox`";
-    /// A worker took its task.
+    /// A worker acknowledged its task.
     TASK_START = "task_start" by "`assign`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `phase`, `id`";
     /// A task ended with success.
     TASK_COMPLETE = "task_complete" by "the first process with evidence": "`task_id`, `worker_id`, `status`, `by` (`report`, `settle`), `id`?, `attempt`?";
@@ -118,14 +118,14 @@ event_types! {
     LOOP_DETECTED = "loop_detected" by "`review`, watcher": "`task_id`, `cycles`, `limit`, `file`; or `worker_id`, `file`, `cycles`, `limit`, `why` (`notice`, `row`)";
     /// A person lifted the review stop of a task.
     REVIEW_LIFTED = "review.lifted" by "`review`": "`task_id`";
-    /// No worker took a task.
+    /// No worker acknowledged a task.
     ESCALATION = "escalation" by "`assign`, `AckManager`": "the fields of the escalation file, `worker_id`, `file`";
     /// An agent left the team.
     WORKER_RELEASE = "worker_release" by "watcher, or the verb that ends the agent": "`worker_id`, `generation`, `how`, `request_id`, `reason`, `exit_code`, `survivors`, `leases_released`, `mail_returned`, `mail_dead`, `mail_kept`";
 
     /// A worker was asked whether it is ready.
     READY_PING = "ready.ping" by "`assign`, `ping`": "`worker_id`, `attempt`, `typed`, `reason`?, `way`?: `hook`";
-    /// A typed ping could not be taken back.
+    /// A typed ping could not be removed from its pane.
     READY_PING_LEFT = "ready.ping_left" by "`assign`, `ping`": "`worker_id`, `reason`";
     /// A worker was seen to be idle by its hooks or its server, and was not asked.
     READY_IDLE = "ready.idle" by "`assign`, `dispatch`": "`worker_id`";
@@ -200,11 +200,11 @@ event_types! {
     FILE_UNMATCHED = "file.unmatched" by "watcher": "`file`";
     /// Versions of a drop-box file were overwritten before they were read.
     FILE_OVERWRITTEN = "file.overwritten" by "watcher": "`file`, `versions`: at least this many, because the system merges events";
-    /// A routed file was put down again with the same content, and does not count again.
+    /// A routed file was written again with the same content, and does not count again.
     FILE_AGAIN = "file.again" by "watcher": "`file`, `told`: the notified author of a task";
     /// A delivered report has lint findings.
     REPORT_VAGUE = "report.vague" by "watcher": "`file`, `findings`: how many, `rules`, `told`: the notified mailbox";
-    /// An `ack/` file took a task for its agent.
+    /// A task was received on behalf of the agent that wrote an `ack/` file.
     ACK_RECEIVED = "ack.received" by "watcher": "`task_id`, `lease`";
     /// The summary of a batch was sent.
     BATCH_TOLD = "batch.told" by "`summary`, Dispatch": "`batch_id`, `status`, `total`, `completed`, `failed`, `missing`";
@@ -230,7 +230,7 @@ event_types! {
     PLAN_DEMANDED = "plan.demanded" by "lead": "`task_id`";
     /// A task was settled although its plan was not approved.
     PLAN_PASSED = "plan.passed" by "watcher, `assign`": "`task_id`, `id`, `agent`, `state` (of the gate), `told`";
-    /// A request was asked.
+    /// A request was opened.
     REQUEST_OPENED = "request.opened" by "requester": "`request_id`, `kind`, `from`, `to`, `deadline_seconds`, `task_id`, `round`";
     /// The addressee of a request was reminded.
     REQUEST_REMINDED = "request.reminded" by "watcher": "`request_id`, `kind`, `from`, `to`, `nth`";
@@ -238,28 +238,28 @@ event_types! {
     REQUEST_DECIDED = "request.decided" by "addressee": "`request_id`, `kind`, `from`, `to`, `outcome`, `by`, `at`, `at_expiry`, `comment_bytes`";
     /// A request passed its deadline without a decision.
     REQUEST_EXPIRED = "request.expired" by "watcher, waiting process": "`request_id`, `kind`, `from`, `to`, `outcome`, `by`, `at`, `at_expiry`, `comment_bytes`";
-    /// A requester took a request back.
+    /// A requester withdrew a request.
     REQUEST_CANCELLED = "request.cancelled" by "requester": "`request_id`, `kind`, `from`, `to`, `outcome`, `by`, `at`, `at_expiry`, `comment_bytes`";
     /// A question or decision was refused.
     REQUEST_REFUSED = "request.refused" by "the refused agent": "`request_id`, `by`, `outcome`?, `why`: `unknown`, `decided`, `not_addressee`, `own_request`, `not_requester`, `not_over`, `unknown_kind`, `taken`, `plan_pending`";
     /// A received message would decide a request, but only the message says who sent it; it decides nothing.
     REQUEST_UNPROVEN = "request.unproven" by "recipient": "`request_id`, `kind`, `from`, `to`, `message`, `stated`, `approve`";
-    /// A decided request went to the process that carries it out.
+    /// A decided request was passed to the process that carries it out.
     REQUEST_HANDED_OVER = "request.handed_over" by "watcher": "`request_id`, `kind`, `from`, `to`, `outcome`";
     /// A file of a request was invalid and was set aside.
     REQUEST_REJECTED_FILE = "request.rejected_file" by "its reader": "`request_id`, `kept_as`, `error`";
 
     /// A member of the team runs.
     AGENT_UP = "agent.up" by "`up`, `agent start`, `agent join`, `claude` and its like": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
-    /// Mail that waits starts its reader.
+    /// Waiting mail started its reader.
     AGENT_MAIL_START = "agent.mail_start" by "watcher": "`agent`, `mailbox`, `waiting`, `count`, `max`";
     /// An agent that a person had started in a terminal has ended.
     AGENT_LEFT = "agent.left" by "`claude` and its like": "`agent`, `generation`, `exit_code`";
-    /// Processes of an earlier generation were ended before a start.
+    /// Processes of an earlier generation were terminated before a start.
     AGENT_REMAINS = "agent.remains" by "`up`, `agent start`": "`agent`, `found`, `survivors`";
     /// The observed state of an agent changed.
     AGENT_STATE = "agent.state" by "watcher": "`agent`, `from`, `to`, `why`";
-    /// An agent met a usage limit and keeps its leases.
+    /// An agent reached a usage limit and keeps its leases.
     WORKER_PARKED = "worker.parked" by "watcher": "`agent`, `resets_at`, `until`, `held`";
     /// An agent is no longer at its usage limit.
     WORKER_RESUMED = "worker.resumed" by "watcher": "`agent`, `parked_seconds`";
@@ -269,7 +269,7 @@ event_types! {
     SHUTDOWN_FAILED = "shutdown.failed" by "watcher, `down`": "`agent`, `step` or `request_id`, `error`";
     /// The team was shut down.
     TEAM_DOWN = "team.down" by "`down`": "`session`";
-    /// An agent was refused what it has no authority for.
+    /// An agent was refused an action that it has no authority for.
     AUTHORITY_REFUSED = "authority.refused" by "agent": "`agent`, `role`, `act`: the key in `authority`, `request_id` of a request that was put down by hand";
     /// A claimed name was refused.
     IDENTITY_REFUSED = "identity.refused" by "any verb": "`claimed`, `actual`, `why` (`mismatch`, `outsider`, `contradiction`, `unknown_pass`, `ended`, `join`), `verb`";
@@ -280,7 +280,7 @@ event_types! {
     BOARD_EDITED = "board.edited" by "its next writer": "`revision`, `sha256`, `before`";
     /// A condition of the board was reported; the same `id` twice if the watcher died in between.
     ALARM_RAISED = "alarm.raised" by "watcher": "`alarm`, `about`, `id` of the message, `text`, `told`: the mailbox that has it";
-    /// A budget is used up: no work of it begins.
+    /// A budget is used up; no work under it begins.
     BUDGET_PARKED = "budget.parked" by "watcher": "`scope`, `limit` and `used` (`usd`, `tokens`)";
     /// A budget is no longer used up.
     BUDGET_LIFTED = "budget.lifted" by "watcher": "`scope`";
@@ -288,7 +288,7 @@ event_types! {
     BUDGET_ALLOWED = "budget.allowed" by "`usage`": "`scope`, `more` (`usd`, `tokens`)";
     /// A person was notified of a need, or that all work has ended.
     ALERT_SENT = "alert.sent" by "watcher": "`need`, `agent`?, `about`?, `since`?, `text`, `help`, `count`, `rule` (from 1)";
-    /// An alert has reached no person.
+    /// An alert was not delivered.
     ALERT_FAILED = "alert.failed" by "watcher": "as `alert.sent`; `error`, `retried`: it is tried again";
     /// A control file was put beside the board.
     CONTROL_PUT = "control.put" by "`pause`, `checkpoint`, `abort`, circuit breaker": "`file` (PAUSE, CHECKPOINT, ABORT), `reason`?";
@@ -300,9 +300,9 @@ event_types! {
     WORKTREE_SALVAGED = "worktree.salvaged" by "observer": "`task`, `epoch`, `ref`, `commit`, `ignored` (the first files that git ignores and that went)";
     /// A worktree was kept, since removing it would lose work.
     WORKTREE_KEPT = "worktree.kept" by "observer": "`task`, `epoch`, `from`, `path`, `why`";
-    /// The repository's `post-checkout` hook failed in a new worktree, which can be used.
+    /// The repository's `post-checkout` hook failed in a new worktree; the worktree is usable.
     WORKTREE_HOOK_FAILED = "worktree.hook_failed" by "claimant, merger": "`path`, `why`";
-    /// What a crash had left of a worktree was put right.
+    /// A problem of a worktree, for example after a crash, was repaired.
     WORKTREE_RECOVERED = "worktree.recovered" by "supervisor, `fsck`": "`task`?, `path`, `problem`";
 
     /// A supervisor started an agent.
@@ -315,7 +315,7 @@ event_types! {
     SUPERVISE_GATED = "supervise.gated" by "supervisor": "`agent`, `registration`, `file`: PAUSE, CHECKPOINT or ABORT";
     /// A supervisor blocked a task.
     SUPERVISE_BLOCKED = "supervise.blocked" by "supervisor": "`agent`, `registration`, `task`, `reason`";
-    /// What a killed supervisor's agent had left running was ended.
+    /// Processes that a killed supervisor's agent had left running were terminated.
     SUPERVISE_RECOVERED = "supervise.recovered" by "supervisor": "`agent`, `pid`, `processes`";
     /// An action of a supervisor failed and is tried again.
     SUPERVISE_FAILED = "supervise.failed" by "supervisor, observer": "`agent`, `what`, `error`";
@@ -332,9 +332,9 @@ event_types! {
     WATCH_RECOVERED = "watch.recovered" by "watcher": "";
     /// The queue's directory is gone.
     WATCH_QUEUE_GONE = "watch.queue_gone" by "watcher": "`queue`";
-    /// The servers that have the mailboxes are out of reach.
+    /// The servers that have the mailboxes are unreachable.
     WATCH_SERVER_GONE = "watch.server_gone" by "watcher": "`why`";
-    /// The servers that have the mailboxes are back.
+    /// The servers that have the mailboxes are reachable again.
     WATCH_SERVER_BACK = "watch.server_back" by "watcher": "`server`";
 }
 
