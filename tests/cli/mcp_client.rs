@@ -21,7 +21,11 @@ pub(crate) struct Mcp {
 
 impl Mcp {
     pub(crate) fn of(bed: &Bed, agent: &str) -> Self {
-        let mut server = bed.start(&format!("--as {agent} mcp"), Stdio::piped());
+        Self::at(bed.start(&format!("--as {agent} mcp"), Stdio::piped()))
+    }
+
+    /// A client of this server, whose input and output are pipes.
+    pub(crate) fn at(mut server: Child) -> Self {
         let answers = BufReader::new(server.stdout.take().unwrap()).lines();
         let mut mcp = Self { server, answers, outputs: BTreeMap::new(), hello: Value::Null };
         mcp.say(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {

@@ -1,16 +1,19 @@
 //! Agents without a terminal: a program that speaks the Agent Client Protocol. The one here speaks as much of it as
-//! `gemini --acp` 0.61.0 and `opencode acp` 1.18.33 were seen to.
+//! `gemini --acp` 0.61.0, `opencode acp` 1.18.33 and `claude-agent-acp` 0.101.0 were seen to.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Team, kill};
 use crate::bed::{Bed, is_running, objects};
+use crate::mcp_client::Mcp;
 use crate::tmux_support::eventually;
 
 /// Notes what it is asked, in `asked`. A prompt with the line `HANG` has no answer before the turn is cancelled. For one
-/// with a line `RUN:rm,it` it asks for leave to run that, and notes in `answers` what it got.
+/// with a line `RUN:rm,it` it asks for leave to run that, and notes in `answers` what it got. Beside a file `steers` it
+/// takes words into a turn, which ends with them.
 const AGENT: &str = r#"
 import json, os, re, sys
 asked, answers = open("asked", "a"), open("answers", "a")
@@ -39,12 +42,18 @@ for line in sys.stdin:
         continue
     note(asked, call)
     if method == "initialize":
-        say({"id": id, "result": {"protocolVersion": 1}})
+        steering = {"supported": os.path.exists("steers")}
+        say({"id": id, "result": {"protocolVersion": 1, "_meta": {"steering": steering}}})
     elif method == "session/new":
         say({"id": id, "result": {"sessionId": f"s{os.getpid()}", "models": {"currentModelId": "m"}}})
     elif method == "session/cancel":
         prompt, waiting = waiting, None
         end(prompt, "cancelled")
+    elif method == "_session/steering":
+        say({"id": id, "result": {"outcome": "injected" if waiting is not None else "promptRequired"}})
+        if waiting is not None:
+            end(waiting, "end_turn")
+            waiting = None
     elif method == "session/prompt":
         text = call["params"]["prompt"][0]["text"]
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "I read it."}}
@@ -65,12 +74,19 @@ struct Spoken(Team);
 
 impl Spoken {
     fn new() -> Self {
+        Self::beside(&[])
+    }
+
+    /// An agent that finds these files where it is started.
+    fn beside(files: &[&str]) -> Self {
         let bed = Bed::empty();
         bed.ok("init");
         let config = "durability: process\nteam: {name: crew}\nidentity: {outsiders: allow}\nagents:\n  \
                       w1: {provider: acp, command: python3 agent.py}\n";
         fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
-        fs::write(bed.project().join("agent.py"), AGENT).unwrap();
+        for (name, text) in files.iter().map(|name| (*name, "")).chain([("agent.py", AGENT)]) {
+            fs::write(bed.project().join(name), text).unwrap();
+        }
         let spoken = Self(Team { bed });
         spoken.0.bed.ok("up");
         spoken.0.wait_for_evidence("w1", "idle", "no turn runs");
@@ -83,7 +99,11 @@ impl Spoken {
 
     /// The texts of all prompts.
     fn prompts(&self) -> Vec<String> {
-        let prompts = self.notes("asked").into_iter().filter(|it| it["method"] == "session/prompt");
+        self.texts_of("session/prompt")
+    }
+
+    fn texts_of(&self, method: &str) -> Vec<String> {
+        let prompts = self.notes("asked").into_iter().filter(|it| it["method"] == method);
         let text = |it: Value| it["params"]["prompt"][0]["text"].as_str().unwrap().to_owned();
         prompts.map(text).collect()
     }
@@ -154,6 +174,41 @@ fn mail_is_a_prompt_and_what_is_held_is_reminded_of() {
     for kind in ["nudge.sent", "ready.ping", "hook.failed"] {
         assert_eq!(agent.0.records(kind), [] as [Value; 0], "{kind}");
     }
+}
+
+#[test]
+fn what_interrupts_goes_into_the_turn_of_an_agent_that_offers_that() {
+    let agent = Spoken::beside(&["steers"]);
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id first -m HANG");
+    agent.0.wait_for_state("w1", "working");
+    bed.ok("send --to w1 --id second --when interrupt -m stop");
+    let steered = || agent.texts_of("_session/steering").concat();
+    eventually("it is said into the turn", || steered().contains("\nstop\n"));
+    agent.settle("first");
+    agent.settle("second");
+    agent.0.wait_for_evidence("w1", "idle", "no turn runs");
+    assert_eq!(agent.texts_of("_session/steering").len(), 1, "{}", steered());
+    assert!(!agent.prompts().concat().contains("\nstop\n"), "{:?}", agent.prompts());
+    let asked = agent.notes("asked");
+    assert!(asked.iter().all(|it| it["method"] != "session/cancel"), "{asked:?}");
+    assert_eq!(agent.0.records("hook.failed"), [] as [Value; 0]);
+}
+
+#[test]
+fn it_has_our_tools_under_its_own_name() {
+    let agent = Spoken::new();
+    let asked = agent.notes("asked");
+    let begun = asked.iter().find(|it| it["method"] == "session/new").unwrap();
+    let server = &begun["params"]["mcpServers"][0];
+    let args = server["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+    let mut tools = Command::new(server["command"].as_str().unwrap());
+    tools.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+    for variable in server["env"].as_array().unwrap() {
+        tools.env(variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
+    }
+    let mut tools = Mcp::at(tools.spawn().unwrap());
+    assert_eq!(tools.object("whoami", &json!({}))["agent"], "w1");
 }
 
 #[test]

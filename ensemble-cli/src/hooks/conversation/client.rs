@@ -37,6 +37,8 @@ pub(super) struct AcpClient {
     unread: Vec<u8>,
     state: RpcState,
     has_ended: bool,
+    /// Whether it takes words into a turn that runs.
+    can_steer: bool,
 }
 
 impl AsFd for AcpClient {
@@ -58,13 +60,20 @@ impl AcpClient {
             fcntl_setfl(pipe, flags | OFlags::NONBLOCK).map_err(std::io::Error::from)?;
         }
         let (unread, state) = (Vec::new(), RpcState::default());
-        let mut client = Self { child, input, output, unread, state, has_ended: false };
+        let (has_ended, can_steer) = (false, false);
+        let mut client = Self { child, input, output, unread, state, has_ended, can_steer };
         let files = json!({ "readTextFile": false, "writeTextFile": false });
         let about = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
         let can = json!({ "fs": files, "terminal": false });
         let words = json!({ "protocolVersion": 1, "clientCapabilities": can, "clientInfo": about });
-        client.call("initialize", words)?;
+        let about = client.call("initialize", words)?;
+        client.can_steer = about["_meta"]["steering"]["supported"] == true;
         Ok(client)
+    }
+
+    /// Whether the agent takes words into a turn that runs, by `_session/steering`.
+    pub(super) const fn can_steer(&self) -> bool {
+        self.can_steer
     }
 
     /// Whether the agent has closed its output.

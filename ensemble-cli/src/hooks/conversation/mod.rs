@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | has a new session | idle | what was held waits again; its introduction waits for its first prompt: every prompt begins a turn |
 //! | is idle | idle | mail and pings are given to it: `session/prompt` |
-//! | works | working | nothing; a message that interrupts ends the turn: `session/cancel` |
+//! | works | working | nothing; a message that interrupts goes into the turn where the agent offers that (`_session/steering`), or ends it: `session/cancel` |
 //! | calls `session/request_permission` | blocked | a request to the person ([`permission`]); its decision is the answer |
 //! | answers the prompt | idle | what the turn has used is counted; mail, and once what is still held, begin the next turn |
 //! | answers with an error | failed | the same after a pause |
@@ -19,7 +19,10 @@
 //! agent's output close, and the agent is ended with its parent (`PR_SET_PDEATHSIG`) and reads the end of its input.
 //! At the next start, what was held waits again, and a question that was asked is withdrawn.
 //!
-//! Seen with `gemini --acp` 0.61.0 and `opencode acp` 1.18.33 (version 1 of the protocol).
+//! The agent also gets our tools: `ensemble mcp` is an MCP server of its session, under the agent's own name and pass.
+//!
+//! Seen with version 1 of the protocol and `gemini --acp` 0.61.0, `opencode acp` 1.18.33, `claude-agent-acp` 0.101.0,
+//! `codex-acp` 0.16.0, `qwen --acp` 0.24.4, `copilot --acp` 1.0.102 and `kimi acp` 2.1.0.
 
 mod client;
 pub(super) mod permission;
@@ -31,13 +34,16 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::environment::AGENT_VARIABLES;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
+use ensemble_project::QUEUE_VARIABLE;
 use ensemble_team::session::{Activity, DeliveryWay};
+use ensemble_tmux::reaper::PASS_VARIABLE;
 use serde_json::{Value, json};
 
 use super::rpc::RpcPeer as _;
@@ -85,7 +91,8 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
     permission::withdraw_earlier(context, &queue, &agent)?;
     let mut client = AcpClient::start(words)?;
     let place = std::env::current_dir()?;
-    let begun = client.call("session/new", json!({ "cwd": place, "mcpServers": [] }))?;
+    let servers = our_servers()?;
+    let begun = client.call("session/new", json!({ "cwd": place, "mcpServers": servers }))?;
     let session = begun["sessionId"].as_str().unwrap_or_default().to_owned();
     let conversation = Conversation {
         context,
@@ -112,15 +119,24 @@ impl Voice for Conversation<'_> {
         }
         let text = self.introduction.borrow().clone() + said;
         let words = json!([{ "type": "text", "text": text }]);
-        let words = json!({ "sessionId": self.session, "prompt": words });
-        self.prompt.set(Some(self.client.borrow_mut().request("session/prompt", words)?));
+        let mut words = json!({ "sessionId": self.session, "prompt": words });
+        if hook.event == Event::Tool {
+            // What comes too late for the turn must not begin one that nobody follows.
+            words["_meta"]["steering"]["idleBehavior"] = "promptRequired".into();
+            let answer = self.client.borrow_mut().call("_session/steering", words)?;
+            if answer["outcome"] != "injected" {
+                return Err(Failure::refused(format!("_session/steering: {answer}")));
+            }
+        } else {
+            self.prompt.set(Some(self.client.borrow_mut().request("session/prompt", words)?));
+        }
         self.introduction.borrow_mut().clear();
         show(&format!("\n{}\n", printable(said)));
         Ok(())
     }
 
-    fn hands_over(&self, way: DeliveryWay) -> bool {
-        way != DeliveryWay::Tool
+    fn hands_over(&self, _: DeliveryWay) -> bool {
+        true
     }
 }
 
@@ -241,7 +257,8 @@ impl Conversation<'_> {
         said
     }
 
-    /// Ends the turn if a message waits that interrupts it.
+    /// Says a message that interrupts into the turn, or ends the turn for it. An agent that waits for a person's answer
+    /// would read it only after that.
     fn interrupt(&mut self, queue: &ProjectQueue) -> Outcome {
         let mut is_called = false;
         if self.is_cancelled || self.prompt.get().is_none() {
@@ -251,7 +268,11 @@ impl Conversation<'_> {
             is_called = carry::is_interrupted(queue, hook)?;
             Ok(())
         })?;
-        if is_called {
+        let may_steer = self.activity == Activity::Working && self.client.get_mut().can_steer();
+        let is_steered = is_called
+            && may_steer
+            && self.with_hook(Event::Tool, EventInput::default(), |hook, _| hook.answer()).is_ok();
+        if is_called && !is_steered {
             self.is_cancelled = true;
             self.client.get_mut().notify("session/cancel", json!({ "sessionId": self.session }))?;
             self.withdraw(queue)?;
@@ -368,6 +389,19 @@ impl Conversation<'_> {
 
 fn count_of(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
+}
+
+/// Our tools, for an agent that is known by the variables of this process.
+fn our_servers() -> Outcome<Value> {
+    if cfg!(not(feature = "mcp")) {
+        return Ok(json!([]));
+    }
+    let variables = [AGENT_VARIABLES[0], PASS_VARIABLE, QUEUE_VARIABLE].into_iter();
+    let env: Vec<Value> = variables
+        .filter_map(|name| Some(json!({ "name": name, "value": std::env::var(name).ok()? })))
+        .collect();
+    let program = std::env::current_exe()?;
+    Ok(json!([{ "name": "ensemble", "command": program, "args": ["mcp"], "env": env }]))
 }
 
 /// The model that a new session has.

@@ -43,6 +43,9 @@ impl AskedPermission {
     ) -> Outcome<Self> {
         let tool = &params["toolCall"];
         let mut text = printable(title_of(tool)).into_owned();
+        if let Some(command) = command_of(tool).filter(|it| !text.contains(*it)) {
+            text.push_str(&format!("\n{}", printable(command)));
+        }
         let content = tool["content"].as_array().into_iter().flatten();
         for said in content.filter_map(|it| it["content"]["text"].as_str()) {
             text.push_str(&format!("\n{}", printable(said)));
@@ -127,11 +130,44 @@ pub(super) fn title_of(tool: &Value) -> &str {
     tool["title"].as_str().unwrap_or("a tool")
 }
 
-/// Whether a tool runs nothing but our everyday verbs.
+/// Whether a tool does nothing but what agents do every day: it runs our verbs, or it is one of our own tools.
 pub(super) fn is_everyday(tool: &Value) -> bool {
-    // Gemini CLI says the command as the title.
-    let command = tool["rawInput"]["command"].as_str().unwrap_or_else(|| title_of(tool));
-    tool["kind"] == "execute" && are_everyday(command)
+    command_of(tool).map_or_else(|| is_our_tool(title_of(tool)), are_everyday)
+}
+
+/// The command that a tool runs in a shell.
+fn command_of(tool: &Value) -> Option<&str> {
+    // A description by the model is the title of Copilot.
+    match &tool["rawInput"]["command"] {
+        Value::String(line) => return Some(line),
+        // Codex has the words of the program.
+        Value::Array(words) => match &words[..] {
+            [Value::String(shell), Value::String(flag), Value::String(line)]
+                if shell.ends_with("sh") && flag == "-lc" =>
+            {
+                return Some(line);
+            }
+            _ => return Some(""),
+        },
+        _ => {}
+    }
+    match tool["kind"].as_str() {
+        // Gemini CLI has the command as the title.
+        Some("execute") => Some(title_of(tool)),
+        // Kimi says neither the kind nor the arguments.
+        None if title_of(tool) == "Bash" => {
+            let said = tool["content"][0]["content"]["text"].as_str().unwrap_or_default();
+            Some(said.strip_prefix("Requesting approval to Running: ").unwrap_or_default())
+        }
+        _ => None,
+    }
+}
+
+/// Whether this is how an agent names a tool of `ensemble mcp`: `mcp__ensemble__send`, `send (ensemble MCP Server)`.
+fn is_our_tool(title: &str) -> bool {
+    let suffixed = title.strip_suffix(" (ensemble MCP Server)");
+    let name = title.strip_prefix("mcp__ensemble__").or(suffixed).unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
 /// Whether a line of a shell has nothing but commands that begin with one of our everyday verbs.
@@ -202,6 +238,30 @@ mod tests {
             "",
         ] {
             assert!(!are_everyday(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn our_verbs_and_tools_are_known_as_each_agent_names_them() {
+        let said = |text: &str| json!([{ "content": { "text": text } }]);
+        for (tool, is_ours) in [
+            (json!({ "kind": "execute", "title": "ensemble recv" }), true),
+            (json!({ "kind": "execute", "title": "send (ensemble MCP Server)" }), false),
+            (json!({ "title": "as told", "rawInput": { "command": "ensemble recv" } }), true),
+            (json!({ "title": "ensemble recv", "rawInput": { "command": "rm x" } }), false),
+            (json!({ "rawInput": { "command": ["/bin/bash", "-lc", "ensemble recv"] } }), true),
+            (json!({ "title": "ensemble recv", "rawInput": { "command": ["rm", "x"] } }), false),
+            (
+                json!({ "title": "Bash", "content": said("Requesting approval to Running: ensemble recv") }),
+                true,
+            ),
+            (json!({ "title": "Bash", "content": said("ensemble recv") }), false),
+            (json!({ "kind": "other", "title": "mcp__ensemble__send" }), true),
+            (json!({ "kind": "other", "title": "reply (ensemble MCP Server)" }), true),
+            (json!({ "kind": "other", "title": "mcp__other__send" }), false),
+            (json!({ "kind": "edit", "title": "ensemble recv" }), false),
+        ] {
+            assert_eq!(is_everyday(&tool), is_ours, "{tool}");
         }
     }
 
