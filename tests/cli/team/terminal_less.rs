@@ -27,7 +27,9 @@ def say(value):
     print(json.dumps({"jsonrpc": "2.0", **value}), flush=True)
 
 def end(prompt, reason):
-    say({"id": prompt, "result": {"stopReason": reason, "usage": {"inputTokens": 7, "outputTokens": 2}}})
+    usage = {"inputTokens": 7, "outputTokens": 2}
+    quota = {"model_usage": [{"model": "m", "token_count": {"input_tokens": 70, "output_tokens": 20}}]}
+    say({"id": prompt, "result": {"stopReason": reason, "usage": usage, "_meta": {"quota": quota}}})
 
 waiting = None
 print("a line that is no message", flush=True)
@@ -152,6 +154,7 @@ fn mail_is_a_prompt_and_what_is_held_is_reminded_of() {
     agent.0.wait_for_evidence("w1", "idle", "no turn runs");
     let usage = bed.object("agent usage w1");
     assert_eq!((&usage["requests"], &usage["turns"]), (&2.into(), &2.into()), "{usage}");
+    assert_eq!(usage["tokens"]["input"], 14, "it is counted once: {usage}");
     // A message that comes into a turn waits until it has ended, and one that interrupts ends it.
     bed.ok("send --to w1 --id second -m HANG");
     agent.0.wait_for_state("w1", "working");

@@ -360,30 +360,32 @@ impl Conversation<'_> {
         with_hook(self.context, self, (AgentProgram::Acp, event, input), act)
     }
 
-    /// What a turn has used, as the records of usage have it.
+    /// What a turn has used, as the records of usage have it. What is counted by model may be of the whole session.
     fn usage_of(&self, result: &Value, prompt: u64) -> Vec<Value> {
         let (at, id) = (SystemClock.wall(), format!("{}.{prompt}", self.session));
         let models = result["_meta"]["quota"]["model_usage"].as_array();
+        let model_of = |used: &Value| used["model"].as_str().unwrap_or_default().to_owned();
+        let used = &result["usage"];
+        if used.is_object() {
+            let model =
+                models.and_then(|all| all.first()).map_or_else(|| self.model.clone(), model_of);
+            return vec![json!({
+                "at": at, "id": id, "model": model, "input": count_of(&used["inputTokens"]),
+                "output": count_of(&used["outputTokens"]),
+                "reasoning": count_of(&used["thoughtTokens"]),
+                "cache_read": count_of(&used["cachedReadTokens"]),
+                "cache_write": count_of(&used["cachedWriteTokens"]),
+            })];
+        }
         let by_model = models.into_iter().flatten().map(|used| {
-            let (model, tokens) =
-                (used["model"].as_str().unwrap_or_default(), &used["token_count"]);
+            let (model, tokens) = (model_of(used), &used["token_count"]);
             json!({
                 "at": at, "id": format!("{id}.{model}"), "model": model,
                 "input": count_of(&tokens["input_tokens"]),
                 "output": count_of(&tokens["output_tokens"]),
             })
         });
-        let used = &result["usage"];
-        let of_turn = used.is_object().then(|| {
-            json!({
-                "at": at, "id": id, "model": self.model, "input": count_of(&used["inputTokens"]),
-                "output": count_of(&used["outputTokens"]),
-                "reasoning": count_of(&used["thoughtTokens"]),
-                "cache_read": count_of(&used["cachedReadTokens"]),
-                "cache_write": count_of(&used["cachedWriteTokens"]),
-            })
-        });
-        by_model.chain(of_turn).collect()
+        by_model.collect()
     }
 }
 
