@@ -15,6 +15,18 @@ pub(crate) const TOPICS: [HelpTopic; 6] = [
     HelpTopic { name: "options", text: OPTIONS },
 ];
 
+/// The topic about the agents that are known, whose list is made of their profiles.
+pub(crate) const PROVIDERS: &str = "providers";
+pub(crate) const PROVIDERS_END: &str = "
+`ensemble doctor` says if an installed version is newer than that.
+
+Other ways to run an agent:
+
+  provider: acp       any program that speaks the Agent Client Protocol
+  provider: generic   any program: it gets a typed hint when it seems to wait
+  providers: {NAME: …} in ensemble.yaml describes another program
+";
+
 const DELIVERY: &str = "\
 A message goes through these states, and `ensemble why ID` shows them:
 

@@ -10,13 +10,17 @@ from scratch import Agent, settled
 
 BUSY_EXIT = 75
 # How the line begins in which an agent takes input.
-COMPOSERS = {"claude": "❯", "codex": "›", "gemini": (">", "│ >"), "opencode": "┃"}
+COMPOSERS = {"claude": "❯", "codex": "›", "gemini": (">", "│ >"), "opencode": "┃",
+             "copilot": "❯", "kimi": ("> ", "│ >"), "qwen": ">"}
 # What a dialog at the start is called, and what a person presses there, in their order.
 DIALOGS = {
     "claude": [("trust", ["Down", "Enter"]), ("dialog", ["Down", "Enter"])],
     "codex": [("trust", ["Enter"])],
     "gemini": [("trust", ["Enter"])],
     "opencode": [],
+    "copilot": [("trust", ["Enter"])],
+    "kimi": [("trust", ["Enter"])],
+    "qwen": [],
 }
 # The longest pause of the watcher between two looks at a mailbox that waits, and an agent's time to paint.
 PACE_SECONDS = 35

@@ -1,11 +1,16 @@
-"""How each of the four agents is told of our model, and where it keeps what it has been told."""
+"""How each agent is told of our model, and where it keeps what it has been told."""
 
 import json
 import subprocess
 
 KEY = "sk-ant-dummy-0123456789-0123456789"
 PACKAGES = {"claude": "@anthropic-ai/claude-code@latest", "codex": "@openai/codex@latest",
-            "opencode": "opencode-ai@latest", "gemini": "@google/gemini-cli@latest"}
+            "opencode": "opencode-ai@latest", "gemini": "@google/gemini-cli@latest",
+            # These need Node 22, which npm has as `node@22`.
+            "copilot": "@github/copilot@latest", "kimi": "@moonshot-ai/kimi-code@latest",
+            "qwen": "@qwen-code/qwen-code@latest"}
+# Those that are walked unless others are named.
+USUAL = ["claude", "codex", "opencode", "gemini"]
 # A person's own permission, for agents that are started without our files.
 GEMINI_POLICY = """[[rule]]
 toolName = "run_shell_command"
@@ -87,4 +92,34 @@ def gemini(agent, trusted=True, key=True):
     return {**environment, "GEMINI_API_KEY": KEY} if key else environment
 
 
-CONFIGURE = {"claude": claude, "codex": codex, "opencode": opencode, "gemini": gemini}
+def qwen(agent, trusted=True, key=True):
+    allowed = [] if agent.hooked else ["Bash(ensemble *)"]
+    settings = {"general": {"enableAutoUpdate": False}, "privacy": {"usageStatisticsEnabled": False},
+                "tools": {"approvalMode": "default"}, "permissions": {"allow": allowed},
+                "memory": {"enableManagedAutoMemory": False}}
+    if key:
+        settings["security"] = {"auth": {"selectedType": "openai"}}
+    (agent.home / ".qwen").mkdir()
+    (agent.home / ".qwen/settings.json").write_text(json.dumps(settings))
+    environment = {"OPENAI_BASE_URL": f"{agent.scratch.url}/v1", "OPENAI_MODEL": "model"}
+    return {**environment, "OPENAI_API_KEY": KEY} if key else environment
+
+
+def copilot(agent, trusted=True, key=True):
+    (agent.home / ".copilot").mkdir()
+    known = {"trusted_folders": [str(agent.project)]} if trusted else {}
+    (agent.home / ".copilot/config.json").write_text(json.dumps(known))
+    return {"COPILOT_PROVIDER_BASE_URL": f"{agent.scratch.url}/v1", "COPILOT_MODEL": "model",
+            "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
+
+
+def kimi(agent, trusted=True, key=True):
+    lines = ['default_model = "model"', "[providers.ours]", 'type = "openai"', f'base_url = "{agent.scratch.url}/v1"',
+             f'api_key = "{KEY}"', "[models.model]", 'provider = "ours"', 'model = "model"', "max_context_size = 100000"]
+    (agent.home / ".kimi-code").mkdir()
+    (agent.home / ".kimi-code/config.toml").write_text("\n".join(lines) + "\n")
+    return {}
+
+
+CONFIGURE = {"claude": claude, "codex": codex, "opencode": opencode, "gemini": gemini, "copilot": copilot,
+             "kimi": kimi, "qwen": qwen}

@@ -42,7 +42,8 @@ class Record(Checks):
             self.shows({"trust": "rust", "dialog": "automode"}[name], name)
             self.save(name)
             self.press(agent, keys)
-        composer = {"claude": "❯", "codex": "fora", "gemini": "Typeyourmessage", "opencode": "ctrl+p"}[self.provider]
+        composer = {"claude": "❯", "codex": "fora", "gemini": "Typeyourmessage", "opencode": "ctrl+p",
+                    "copilot": "/commands", "kimi": "context:", "qwen": "Typeyourmessage"}[self.provider]
         self.shows(composer, "the composer")
         settled(lambda: False, 5)
         self.save("ready")

@@ -3,7 +3,7 @@
 
     run.py [--write-docs] [AGENT]...
 
-AGENTS       which agents, with commas between them [default: claude,codex,opencode,gemini]
+AGENTS       which agents, with commas between them [default: claude,codex,opencode,gemini; also copilot,kimi,qwen]
 WIDTHS       how many columns their panes have [default: 80,110]; the first one is walked in full
 JOBS         how many agents are walked beside each other [default: 4]; an agent's widths follow each other
 LOAD         so many processes keep the machine busy meanwhile [default: 0]
@@ -35,7 +35,7 @@ from matrix import Matrix
 from model_server import ModelServer
 from neighbours import Neighbours
 from plugin import Plugin
-from providers import CONFIGURE, PACKAGES
+from providers import CONFIGURE, PACKAGES, USUAL
 from record import Record
 from scratch import Scratch
 from supervised import Supervised
@@ -158,7 +158,7 @@ def wanted_agents():
     unknown = [name for name in named if name not in CONFIGURE]
     if unknown:
         sys.exit(f"unknown agents: {', '.join(unknown)}; known are {', '.join(CONFIGURE)}")
-    return named or list(CONFIGURE)
+    return named or USUAL
 
 
 def main():

@@ -13,6 +13,9 @@ pub enum AgentProgram {
     Gemini,
     /// OpenCode, by our plugins
     Opencode,
+    /// Any other program whose hooks have the JSON of Claude Code
+    #[value(hide = true)]
+    Compatible,
     /// Any program without a terminal that speaks the Agent Client Protocol
     #[value(skip)]
     Acp,
@@ -26,6 +29,7 @@ impl AgentProgram {
             Self::Codex => "codex",
             Self::Gemini => "gemini",
             Self::Opencode => "opencode",
+            Self::Compatible => "compatible",
             Self::Acp => "acp",
         }
     }
@@ -39,7 +43,7 @@ impl AgentProgram {
     /// OpenCode never does: they are introduced at the next prompt.
     pub fn hears_start(self, source: Option<&str>) -> bool {
         match self {
-            Self::Claude | Self::Codex | Self::Acp => true,
+            Self::Claude | Self::Codex | Self::Compatible | Self::Acp => true,
             Self::Gemini => source != Some("clear"),
             Self::Opencode => false,
         }

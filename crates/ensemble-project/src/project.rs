@@ -274,7 +274,7 @@ impl Project {
 
     /// The built-in profiles with the changes of the configuration.
     pub fn profiles(&self) -> Result<Profiles> {
-        let mut profiles = Profiles::embedded()?;
+        let mut profiles = Profiles::embedded()?.for_programs_on(std::env::var_os("PATH"));
         for (name, fields) in &self.config.providers {
             profiles.amend(
                 name,

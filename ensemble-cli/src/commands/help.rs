@@ -2,10 +2,12 @@
 
 use clap::Command;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_tmux::provider::Profiles;
 
 use crate::context::Context;
 use crate::help_texts::{
-    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, HelpTopic, PROGRAMS, TOPICS,
+    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, HelpTopic, PROGRAMS, PROVIDERS,
+    PROVIDERS_END, TOPICS,
 };
 use crate::output::STRONG;
 use crate::spellings::{described, meant_by};
@@ -19,10 +21,11 @@ const SUMMARY_CHARS_MAX: usize = 64;
   ensemble help messages
   ensemble help task add
   ensemble help leases
+  ensemble help providers
   ensemble help --all")]
 pub(crate) struct Arguments {
     /// A command; a group: agents, overview, messages, tasks, decisions, blackboard, setup, programs; or a topic:
-    /// delivery, leases, identity, exit-codes, for-agents, options
+    /// delivery, leases, identity, exit-codes, for-agents, options, providers
     #[arg(value_name = "COMMAND|GROUP|TOPIC")]
     topic: Vec<String>,
     /// List all commands in their groups, the global options and the exit codes
@@ -44,6 +47,9 @@ impl Arguments {
         }
         if first == PROGRAMS {
             return print_for_programs(context, &program);
+        }
+        if first == PROVIDERS {
+            return print_providers(context);
         }
         if let Some(topic) = TOPICS.iter().find(|topic| topic.name == first) {
             return print_topic(context, topic);
@@ -67,6 +73,20 @@ fn print_topic(context: &Context, topic: &HelpTopic) -> Outcome {
     context.out.content(topic.text.as_bytes())
 }
 
+/// The agents that were seen working, as their profiles say.
+fn print_providers(context: &Context) -> Outcome {
+    context.out.line("Agents that were seen working (`provider: NAME`), with version and date:")?;
+    context.out.line("")?;
+    let profiles = Profiles::embedded()?;
+    for name in profiles.names() {
+        let profile = profiles.get(name)?;
+        if let Some((version, date)) = profile.seen_version().zip(profile.seen_date()) {
+            context.out.line(format!("  {name:<10} {version:<10} {date}"))?;
+        }
+    }
+    context.out.content(PROVIDERS_END.as_bytes())
+}
+
 fn print_all(context: &Context, program: &Command) -> Outcome {
     for group in &GROUPS {
         print_group(context, program, group)?;
@@ -74,7 +94,8 @@ fn print_all(context: &Context, program: &Command) -> Outcome {
     }
     print_for_programs(context, program)?;
     context.out.line("")?;
-    let topics: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
+    let topics = TOPICS.iter().map(|topic| topic.name).chain([PROVIDERS]);
+    let topics: Vec<&str> = topics.collect();
     context.out.line("Topics, as in `ensemble help leases`:")?;
     context.out.line(topics.join(", "))?;
     context.out.line("")?;

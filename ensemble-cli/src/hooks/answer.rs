@@ -32,12 +32,12 @@ pub(super) fn object(
 /// The program's name for an event whose answer has a text.
 const fn own_name(program: AgentProgram, event: Event) -> &'static str {
     match (program, event) {
-        (AgentProgram::Claude | AgentProgram::Codex, Event::Prompt) => "UserPromptSubmit",
         (AgentProgram::Gemini, Event::Prompt) => "BeforeAgent",
-        (AgentProgram::Claude | AgentProgram::Codex, Event::Tool) => "PostToolUse",
         (AgentProgram::Gemini, Event::Tool) => "AfterTool",
         (AgentProgram::Opencode, Event::Prompt) => "chat.message",
         (AgentProgram::Opencode, Event::Tool) => "tool.execute.after",
+        (_, Event::Prompt) => "UserPromptSubmit",
+        (_, Event::Tool) => "PostToolUse",
         _ => "SessionStart",
     }
 }

@@ -161,7 +161,7 @@ fn lowest<'a>(state: &'a PaneState, pattern: &Regex) -> Option<(usize, regex_lit
 
 /// A line without the sides of the box around it.
 fn inside(line: &str) -> &str {
-    line.trim_matches(|c: char| c.is_whitespace() || matches!(c, '│' | '┃' | '|'))
+    line.trim_matches(|c: char| is_blank(c) || matches!(c, '│' | '┃' | '|'))
 }
 
 /// A blank line or the edge of a box ends a composer.
@@ -221,5 +221,10 @@ impl UnsentLine {
 }
 
 fn squeezed(text: &str) -> String {
-    text.chars().filter(|c| !c.is_whitespace()).collect()
+    text.chars().filter(|c| !is_blank(*c)).collect()
+}
+
+/// Whether a character shows nothing. Qwen Code draws its cursor on a blank without width.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c == '\u{200B}'
 }

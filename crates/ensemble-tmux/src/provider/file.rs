@@ -38,6 +38,8 @@ struct ProfileFile {
     #[serde(default)]
     seen: Option<String>,
     #[serde(default)]
+    seen_on: Option<String>,
+    #[serde(default)]
     open: Option<String>,
     #[serde(default)]
     programs: BTreeSet<String>,
@@ -188,6 +190,7 @@ impl ProfileFile {
                 .collect::<Result<_>>()?,
             program,
             seen: self.seen,
+            seen_on: self.seen_on,
             programs: self.programs,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
             paste_delay: self.paste_delay_ms.map(Duration::from_millis),

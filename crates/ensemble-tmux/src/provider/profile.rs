@@ -22,6 +22,7 @@ pub const PASTE_ENDS: &str = "\x1b[201~";
 pub struct Profile {
     pub(super) program: ProgramSettings,
     pub(super) seen: Option<String>,
+    pub(super) seen_on: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) enter_delay: Duration,
     pub(super) paste_delay: Option<Duration>,
@@ -145,6 +146,12 @@ impl Profile {
         self.seen.as_deref()
     }
 
+    /// The day when it was tried with that version.
+    #[must_use]
+    pub fn seen_date(&self) -> Option<&str> {
+        self.seen_on.as_deref()
+    }
+
     /// The command that starts the agent; `None` if there is nothing to start.
     pub fn open_command(&self) -> Option<&str> {
         self.program.open.as_deref()
@@ -241,7 +248,7 @@ impl Profile {
 }
 
 /// The numbers of the first version in a text such as `codex-cli 0.171.0`.
-fn version_numbers(text: &str) -> Option<Vec<u64>> {
+pub(super) fn version_numbers(text: &str) -> Option<Vec<u64>> {
     let mut words = text.split(|c: char| c.is_whitespace() || c == 'v' || c == '-');
     let version =
         words.find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;

@@ -2,12 +2,12 @@
 //!
 //! `SCREENS=DIR make test-agents` records them, a file for each agent and width. A screen has a
 //! heading with the state and a line with the program and the title of the pane. Then follows the
-//! screen with the cursor as `▮`.
+//! screen with the cursor as `▮`. The file of an older version of a program has that version in its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 
+use super::profiles::of_all_versions;
 use super::widths::BLIND;
 use super::{DiagnosisContext, Profile, Profiles, TypingPurpose, diagnose, objection};
 use ensemble_core::agent::AgentState;
@@ -25,19 +25,21 @@ struct Recording {
 
 /// All recordings of an agent at a width.
 fn recordings(profile: &Profile, width: usize) -> Vec<Recording> {
-    let file = format!("src/provider/recorded/{}-{width}.txt", profile.name());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/provider/recorded");
+    let (name, seen) = (profile.name(), profile.seen_version().unwrap_or_default());
+    let older = dir.join(format!("{name}-{seen}-{width}.txt"));
+    let path = if older.exists() { older } else { dir.join(format!("{name}-{width}.txt")) };
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let program = profile.programs.iter().next().expect("`programs`");
     let sections = text.split("=== ").skip(1);
     sections.map(|section| recording(section, program)).collect()
 }
 
-/// The profiles that must be recorded: all that recognize what an agent shows.
-fn seeing() -> Vec<Arc<Profile>> {
+/// The profiles that must be recorded: all that recognize what an agent shows, for each version of its program.
+fn seeing() -> Vec<Profile> {
     let profiles = Profiles::embedded().expect("profiles");
     let names = profiles.names().filter(|name| !BLIND.contains(name));
-    names.map(|name| profiles.get(name).expect("a profile")).collect()
+    names.flat_map(of_all_versions).collect()
 }
 
 fn recording(section: &str, program: &str) -> Recording {
@@ -74,8 +76,10 @@ fn meant(agent: &str, name: &str) -> AgentState {
         "permission" => AgentState::Permission,
         // Seconds before a trust dialog covers its composer.
         "loading" => AgentState::Unknown,
-        // It tries again by itself and shows nothing of that.
-        "limited" | "limited without end" if agent == "gemini" => AgentState::Busy,
+        // These try again by themselves and show nothing of that.
+        "limited" | "limited without end" if ["copilot", "gemini", "qwen"].contains(&agent) => {
+            AgentState::Busy
+        }
         "limited" | "limited without end" => AgentState::RateLimited,
         other => panic!("an unknown heading: {other}"),
     }

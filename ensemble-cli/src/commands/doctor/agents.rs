@@ -6,10 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ensemble_app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
+use ensemble_app::agent_program::{PROGRAMS, find_on_path};
 use ensemble_app::hook_files::hooks_in_place;
 use ensemble_app::text::one_line;
 use ensemble_project::team::{AgentPlan, GivenWays, given_ways};
+use ensemble_tmux::provider::Profiles;
 
 use super::{CheckLevel, DoctorCheck, trust};
 use crate::context::Context;
@@ -21,9 +22,9 @@ const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
 
 /// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.
 pub(super) fn programs(context: &Context) -> Vec<DoctorCheck> {
-    let found: Vec<(AgentProgram, PathBuf)> = PROGRAMS
+    let found: Vec<(String, PathBuf)> = known_programs(context)
         .into_iter()
-        .filter_map(|program| Some((program, find_on_path(program.word())?)))
+        .filter_map(|word| find_on_path(&word).map(|path| (word, path)))
         .collect();
     if found.is_empty() {
         let text = "none of claude, codex, opencode and gemini is on PATH";
@@ -40,26 +41,45 @@ pub(super) fn programs(context: &Context) -> Vec<DoctorCheck> {
     found
         .iter()
         .zip(versions)
-        .flat_map(|((program, _), version)| one(context, *program, version))
+        .flat_map(|((word, _), version)| one(context, word, version))
         .collect()
 }
 
+/// The programs that profiles are called after: first those that have hooks, then the others.
+fn known_programs(context: &Context) -> Vec<String> {
+    let mut words: Vec<String> = PROGRAMS.map(|program| program.word().to_owned()).to_vec();
+    let profiles = context.project().and_then(|it| Ok(it.profiles()?));
+    let Ok(profiles) = profiles.or_else(|_| Profiles::embedded()) else { return words };
+    let opens = |name: &str| {
+        profiles.get(name).is_ok_and(|it| it.open_command().is_some_and(|it| it.starts_with(name)))
+    };
+    let others: Vec<&str> = profiles.names().filter(|name| opens(name)).collect();
+    for name in others {
+        if !words.iter().any(|word| word == name) {
+            words.push(name.to_owned());
+        }
+    }
+    words
+}
+
 /// The version of a program, its hooks, and what it trusts.
-fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec<DoctorCheck> {
-    let word = program.word();
+fn one(context: &Context, word: &str, version: Option<String>) -> Vec<DoctorCheck> {
     let Some(version) = version else {
         let seconds = VERSION_PATIENCE.as_secs();
         let text = format!("{word} is on PATH, but has said no version within {seconds} s");
         let remedy = format!("see whether `{word} --version` works");
         return vec![DoctorCheck::bad("agents", CheckLevel::Warn, text, remedy)];
     };
-    let version = match version.contains(word) {
+    let version = match version.to_lowercase().contains(word) {
         true => version,
         false => format!("{word} {version}"),
     };
+    let mut checks = vec![known_version(context, word, version)];
+    let Some(program) = PROGRAMS.into_iter().find(|program| program.word() == word) else {
+        return checks;
+    };
     let places = hooks_in_place(context, program);
-    let mut checks =
-        vec![known_version(context, word, version), hooks(word, given(context, word), &places)];
+    checks.push(hooks(word, given(context, word), &places));
     let is_used = !places.is_empty() || is_configured(context, word);
     if let (true, Ok(project)) = (is_used, context.project()) {
         checks.extend(trust::check(program, project.root(), !places.is_empty()));

@@ -23,8 +23,8 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
         AgentProgram::Claude => by_claude(&place("CLAUDE_CONFIG_DIR", home.clone()), root),
         AgentProgram::Codex => by_codex(&place("CODEX_HOME", home.join(".codex")), root),
         AgentProgram::Gemini => by_gemini(&home.join(".gemini"), root),
-        // It has no such question.
-        AgentProgram::Opencode | AgentProgram::Acp => return Vec::new(),
+        // They have no such question, or none that we know of.
+        AgentProgram::Opencode | AgentProgram::Compatible | AgentProgram::Acp => return Vec::new(),
     };
     let mut checks = vec![match is_trusted {
         true => DoctorCheck::ok(CHECK, format!("{word} trusts this directory")),

@@ -121,7 +121,7 @@ impl Voice for Conversation<'_> {
         let words = json!([{ "type": "text", "text": text }]);
         let mut words = json!({ "sessionId": self.session, "prompt": words });
         if hook.event == Event::Tool {
-            // What comes too late for the turn must not begin one that nobody follows.
+            // What comes too late for the turn must not begin another one, whose end is not known.
             words["_meta"]["steering"]["idleBehavior"] = "promptRequired".into();
             let answer = self.client.borrow_mut().call("_session/steering", words)?;
             if answer["outcome"] != "injected" {

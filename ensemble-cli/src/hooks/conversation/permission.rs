@@ -130,7 +130,7 @@ pub(super) fn title_of(tool: &Value) -> &str {
     tool["title"].as_str().unwrap_or("a tool")
 }
 
-/// Whether a tool does nothing but what agents do every day: it runs our verbs, or it is one of our own tools.
+/// Whether a tool does nothing but what agents do every day: it runs our verbs, or it is our tool.
 pub(super) fn is_everyday(tool: &Value) -> bool {
     command_of(tool).map_or_else(|| is_our_tool(title_of(tool)), are_everyday)
 }
