@@ -20,7 +20,7 @@ TOOL_SECONDS = 4
 # How long a tool may take to begin, with a person's answer.
 TOOL_STARTS = 30
 # Those that a waiter wakes, and those that hooks know at all.
-WOKEN, HOOKED = ("claude", "codex", "opencode"), ("claude", "codex", "opencode", "gemini")
+WOKEN, HOOKED = ("claude", "codex", "opencode"), ("claude", "codex", "opencode", "gemini", "qwen")
 # While a tool runs, these learn only that mail waits; they get it when the turn ends.
 HINTED = ("codex",)
 CLEAR = {"opencode": "/new"}

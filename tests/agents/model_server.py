@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from dialects import ESCALATION, SHELLS, refusal, stream_of, whole
 
 PING = re.compile(r"AGENT_TEAM_PING (\S+) (\d+)")
+# Copilot puts what a person types between such blocks.
+BLOCK = re.compile(r"<([\w-]+)>.*?</\1>", re.DOTALL)
 SLOW_SECONDS_MAX = 120
 REFUSING = {"401": 401, "429": 429}
 
@@ -91,7 +93,7 @@ def parts_of(item):
 
 def texts(item):
     """The user's own words in a message; agents add blocks of theirs, in tags."""
-    found = [part.get("text") for part in parts_of(item) if not part.get("thought")]
+    found = [BLOCK.sub("", part.get("text") or "") for part in parts_of(item) if not part.get("thought")]
     return [text.strip() for text in found if text and not text.lstrip().startswith(("<", "[Request int"))]
 
 

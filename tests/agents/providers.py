@@ -96,7 +96,7 @@ def qwen(agent, trusted=True, key=True):
     allowed = [] if agent.hooked else ["Bash(ensemble *)"]
     settings = {"general": {"enableAutoUpdate": False}, "privacy": {"usageStatisticsEnabled": False},
                 "tools": {"approvalMode": "default"}, "permissions": {"allow": allowed},
-                "memory": {"enableManagedAutoMemory": False}}
+                "memory": {"enableManagedAutoMemory": False}, "ui": {"enableFollowupSuggestions": False}}
     if key:
         settings["security"] = {"auth": {"selectedType": "openai"}}
     (agent.home / ".qwen").mkdir()
@@ -109,13 +109,16 @@ def copilot(agent, trusted=True, key=True):
     (agent.home / ".copilot").mkdir()
     known = {"trusted_folders": [str(agent.project)]} if trusted else {}
     (agent.home / ".copilot/config.json").write_text(json.dumps(known))
-    return {"COPILOT_PROVIDER_BASE_URL": f"{agent.scratch.url}/v1", "COPILOT_MODEL": "model",
+    # It has no file for a person's own permission.
+    return {"COPILOT_ALLOW_ALL": "1", "COPILOT_PROVIDER_BASE_URL": f"{agent.scratch.url}/v1", "COPILOT_MODEL": "model",
             "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
 
 
 def kimi(agent, trusted=True, key=True):
     lines = ['default_model = "model"', "[providers.ours]", 'type = "openai"', f'base_url = "{agent.scratch.url}/v1"',
              f'api_key = "{KEY}"', "[models.model]", 'provider = "ours"', 'model = "model"', "max_context_size = 100000"]
+    if not agent.hooked:
+        lines += ["[[permission.rules]]", 'decision = "allow"', 'pattern = "Bash(ensemble *)"']
     (agent.home / ".kimi-code").mkdir()
     (agent.home / ".kimi-code/config.toml").write_text("\n".join(lines) + "\n")
     return {}
