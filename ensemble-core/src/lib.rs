@@ -103,7 +103,7 @@
 //! Calls block for as long as the disk does (a few milliseconds for a send at `power`), and for a lock at most
 //! [`QueueOptions::lock_patience`]. Only the receives that say so wait for a message. A receive with a wait watches
 //! the directory by inotify. A user has some 128 instances, so all waits of a queue share one, and each [`Inboxes`] has
-//! its own. Without inotify, a wait looks five times a second.
+//! its own. Without inotify, a wait looks five times a second, and [`Queue::observe`] says so.
 //!
 //! # Known problems
 //!

@@ -336,6 +336,11 @@ impl<'a> Ladders<'a> {
         self.runs(mailbox) || self.waits.contains_key(mailbox)
     }
 
+    /// These messages are no tasks, which spares reading them again.
+    pub fn note_others(&mut self, mailbox: Name, ids: Vec<MessageId>) {
+        self.others.entry(mailbox).or_default().extend(ids);
+    }
+
     /// Leaves the ladders of a mailbox to another process.
     pub fn forget(&mut self, mailbox: &Name) {
         if let Some(mut ladders) = self.mailboxes.remove(mailbox) {

@@ -25,12 +25,7 @@ impl Dir {
     /// # Errors
     /// [`Error::Malformed`] if it is not a regular file, [`Error::TooLarge`], or the disk failed.
     pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
-        match self.open_regular(name, OFlags::RDONLY)? {
-            None => Ok(None),
-            Some((file, stat)) => {
-                read_sized(&file, || self.path.join(name), stat.bytes, bytes_max).map(Some)
-            }
-        }
+        Ok(self.read_with_stat(name, bytes_max)?.map(|(_, content)| content))
     }
 
     /// As [`Dir::read`], with the metadata of the file that was read.

@@ -10,6 +10,7 @@ use crate::message::{BODY_BYTES_MAX, Envelope, Name, Timestamp};
 use crate::requests::PlanGates;
 use crate::sim::SimClock;
 use crate::spool::{Admission, SpoolOptions, State};
+use crate::watch::{FsWatcher, or_skip};
 
 /// Longer than any test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,6 +48,20 @@ fn real_queue() -> (tempfile::TempDir, Queue) {
     let options = Queue::options().durability(Durability::Process);
     let queue = options.open_or_create(home.path().join("queue")).unwrap();
     (home, queue)
+}
+
+#[test]
+fn a_queue_says_whether_its_waits_are_woken_or_look_again_and_again() {
+    let Some(_) = or_skip(FsWatcher::new()) else { return };
+    let (_home, queue) = real_queue();
+    let inbox = queue.mailbox("worker-1").unwrap();
+    let home = Dir::open(&queue.root().join("mailbox/worker-1")).unwrap();
+    let wait = || inbox.recv_timeout(Duration::ZERO).unwrap().is_none();
+    assert!(wait() && !queue.observe().unwrap().is_polling);
+    home.move_new("front", &home, "away").unwrap();
+    assert!(wait() && queue.observe().unwrap().is_polling, "what cannot be watched is looked at");
+    home.move_new("away", &home, "front").unwrap();
+    assert!(wait() && !queue.observe().unwrap().is_polling);
 }
 
 #[test]

@@ -452,7 +452,7 @@ impl Watcher {
         let events = self.events.as_ref().map(|events| events.as_fd());
         let cancel = self.cancel.as_ref().map(|token| token.as_fd());
         let sources: Vec<BorrowedFd<'_>> = events.into_iter().chain(cancel).collect();
-        Ok(sleep_until_any(&sources, Some(longest))?)
+        Ok(sleep_until_any(&sources, Some(longest)).map(drop)?)
     }
 }
 

@@ -4,12 +4,13 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::emptiness::Emptiness;
 use super::opened::KnownBacklog;
 use super::settings::Settings;
+use super::waiting::WaitingBacklog;
 use super::{SpoolOptions, place};
 use crate::durable::{self, Dir, FileLock, FileModes, FileStat, SyncTogether};
 use crate::env::{Clock as _, SystemClock};
@@ -132,6 +133,10 @@ impl OpenMailbox {
     /// replaced or mounted over must not be written to unseen.
     pub(super) fn is_current(&self) -> bool {
         matches!(durable::stat_path(&self.new_path), Ok(Some(stat)) if stat.id == self.identity)
+    }
+
+    pub(super) fn lock_waiting(&self) -> MutexGuard<'_, WaitingBacklog> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The settings as they are on disk now.

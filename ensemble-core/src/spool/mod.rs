@@ -308,6 +308,7 @@ impl Spool {
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
+        self.waits.watcher.forget_idle();
         Ok(open.insert(OpenMailbox::open(queue, &mailboxes, name, &self.options)?))
     }
 

@@ -67,9 +67,23 @@ impl Spool {
         holder: &Name,
         limit: usize,
     ) -> Result<Vec<Delivery>> {
+        self.receive_some(mailbox, holder, limit, &[])
+    }
+
+    /// As [`Spool::receive_batch`], by a consumer that found nothing before the files of these names landed in `new/`.
+    pub(super) fn receive_some(
+        &self,
+        mailbox: &Name,
+        holder: &Name,
+        limit: usize,
+        landed: &[String],
+    ) -> Result<Vec<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
         let admission = self.admission_of(&mailbox, holder)?;
+        if !landed.is_empty() {
+            mailbox.lock_waiting().expect_landed(&mailbox.new, landed)?;
+        }
         let mut taken = Vec::new();
         while taken.len() < limit {
             let next = match admission {
@@ -97,7 +111,7 @@ impl Spool {
         let shares = self.options.share_backlog;
         loop {
             let candidate = {
-                let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = mailbox.lock_waiting();
                 let is_due = |message: &FrontFile| self.is_due(&mailbox.front, message);
                 waiting.next(&mailbox.new, &mailbox.front, backlog, shares, &is_due)?
             };
@@ -161,7 +175,7 @@ impl Spool {
         let file = held.file();
         let moved = from.0.move_new(from.1, &mailbox.cur, &file)?;
         {
-            let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = mailbox.lock_waiting();
             if moved == MoveOutcome::Done { waiting.won_race() } else { waiting.lost_race() }
         }
         match moved {

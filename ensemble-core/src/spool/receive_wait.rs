@@ -35,7 +35,7 @@ const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
 pub(super) struct QueueWaits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.
     observers: Mutex<HashMap<Name, Arc<Mutex<WaitObserver>>>>,
-    watcher: Arc<SharedWatcher>,
+    pub(super) watcher: Arc<SharedWatcher>,
 }
 
 /// The observer of one mailbox's leases.
@@ -193,7 +193,8 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     pub fn receive(&mut self) -> Result<Option<Delivery>> {
         self.scan_leases()?;
         self.looked_at = self.spool.now_millis();
-        self.spool.receive(&self.mailbox, &self.holder)
+        let landed = self.files.take_landed();
+        Ok(self.spool.receive_some(&self.mailbox, &self.holder, 1, &landed)?.pop())
     }
 
     /// Sleeps until a message may have become due, for at most `longest`. May end early: receive, and sleep again.

@@ -23,6 +23,10 @@ pub struct QueueView {
     pub at: Timestamp,
     /// The mailboxes, by name.
     pub mailboxes: Vec<MailboxView>,
+    /// Whether the last receive that waited looks five times a second instead of being woken, because the system has no
+    /// inotify instance or watch left: raise `fs.inotify.max_user_instances` or `fs.inotify.max_user_watches`.
+    #[serde(default)]
+    pub is_polling: bool,
 }
 
 /// One mailbox of a [`QueueView`]; [`Queue::observe`](crate::Queue::observe) has an example.
@@ -69,7 +73,7 @@ impl Spool {
                 Err(error) => return Err(error),
             }
         }
-        Ok(QueueView { at, mailboxes })
+        Ok(QueueView { at, mailboxes, is_polling: self.waits.watcher.is_polling() })
     }
 }
 

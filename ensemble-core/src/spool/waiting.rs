@@ -60,6 +60,8 @@ pub(super) struct WaitingBacklog {
     front: Vec<FrontFile>,
     front_emptiness: Emptiness,
     front_uses_left: usize,
+    /// Whether `new` has the names of files that landed, instead of a listing.
+    is_landed: bool,
     /// How many messages there were when it was listed.
     listed: usize,
     /// Races that were lost in a row.
@@ -81,6 +83,10 @@ impl WaitingBacklog {
         shares: bool,
         is_due: &dyn Fn(&FrontFile) -> bool,
     ) -> Result<Option<Candidate>> {
+        if self.new.is_empty() || self.losses > self.losses_allowed() {
+            // Independently of stamps, `front/` is listed at least as often as `new/` is.
+            self.front_emptiness.forget();
+        }
         if let Some(due) = self.next_front(front, is_due)? {
             return Ok(Some(Candidate::Front(due)));
         }
@@ -110,6 +116,18 @@ impl WaitingBacklog {
         Ok(self.new.remove(index).map(Candidate::New))
     }
 
+    /// Takes the names of files that landed after nothing was found, which spares a listing.
+    pub(super) fn expect_landed(&mut self, new: &Dir, landed: &[String]) -> Result<()> {
+        // Rivals would all run after the same message.
+        if self.new.is_empty() && self.ahead.is_none() && !self.has_rivals {
+            let mut found = UnsortedIds::default();
+            landed.iter().filter_map(|file| place::parse_plain(file)).for_each(|id| found.push(id));
+            self.new = found.sorted(|id| made_at(new, id, &place::plain(id)))?;
+            (self.listed, self.is_landed) = (self.new.len(), true);
+        }
+        Ok(())
+    }
+
     /// The rivals keep receiving while this process lists, so the first part of a new listing is
     /// stale already.
     fn losses_allowed(&self) -> u32 {
@@ -135,11 +153,10 @@ impl WaitingBacklog {
     /// Joins the listing that others share now. Returns whether there is one.
     fn join(&mut self, shared: Option<Backlog<'_>>) -> bool {
         let Some((ids, ahead)) = shared.and_then(|shared| shared.read()) else { return false };
-        // Independently of stamps, `front/` is listed at least as often as names of `new/` are
-        // read.
+        // As for names that are listed.
         self.front_emptiness.forget();
         self.listed = ahead.count_left();
-        self.new = ids;
+        (self.new, self.is_landed) = (ids, false);
         self.ahead = Some(ahead);
         true
     }
@@ -148,8 +165,7 @@ impl WaitingBacklog {
     fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>, trust: ListingTrust) -> Result<()> {
         self.losses = 0;
         self.has_rivals = std::mem::take(&mut self.has_lost);
-        self.ahead = None;
-        self.front_emptiness.forget();
+        (self.ahead, self.is_landed) = (None, false);
         self.new = list_new(new)?;
         self.listed = self.new.len();
         // While this one was listing, another one may have come first. Two that each share their own would
@@ -171,6 +187,10 @@ impl WaitingBacklog {
 
     /// Notes that another consumer received the candidate first.
     pub(super) fn lost_race(&mut self) {
+        if self.is_landed {
+            // It may have been taken long before its event was read.
+            return;
+        }
         self.losses = self.losses.saturating_add(1);
         self.has_lost = true;
         self.has_rivals = true;
@@ -403,6 +423,18 @@ mod tests {
         received.dedup();
         assert_eq!((count, received.len()), (6_000, 6_000));
         assert_eq!((a.receive(&place), b.receive(&place)), (None, None));
+    }
+
+    #[test]
+    fn what_landed_is_tried_without_a_listing_and_a_miss_is_no_rival() {
+        let place = place(0);
+        let ids: Vec<MessageId> = (0..2).map(|_| MessageId::generate()).collect();
+        let landed = [place::plain(&ids[1]), "stray".to_owned(), place::plain(&ids[0])];
+        let mut consumer = Consumer::default();
+        consumer.waiting.expect_landed(&place.new, &landed).unwrap();
+        assert_eq!(consumer.waiting.new.iter().collect::<Vec<_>>(), ids, "oldest first");
+        assert_eq!(consumer.receive(&place), None, "neither is there any more");
+        assert_eq!((consumer.lost, consumer.waiting.has_rivals), (2, false));
     }
 
     /// It takes a while to list many, and others continue in the meantime.

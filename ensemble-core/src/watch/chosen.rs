@@ -4,7 +4,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::InotifyWatcher as Inotify;
 use super::portable::PortableWatcher;
@@ -95,14 +94,6 @@ impl FsWatcher {
         match &mut self.0 {
             WatchBackend::Inotify(watcher) => watcher.take_events(),
             WatchBackend::Notify(watcher) => watcher.take_events(),
-        }
-    }
-
-    /// Waits for an event, for at most `patience`; returns some of the pending events.
-    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
-        match &mut self.0 {
-            WatchBackend::Inotify(watcher) => watcher.wait(patience),
-            WatchBackend::Notify(watcher) => watcher.wait(patience),
         }
     }
 }

@@ -6,13 +6,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::event::LOG_SUFFIX;
-use super::{FsEvent, Landing, READS_MAX, WatchError, sleep_until_any};
+use super::{FsEvent, Landing, READS_MAX, WatchError};
 
 /// Bytes of events read at a time: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
@@ -162,21 +161,6 @@ impl InotifyWatcher {
             self.watched.retain(|_, number| !gone.contains(number));
         }
         events
-    }
-
-    /// Waits for an event, for at most `patience`; returns some of the pending events.
-    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
-        let began = Instant::now();
-        loop {
-            let events = self.take_events();
-            let left = patience.saturating_sub(began.elapsed());
-            if !events.is_empty() || left.is_zero() {
-                return events;
-            }
-            if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
-                return vec![FsEvent::Failed { error }];
-            }
-        }
     }
 }
 

@@ -17,8 +17,8 @@ mod inotify;
 mod portable;
 mod waiter;
 
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -41,21 +41,49 @@ pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
 /// endlessly does not hold the caller.
 const READS_MAX: usize = 16;
 
+impl FsWatcher {
+    /// Waits for an event, for at most `patience`; returns some of the pending events.
+    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
+        let began = Instant::now();
+        loop {
+            let events = self.take_events();
+            let left = patience.saturating_sub(began.elapsed());
+            if !events.is_empty() || left.is_zero() {
+                return events;
+            }
+            if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
+                return vec![FsEvent::Failed { error }];
+            }
+        }
+    }
+}
+
+/// A read that leaves events behind returns at least as many: those that fit, each with the longest name.
+const FULL_READ_EVENTS: usize = 59;
+
+/// Whether events may be left behind these, which were just taken. A wrong `false` leaves the descriptor readable.
+#[must_use]
+pub const fn may_have_more(taken: &[FsEvent]) -> bool {
+    taken.len() >= FULL_READ_EVENTS
+}
+
 /// Sleeps until one of the descriptors is readable, or `longest` has passed; without a limit for `None`.
-/// A signal ends the sleep early.
+/// A signal ends the sleep early. Says of each descriptor whether it is readable.
 ///
 /// # Errors
 /// The system cannot poll one of the descriptors.
 pub fn sleep_until_any(
     sources: &[BorrowedFd<'_>],
     longest: Option<Duration>,
-) -> Result<(), WatchError> {
+) -> Result<Vec<bool>, WatchError> {
     let mut polled: Vec<PollFd<'_>> =
         sources.iter().map(|source| PollFd::from_borrowed_fd(*source, PollFlags::IN)).collect();
     // A time beyond the clock's range means forever.
     let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
     match poll(&mut polled, longest.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Ok(_) | Err(Errno::INTR) => {
+            Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect())
+        }
         Err(error) => Err(WatchError::system("wait for file events", error)),
     }
 }
@@ -72,7 +100,6 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
     use std::path::Path;
-    use std::time::Instant;
 
     use super::*;
 

@@ -7,14 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use rustix::io::Errno;
 
 use super::event::LOG_SUFFIX;
-use super::{FsEvent, Landing, WatchError, sleep_until_any};
+use super::{FsEvent, Landing, WatchError};
 
 /// Whether the system reports that a writer has closed a file. Elsewhere each write is the hint.
 const REPORTS_CLOSE: bool = cfg!(target_os = "linux");
@@ -129,21 +128,6 @@ impl PortableWatcher {
             }
         }
         events
-    }
-
-    /// Waits for an event, for at most `patience`; returns the pending events.
-    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
-        let began = Instant::now();
-        loop {
-            let events = self.take_events();
-            let left = patience.saturating_sub(began.elapsed());
-            if !events.is_empty() || left.is_zero() {
-                return events;
-            }
-            if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
-                return vec![FsEvent::Failed { error }];
-            }
-        }
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, WatchedPaths> {
@@ -265,8 +249,10 @@ impl EventTranslator {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::watch::or_skip;
+    use crate::watch::{or_skip, sleep_until_any};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -274,7 +260,8 @@ mod tests {
     fn until(watcher: &mut PortableWatcher, wanted: &FsEvent) -> Vec<FsEvent> {
         let mut seen = Vec::new();
         while !seen.contains(wanted) {
-            let events = watcher.wait(PATIENCE);
+            sleep_until_any(&[watcher.as_fd()], Some(PATIENCE)).unwrap();
+            let events = watcher.take_events();
             assert!(!events.is_empty(), "no {wanted:?} after {seen:?}");
             seen.extend(events);
         }
@@ -349,6 +336,6 @@ mod tests {
         let Some(mut watcher) = or_skip(PortableWatcher::new()) else { return };
         let missing = watcher.watch(Path::new("/nowhere")).unwrap_err();
         assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
-        assert!(watcher.wait(Duration::from_millis(20)).is_empty());
+        assert!(watcher.take_events().is_empty());
     }
 }

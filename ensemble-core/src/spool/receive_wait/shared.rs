@@ -10,8 +10,10 @@
 //! No thread is between the kernel and a wait, so a single wait is woken as directly as by its own watcher.
 //! An async runtime reads by a task instead (`queue/incoming`).
 
+mod row;
+
 use std::collections::{BTreeSet, HashMap};
-use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,11 +24,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::row::{WaitBell, WaitRow};
 use super::lock;
-use crate::watch::{FsEvent, FsWatcher, POLL_WITHOUT_EVENTS, sleep_until_any};
+use crate::watch::{
+    FsEvent, FsWatcher, Landing, POLL_WITHOUT_EVENTS, may_have_more, sleep_until_any,
+};
 
 /// Maximum number of reads that drain the pending events. One look answers all of them.
 const DRAINS_MAX: usize = 16;
+
+/// Maximum number of names kept for a wait. It lists the rest.
+const LANDED_MAX: usize = 64;
 
 /// The file watcher of a queue, and the waits that share it.
 #[derive(Debug, Default)]
@@ -43,6 +51,10 @@ struct WatchState {
     waits: HashMap<u64, WaitRow>,
     /// The waits of each watched directory.
     by_place: HashMap<PathBuf, Vec<u64>>,
+    /// What the last wait waited for, still watched, because the next wait of a loop is for the same.
+    idle: Vec<PathBuf>,
+    /// Whether the wait that began last could not be watched.
+    is_polling: bool,
     reader: Option<u64>,
     /// Waits that sleep on their bells, and can be made the reader.
     sleepers: BTreeSet<u64>,
@@ -53,31 +65,6 @@ struct WatchState {
     #[cfg(feature = "tokio")]
     reading: Option<tokio::task::AbortHandle>,
     last_id: u64,
-}
-
-#[derive(Debug)]
-struct WaitRow {
-    places: Arc<[PathBuf]>,
-    is_watched: bool,
-    /// Something happened since its last sleep began.
-    is_rung: bool,
-    /// One of its directories was removed or moved.
-    is_replaced: bool,
-    /// It sleeps on its bell: at other times nothing empties the pipe.
-    sleeps: bool,
-    /// Made when it first sleeps while another wait reads.
-    bell: Option<Arc<WaitBell>>,
-    /// Of a task that sleeps.
-    waker: Option<Waker>,
-    #[cfg(feature = "tokio")]
-    is_task: bool,
-}
-
-/// A pipe that ends the sleep of one wait.
-#[derive(Debug)]
-struct WaitBell {
-    reader: PipeReader,
-    writer: PipeWriter,
 }
 
 /// A wait's part in a sleep.
@@ -105,7 +92,14 @@ impl FileWait {
 
     /// Whether file events end its sleeps. Otherwise it looks five times a second.
     pub(crate) fn is_watched(&self) -> bool {
-        self.watcher.is_watched(self.id)
+        self.watcher.lock().waits.get(&self.id).is_some_and(|row| row.is_watched)
+    }
+
+    /// The first names that landed in the first of its places since the last call. Of several waits for a place, one
+    /// is given them.
+    pub(crate) fn take_landed(&self) -> Vec<String> {
+        let mut state = self.watcher.lock();
+        state.waits.get_mut(&self.id).map(|row| std::mem::take(&mut row.landed)).unwrap_or_default()
     }
 
     /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
@@ -138,22 +132,17 @@ impl Drop for FileWait {
 }
 
 impl SharedWatcher {
+    /// Whether the wait that began last looks five times a second, because it could not be watched.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.lock().is_polling
+    }
+
     /// Adds a wait: what lands from now on ends its next sleep.
     fn add(&self, places: Arc<[PathBuf]>) -> u64 {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
-        let row = WaitRow {
-            places,
-            is_watched: false,
-            is_rung: false,
-            is_replaced: false,
-            sleeps: false,
-            bell: None,
-            waker: None,
-            #[cfg(feature = "tokio")]
-            is_task: false,
-        };
+        let row = WaitRow { places, ..WaitRow::default() };
         state.waits.insert(id, row);
         state.watch(id, false);
         id
@@ -175,9 +164,9 @@ impl SharedWatcher {
         }
     }
 
-    /// Whether file events end the sleeps of this wait; otherwise it looks five times a second.
-    fn is_watched(&self, id: u64) -> bool {
-        self.lock().waits.get(&id).is_some_and(|row| row.is_watched)
+    /// Stops watching what no wait is for: other directories may have these names now.
+    pub(crate) fn forget_idle(&self) {
+        self.lock().end_idleness(&[]);
     }
 
     /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
@@ -330,32 +319,6 @@ impl SharedWatcher {
     }
 }
 
-impl WaitRow {
-    fn bell(&mut self) -> Option<Arc<WaitBell>> {
-        if self.bell.is_none() {
-            let (reader, writer) = std::io::pipe().ok()?;
-            self.bell = Some(Arc::new(WaitBell { reader, writer }));
-        }
-        self.bell.clone()
-    }
-
-    fn ring(&mut self) {
-        if !std::mem::replace(&mut self.is_rung, true) {
-            self.wake();
-        }
-    }
-
-    fn wake(&mut self) {
-        if let Some(bell) = self.bell.as_ref().filter(|_| self.sleeps) {
-            // The pipe is emptied after each sleep, so this never blocks.
-            let _ = (&bell.writer).write_all(&[1]);
-        }
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
 impl WatchState {
     #[cfg(feature = "tokio")]
     const fn is_read_by_task(&self) -> bool {
@@ -370,6 +333,7 @@ impl WatchState {
     /// Watches the directories of a wait. `again` forgets the ones that had these names before.
     fn watch(&mut self, id: u64, again: bool) {
         let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
+        self.end_idleness(&places);
         self.open_watcher();
         let mut is_watched = self.watcher.is_some();
         for place in places.iter() {
@@ -388,13 +352,20 @@ impl WatchState {
                 waits.push(id);
             }
         }
+        self.is_polling = !is_watched;
         if let Some(row) = self.waits.get_mut(&id) {
             (row.is_watched, row.is_replaced, row.is_rung) = (is_watched, false, false);
+            row.landed.clear();
         }
     }
 
     fn unwatch(&mut self, id: u64) {
         let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
+        if self.waits.len() == 1 {
+            self.by_place.clear();
+            self.idle = places.to_vec();
+            return;
+        }
         // Events that are pending for others must not be lost with the watch.
         self.drain();
         for place in places.iter() {
@@ -405,6 +376,16 @@ impl WatchState {
                 if let Some(watcher) = &mut self.watcher {
                     watcher.unwatch(place);
                 }
+            }
+        }
+    }
+
+    /// Stops watching what no wait was for, but for these places. No wait is for their events until now.
+    fn end_idleness(&mut self, still: &[PathBuf]) {
+        if !self.idle.is_empty() {
+            self.drain();
+            for place in std::mem::take(&mut self.idle).iter().filter(|it| !still.contains(it)) {
+                self.watcher.iter_mut().for_each(|watcher| watcher.unwatch(place));
             }
         }
     }
@@ -422,23 +403,36 @@ impl WatchState {
     fn drain(&mut self) -> bool {
         for _ in 0..DRAINS_MAX {
             let events = self.watcher.as_mut().map(FsWatcher::take_events).unwrap_or_default();
-            if events.is_empty() {
+            events.iter().for_each(|event| self.pass_on(event));
+            if !may_have_more(&events) {
                 return true;
             }
-            events.iter().for_each(|event| self.pass_on(event));
         }
         false
     }
 
     fn pass_on(&mut self, event: &FsEvent) {
         match event {
-            FsEvent::Landed { dir, .. } | FsEvent::Left { dir } | FsEvent::Strange { dir } => {
+            FsEvent::Landed { dir, how: Landing::Closed, .. } => self.ring_place(dir, false),
+            FsEvent::Landed { dir, name, .. } => {
                 self.ring_place(dir, false);
+                let first = self.by_place.get(dir).and_then(|waits| waits.first());
+                if let Some(row) = first.and_then(|id| self.waits.get_mut(id))
+                    && row.places.first() == Some(dir)
+                    && row.landed.len() < LANDED_MAX
+                {
+                    row.landed.push(name.clone());
+                }
+            }
+            FsEvent::Left { dir } | FsEvent::Strange { dir } => self.ring_place(dir, false),
+            FsEvent::Replaced { path } if self.idle.contains(path) => {
+                self.watcher.iter_mut().for_each(|watcher| watcher.unwatch(path));
             }
             FsEvent::Replaced { path } => self.ring_place(path, true),
             FsEvent::Overflow => self.waits.values_mut().for_each(WaitRow::ring),
             FsEvent::Failed { .. } => {
                 (self.watcher, self.readable, self.reader) = (None, None, None);
+                self.is_polling = true;
                 for row in self.waits.values_mut() {
                     (row.is_watched, row.is_replaced) = (false, true);
                     row.ring();

@@ -111,6 +111,23 @@ fn a_message_that_lands_between_any_two_steps_ends_the_sleep() {
 }
 
 #[test]
+fn one_of_two_waits_is_told_what_landed_and_both_receive() {
+    let Some(_) = or_skip(FsWatcher::new()) else { return };
+    let bed = Bed::new();
+    let (mut first, mut second) = (bed.wait(), bed.wait());
+    assert!(first.receive().unwrap().is_none() && second.receive().unwrap().is_none());
+    bed.publish();
+    bed.publish();
+    first.sleep(PATIENCE).unwrap();
+    let landed = first.files.take_landed();
+    assert!(!landed.is_empty() && second.files.take_landed().is_empty(), "{landed:?}");
+    let gone = ["gone.yaml".to_owned()];
+    let take = |landed| bed.spool.receive_some(&bed.worker, &bed.worker, 1, landed).unwrap().pop();
+    assert!(take(&gone).is_some() && take(&landed).is_some(), "a name that is gone hides no other");
+    assert!(second.receive().unwrap().is_none());
+}
+
+#[test]
 fn no_message_of_a_publisher_that_runs_beside_the_wait_is_missed() {
     const ROUNDS: u32 = 300;
     let bed = Bed::new();
