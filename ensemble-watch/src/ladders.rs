@@ -27,7 +27,7 @@ use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, MailboxReader};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::Name;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_project::ladder_host::{reader_of, readers_of};
 use ensemble_project::panes::{self, PaneEntry};
@@ -52,8 +52,8 @@ pub(crate) type TeamMailboxes = (Arc<dyn Broker>, Arc<dyn LadderClaim>);
 
 /// A reason to look.
 enum LookReason {
-    /// Something landed in a mailbox, or left it.
-    Changed(Name),
+    /// Something landed in a mailbox, or left it. With messages that are not tasks.
+    Changed(Name, Vec<MessageId>),
     /// Events may have been lost.
     All,
 }
@@ -110,9 +110,9 @@ impl LadderThread {
         Ok(this)
     }
 
-    /// Something landed in a mailbox, or left it.
-    pub(crate) fn changed(&self, mailbox: &Name) {
-        self.send(LookReason::Changed(mailbox.clone()));
+    /// Something landed in a mailbox, or left it. `others` are messages that are not tasks.
+    pub(crate) fn changed(&self, mailbox: Name, others: Vec<MessageId>) {
+        self.send(LookReason::Changed(mailbox, others));
     }
 
     /// Any mailbox may have changed.
@@ -182,7 +182,8 @@ impl LadderWorker {
 
     fn add_reason(&mut self, reason: LookReason, pending: &mut BTreeSet<Name>) {
         match reason {
-            LookReason::Changed(mailbox) => {
+            LookReason::Changed(mailbox, others) => {
+                self.ladders.note_others(mailbox.clone(), others);
                 pending.insert(mailbox);
             }
             LookReason::All => match self.mailboxes() {

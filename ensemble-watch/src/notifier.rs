@@ -151,11 +151,7 @@ impl MailNotifier {
     /// A message landed.
     pub(crate) fn landed(&mut self, mailbox: &Name, id: MessageId) {
         if self.targets.values().any(|t| t.entry.mailbox == *mailbox) {
-            // One landing may raise two events.
-            let noticed = self.noticed.entry(mailbox.clone()).or_default();
-            if noticed.last() != Some(&id) {
-                noticed.push(id);
-            }
+            self.noticed.entry(mailbox.clone()).or_default().push(id);
         }
     }
 

@@ -290,7 +290,7 @@ impl ServerFollower {
             }
         }
         if let Some(ladders) = ladders {
-            queue.changed_mailboxes().iter().for_each(|mailbox| ladders.changed(mailbox));
+            queue.changed_mailboxes().into_iter().for_each(|name| ladders.changed(name, vec![]));
         }
     }
 

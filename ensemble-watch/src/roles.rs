@@ -6,7 +6,6 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::spool::Spool;
 use ensemble_project::status::ACTOR;
 use ensemble_project::{ConfigDuration, ProjectConfig};
 use ensemble_team::proto::patience::{
@@ -81,7 +80,12 @@ impl WaitingRoles {
     /// A message landed in a mailbox without a drop box. It is read only if it can matter: while no
     /// role waits, or if it is addressed to a role. A step reads a bounded number, so that a flood
     /// does not cost a read for each message.
-    pub(crate) fn landed(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId, spool: &Spool) {
+    pub(crate) fn landed(
+        &mut self,
+        now: Monotonic,
+        (mailbox, id): (&Name, &MessageId),
+        read_kind: impl FnOnce() -> Option<String>,
+    ) {
         let both = [&self.dispatch, &self.conductor];
         let is_role = both.iter().any(|role| role.name == mailbox.as_str());
         let no_role_waits = both.iter().all(|role| role.patience.poll_timeout().is_none());
@@ -91,8 +95,8 @@ impl WaitingRoles {
             return;
         }
         self.reads -= 1;
-        if let Ok(envelope) = spool.peek(mailbox, id) {
-            self.stored(now, envelope.kind.as_str());
+        if let Some(kind) = read_kind() {
+            self.stored(now, &kind);
         }
     }
 

@@ -111,6 +111,13 @@ pub(crate) struct LoopWakes {
     events: EventQueue,
 }
 
+/// What the loop has to read.
+struct ReadySources {
+    signal: bool,
+    files: bool,
+    processes: bool,
+}
+
 /// Both ends.
 ///
 /// # Errors
@@ -137,17 +144,23 @@ impl LoopWakes {
     ) -> Vec<LoopWake> {
         let began = Instant::now();
         loop {
-            let mut wakes = self.received();
-            self.read(watch_set);
-            wakes.extend(processes.take_ended().into_iter().map(LoopWake::Ended));
+            let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
+            let has_kept = self.has_events() || !self.receiver.is_empty();
+            let nap = if has_kept { Some(Duration::ZERO) } else { left };
+            let ready = self.sleep(watch_set, processes, nap);
+            let mut wakes = if has_kept || ready.signal { self.received() } else { Vec::new() };
+            if ready.files {
+                self.read(watch_set);
+            }
+            if ready.processes {
+                wakes.extend(processes.take_ended().into_iter().map(LoopWake::Ended));
+            }
             let room = WAKES_A_STEP.saturating_sub(wakes.len());
             wakes
                 .extend(std::iter::from_fn(|| self.events.pop()).take(room).map(LoopWake::Changed));
-            let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
             }
-            self.sleep(watch_set, processes, left);
         }
     }
 
@@ -179,11 +192,26 @@ impl LoopWakes {
         self.receiver.try_iter().take(WAKES_A_STEP).collect()
     }
 
-    fn sleep(&self, watch_set: &WatchSet, processes: &WatchedProcesses, longest: Option<Duration>) {
-        let own = [self.signal.as_fd()].into_iter().chain(watch_set.source());
+    fn sleep(
+        &self,
+        watch_set: &WatchSet,
+        processes: &WatchedProcesses,
+        longest: Option<Duration>,
+    ) -> ReadySources {
+        let files = watch_set.source();
+        let processes_at = 1 + usize::from(files.is_some());
+        let own = [self.signal.as_fd()].into_iter().chain(files);
         let sources: Vec<_> = own.chain(processes.sources()).collect();
-        if let Err(error) = sleep_until_any(&sources, longest) {
-            tracing::warn!(%error, "cannot wait for events");
+        match sleep_until_any(&sources, longest) {
+            Ok(ready) => ReadySources {
+                signal: ready[0],
+                files: ready[1..processes_at].contains(&true),
+                processes: ready[processes_at..].contains(&true),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot wait for events");
+                ReadySources { signal: true, files: true, processes: true }
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ensemble_core::message::Name;
-use ensemble_core::watch::{FsEvent, FsWatcher, WatchError};
+use ensemble_core::watch::{FsEvent, FsWatcher, WatchError, may_have_more};
 
 /// See the table at the top of this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl WatchSet {
     pub(crate) fn take_events(&mut self) -> (Vec<FsEvent>, bool) {
         let Some(fs_watcher) = &mut self.fs_watcher else { return (Vec::new(), false) };
         let mut events = fs_watcher.take_events();
-        let may_have_more = !matches!(events.last(), None | Some(FsEvent::Failed { .. }));
+        let may_have_more = may_have_more(&events);
         if events.iter().any(|event| matches!(event, FsEvent::Replaced { .. })) {
             self.directories.retain(|dir, _| fs_watcher.is_watched(dir));
         }

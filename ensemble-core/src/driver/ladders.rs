@@ -336,7 +336,7 @@ impl<'a> Ladders<'a> {
         self.runs(mailbox) || self.waits.contains_key(mailbox)
     }
 
-    /// These messages are no tasks, which spares reading them again.
+    /// These messages are not tasks, so they need not be read again.
     pub fn note_others(&mut self, mailbox: Name, ids: Vec<MessageId>) {
         self.others.entry(mailbox).or_default().extend(ids);
     }

@@ -1,11 +1,12 @@
 //! Mail: which mailboxes have changed, and notifying their agents.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
-use ensemble_core::message::{DeliveryClass, MessageId, Name, TASK_TYPE};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TASK_TYPE};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::panes::PaneEntry;
@@ -23,10 +24,28 @@ use crate::wakes::{LadderNews, TypeReport};
 /// them.
 const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];
 
-/// A message that landed in a mailbox.
+/// A message that landed in a mailbox. It is read once, for all that ask what it is.
 pub(super) struct ArrivedMessage {
     pub(super) mailbox: Name,
     pub(super) id: MessageId,
+    content: OnceCell<Option<Envelope>>,
+}
+
+impl ArrivedMessage {
+    fn new(mailbox: Name, id: MessageId) -> Self {
+        Self { mailbox, id, content: OnceCell::new() }
+    }
+
+    /// What it says; `None` if it is gone already, or damaged.
+    pub(super) fn envelope(&self, spool: &Spool) -> Option<&Envelope> {
+        self.content.get_or_init(|| spool.peek(&self.mailbox, &self.id).ok()).as_ref()
+    }
+
+    /// Whether it was read, and is not a task.
+    pub(super) fn is_no_task(&self) -> bool {
+        let read = self.content.get().and_then(Option::as_ref);
+        read.is_some_and(|envelope| envelope.kind.as_str() != TASK_TYPE)
+    }
 }
 
 /// The agents to notify, and the mailboxes that changed.
@@ -65,10 +84,17 @@ impl EngineMail {
     /// A message landed in a mailbox.
     pub(super) fn landed(&mut self, mailbox: Name, file: &str) {
         if let Some(id) = message_id(file) {
-            self.notifier.landed(&mailbox, id.clone());
-            self.arrived.push(ArrivedMessage { mailbox: mailbox.clone(), id });
+            self.arrive(&mailbox, id);
         }
         self.changed.insert(mailbox);
+    }
+
+    /// Notes an arrival, once although its writer closes the file after the rename.
+    fn arrive(&mut self, mailbox: &Name, id: MessageId) {
+        if self.arrived.last().is_none_or(|last| last.id != id || last.mailbox != *mailbox) {
+            self.notifier.landed(mailbox, id.clone());
+            self.arrived.push(ArrivedMessage::new(mailbox.clone(), id));
+        }
     }
 
     /// Messages came to these mailboxes, or left them.
@@ -92,8 +118,7 @@ impl EngineMail {
             }
             let Ok(ids) = spool.due_ids(&mailbox, COUNT_MAX) else { continue };
             for id in self.waiting.update_mailbox(mailbox.clone(), ids) {
-                self.notifier.landed(&mailbox, id.clone());
-                self.arrived.push(ArrivedMessage { mailbox: mailbox.clone(), id });
+                self.arrive(&mailbox, id);
             }
         }
     }
@@ -148,16 +173,17 @@ impl EngineMail {
         arrivals: &[ArrivedMessage],
         context: &EngineContext,
     ) {
-        for ArrivedMessage { mailbox, id } in arrivals {
+        for arrived in arrivals {
+            let ArrivedMessage { mailbox, id, .. } = arrived;
             if !self.notifier.has_agent(mailbox) {
                 continue;
             }
-            let Ok(envelope) = context.spool.peek(mailbox, id) else { continue };
+            let Some(envelope) = arrived.envelope(&context.spool) else { continue };
             if WEIGHTY_TYPES.contains(&envelope.kind.as_str()) {
                 self.notifier.weighty(now, mailbox, id);
             }
             if envelope.when == Some(DeliveryClass::Interrupt)
-                && AuthorityGuard::new(&context.project).may_interrupt(&envelope)
+                && AuthorityGuard::new(&context.project).may_interrupt(envelope)
             {
                 self.notifier.interrupt(mailbox);
             }

@@ -23,14 +23,14 @@ mod remote;
 mod team;
 mod upkeep;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::Name;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
@@ -82,8 +82,8 @@ pub(crate) struct Engine {
     status: StatusFile,
     /// Where the mailboxes are on servers, the thread that follows them has it.
     ladders: Option<LadderThread>,
-    /// Mailboxes whose ladders are to be checked, once the agents are notified.
-    laddered: BTreeSet<Name>,
+    /// Mailboxes whose ladders are to be checked, once the agents are notified; with messages that are not tasks.
+    laddered: BTreeMap<Name, Vec<MessageId>>,
     /// When roster, bindings and sessions were changed, as of the last poll.
     polled: [Option<SystemTime>; 3],
 }
@@ -114,7 +114,7 @@ impl Engine {
             drop_boxes,
             mail,
             ladders,
-            laddered: BTreeSet::new(),
+            laddered: BTreeMap::new(),
             team: EngineTeam::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
             upkeep: Upkeep::new(now, project, &recorder),
@@ -183,6 +183,9 @@ impl Engine {
             self.upkeep.mail_arrived(now);
         }
         self.mail.announce_weighty(now, &arrivals, &self.context);
+        for arrived in arrivals.iter().filter(|arrived| arrived.is_no_task()) {
+            self.laddered.entry(arrived.mailbox.clone()).or_default().push(arrived.id.clone());
+        }
         self.team.arrived(now, arrivals, &self.context);
     }
 
@@ -248,7 +251,7 @@ impl Engine {
         match self.watch_set.place(dir, file).cloned()? {
             WatchedPlace::Mailboxes => self.mailbox_added(file),
             WatchedPlace::Mailbox(mailbox) => {
-                self.laddered.insert(mailbox.clone());
+                self.laddered.entry(mailbox.clone()).or_default();
                 self.mail.landed(mailbox, file);
             }
             WatchedPlace::DropBox(box_name) => {
@@ -281,9 +284,9 @@ impl Engine {
 
     /// Passes changed mailboxes to the thread of the ladders. Their thread would compete with the one that types.
     fn drive_ladders(&mut self) {
-        for mailbox in std::mem::take(&mut self.laddered) {
+        for (mailbox, others) in std::mem::take(&mut self.laddered) {
             if let Some(ladders) = &self.ladders {
-                ladders.changed(&mailbox);
+                ladders.changed(mailbox, others);
             }
         }
     }
@@ -293,7 +296,7 @@ impl Engine {
         match self.watch_set.directory(dir).cloned() {
             Some(WatchedPlace::Mailbox(mailbox)) => {
                 self.team.mailbox_changed(now, &mailbox);
-                self.laddered.insert(mailbox.clone());
+                self.laddered.entry(mailbox.clone()).or_default();
                 self.mail.changed([mailbox]);
             }
             // An agent was unbound.

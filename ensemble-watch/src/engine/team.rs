@@ -126,8 +126,9 @@ impl EngineTeam {
         arrivals: Vec<ArrivedMessage>,
         context: &EngineContext,
     ) {
-        for ArrivedMessage { mailbox, id } in arrivals {
-            self.roles.landed(now, &mailbox, &id, &context.spool);
+        for arrived in arrivals {
+            let kind = || Some(arrived.envelope(&context.spool)?.kind.to_string());
+            self.roles.landed(now, (&arrived.mailbox, &arrived.id), kind);
         }
     }
 

@@ -31,7 +31,7 @@ impl Standstill for MailAdmission {
 impl Admission for MailAdmission {
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
         Ok(PlanGates.concerns(queue, holder)?
-            || Standstill::refusal(self, holder, None)?.is_some()
+            || self.0.whatever_the_budget(holder, None)?.obstacle(TaskAct::TakeUp).is_some()
             || !self.0.budget().stands_in_the_way()?.is_empty())
     }
 

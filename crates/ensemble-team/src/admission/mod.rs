@@ -211,13 +211,22 @@ impl ProjectAdmission {
         agent: &Name,
         shared: Option<&dyn SharedFiles>,
     ) -> Result<TaskCircumstances> {
+        let budget = self.budget.obstacle(None, agent)?;
+        Ok(TaskCircumstances { budget, ..self.whatever_the_budget(agent, shared)? })
+    }
+
+    /// The same, without the budgets.
+    pub(crate) fn whatever_the_budget(
+        &self,
+        agent: &Name,
+        shared: Option<&dyn SharedFiles>,
+    ) -> Result<TaskCircumstances> {
         let control = self.control(shared)?;
         let leaving = match self.roster.get(agent)?.map(|member| member.state) {
             Some(MemberState::Leaving) => Some(agent.clone()),
             Some(MemberState::Up | MemberState::Shutdown) | None => None,
         };
-        let budget = self.budget.obstacle(None, agent)?;
-        Ok(TaskCircumstances { plan: None, control, leaving, budget })
+        Ok(TaskCircumstances { plan: None, control, leaving, budget: None })
     }
 
     /// The budgets that are used up.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::durable::{Durability, read_file};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -98,13 +98,13 @@ impl BudgetFile {
     }
 
     fn read(&self) -> Result<BudgetContent> {
-        let dir = match Dir::open(&self.dir) {
-            Ok(dir) => dir,
-            Err(error) if is_no_directory(&error) => return Ok(BudgetContent::default()),
-            Err(error) => return Err(error),
-        };
-        let Some(bytes) = dir.read(FILE, BYTES_MAX)? else { return Ok(BudgetContent::default()) };
-        parse(&bytes, &self.dir.join(FILE))
+        let path = self.dir.join(FILE);
+        match read_file(&path, BYTES_MAX) {
+            Ok(Some(bytes)) => parse(&bytes, &path),
+            Ok(None) => Ok(BudgetContent::default()),
+            Err(error) if is_no_directory(&error) => Ok(BudgetContent::default()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Locks the file.

@@ -5,8 +5,9 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Digest;
@@ -20,6 +21,8 @@ const STAT_BYTES_MAX: usize = 2048;
 const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 /// How many threads of a process are asked for children.
 const THREADS_MAX: usize = 64;
+/// Links of `/proc/PID/task` while the process has one thread: two, and one for each thread.
+const LINKS_OF_ONE_THREAD: u64 = 3;
 /// Exists where the system lists the children of a process.
 const CHILDREN_LISTED: &str = "/proc/thread-self/children";
 
@@ -41,14 +44,19 @@ pub(crate) fn all() -> std::io::Result<Vec<u32>> {
 
 /// The children of process `pid`. Each thread has its own.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    // Most programs have one thread, which needs no listing.
+    if std::fs::metadata(&tasks).is_ok_and(|tasks| tasks.nlink() == LINKS_OF_ONE_THREAD) {
+        return parse_pids(head(&tasks.join(pid.to_string()).join("children")).unwrap_or_default());
+    }
+    let threads = std::fs::read_dir(tasks);
     let threads = threads.into_iter().flatten().flatten().take(THREADS_MAX);
     let lists = threads.filter_map(|thread| head(&thread.path().join("children")));
-    let pids = |list: Vec<u8>| {
-        let list = String::from_utf8_lossy(&list).into_owned();
-        list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
-    };
-    lists.flat_map(pids).collect()
+    lists.flat_map(parse_pids).collect()
+}
+
+fn parse_pids(list: Vec<u8>) -> Vec<u32> {
+    String::from_utf8_lossy(&list).split(' ').filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Whether [`children`] finds all of them.
