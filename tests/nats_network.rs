@@ -8,6 +8,8 @@ mod conformance;
 mod nats_support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,37 @@ fn settle_all(queue: &NatsTransport, holder: &str) -> Vec<String> {
 fn outbox_at(home: &std::path::Path) -> Outbox {
     let options = SpoolOptions::default().with_durability(Durability::Process);
     Outbox::open(&home.join("outbox"), 100, options).unwrap()
+}
+
+/// Each verb makes a connection, and asks little more than once.
+#[test]
+fn a_new_connection_probes_a_stream_once() {
+    let (server, team) = (Server::start(), fresh_team());
+    let options = server.options(&team);
+    NatsTransport::connect(&options)
+        .unwrap()
+        .add_mailbox(&name(MAILBOX), &Settings::default())
+        .unwrap();
+    let mut listener = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let mut heard = BufReader::new(listener.try_clone().unwrap());
+    let mut until_pong = |sent: String| {
+        listener.write_all(sent.as_bytes()).unwrap();
+        let (mut lines, mut line) = (Vec::new(), String::new());
+        while line != "PONG\r\n" {
+            line.clear();
+            assert!(heard.read_line(&mut line).unwrap() > 0, "the server has ended: {lines:?}");
+            lines.push(line.clone());
+        }
+        lines
+    };
+    until_pong(format!("CONNECT {{}}\r\nSUB ens.{team}.probe 1\r\nPING\r\n"));
+    for number in 0..20 {
+        let queue = NatsTransport::connect(&options).unwrap();
+        queue.publish(&message(&number.to_string())).unwrap();
+    }
+    let lines = until_pong("PING\r\n".to_owned());
+    let probes = lines.iter().filter(|line| line.starts_with("MSG ")).count();
+    assert_eq!(probes, 20, "{lines:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Makes the connection, and the stream of a new team.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -154,6 +155,8 @@ fn connect_options(
     made: tokio::sync::watch::Sender<u64>,
     denials: Denials,
 ) -> Result<ConnectOptions> {
+    // The event of the first connection may come after the first call, which would then probe the streams again.
+    let is_connected = AtomicBool::new(false);
     let mut connecting = ConnectOptions::new()
         .name("ensemble")
         .connection_timeout(options.patience)
@@ -162,7 +165,9 @@ fn connect_options(
             match event {
                 async_nats::Event::Connected => {
                     denials.forget();
-                    made.send_modify(|count| *count += 1);
+                    if is_connected.swap(true, Ordering::Relaxed) {
+                        made.send_modify(|count| *count += 1);
+                    }
                 }
                 async_nats::Event::ServerError(error) => denials.record_error(&error.to_string()),
                 _ => {}

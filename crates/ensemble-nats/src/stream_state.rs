@@ -14,7 +14,7 @@ pub(super) struct StreamState {
     pub(super) open_at: Arc<AtomicU64>,
     /// Whether the last lookup found no stream.
     pub(super) was_absent: Arc<AtomicBool>,
-    /// Number of connections made so far.
+    /// How often it was connected again.
     connections: Receiver<u64>,
 }
 

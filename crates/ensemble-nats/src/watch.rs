@@ -157,7 +157,7 @@ pub(super) struct FollowInputs {
     pub(super) pattern: String,
     /// Whether the consumer omits contents.
     pub(super) is_headers_only: bool,
-    /// Number of connections made so far.
+    /// How often it was connected again.
     pub(super) connections: Receiver<u64>,
 }
 
