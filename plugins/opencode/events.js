@@ -16,6 +16,7 @@ import { spawn } from "node:child_process"
 const PROGRAM = "ensemble"
 const HOOK_MS_MAX = 10_000
 const UNSAID_MAX = 200
+const RECORD_MESSAGES_MAX = 40
 const LIMIT = /rate.?limit|quota|overload|too many|billing/i
 // As Claude Code is allowed by its profile; a test compares them. What stops agents, deletes mail, writes a file or sends
 // anything to another machine still asks.
@@ -89,12 +90,19 @@ export default {
       return parent ? rootOf(parent) : id
     }
     const isRoot = async (id) => !(await parentOf(id))
+    // What OpenCode has stored of the last turns: it shows which messages a model was given.
+    const recordOf = async (id) => {
+      const query = { limit: RECORD_MESSAGES_MAX }
+      const found = await client.session.messages({ path: { id }, query }).catch(() => undefined)
+      const parts = (found?.data ?? []).flatMap((message) => message.parts)
+      return parts.map((part) => part.text ?? part.state?.output ?? "").join("\n")
+    }
 
     const atRest = async (id) => {
       const error = failed.get(id)
       failed.delete(id)
       if (error) return hook("failure", { session_id: id, error })
-      const answer = await hook("stop", { session_id: id })
+      const answer = await hook("stop", { session_id: id, record: await recordOf(id) })
       if (answer.decision !== "block") return
       const parts = [{ type: "text", text: answer.reason }]
       await client.session.promptAsync({ path: { id }, body: { ...lastPrompt.get(id), parts } })

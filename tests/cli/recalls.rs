@@ -4,8 +4,9 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, ran, words};
 use crate::conversation::read;
+use crate::tmux_support::eventually;
 
 #[test]
 fn an_answer_is_waited_for_and_printed() {
@@ -52,6 +53,40 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     assert!(text.contains("\nReplaces:   m2: do not act on that one any more\n"), "{text}");
 }
 
+#[test]
+fn a_sender_waits_until_the_own_record_of_its_reader_shows_the_message() {
+    let bed = Bed::new();
+    let transcript = bed.project().join("s1.jsonl");
+    let hook = |event: &str, input: &Value| {
+        let line = format!("hook {event} --provider claude --as w1");
+        bed.run_with(&line, input.to_string().as_bytes()).stdout
+    };
+    for way in ["transcript", "record", "recv"] {
+        let line = format!("send --to w1 --id m-{way} --until confirmed --wait 1m --json -m count");
+        let mut sending = bed.command(&words(&line));
+        let sending = sending.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let file = bed.mailbox(&format!("w1/new/m-{way}.yaml"));
+        eventually("it is stored", || file.exists());
+        // A program may name its session with its first prompt only.
+        let session = json!({ "session_id": (way != "transcript").then_some("s1") });
+        let shown = match way {
+            "recv" => read(&bed, "w1"),
+            _ => hook("tool", &session),
+        };
+        hook("stop", &json!({ "session_id": "s1" }));
+        std::fs::write(&transcript, &shown).unwrap();
+        // OpenCode has no file, and its plugin says what it has stored.
+        let proof = match way {
+            "record" => json!({ "session_id": "s1", "record": shown }),
+            _ => json!({ "session_id": "s1", "transcript_path": transcript }),
+        };
+        hook("stop", &proof);
+        let ran = ran(sending.wait_with_output().unwrap());
+        assert!(ran.code == 0 && ran.stdout.contains("\"confirmed\""), "{way}: {ran:?}");
+        bed.ok(&format!("settle m-{way} --as w1"));
+    }
+}
+
 /// What a hook of Claude Code prints for `w1`.
 fn hook(bed: &Bed, event: &str) -> String {
     let line = format!("hook {event} --provider claude --as w1");
@@ -68,7 +103,7 @@ fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_afte
     bed.ok("send --to w1 --when interrupt --id stop -m stop");
     let said = hook("tool");
     let (stop, first) = (said.find("stop").unwrap(), said.find("first").unwrap());
-    assert!(said.contains("Urgent: Message from operator") && stop < first, "{said}");
+    assert!(said.contains("Urgent message from operator") && stop < first, "{said}");
     assert!(!said.contains("later"), "{said}");
     assert!(hook("stop").contains("later"));
     bed.fails(2, "send --to w1 --when soon -m x");

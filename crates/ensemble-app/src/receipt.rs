@@ -1,19 +1,21 @@
 //! How far a message got, and waiting until it got there.
 //!
-//! `acked` and `settled` are read from the mailbox's directories, `notified` and `submitted` from
-//! the watcher's records in the event log. A later receipt includes the earlier ones.
+//! `acked` and `settled` are read from the mailbox's directories, the others from the event log. A later receipt
+//! includes the earlier ones.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::Broker;
+use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
 use serde::Serialize;
 
+use crate::App;
 use crate::failure::{Failure, Outcome};
 
 /// How often the log is read while waiting for a record: appending to an open file raises no event.
@@ -36,6 +38,8 @@ pub enum Receipt {
     Submitted,
     /// It was received
     Acked,
+    /// The own record of its reader's program shows the turn that read it
+    Confirmed,
     /// The work is done
     Settled,
 }
@@ -47,9 +51,29 @@ impl fmt::Display for Receipt {
             Self::Notified => "notified",
             Self::Submitted => "submitted",
             Self::Acked => "acked",
+            Self::Confirmed => "confirmed",
             Self::Settled => "settled",
         })
     }
+}
+
+impl Receipt {
+    /// Whether only the event log says so.
+    #[must_use]
+    pub const fn is_logged(self) -> bool {
+        matches!(self, Self::Notified | Self::Submitted | Self::Confirmed)
+    }
+}
+
+/// Notes that an agent reads a message by its own command: the record of its program can confirm it. An agent without
+/// hooks has no session.
+pub fn note_read(app: &App, delivery: &Delivery) -> Outcome {
+    let Delivery { lease, .. } = delivery;
+    let sessions = app.project()?.sessions();
+    if sessions.get(&lease.holder)?.is_some_and(|session| session.lives()) {
+        sessions.change(&lease.holder, |session| session.unconfirmed.extend([lease.id.clone()]))?;
+    }
+    Ok(())
 }
 
 /// Follows one message.
@@ -111,6 +135,7 @@ impl<'a> ReceiptTracker<'a> {
                 if names("mailbox", self.mailbox.as_str()) && names("ids", self.id.as_str()) {
                     let receipt = match record.kind.as_str() {
                         types::RECEIPT_SUBMITTED => Receipt::Submitted,
+                        types::RECEIPT_CONFIRMED => Receipt::Confirmed,
                         _ => Receipt::Notified,
                     };
                     self.logged = self.logged.max(receipt);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
 use ensemble_app::interrupt::Interrupt;
 use ensemble_app::introduction;
@@ -13,6 +14,7 @@ use ensemble_app::mail::delivered::{
     DeliveryInstructions, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
 };
 use ensemble_app::queue::ProjectQueue;
+use ensemble_app::receipt::note_read;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Result;
 use ensemble_core::env::Delivery;
@@ -91,6 +93,8 @@ impl Arguments {
             // lease has ended.
             queue.release(&delivery.lease, Duration::ZERO)?;
             interrupt.end_if_noted();
+        } else if let Err(failure) = note_read(context, &delivery) {
+            say(&format!("warning: {}", failure.text()));
         }
         delivered
     }

@@ -37,8 +37,9 @@ use crate::context::Context;
 use crate::flags::content::ContentFlags;
 use crate::flags::waiting::WaitFlags;
 
-/// The records that report nudges.
-const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
+/// The records that are receipts.
+const RECEIPT_RECORDS: [&str; 3] =
+    [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED, types::RECEIPT_CONFIRMED];
 
 /// Send a message and print its id
 ///
@@ -126,9 +127,9 @@ impl Arguments {
         let content = self.content.read()?;
         let envelope = fill(context, &spool, self.envelope(context, &recipients[0])?, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
-        let log = match self.waiting.until() {
-            Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
-            _ => None,
+        let log = match self.waiting.until().is_some_and(Receipt::is_logged) {
+            true => Some(context.project()?.logs()),
+            false => None,
         };
         let mut sent = Vec::new();
         let mut failed = None;

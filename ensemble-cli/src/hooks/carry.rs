@@ -34,7 +34,7 @@ use ensemble_team::session::{AgentSession, CarriedMessage, DeliveryWay, LockedSe
 use serde_json::json;
 
 use super::conversation::permission::is_response;
-use super::{Hook, frames, reminder};
+use super::{EventInput, Hook, frames, reminder};
 
 /// The most waiting messages that are read.
 const DUE_MAX: usize = 100;
@@ -187,18 +187,19 @@ pub(super) fn arrived(
 /// Records which messages the transcript of the agent's program shows: proof that a model was given them, where the
 /// answer of a hook only proves that its program was.
 pub(super) fn confirm(hook: &Hook<'_>, session: &mut AgentSession) -> Outcome {
-    let Some(path) =
-        hook.input.transcript_path.as_ref().filter(|_| !session.unconfirmed.is_empty())
-    else {
+    let EventInput { record, transcript_path, .. } = &hook.input;
+    if session.unconfirmed.is_empty() {
         return Ok(());
-    };
+    }
     // A transcript that cannot be read proves nothing.
-    let Ok(Some(transcript)) = tail_of(path) else { return Ok(()) };
+    let read = |path| tail_of(path).ok().flatten();
+    let file = || transcript_path.as_deref().and_then(read);
+    let Some(transcript) = record.clone().or_else(file) else { return Ok(()) };
     let is_shown = |id: &MessageId| transcript.contains(&format!(" {}", ids::beginning(id)));
     let ids: Vec<_> = session.unconfirmed.iter().filter(|id| is_shown(id)).cloned().collect();
     session.unconfirmed.retain(|id| !ids.contains(id));
     if !ids.is_empty() {
-        let evidence = json!({ "record": path, "provider": hook.program.word() });
+        let evidence = json!({ "record": transcript_path, "provider": hook.program.word() });
         let data = json!({ "mailbox": hook.mailbox, "ids": ids, "evidence": evidence });
         hook.context.recorder()?.record(types::RECEIPT_CONFIRMED, hook.agent.as_str(), data);
     }

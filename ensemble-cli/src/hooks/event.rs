@@ -71,6 +71,9 @@ pub(crate) struct EventInput {
     /// Answers of the model since the last hook, where the program keeps no record of them.
     #[serde(deserialize_with = "objects")]
     pub(crate) usage: Vec<serde_json::Value>,
+    /// The end of the program's record of the session, where that is not a file.
+    #[serde(deserialize_with = "whole_text")]
+    pub(crate) record: Option<String>,
 }
 
 impl Event {
@@ -123,6 +126,12 @@ fn text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
         Value::String(text) => Some(shortened(&text)),
         _ => None,
     })
+}
+
+fn whole_text<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_str().map(str::to_owned))
 }
 
 /// An absolute path.

@@ -83,7 +83,10 @@ pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
         session.blocked_for.clear();
         session.reminded.clear();
         session.asked.clear();
-        session.unconfirmed.clear();
+        // OpenCode opens a session for the mail that its waiter was given before.
+        if session.id.is_some() {
+            session.unconfirmed.clear();
+        }
     }
     if hook.event == Event::Stop {
         session.end_turn();

@@ -118,7 +118,7 @@ impl AwaitedReply<'_> {
         let Envelope { to, id, .. } = self.question;
         let after = age(self.patience);
         let how = match reached {
-            Receipt::Acked => "it has read the message",
+            Receipt::Acked | Receipt::Confirmed => "it has read the message",
             Receipt::Settled => "it has settled the message without an answer",
             Receipt::Stored | Receipt::Notified | Receipt::Submitted => {
                 "the message waits in its mailbox"

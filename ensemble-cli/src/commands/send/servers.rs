@@ -28,8 +28,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 impl Arguments {
     /// As `run`, for a team on several hosts.
     pub(super) fn send_to_servers(self, context: &Context, options: &NatsOptions) -> Outcome {
-        if matches!(self.waiting.until(), Some(Receipt::Notified | Receipt::Submitted)) {
-            let text = "another host's watcher nudges its panes: `notified` and `submitted` are known there";
+        if let Some(wanted) = self.waiting.until().filter(|wanted| wanted.is_logged()) {
+            let text = format!("`{wanted}` is known on the host of the reader only");
             return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
         }
         let sender = context.actor()?;

@@ -16,6 +16,7 @@ use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
 use ensemble_app::mail::settling::{SettleContext, UnheldMessage};
+use ensemble_app::receipt::note_read;
 use ensemble_core::env::{Delivery, Lease, PublishOutcome};
 use ensemble_core::message::{BODY_BYTES_MAX, DeliveryClass, MessageId, Name};
 use ensemble_core::requests::GatedTask;
@@ -302,6 +303,10 @@ fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
         desk.learn_all()?;
     }
     let mut object = handed_over(desk, delivery)?;
+    if is_new {
+        // Without this note the receipt says less, and the message is delivered all the same.
+        let _ = note_read(&desk.app(), delivery);
+    }
     if is_new && let Some(remark) = remark(desk, delivery)? {
         object["remark"] = json!(remark);
     }
