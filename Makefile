@@ -54,7 +54,7 @@ test-collector: needs
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
 	ENSEMBLE_HOUR_SECONDS=150 ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- --include-ignored \
-		team::hour demo::the_story
+		team::hour team::seen demo::the_story
 
 # The recording in README: the real Claude Code and Codex against our model.
 story: needs

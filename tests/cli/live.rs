@@ -231,3 +231,27 @@ fn a_watched_status_shows_each_change_in_the_same_place() {
     let headings = |text: String| text.lines().filter(|line| line.contains("NEEDS YOU")).count();
     assert_eq!(headings(viewed.text()), 1, "{}", viewed.text());
 }
+
+#[test]
+fn a_thread_and_the_last_messages_of_a_mailbox_are_opened_from_their_lines() {
+    let bed = Bed::new();
+    let asked = bed.send("how many lines?");
+    bed.ok("recv --as w1");
+    bed.ok(&format!("reply {asked} forty-two --as w1"));
+    bed.ok("send --to conductor -m look-here");
+    let screen = Screen::start(&bed.project(), "top", (80, 24));
+    screen.shows(">!  w1 answered you");
+    screen.press(&["Enter"]);
+    screen.shows("story of");
+    screen.shows("operator -> w1  how many lines?");
+    screen.shows("w1 -> operator  forty-two");
+    // A mailbox that no agent reads, and the person's own one.
+    screen.press(&["q", "Down"]);
+    screen.shows(">  conductor      1 unread");
+    screen.press(&["Enter"]);
+    screen.shows("mailbox conductor: 1 message not read yet");
+    screen.shows("operator -> conductor  look-here");
+    screen.press(&["q", "End", "Enter"]);
+    screen.shows("operator, the person who runs this team");
+    screen.shows("Before that:");
+}

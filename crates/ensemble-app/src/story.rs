@@ -10,10 +10,10 @@ use ensemble_core::driver::LadderStore;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{ObjectStory, Record, read_all, story, types};
 use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::spool::State;
+use ensemble_core::spool::{RECALLED, State};
 use ensemble_project::attention::Kind as NeedKind;
 use ensemble_project::members::last_observed;
-use ensemble_project::overview::{AgentOverview, StateSource};
+use ensemble_project::overview::{AgentOverview, MailboxOverview, StateSource};
 use ensemble_team::roster::State as Presence;
 use ensemble_team::usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ use crate::{App, ids};
 
 /// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 200;
+/// Most messages without an answer that are shown in one part.
+const SINGLES_MAX: usize = 8;
 /// A pause after which something new begins in the life of an agent.
 const PAUSE_MIN: Duration = Duration::from_secs(10 * 60);
 
@@ -166,10 +168,24 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
         head.extend(head_of_agent(agent, overview.at));
     }
     head.extend(list_ladders(app, id).iter().filter_map(describe_ladder));
-    head.extend(reason_of(&records).map(|reason| format!("It failed: {reason}")));
-    let is_person = id == Name::operator().as_str();
+    let name = Name::new(id).ok();
+    let is_person = app
+        .project()
+        .is_ok_and(|project| name.as_ref().is_some_and(|name| project.is_person(name)));
+    let mailbox = overview.as_ref().and_then(|overview| {
+        overview.mailboxes.iter().find(|mailbox| name.as_ref() == Some(&mailbox.name))
+    });
     if is_person {
-        head.push(format!("{id}, the person who runs this team"));
+        let is_alone = overview.as_ref().is_none_or(|overview| overview.people.len() < 2);
+        let who = if is_alone { "the person who runs" } else { "one of the people who run" };
+        head.push(format!("{id}, {who} this team"));
+    }
+    match mailbox.filter(|_| agent.is_none() && !is_person) {
+        Some(mailbox) => head.push(head_of_mailbox(mailbox)),
+        None => {
+            let reason = reason_of(&records).filter(|reason| !reason.starts_with(RECALLED));
+            head.extend(reason.map(|reason| format!("It failed: {reason}")));
+        }
     }
     for need in overview.iter().flat_map(|overview| &overview.needs) {
         let is_it = need.about.as_deref() == Some(id)
@@ -179,10 +195,13 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
             // That an agent is blocked or gone has been said.
             let is_said = agent.is_some() && need.text.starts_with(&format!("{id} is "));
             head.extend((!is_said).then(|| one_line(&need.text)));
-            head.extend(others_of(&need.help, id).map(|help| format!("    -> {help}")));
+            // One command for several answers is said once, behind the last.
+            let help = others_of(&need.help, id).map(|help| format!("    -> {help}"));
+            head.retain(|line| is_said || Some(line) != help.as_ref());
+            head.extend(help);
         }
     }
-    let mut parts = match agent.is_some() {
+    let mut parts = match agent.is_some() || mailbox.is_some() {
         _ if is_person => conversations_of(told),
         true => parts_of(told),
         false => vec![told.into_iter().map(|(record, it)| (record.timestamp, it)).collect()],
@@ -208,7 +227,17 @@ fn conversations_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sente
     }
     let mut parts: Vec<_> = parts.into_values().collect();
     parts.sort_by_key(|part| Reverse(part.last().map(|(at, _)| *at)));
-    parts
+    let mut joined: Vec<Vec<(Timestamp, Sentence)>> = Vec::new();
+    let mut is_single = false;
+    for mut part in parts {
+        // Messages without an answer are one part.
+        let is_next = std::mem::replace(&mut is_single, part.len() == 1) && part.len() == 1;
+        match joined.last_mut().filter(|last| is_next && last.len() < SINGLES_MAX) {
+            Some(last) => last.insert(0, part.remove(0)),
+            None => joined.push(part),
+        }
+    }
+    joined
 }
 
 /// The help of a need, without the command that has just printed the story.
@@ -260,7 +289,10 @@ fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<St
         State::Acked { holder, epoch: 0 | 1 } => format!("{holder} has it"),
         State::Acked { holder, epoch } => format!("{holder} has it (attempt {epoch})"),
         State::Settled => "finished".to_owned(),
-        State::Dead => format!("a dead letter (`ensemble dead show {}`)", found.id),
+        State::Dead => match reason_of(records).filter(|it| it.starts_with(RECALLED)) {
+            Some(recalled) => recalled,
+            None => format!("a dead letter (`ensemble dead show {}`)", found.id),
+        },
     };
     vec![
         format!("{}\"{words}\"", task.unwrap_or_default()),
@@ -293,16 +325,23 @@ fn head_of_board(app: &App, id: &str) -> Option<String> {
     let state = app.board().ok()?.read().ok()?;
     let task = state.task(&Name::new(id).ok()?)?;
     let by = task.assigned_to.as_ref().map_or_else(String::new, |by| format!(", by {by}"));
-    Some(format!("task {id} is {} on the blackboard{by}", task.status.as_str()))
+    let start = |text: &String| one_line(&text.chars().take(WORDS_CHARS_MAX).collect::<String>());
+    let words =
+        task.description.as_ref().map_or_else(String::new, |it| format!(": \"{}\"", start(it)));
+    Some(format!("task {id}{words}, {} on the blackboard{by}", task.status.as_str()))
 }
 
 /// What an agent does now.
 fn head_of_agent(agent: &AgentOverview, now: Timestamp) -> Vec<String> {
     let name = &agent.row.member.name;
-    let since = agent.since.map_or_else(String::new, |at| format!(" for {}", age(now.since(at))));
+    let state = agent.presence.state.word();
+    let said = agent.since.map_or_else(
+        || format!("{name} is {state}"),
+        |at| format!("{name} has been {state} for {}", age(now.since(at))),
+    );
     let is_plain = matches!(agent.presence.state, Presence::Idle | Presence::Working);
     let why = if is_plain { String::new() } else { format!(": {}", one_line(&agent.presence.why)) };
-    let mut head = vec![format!("{name} is {}{since}{why}", agent.presence.state.word())];
+    let mut head = vec![format!("{said}{why}")];
     let holds = agent.holds.iter().map(|holding| {
         let from = holding.from.as_ref().map_or_else(String::new, |from| format!(", from {from}"));
         format!("it has {}{from}", one_line(&holding.describe()))
@@ -312,6 +351,13 @@ fn head_of_agent(agent: &AgentOverview, now: Timestamp) -> Vec<String> {
         head.push(format!("{} not read yet", plural(agent.unread, "message")));
     }
     head
+}
+
+/// How many messages are in a mailbox that no agent of the team reads.
+fn head_of_mailbox(mailbox: &MailboxOverview) -> String {
+    let (waiting, held) = (mailbox.glance.waiting, mailbox.glance.held);
+    let held = if held > 0 { format!(", {held} held") } else { String::new() };
+    format!("mailbox {}: {} not read yet{held}", mailbox.name, plural(waiting, "message"))
 }
 
 fn describe_ladder(ladder: &Value) -> Option<String> {

@@ -64,7 +64,7 @@ impl Arguments {
             records.into_iter().try_for_each(|record| context.out.line(line(context, record)))?;
         } else {
             print(context, &self.id, told.as_ref())?;
-            if let Some(took) = took {
+            if let Some(took) = took.filter(|took| took.requests > 0) {
                 context.out.line(format!("\nused {}", describe_spent(&took)))?;
             }
         }

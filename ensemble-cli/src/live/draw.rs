@@ -101,17 +101,12 @@ fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[
 
 fn list(frame: &mut Frame<'_>, area: Rect, scene: &LiveScene<'_>, view: &ViewState) {
     let (overview, width) = (&scene.overview, usize::from(area.width));
-    let items = items(overview, &view.filter);
+    let items = items(overview, view);
     let needs = items.iter().filter(|item| matches!(item, ListItem::Need(_))).count();
     let dim = Style::new().add_modifier(Modifier::DIM);
-    let boxes = overview::mailbox_rows(overview);
-    let mut rows = agent_lines(&items, &boxes, scene, width);
-    let mut below: Vec<Line<'_>> = Vec::new();
-    let boxes = rows.split_off(rows.len() - boxes.len());
-    below.extend(boxes.into_iter().map(|row| Line::raw(cut(&format!(" {row}"), width))));
-    let mut rows = rows.into_iter();
+    let mut rows = item_lines(&items, scene, width).into_iter();
     let head = rows.next().unwrap_or_default();
-    below.extend(waits(scene, width));
+    let mut below: Vec<Line<'_>> = waits(scene, width).into_iter().collect();
     below.extend(used(scene).map(|text| Line::styled(cut(&text, width), dim)));
     below.push(Line::raw(""));
     // Each need has a line for its command, where all of them fit.
@@ -139,6 +134,9 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &LiveScene<'_>, view: &ViewSta
                     lines.push(Line::styled(format!(" {head}"), dim));
                 }
                 (vec![rows.next().unwrap_or_default()], agent_style(agent))
+            }
+            ListItem::Mailbox(_) | ListItem::Own(_) => {
+                (vec![rows.next().unwrap_or_default()], Style::new())
             }
         };
         if number < first {
@@ -182,24 +180,12 @@ fn help_shown(help: &str) -> String {
     one_line(command.unwrap_or_default())
 }
 
-/// The head of the columns, and a line for each agent and each of these mailboxes. A wide view says what each agent has
-/// used.
-fn agent_lines(
-    items: &[ListItem<'_>],
-    boxes: &[Vec<String>],
-    scene: &LiveScene<'_>,
-    width: usize,
-) -> Vec<String> {
-    if !items.iter().any(|item| matches!(item, ListItem::Agent(_))) {
-        let no_head = std::iter::once(String::new());
-        return no_head.chain(table(boxes, usize::MAX)).collect();
-    }
-    let agents = items.iter().filter_map(|item| match item {
-        ListItem::Agent(agent) => Some(*agent),
-        ListItem::Need(_) => None,
-    });
-    let has_spent = width >= WIDE && !scene.spent.agents.is_empty();
-    let mut head = overview::ROW_HEADS.map(str::to_owned).to_vec();
+/// The head of the columns, and a line for each agent and each mailbox. A wide view says what each agent has used.
+fn item_lines(items: &[ListItem<'_>], scene: &LiveScene<'_>, width: usize) -> Vec<String> {
+    let has_agents = items.iter().any(|item| matches!(item, ListItem::Agent(_)));
+    let has_spent = has_agents && width >= WIDE && !scene.spent.agents.is_empty();
+    let head = overview::ROW_HEADS.map(|head| if has_agents { head } else { "" });
+    let mut head = head.map(str::to_owned).to_vec();
     if has_spent {
         head.splice(4..4, ["tokens".to_owned(), "cost".to_owned()]);
     }
@@ -212,9 +198,17 @@ fn agent_lines(
         }
         cells
     };
-    let rows = std::iter::once(head).chain(agents.map(row));
-    let rows: Vec<Vec<String>> = rows.chain(boxes.iter().cloned()).collect();
-    table(&rows, usize::MAX)
+    let rows = items.iter().filter_map(|item| match item {
+        ListItem::Need(_) => None,
+        ListItem::Agent(agent) => Some(row(agent)),
+        ListItem::Mailbox(mailbox) => Some(overview::mailbox_cells(mailbox)),
+        ListItem::Own(name) => Some(
+            ["", name.as_str(), "", "", "you: what you asked, and the answers"]
+                .map(str::to_owned)
+                .to_vec(),
+        ),
+    });
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX)
 }
 
 fn agent_style(agent: &AgentOverview) -> Style {

@@ -89,7 +89,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     let scene = LiveScene { overview, project, events, spent: spent.get() };
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let view = ViewState::default();
+    let view = ViewState::of(person.clone().unwrap_or_else(|| project.person()));
     let result =
         LiveView { context, person, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
     ratatui::try_restore()?;

@@ -25,15 +25,17 @@
 
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, Need};
-use ensemble_project::overview::{AgentOverview, Overview};
+use ensemble_project::overview::{AgentOverview, MailboxOverview, Overview};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::printing::overview::{calm_agents, full_mailboxes};
 
 /// How far PgUp and PgDn go, in lines.
 const PAGE: usize = 10;
 /// All keys of the list, as `?` shows them.
 const KEYS: [&str; 11] = [
     "up, down, k, j, PgUp, PgDn   select another line",
-    "Enter     what an agent does and its last messages; what is asked; what happened",
+    "Enter     the conversation; the last messages of an agent or a mailbox; what is asked",
     "x         run the command of the selected need, after a question; a plan is shown",
     "a         attach to the agent's pane; Ctrl-b d comes back",
     "y, n      approve or reject the selected request, after a question",
@@ -91,6 +93,8 @@ pub(super) enum InputPurpose {
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     pub(super) selected: usize,
+    /// The person who looks.
+    own: Option<Name>,
     /// The item of the selected line: it stays selected where lines come and go.
     selected_item: Option<String>,
     pub(super) filter: String,
@@ -99,10 +103,12 @@ pub(super) struct ViewState {
     pub(super) said: String,
 }
 
-/// A line that can be selected: needs first, then agents.
+/// A line that can be selected: needs first, then agents, then mailboxes, and the person who looks.
 pub(super) enum ListItem<'a> {
     Need(&'a Need),
     Agent(&'a AgentOverview),
+    Mailbox(&'a MailboxOverview),
+    Own(&'a Name),
 }
 
 impl ListItem<'_> {
@@ -110,6 +116,8 @@ impl ListItem<'_> {
         match self {
             Self::Need(need) => need.agent.as_ref(),
             Self::Agent(agent) => Some(&agent.row.member.name),
+            Self::Mailbox(mailbox) => Some(&mailbox.name),
+            Self::Own(_) => None,
         }
     }
 
@@ -118,6 +126,8 @@ impl ListItem<'_> {
         match self {
             Self::Need(need) => format!("{:?} {:?} {:?}", need.need, need.agent, need.about),
             Self::Agent(agent) => agent.row.member.name.to_string(),
+            Self::Mailbox(mailbox) => format!("mailbox {}", mailbox.name),
+            Self::Own(_) => "own".to_owned(),
         }
     }
 
@@ -125,7 +135,7 @@ impl ListItem<'_> {
     pub(super) fn decision(&self) -> Option<&Need> {
         match self {
             Self::Need(need) if need.need == Kind::Decision => Some(need),
-            Self::Need(_) | Self::Agent(_) => None,
+            _ => None,
         }
     }
 
@@ -134,14 +144,15 @@ impl ListItem<'_> {
             Self::Need(need) => {
                 need.about.clone().or_else(|| need.agent.as_ref().map(ToString::to_string))
             }
-            Self::Agent(agent) => Some(agent.row.member.name.to_string()),
+            Self::Agent(_) | Self::Mailbox(_) => self.agent().map(ToString::to_string),
+            Self::Own(name) => Some(name.to_string()),
         }
     }
 }
 
 /// The lines that the filter leaves, in the order in which they are shown.
-pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<ListItem<'a>> {
-    let filter = filter.to_lowercase();
+pub(super) fn items<'a>(overview: &'a Overview, view: &ViewState) -> Vec<ListItem<'a>> {
+    let filter = view.filter.to_lowercase();
     let fits = |text: &str| filter.is_empty() || text.to_lowercase().contains(&filter);
     let needs = overview.needs.iter().filter(|need| fits(&need.text)).map(ListItem::Need);
     let is_wanted = |agent: &&&AgentOverview| {
@@ -149,15 +160,25 @@ pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<ListItem<'a
         let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
         fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
     };
-    let agents = crate::printing::overview::calm_agents(overview);
+    let agents = calm_agents(overview);
     let agents: Vec<&AgentOverview> = agents.iter().filter(is_wanted).copied().collect();
-    needs.chain(agents.into_iter().map(ListItem::Agent)).collect()
+    let agents = agents.into_iter().map(ListItem::Agent);
+    let mailboxes = full_mailboxes(overview).filter(|mailbox| fits(mailbox.name.as_str()));
+    let mailboxes = mailboxes.map(ListItem::Mailbox);
+    let own = overview.people.iter().find(|name| view.own.as_ref() == Some(name));
+    let own = own.filter(|name| fits(name.as_str())).map(ListItem::Own);
+    needs.chain(agents).chain(mailboxes).chain(own).collect()
 }
 
 impl ViewState {
+    /// The view of this person.
+    pub(super) fn of(own: Name) -> Self {
+        Self { own: Some(own), ..Self::default() }
+    }
+
     /// Keeps the selection on what is selected; on the first line once that has gone.
     pub(super) fn clamp(&mut self, overview: &Overview) {
-        let items = items(overview, &self.filter);
+        let items = items(overview, self);
         if let Some(wanted) = &self.selected_item {
             let found = items.iter().position(|item| item.mark() == *wanted);
             self.selected = found.unwrap_or(0);
@@ -192,7 +213,7 @@ impl ViewState {
                 let scroll = match key.code {
                     KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return ViewAction::None,
                     KeyCode::Char('y' | 'n') => {
-                        let items = items(overview, &self.filter);
+                        let items = items(overview, self);
                         if let Some(need) = items.get(self.selected).and_then(ListItem::decision) {
                             self.answer(need, key.code == KeyCode::Char('y'));
                         }
@@ -212,7 +233,7 @@ impl ViewState {
     }
 
     fn in_list(&mut self, code: KeyCode, overview: &Overview) -> ViewAction {
-        let items = items(overview, &self.filter);
+        let items = items(overview, self);
         let item = items.get(self.selected);
         let agent = item.and_then(ListItem::agent).cloned();
         match (code, item) {

@@ -10,6 +10,7 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::{age, one_line, plural, table};
 use ensemble_core::message::Timestamp;
+use ensemble_core::spool::Glance;
 use ensemble_core::watch::Waiter;
 use ensemble_project::attention::{Kind, Need, WatcherState};
 use ensemble_project::overview::{
@@ -201,7 +202,7 @@ pub(crate) fn print_rows(
         styles.push(style(agent));
     }
     if !is_whole {
-        rows.extend(mailbox_rows(overview));
+        rows.extend(full_mailboxes(overview).map(mailbox_cells));
         styles.resize(rows.len(), Style::new());
     }
     for (line, style) in table(&rows, usize::MAX).iter().zip(styles) {
@@ -214,34 +215,32 @@ pub(crate) fn print_rows(
     Ok(())
 }
 
-/// The mailboxes that hold something and that no agent reads, a row each.
-pub(crate) fn mailbox_rows(overview: &Overview) -> Vec<Vec<String>> {
-    let is_read = |mailbox: &&MailboxOverview| {
+/// The mailboxes that hold something and that neither an agent nor a person reads, and those that are full.
+pub(crate) fn full_mailboxes(overview: &Overview) -> impl Iterator<Item = &MailboxOverview> {
+    let is_read = |mailbox: &MailboxOverview| {
         let mut members = overview.agents.iter().map(|agent| &agent.row.member.mailbox);
-        mailbox.name.is_operator() || members.any(|name| *name == mailbox.name)
+        overview.people.contains(&mailbox.name) || members.any(|name| *name == mailbox.name)
     };
-    let full = |mailbox: &MailboxOverview| {
-        let overflow = mailbox.overflow.as_ref();
-        overflow.map(|overflow| format!("full: {} refused", plural(overflow.refused, "message")))
-    };
-    let row = |mailbox: &MailboxOverview| {
-        let mut said = Vec::new();
-        if !is_read(&mailbox) {
-            let glance = &mailbox.glance;
-            let oldest =
-                glance.oldest_millis.map(|at| format!(", oldest {}", age(since_millis(at))));
-            let waits = format!("{} unread{}", counted(glance.waiting), oldest.unwrap_or_default());
-            let held = format!("{} held", counted(glance.held));
-            let dead = format!("{} dead", counted(glance.dead));
-            let all = [(glance.waiting, waits), (glance.held, held), (glance.dead, dead)];
-            said.extend(all.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));
-        }
-        said.extend(full(mailbox));
-        let name = mailbox.name.to_string();
-        let cells = || ["".to_owned(), name, "".to_owned(), "".to_owned(), said.join(" · ")];
-        (!said.is_empty()).then(|| cells().to_vec())
-    };
-    overview.mailboxes.iter().filter_map(row).collect()
+    overview.mailboxes.iter().filter(move |mailbox| {
+        let Glance { waiting, held, dead, .. } = mailbox.glance;
+        mailbox.overflow.is_some() || !is_read(mailbox) && waiting + held + dead > 0
+    })
+}
+
+/// A row of a mailbox: its name, and what it holds.
+pub(crate) fn mailbox_cells(mailbox: &MailboxOverview) -> Vec<String> {
+    let glance = &mailbox.glance;
+    let oldest = glance.oldest_millis.map(|at| format!(", oldest {}", age(since_millis(at))));
+    let waits = format!("{} unread{}", counted(glance.waiting), oldest.unwrap_or_default());
+    let held = format!("{} held", counted(glance.held));
+    let dead = format!("{} dead", counted(glance.dead));
+    let all = [(glance.waiting, waits), (glance.held, held), (glance.dead, dead)];
+    let said = all.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text);
+    let overflow = mailbox.overflow.as_ref();
+    let full =
+        overflow.map(|overflow| format!("full: {} refused", plural(overflow.refused, "message")));
+    let said = said.chain(full).collect::<Vec<_>>().join(" · ");
+    ["", mailbox.name.as_str(), "", "", &said].map(str::to_owned).to_vec()
 }
 
 /// The worst first; of one state by name.

@@ -237,7 +237,7 @@ fn keep_team(team: &Team) {
 }
 
 /// Draws what a command that has ended left on the screen.
-fn keep_picture(verb: &str, title: &str, screen: &Screen) {
+pub(super) fn keep_picture(verb: &str, title: &str, screen: &Screen) {
     let shown = screen.coloured();
     let shown: Vec<&str> = shown.lines().take_while(|line| !line.contains("left 0")).collect();
     picture::keep(verb, title, &shown.join("\n"), 80);

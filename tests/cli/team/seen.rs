@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::hour::keep_picture;
 use super::{Team, kill};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
@@ -44,9 +45,10 @@ impl Team {
     }
 
     /// What a command leaves on a terminal of 80 columns and 24 lines.
-    fn screen(&self, verb: &str) -> String {
+    fn screen(&self, name: &str, verb: &str) -> String {
         let screen = Screen::start(&self.bed.project(), verb, (80, 24));
         screen.shows("left 0");
+        keep_picture(&format!("seen-{name}"), &format!("ensemble {verb}"), &screen);
         let text = screen.text();
         let lines = text.lines().take_while(|line| !line.starts_with("left 0"));
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
@@ -61,7 +63,7 @@ fn at_work() -> (Team, Vec<(&'static str, String)>) {
         team.wait_for_puppet(name);
         team.is_seen(name, "idle");
     }
-    let mut screens = vec![("rest", team.screen("status"))];
+    let mut screens = vec![("rest", team.screen("rest", "status"))];
     team.notify("gem", "'please count the lines of main.rs'", "ask-1");
     team.does("gem", "$E recv");
     team.is_seen("gem", "working");
@@ -78,14 +80,15 @@ fn at_work() -> (Team, Vec<(&'static str, String)>) {
     let is_back = |record: &Value| record["id"] == "task-2";
     eventually("its task is back", || team.has_record("message.released", is_back));
     eventually("and the conductor knows", || team.has_record("alarm.raised", |_| true));
-    screens.push(("needs", team.screen("status")));
+    screens.push(("needs", team.screen("needs", "status")));
     let top = Screen::start(&team.bed.project(), "top", (80, 24));
     top.shows("cora  working -> gone");
+    keep_picture("seen-top", "ensemble top", &top);
     screens.push(("top", top.text().trim_end().to_owned()));
     for (name, verb) in
         [("message", "why ask-1"), ("agent", "why coda"), ("thread", "why operator")]
     {
-        screens.push((name, team.screen(verb)));
+        screens.push((name, team.screen(name, verb)));
     }
     (team, screens)
 }
@@ -138,7 +141,9 @@ fn as_row(line: &str) -> Option<[&str; 5]> {
     let cells: Vec<&str> = cells.collect();
     match cells.as_slice() {
         _ if line.contains("-> `") => None,
-        [name, unread] if unread.contains(" unread, oldest") => Some(["", name, "", "", unread]),
+        [name, said] if said.contains(" unread, oldest") || said.starts_with("you: ") => {
+            Some(["", name, "", "", said])
+        }
         ["agent", state, since, doing] => Some(["", "agent", state, since, doing]),
         [mark @ ("." | ">"), name, state, since] => Some([mark, name, state, since, ""]),
         [mark @ ("." | ">"), name, state, since, doing] => Some([mark, name, state, since, doing]),
@@ -169,7 +174,7 @@ fn the_page_shows_the_screens_of_a_real_run_and_questions_have_one_command_each(
     assert_eq!(page, written, "BLESS=1 writes {PAGE}");
     let answers = [
         ("Did gem answer?", "status", "gem answered you: \"42 lines in main.rs\""),
-        ("What is coda doing?", "why coda", "coda is working"),
+        ("What is coda doing?", "why coda", "coda has been working"),
         ("Who is waiting for me?", "status", "NEEDS YOU: 2"),
         (
             "What did I ask yesterday?",

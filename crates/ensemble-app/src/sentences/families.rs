@@ -195,8 +195,8 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
             let weight = if is_trouble { SentenceWeight::Trouble } else { SentenceWeight::Change };
             let why = if is_trouble { because(&why) } else { String::new() };
             match (&*from, &*to) {
-                // Its start has been said.
-                ("", "idle" | "starting" | "shutdown") => SILENT,
+                // Its start has been said, and a screen that is not known yet says nothing.
+                ("", "idle" | "starting" | "shutdown" | "unknown") => SILENT,
                 ("", _) => said(weight, format!("{agent} is {to}{why}")),
                 _ => said(weight, format!("{agent}  {from} -> {to}{why}")),
             }

@@ -135,6 +135,8 @@ pub struct Overview {
     pub agents: Vec<AgentOverview>,
     /// The mailboxes.
     pub mailboxes: Vec<MailboxOverview>,
+    /// The people who run the team, each with a mailbox of that name.
+    pub people: Vec<Name>,
     /// Held messages, tasks, reviews and steps, by agent.
     pub holds: BTreeMap<Name, Vec<Holding>>,
     /// Requests without a decision, the oldest first.

@@ -188,6 +188,7 @@ impl OverviewReader {
             warnings,
             watcher,
             mailboxes: mail.views,
+            people: project.people(),
         };
         overview.unreadable.dedup();
         let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
