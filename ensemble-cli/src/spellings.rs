@@ -7,8 +7,16 @@ use clap::Command;
 
 /// The group of the commands that files of other programs and people who set up a project need.
 pub(crate) const ADMIN: &str = "admin";
-/// Commands of it whose word alone runs as well, because it is in files of agents, of tmux and of systemd.
-const SHORT: [&str; 5] = ["hook", "mcp", "projects", "tmux-status", "watch"];
+/// Commands whose word alone runs as well, with their group: because it is in files of agents, of tmux and of systemd, or
+/// is typed in a hurry.
+const SHORT: [(&str, &str); 6] = [
+    ("hook", ADMIN),
+    ("mcp", ADMIN),
+    ("projects", ADMIN),
+    ("recall", "mailbox"),
+    ("tmux-status", ADMIN),
+    ("watch", ADMIN),
+];
 
 /// Words of other programs for our commands.
 const SYNONYMS: [(&str, &str); 30] = [
@@ -68,11 +76,16 @@ fn places_of(program: &Command, word: &str) -> Vec<String> {
 /// The line with a short word replaced by its place.
 pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
     if let Some(&at) = positions(&words).first()
-        && SHORT.iter().any(|short| words[at] == **short)
+        && let Some(group) = words[at].to_str().and_then(group_of)
     {
-        words.insert(at, ADMIN.into());
+        words.insert(at, group.into());
     }
     words
+}
+
+/// The group of a short word.
+fn group_of(word: &str) -> Option<&'static str> {
+    SHORT.iter().find(|(short, _)| *short == word).map(|(_, group)| *group)
 }
 
 /// The positions of the first two words that are neither options nor values of global options.
@@ -95,8 +108,7 @@ pub(crate) fn positions(words: &[OsString]) -> Vec<usize> {
 
 /// The command that words name, by their place or a short word.
 pub(crate) fn described(program: Command, words: &[String]) -> Option<Command> {
-    let is_short = words.first().is_some_and(|first| SHORT.contains(&first.as_str()));
-    let head = is_short.then_some(ADMIN);
+    let head = words.first().and_then(|first| group_of(first));
     let mut words = head.into_iter().chain(words.iter().map(String::as_str));
     words.try_fold(program, |command, word| command.find_subcommand(word).cloned())
 }
@@ -115,9 +127,10 @@ mod tests {
         assert_eq!(place("ensemble --as w mcp --http 1"), "ensemble --as w admin mcp --http 1");
         assert_eq!(place("ensemble send --to watch"), "ensemble send --to watch");
         assert_eq!(place("ensemble admin hook stop"), "ensemble admin hook stop");
-        let is_place = |word: &str| PLACES.contains(&&*format!("{ADMIN} {word}"));
-        assert!(SHORT.iter().all(|word| is_place(word) || *word == "mcp"));
-        assert!(SHORT.iter().all(|word| !PLACES.contains(word)));
+        assert_eq!(place("ensemble recall 01a2"), "ensemble mailbox recall 01a2");
+        let is_place = |word: &str, group: &str| PLACES.contains(&&*format!("{group} {word}"));
+        assert!(SHORT.iter().all(|(word, group)| is_place(word, group) || *word == "mcp"));
+        assert!(SHORT.iter().all(|(word, _)| !PLACES.contains(word)));
     }
 
     #[test]
@@ -125,7 +138,7 @@ mod tests {
         let program = whole(bare());
         for (word, meant) in SYNONYMS {
             assert!(program.find_subcommand(word).is_none(), "{word} is a command");
-            assert!(!SHORT.contains(&word), "{word} runs");
+            assert!(group_of(word).is_none(), "{word} runs");
             let mut found = &program;
             for word in meant.split(' ').filter(|word| !word.starts_with('-')) {
                 found = found.find_subcommand(word).unwrap_or_else(|| panic!("{meant}"));

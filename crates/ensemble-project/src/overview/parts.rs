@@ -8,7 +8,7 @@ use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
 use ensemble_core::requests::UnplannedTask;
-use ensemble_core::spool::{Glance, Glances, Spool, State};
+use ensemble_core::spool::{DeadLetter, Glance, Glances, RECALLED, Spool, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::holdings::{Holding, of_mailbox};
 use ensemble_team::steps::StuckStep;
@@ -85,7 +85,7 @@ impl SeenMailbox {
         MailboxSource { queue, directory, project }: MailboxSource<'_>,
         name: &Name,
     ) -> Result<Self> {
-        let glance = match directory {
+        let mut glance = match directory {
             Some((_, glances)) => glances.at(name, COUNT_MAX)?,
             None => glance(queue, None, name, COUNT_MAX)?,
         };
@@ -101,6 +101,8 @@ impl SeenMailbox {
         let held = part(held, name, &mut unreadable)?.unwrap_or_default();
         let dead = (glance.dead > 0).then(|| dead_letters(queue, name));
         let dead = part(dead, name, &mut unreadable)?.unwrap_or_default();
+        // Nothing is owed for what its sender took back.
+        glance.dead = glance.dead.saturating_sub(dead.recalled);
         let notices = (glance.waiting > 0).then(|| undecided::notices(queue, name));
         let notices = part(notices, name, &mut unreadable)?.unwrap_or_default();
         let unplanned = (glance.waiting > 0).then(|| undecided::unplanned(queue, name));
@@ -261,11 +263,14 @@ pub(super) struct SeenLetters {
     /// Tasks, and that no later attempt replaces. Requests and notices need no person.
     pub(super) tasks: Vec<DeadTask>,
     pub(super) ids: Vec<MessageId>,
+    recalled: u64,
 }
 
 fn dead_letters(queue: &dyn Broker, mailbox: &Name) -> Result<SeenLetters> {
     let letters = queue.dead_letters(mailbox)?;
     let ids = letters.iter().map(|letter| letter.id.clone()).collect();
+    let is_recalled = |letter: &&DeadLetter| letter.reason.starts_with(RECALLED);
+    let recalled = letters.iter().filter(is_recalled).count() as u64;
     let mut tasks = Vec::new();
     for letter in letters.into_iter().filter(|l| !l.has_successor()).take(DEAD_READ_MAX) {
         // One that cannot be read may be anything: a person should look.
@@ -284,5 +289,5 @@ fn dead_letters(queue: &dyn Broker, mailbox: &Name) -> Result<SeenLetters> {
             });
         }
     }
-    Ok(SeenLetters { tasks, ids })
+    Ok(SeenLetters { tasks, ids, recalled })
 }
