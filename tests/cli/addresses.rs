@@ -122,6 +122,12 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     assert!(!bed.ok("projects").contains("twin"));
     bed.ok("send --to opal@website -m x");
     assert_eq!(noted(&bed), before - 1, "noting a project forgets those that are gone");
+    // A project that was moved is found again once it is listed at its new place.
+    let moved = OtherProject { bed: &bed, root: website.root.with_file_name("moved") };
+    std::fs::rename(&website.root, &moved.root).unwrap();
+    bed.fails(3, "send --to opal@moved -m x");
+    assert!(works(moved.run("projects")).contains("moved"));
+    bed.ok("send --to opal@moved -m x");
 }
 
 /// A container sees the queue of the host by another path.

@@ -1,15 +1,15 @@
 //! `ensemble projects`: the projects of this user, for addresses.
 
 use ensemble_app::failure::Outcome;
-use ensemble_project::registry::known_projects;
+use ensemble_project::registry::{known_projects, note_project};
 use serde_json::json;
 
 use crate::context::Context;
 
 /// List your projects on this machine, for addresses such as worker-1@website
 ///
-/// A project is listed once `ensemble init` has made its queue, or an agent of it was started. Its name is that of its
-/// team, or of its directory.
+/// A project is listed once `ensemble init` has made its queue, an agent of it was started, or this command was run in
+/// it. Its name is that of its team, or of its directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble projects
@@ -19,6 +19,12 @@ pub(crate) struct Arguments {}
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self {} = self;
+        // A project that was moved is found again at its new place.
+        if let Ok(project) = context.project()
+            && project.queue.is_dir()
+        {
+            note_project(project);
+        }
         let all = known_projects();
         if context.out.is_json() {
             return all.iter().try_for_each(|project| context.out.object(&json!(project)));
