@@ -4,20 +4,15 @@ import copy
 import json
 import os
 import re
-import threading
 from datetime import datetime
 
 from checks import Checks, expect
+from colleagues import NAMES, Colleagues, moment
+from peer_evening import PeerEvening
 from providers import CONFIGURE
-from reader import HINT, newest
 from scratch import Agent, Scratch, settled
 from sides import lets_sleep
 
-NAMES = {"claude": "cora", "codex": "coda", "opencode": "opal", "gemini": "gem"}
-# Those whose hooks name a transcript.
-RECORDED = ("claude", "gemini")
-# Which agent asks its model by which API.
-APIS = {"messages": "cora", "responses": "coda", "completions": "opal", "enerateContent": "gem"}
 TEAM = """agents:
 {agents}
 team: {{columns: 100, lines: 40}}
@@ -29,67 +24,8 @@ READY_SECONDS, ANSWERED_SECONDS, FORGOTTEN_SECONDS = 120, 90, 180
 # From the moment that an answer is written to its record in the person's mailbox, and to the alert. The alerts of a busy
 # machine are later, since the watcher looks less often there.
 SEEN_SECONDS, SPARE_LOAD = 2.0, os.cpu_count()
-# Tools of a long piece of work, each a little different: Gemini takes equal calls for a loop.
-WORK, TOOLS_MAX = "sleep 4.{:03}", 20
 # The tool that runs when somebody says stop, and none after it.
 TOOLS_AFTER_STOP = 1
-
-
-class Colleagues:
-    """What the agents' models do: always what was said last, and nothing that they were not told."""
-
-    QUESTION = r'ensemble reply ({name}-[a-z]+)'
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        # What each has been given as new, in this order, and when it has begun each tool of its work.
-        self.given, self.tools, self.working, self.prompted = [], {}, set(), {}
-
-    def answer(self, asked):
-        said = json.dumps(newest(asked.body))
-        name = next(name for api, name in APIS.items() if api in asked.path)
-        with self.lock:
-            commands, words = self.respond(name, said)
-        if commands:
-            return asked.shell("; ".join(commands), inside=True)
-        if name in self.working:
-            return asked.shell(self.work(name), inside=True)
-        return words
-
-    def respond(self, name, said):
-        """The commands that what was said makes this agent run, and otherwise its words."""
-        commands, words = [], "Done."
-        prompts = re.findall(r"you (?:still hold|were given)", said)
-        for question in dict.fromkeys(re.findall(self.QUESTION.format(name=name), said)):
-            kind, reply = question.split("-")[1], f"ensemble reply {question} 'answer {question}'"
-            if prompts:
-                self.prompted[question] = self.prompted.get(question, 0) + 1
-                # It forgets once more.
-                commands += [reply] * (kind != "forget" or self.prompted[question] > 1)
-                continue
-            self.given.append(question)
-            if kind in ("words", "forget"):
-                words = "main.rs has 42 lines."
-            elif kind == "back":
-                commands.append(f"ensemble reply {question} 'which file, {question}'")
-            elif kind == "long":
-                self.working.add(name)
-            else:
-                self.working.discard(name)
-                commands.append(reply)
-                commands += [f"ensemble settle {name}-long"] * (kind == "stop")
-        for thread in re.findall(r"Answer from operator.{1,200}?main\.rs, (\w+-back).*?ensemble reply (\S+) ", said):
-            commands.append(f"ensemble reply {thread[1]} 'answer {thread[0]}'")
-        if not commands and HINT.search(said):
-            commands.append("ensemble recv")
-        return commands, words
-
-    def work(self, name):
-        tools = self.tools.setdefault(name, [])
-        tools.append(datetime.now().astimezone())
-        if len(tools) >= TOOLS_MAX:
-            self.working.discard(name)
-        return WORK.format(len(tools))
 
 
 class Colleague(Agent):
@@ -104,7 +40,9 @@ class Evening(Checks):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.cells, self.agents, self.own, self.asked = {}, {}, None, []
+        self.cells, self.agents, self.own, self.peers = {}, {}, None, None
+        # Each question, and when it was asked last.
+        self.asked = {}
         self.colleagues = Colleagues()
 
     def order(self):
@@ -116,19 +54,27 @@ class Evening(Checks):
         if self.own is not None:
             for agent in self.agents.values():
                 print("\n".join(f"    {line}" for line in agent.screen().splitlines() if line), flush=True)
-            self.own.close()
-        self.agents, self.own = {}, None
+            self.close()
         return True
+
+    def close(self):
+        self.own.close()
+        if self.peers:
+            self.peers.close()
+        self.agents, self.own, self.peers = {}, None, None
 
     def evening(self):
         self.gather()
         self.model.follow(self.colleagues)
-        for act in (self.answered_in_words, self.asked_back, self.asked_twice, self.stopped, self.forgotten):
-            act()
+        # hcom does each act after us, so that a busy minute is the same for both.
+        self.peers = PeerEvening(self) if self.own.has("hcom") else None
+        for act in ("answered_in_words", "asked_back", "asked_twice", "stopped", "forgotten"):
+            getattr(self, act)()
+            if self.peers:
+                getattr(self.peers, act)()
         self.nothing_is_left()
         self.do("down", "--force")
-        self.own.close()
-        self.own = None
+        self.close()
 
     def gather(self):
         """`init`, a file with four names, `up`: as a person begins."""
@@ -187,6 +133,7 @@ class Evening(Checks):
             sent = self.stored(f"{name}-stop")
             after = [at for at in self.colleagues.tools[name] if at > sent]
             self.cells["tools that begin after a stop", name] = str(len(after))
+            self.cells["`stop` overtakes `later`", name] = "yes"
             expect(len(after) <= TOOLS_AFTER_STOP, f"{name} began {len(after)} tools after the stop")
             expect(given.index(f"{name}-stop") < given.index(f"{name}-later"), f"{name} read the stop late: {given}")
 
@@ -198,8 +145,8 @@ class Evening(Checks):
     def ask(self, kind, text, *options):
         """Asks each of them."""
         for name in self.agents:
+            self.asked[f"{name}-{kind}"] = datetime.now().astimezone()
             self.do("send", "--to", name, "--id", f"{name}-{kind}", *options, text)
-            self.asked.append(f"{name}-{kind}")
 
     def do(self, *words):
         """What the person runs; gives what it says."""
@@ -218,7 +165,9 @@ class Evening(Checks):
         for name in self.agents:
             for kind in kinds:
                 stored, alerted = self.seen(name, kind)
-                self.cells[f"answer to `{kind}`, written to stored and alerted", name] = f"{stored:.2f}, {alerted:.2f} s"
+                took = moment(self.find(f"answer {name}-{kind}")[0]["created_at"]) - self.asked[f"{name}-{kind}"]
+                self.cells[f"`{kind}`: asked to answered", name] = f"{took.total_seconds():.1f} s"
+                self.cells[f"`{kind}`: written to stored, alerted", name] = f"{stored:.2f}, {alerted:.2f} s"
                 expect(stored <= SEEN_SECONDS, f"{name}: the answer to {kind} was stored after {stored} s")
                 is_busy = os.getloadavg()[0] > SPARE_LOAD
                 expect(is_busy or alerted <= SEEN_SECONDS, f"{name}: alerted of {kind} after {alerted} s")
@@ -237,17 +186,18 @@ class Evening(Checks):
 
     def nothing_is_left(self):
         """Each question was given and answered once, transcripts show it, and nothing is a dead letter."""
-        for question in dict.fromkeys(self.asked):
+        for question in self.asked:
             if question.endswith("-long"):
                 continue
             answers = self.find(f"answer {question}")
             expect(len(answers) == 1, f"{question} was answered {len(answers)} times")
             expect(self.colleagues.given.count(question) == 1, f"{question} was given as new: {self.colleagues.given}")
+            self.cells["`twice`: given", question.split("-")[0]] = "1"
         for name, agent in self.agents.items():
             expect(agent.waiting() == 0, f"{name} has {agent.waiting()} messages")
         confirmed = [one for _, data in self.records("receipt.confirmed") for one in data["ids"]]
-        for name in {NAMES[provider] for provider in RECORDED} & set(self.agents):
-            expect(f"{name}-now" in confirmed, f"no transcript shows {name}-now: {confirmed}")
+        for name in self.agents:
+            expect(f"{name}-now" in confirmed, f"no record of its own shows {name}-now: {confirmed}")
         said = self.do("dead", "list", "--json")
         expect(not said.strip(), f"dead letters: {said}")
 
@@ -272,7 +222,3 @@ class Evening(Checks):
 
     def stored(self, message):
         return next(at for at, data in self.records("message.stored") if data["id"] == message)
-
-
-def moment(text):
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -181,6 +181,13 @@ class PeerAgent(Agent):
                               env={**self.scratch.environment(self.home), **self.environment})
         return done.stdout.rstrip("\n")
 
+    def hcom(self, *words):
+        """Runs `hcom` as its person does; gives its exit code and what it printed."""
+        done = subprocess.run(["hcom", *words], cwd=self.project, text=True, capture_output=True, timeout=60,
+                              env={**self.scratch.environment(self.home), **self.environment},
+                              stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout + done.stderr
+
 
 class Bare(Side):
     """`tmux send-keys` of the message itself and Enter, with the pause of the profile and no look at the pane."""
@@ -219,15 +226,8 @@ class Hcom(Side):
         settled(lambda: COMPOSERS[self.provider] in self.agent.squeezed(), READY_SECONDS)
         rests(self.agent)
 
-    def hcom(self, *words):
-        agent = self.agent
-        done = subprocess.run(["hcom", *words], cwd=agent.project, text=True, capture_output=True, timeout=60,
-                              env={**self.scratch.environment(agent.home), **agent.environment},
-                              stdin=subprocess.DEVNULL)
-        return done.returncode, done.stdout + done.stderr
-
     def row(self):
-        code, text = self.hcom("list", "--json")
+        code, text = self.agent.hcom("list", "--json")
         try:
             rows = json.loads(text)
         except ValueError:
@@ -236,7 +236,7 @@ class Hcom(Side):
 
     def send(self, text):
         began = time.monotonic()
-        code, said = self.hcom("send", f"@{self.called}", "--from", "tester", "--", text)
+        code, said = self.agent.hcom("send", f"@{self.called}", "--from", "tester", "--", text)
         if code != 0:
             # Its agent may have another name now.
             row = self.row()
@@ -244,7 +244,7 @@ class Hcom(Side):
                 raise Failed(f"refused: {said.strip()[:100]}")
             self.called = row["name"]
             began = time.monotonic()
-            code, said = self.hcom("send", f"@{self.called}", "--from", "tester", "--", text)
+            code, said = self.agent.hcom("send", f"@{self.called}", "--from", "tester", "--", text)
             expect(code == 0, f"refused: {said.strip()[:100]}")
         return began
 
@@ -257,7 +257,7 @@ class Hcom(Side):
         settled(lambda: (self.row() or {}).get("status") == "listening", READY_SECONDS)
 
     def stop(self):
-        self.hcom("kill", "all")
+        self.agent.hcom("kill", "all")
         self.agent.tmux("kill-server")
 
 
