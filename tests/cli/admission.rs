@@ -290,7 +290,10 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     let bed = project(&TAKE_UP);
     bed.ok("send --to bob --as lead --type task --task auth --plan --id m1 -m 'refactor-auth'");
     let received = bed.ok("recv --as bob");
-    assert!(received.contains("(task auth, to lead)"), "{received}");
+    assert!(
+        received.contains("`ensemble request plan -f FILE --task auth --to lead`"),
+        "{received}"
+    );
     assert!(received.contains("refactor-auth"), "{received}");
     let refused = bed.fails(1, "settle m1 --as bob");
     assert!(refused.contains("lead demands a plan first"), "{refused}");

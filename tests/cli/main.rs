@@ -2,6 +2,7 @@
 
 mod addresses;
 mod admission;
+mod agent_texts;
 mod api;
 mod asker;
 mod assign;

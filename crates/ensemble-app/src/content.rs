@@ -143,8 +143,7 @@ pub fn fill(
     let Some(content) = rest else { return Ok(envelope) };
     let attachment = queue.attach(&content)?;
     envelope.body = format!(
-        "The content is attached: attachments/{} ({} bytes).\n\
-         `ensemble recv --body` prints the content instead of this text.\n",
+        "attachments/{} has the content ({} bytes).\n",
         attachment.sha256, attachment.bytes
     );
     Ok(envelope.with_attachment(attachment))

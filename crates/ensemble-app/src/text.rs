@@ -104,6 +104,12 @@ pub fn table(rows: &[Vec<String>], cell_max: usize) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// A text that begins with a small letter.
+pub fn uncapitalized(text: &str) -> String {
+    let (first, rest) = text.split_at(text.len().min(1));
+    format!("{}{rest}", first.to_ascii_lowercase())
+}
+
 /// A value in one line: `mailbox=worker-1 reason=copy_mode`.
 pub fn inline(value: &Value) -> String {
     match value {

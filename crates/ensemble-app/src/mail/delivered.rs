@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Outcome;
 use crate::queue::ProjectQueue;
-use crate::text::{age, clock, one_line};
+use crate::text::{age, clock, one_line, uncapitalized};
 use crate::{App, ids};
 
 /// Waiting messages are counted up to here.
@@ -213,9 +213,9 @@ fn heading(
         }
         (kind, ..) => format!("Message `{kind}`{about}{attempt}"),
     };
-    let urgent = match envelope.when {
-        Some(DeliveryClass::Interrupt) => "Urgent: ",
-        _ => "",
+    let what = match envelope.when {
+        Some(DeliveryClass::Interrupt) => format!("Urgent {}", uncapitalized(&what)),
+        _ => what,
     };
     let from = &envelope.from;
     let who = match sender {
@@ -237,7 +237,7 @@ fn heading(
         true => format!(", {} ago", age(passed)),
         false => String::new(),
     };
-    format!("{urgent}{what} from {who}{ago}:")
+    format!("{what} from {who}{ago}:")
 }
 
 /// That the message replaces one that may have been read.
@@ -416,8 +416,16 @@ pub fn needed_plan(
     Ok(gate.filter(|gate| gate.state == GateState::Needed).map(|gate| {
         let to = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
         let task = Some(&gate.task_id).filter(|task| is_word(task));
-        let task = task.map_or_else(String::new, |task| format!("task {task}, "));
-        format!("needed first: {how} ({task}to {to})")
+        match task.filter(|_| how == PLAN_SUBMIT) {
+            Some(task) => {
+                let command = how.replace("TASK", task).replace("REVIEWER", to);
+                format!("needed first: {command}")
+            }
+            None => {
+                let task = task.map_or_else(String::new, |task| format!("task {task}, "));
+                format!("needed first: {how} ({task}to {to})")
+            }
+        }
     }))
 }
 

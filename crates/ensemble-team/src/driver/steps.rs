@@ -162,8 +162,7 @@ impl StepDriver<'_> {
     fn shortened(&self, mut envelope: Envelope, text: &str) -> Result<Envelope> {
         let attachment = self.mail.attach(text.as_bytes())?;
         envelope.body = format!(
-            "The prompt is attached: attachments/{} ({} bytes).\n\
-             `ensemble recv --body` prints it instead of this text.\n",
+            "attachments/{} has the prompt ({} bytes).\n",
             attachment.sha256, attachment.bytes
         );
         Ok(envelope.with_attachment(attachment))
