@@ -41,7 +41,7 @@ class Evening(Checks):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.cells, self.agents, self.own, self.peers = {}, {}, None, None
-        # Each question, and when it was asked last.
+        # Each question, and when it was asked first.
         self.asked = {}
         self.colleagues = Colleagues()
 
@@ -145,7 +145,7 @@ class Evening(Checks):
     def ask(self, kind, text, *options):
         """Asks each of them."""
         for name in self.agents:
-            self.asked[f"{name}-{kind}"] = datetime.now().astimezone()
+            self.asked.setdefault(f"{name}-{kind}", datetime.now().astimezone())
             self.do("send", "--to", name, "--id", f"{name}-{kind}", *options, text)
 
     def do(self, *words):

@@ -78,7 +78,7 @@ class PeerEvening:
 
     def ask(self, kind, text):
         for name in self.names:
-            self.sent[f"{name}-{kind}"] = datetime.now().astimezone()
+            self.sent.setdefault(f"{name}-{kind}", datetime.now().astimezone())
             code, said = self.first.hcom("send", f"@{self.colleagues.called[name]}", "-b", "--intent", "request", "--",
                                    f"{text} (question {name}-{kind})")
             expect(code == 0, f"hcom send: exit {code}: {said}")
