@@ -304,7 +304,7 @@ fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
     }
     let mut object = handed_over(desk, delivery)?;
     if is_new {
-        // Without this note the receipt says less, and the message is delivered all the same.
+        // Without this note the receipt says less; the message is delivered anyway.
         let _ = note_read(&desk.app(), delivery);
     }
     if is_new && let Some(remark) = remark(desk, delivery)? {
