@@ -8,7 +8,7 @@
 
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::ack_signer;
-use ensemble_core::dropbox::{AckedLease, CompleteFile, Ledger, LedgerEntry, Routes, UnfitFile};
+use ensemble_core::dropbox::{CompleteFile, Ledger, LedgerEntry, Routes, UnfitFile};
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
@@ -172,13 +172,13 @@ pub(crate) fn acknowledge(
     content: &[u8],
     task: &str,
     queue: &dyn Broker,
-) -> Result<Option<(Lease, AckedLease)>> {
+) -> Result<Option<Lease>> {
     let mailboxes = queue.mailboxes()?;
     let has_it = match ack_signer(content, &mailboxes).cloned() {
         Some(agent) => find_work(&agent, task, queue)?.map(|found| (agent, found)),
         None => the_only_one(mailboxes, task, queue)?,
     };
-    let lease = match has_it {
+    Ok(match has_it {
         Some((agent, Found { id, state: State::Queued { .. }, .. })) => {
             queue.receive_id(&agent, &id, &agent)?.map(|delivery| delivery.lease)
         }
@@ -187,8 +187,7 @@ pub(crate) fn acknowledge(
             (holder == agent).then_some(Lease { mailbox: agent, id, holder, epoch })
         }
         _ => None,
-    };
-    Ok(lease.map(|lease| (lease.clone(), AckedLease::from(&lease))))
+    })
 }
 
 /// The mailbox that has a task, if exactly one has it.
@@ -227,7 +226,7 @@ fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Fo
 /// The lease under which a task was received by its `ack/` file.
 pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     let path = format!("{ACK_BOX}/{task}.ack");
-    ledger.get(&path)?.lease.as_deref().map(Lease::from)
+    ledger.get(&path)?.lease.map(|lease| *lease)
 }
 
 /// Settles the message that was received by an `ack/` file. It does so even if the lease has ended,

@@ -50,7 +50,7 @@ pub struct LedgerEntry {
     pub stamp: RoutedStamp,
     /// For an `ack/` file: what was received for its writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<Box<AckedLease>>,
+    pub lease: Option<Box<Lease>>,
 }
 
 /// Which state of which file was routed.
@@ -90,37 +90,6 @@ impl LedgerEntry {
 impl From<&FileStat> for RoutedStamp {
     fn from(stat: &FileStat) -> Self {
         Self(stat.bytes, stat.id.device, stat.id.inode, stat.modified_ns, stat.changed_ns)
-    }
-}
-
-/// A lease that an `ack/` file led to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AckedLease {
-    mailbox: Name,
-    id: MessageId,
-    holder: Name,
-    epoch: u64,
-}
-
-impl From<&Lease> for AckedLease {
-    fn from(lease: &Lease) -> Self {
-        Self {
-            mailbox: lease.mailbox.clone(),
-            id: lease.id.clone(),
-            holder: lease.holder.clone(),
-            epoch: lease.epoch,
-        }
-    }
-}
-
-impl From<&AckedLease> for Lease {
-    fn from(lease: &AckedLease) -> Self {
-        Self {
-            mailbox: lease.mailbox.clone(),
-            id: lease.id.clone(),
-            holder: lease.holder.clone(),
-            epoch: lease.epoch,
-        }
     }
 }
 

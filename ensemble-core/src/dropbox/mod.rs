@@ -23,7 +23,7 @@ use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
 pub use file_message::message_source;
-pub use ledger::{AckedLease, Ledger, LedgerEntry, RoutedStamp};
+pub use ledger::{Ledger, LedgerEntry, RoutedStamp};
 pub use open_boxes::{
     BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBoxes,
     RejectedFile, UnfitFile,

@@ -414,11 +414,11 @@ impl DropBoxes {
                 return self.retry(now, file, ROUTE_RETRY);
             }
         };
-        let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
+        let lease = acked.as_ref().map(ToString::to_string);
         context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
-        if let Some((lease, acked)) = acked {
-            mail.changed([lease.mailbox]);
-            entry.lease = Some(Box::new(acked));
+        if let Some(lease) = acked {
+            mail.changed([lease.mailbox.clone()]);
+            entry.lease = Some(Box::new(lease));
         } else {
             // Repeated: the message that was received before is still to be settled.
             entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease);

@@ -123,7 +123,7 @@ impl ServerFollower {
         });
         for AckFile { task, content } in acks {
             let lease = match routing::acknowledge(&content, &task, queue) {
-                Ok(acked) => acked.map(|(lease, _)| lease),
+                Ok(acked) => acked,
                 Err(error) if error.is_transient() => {
                     self.sighted(|sight| sight.acks.push(AckFile { task, content }));
                     return Err(error);
