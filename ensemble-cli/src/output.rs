@@ -99,6 +99,25 @@ impl Output {
         self.line(if self.is_terminal { printable_json(&json) } else { json.into() })
     }
 
+    /// One object for programs, a line for people.
+    pub(crate) fn print_answer(&self, object: &impl Serialize, line: impl Display) -> Outcome {
+        if self.is_json { self.object(object) } else { self.line(line) }
+    }
+
+    /// One object of each for programs; for people a table, or `none`.
+    pub(crate) fn print_list<T: Serialize>(
+        &self,
+        items: &[T],
+        heading: &[&str],
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> Outcome {
+        match items {
+            _ if self.is_json => items.iter().try_for_each(|item| self.object(item)),
+            [] => self.line("none"),
+            items => self.table(heading, items.iter().map(row).collect()),
+        }
+    }
+
     /// Bytes as they are, or made harmless if a terminal would act upon them.
     pub(crate) fn content(&self, content: &[u8]) -> Outcome {
         let mut stdout = self.stdout.borrow_mut();

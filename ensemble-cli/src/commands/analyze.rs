@@ -67,8 +67,5 @@ fn resume(context: &Context, board: &Board) -> Outcome {
     locked.step_sprint(SprintEvent::Resume)?;
     locked.commit()?;
     lift_control(context, &control_place(context)?, ControlFile::Checkpoint)?;
-    if context.out.is_json() {
-        return context.out.object(&json!({ "resumed": true, "by": by }));
-    }
-    context.out.line("resumed")
+    context.out.print_answer(&json!({ "resumed": true, "by": by }), "resumed")
 }

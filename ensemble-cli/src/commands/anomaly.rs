@@ -68,10 +68,7 @@ impl AddAnomaly {
         let mut locked = board.lock()?;
         locked.add_anomaly(&anomaly)?;
         let state = locked.commit()?;
-        if context.out.is_json() {
-            return context.out.object(&json!(state.anomalies.last()));
-        }
-        context.out.line(format!("noted: {}", anomaly.kind))
+        context.out.print_answer(&json!(state.anomalies.last()), format!("noted: {}", anomaly.kind))
     }
 }
 
@@ -89,12 +86,6 @@ impl ListAnomalies {
         let is_wanted =
             |anomaly: &&BoardAnomaly| self.kind.as_ref().is_none_or(|k| *k == anomaly.kind);
         let found: Vec<&BoardAnomaly> = state.anomalies.iter().filter(is_wanted).collect();
-        if context.out.is_json() {
-            return found.iter().try_for_each(|anomaly| context.out.object(anomaly));
-        }
-        if found.is_empty() {
-            return context.out.line("none");
-        }
         let row = |anomaly: &&BoardAnomaly| {
             let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             vec![
@@ -109,7 +100,6 @@ impl ListAnomalies {
                 },
             ]
         };
-        let rows = found.iter().map(row).collect();
-        context.out.table(&["time", "type", "task", "reporter", "details"], rows)
+        context.out.print_list(&found, &["time", "type", "task", "reporter", "details"], row)
     }
 }

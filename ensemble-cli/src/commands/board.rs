@@ -55,10 +55,10 @@ fn init(context: &Context) -> Outcome {
         true => Board::create_shared(project.root(), options)?,
         false => Board::create(project.root(), options)?,
     };
-    if context.out.is_json() {
-        return context.out.object(&json!({ "path": board.path() }));
-    }
-    context.out.line(format!("created {}", board.place().display()))
+    context.out.print_answer(
+        &json!({ "path": board.path() }),
+        format!("created {}", board.place().display()),
+    )
 }
 
 /// Show what is on the blackboard

@@ -94,12 +94,6 @@ impl ListDiscoveries {
                     && discovery.converted_to_task.is_none())
         };
         let found: Vec<&Discovery> = state.discovered.iter().filter(is_wanted).collect();
-        if context.out.is_json() {
-            return found.iter().try_for_each(|discovery| context.out.object(discovery));
-        }
-        if found.is_empty() {
-            return context.out.line("none");
-        }
         let row = |discovery: &&Discovery| {
             let field = |name: &str| {
                 let text = discovery.more.get(name).and_then(Value::as_str);
@@ -114,8 +108,8 @@ impl ListDiscoveries {
                 field("description"),
             ]
         };
-        let rows = found.iter().map(row).collect();
-        context.out.table(&["discovery", "urgency", "by", "task", "description"], rows)
+        let heading = ["discovery", "urgency", "by", "task", "description"];
+        context.out.print_list(&found, &heading, row)
     }
 }
 

@@ -92,12 +92,12 @@ impl Arguments {
         let was = self.close_session(project, &team, session.as_ref())?;
         let session = session.map_or_else(|| session_of(project), |session| session.name);
         context.recorder()?.record(types::TEAM_DOWN, from.as_str(), json!({ "session": session }));
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "session": session, "session_state": was.word(), "watcher_state": "stopped",
-            }));
-        }
-        context.out.line(format!("session {session} {}, watcher stopped", was.word()))
+        let answer = json!({
+            "session": session, "session_state": was.word(), "watcher_state": "stopped",
+        });
+        context
+            .out
+            .print_answer(&answer, format!("session {session} {}, watcher stopped", was.word()))
     }
 
     /// Stops the watcher and closes all that the team has opened, wherever it was moved to. A session that the team

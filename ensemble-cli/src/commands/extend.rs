@@ -27,12 +27,12 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = ProjectQueue::open(context)?;
         let lease = extend_message(context, &queue, self.which.into(), self.duration)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "id": lease.id, "mailbox": lease.mailbox, "state": "acked",
-                "lease_seconds": self.duration.as_millis().div_ceil(1000) as u64,
-            }));
-        }
-        context.out.line(format!("extended {} by {}", lease.id, age(self.duration)))
+        let answer = json!({
+            "id": lease.id, "mailbox": lease.mailbox, "state": "acked",
+            "lease_seconds": self.duration.as_millis().div_ceil(1000) as u64,
+        });
+        context
+            .out
+            .print_answer(&answer, format!("extended {} by {}", lease.id, age(self.duration)))
     }
 }

@@ -11,8 +11,7 @@ use ensemble_project::Project;
 use ensemble_project::attention::StrandedFile;
 use ensemble_project::stranded::find_stranded;
 use ensemble_team::worktree::WorktreeFinding;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};
@@ -33,45 +32,27 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let project = context.project()?;
-        let findings = spool.fsck(self.repair)?;
+        let (spool, project, out) = (context.spool()?, context.project()?, &context.out);
+        let mut found: Vec<_> = spool.fsck(self.repair)?.iter().map(in_queue).collect();
         let mut notes: Vec<FsckNote> =
             log_notes(project)?.into_iter().chain(box_notes(context)?).collect();
-        let worktrees = self.worktrees(context, &mut notes)?;
-        let board = board::check_board(context, self.repair, &mut notes)?;
-        let steps = steps::find_faults(project, &mut notes);
-        let out = &context.out;
-        for finding in &findings {
-            if out.is_json() { out.object(finding)? } else { print(context, finding)? }
-        }
-        for finding in &worktrees {
-            if out.is_json() { out.object(finding)? } else { print_worktree(context, finding)? }
-        }
-        board.iter().try_for_each(|finding| board::print(context, finding))?;
-        steps.iter().try_for_each(|fault| steps::print(context, fault))?;
+        found.extend(self.worktrees(context, &mut notes)?);
+        found.extend(board::check_board(context, self.repair, &mut notes)?);
+        found.extend(steps::find_faults(project, &mut notes));
+        found.iter().try_for_each(|problem| problem.print(context))?;
         for note in &notes {
-            if out.is_json() {
-                out.object(&json!({ "path": note.path, "note": note.text }))?;
-            } else {
-                let line = format!("note  {}: {}", one_line(&note.path), one_line(&note.text));
-                out.line(out.paint(FAINT, line))?;
-            }
+            let line = format!("note  {}: {}", one_line(&note.path), one_line(&note.text));
+            let object = json!({ "path": note.path, "note": note.text });
+            out.print_answer(&object, out.paint(FAINT, line))?;
         }
-        let left = findings.iter().filter(|finding| !finding.repaired).count()
-            + worktrees.iter().filter(|finding| !finding.repaired).count()
-            + board.iter().filter(|finding| !finding.repaired).count()
-            + steps.len();
-        if left == 0 {
+        let left: Vec<&FoundProblem> = found.iter().filter(|it| !it.is_repaired).collect();
+        if left.is_empty() {
             return if out.is_json() { Ok(()) } else { out.line(out.paint(GOOD, "clean")) };
         }
         out.flush()?;
-        let text = format!("{} left", plural(left as u64, "problem"));
+        let text = format!("{} left", plural(left.len() as u64, "problem"));
         let failure = Failure::new(VerbExit::Corrupt, text);
-        let can_be_repaired =
-            findings.iter().any(|f| !f.repaired && f.repair != RepairAction::None)
-                || worktrees.iter().any(|finding| !finding.repaired)
-                || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
+        let can_be_repaired = left.iter().any(|problem| problem.state != BROKEN);
         Err(match can_be_repaired && !self.repair {
             true => failure.with_hint("`ensemble admin fsck --repair` mends what can be mended"),
             false => failure.with_hint("look at each file; nothing was removed"),
@@ -85,7 +66,7 @@ impl Arguments {
         &self,
         context: &Context,
         notes: &mut Vec<FsckNote>,
-    ) -> Outcome<Vec<WorktreeFinding>> {
+    ) -> Outcome<Vec<FoundProblem>> {
         let project = context.project()?;
         let board = match board::find(context) {
             Ok(Some(board)) => board,
@@ -98,43 +79,67 @@ impl Arguments {
             return Ok(Vec::new());
         }
         let found = context.worktrees(&board)?.recover(self.repair)?;
-        let (harmless, left): (Vec<WorktreeFinding>, Vec<WorktreeFinding>) =
-            found.into_iter().partition(|finding| finding.is_note);
-        notes.extend(
-            harmless
-                .into_iter()
-                .map(|WorktreeFinding { path, problem: text, .. }| FsckNote { path, text }),
-        );
-        Ok(left)
+        let (harmless, left): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.is_note);
+        let note = |WorktreeFinding { path, problem: text, .. }| FsckNote { path, text };
+        notes.extend(harmless.into_iter().map(note));
+        Ok(left.iter().map(in_worktree).collect())
     }
 }
 
 /// Something that is worth knowing and harms nothing.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct FsckNote {
     path: String,
     text: String,
 }
 
-fn print(context: &Context, finding: &QueueFinding) -> Outcome {
-    let out = &context.out;
-    let what = match (finding.repaired, finding.repair) {
-        (true, _) => out.paint(GOOD, "repaired"),
-        (false, RepairAction::None) => out.paint(BAD, "broken"),
-        (false, _) => out.paint(BAD, "can be repaired"),
-    };
-    out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
+/// What a person reads of a problem that was not repaired.
+const REPAIRABLE: &str = "can be repaired";
+const BROKEN: &str = "broken";
+const LEFT_OVER: &str = "left over";
+
+/// Something that is wrong.
+struct FoundProblem {
+    /// As programs read it.
+    object: Value,
+    path: String,
+    problem: String,
+    is_repaired: bool,
+    /// One of the words above.
+    state: &'static str,
 }
 
-fn print_worktree(context: &Context, finding: &WorktreeFinding) -> Outcome {
-    let out = &context.out;
-    let what = match finding.repaired {
-        true => out.paint(GOOD, "repaired"),
-        false => out.paint(BAD, "left over"),
-    };
+impl FoundProblem {
+    fn print(&self, context: &Context) -> Outcome {
+        let out = &context.out;
+        let what = match self.is_repaired {
+            true => out.paint(GOOD, "repaired"),
+            false => out.paint(BAD, self.state),
+        };
+        let line = format!("{what}  {}: {}", one_line(&self.path), one_line(&self.problem));
+        out.print_answer(&self.object, line)
+    }
+}
+
+fn in_queue(finding: &QueueFinding) -> FoundProblem {
+    FoundProblem {
+        object: json!(finding),
+        path: finding.path.clone(),
+        problem: finding.problem.clone(),
+        is_repaired: finding.repaired,
+        state: if finding.repair == RepairAction::None { BROKEN } else { REPAIRABLE },
+    }
+}
+
+fn in_worktree(finding: &WorktreeFinding) -> FoundProblem {
     let task = finding.task.as_ref().map_or(String::new(), |task| format!("task {task}: "));
-    let problem = one_line(&finding.problem);
-    out.line(format!("{what}  {}: {task}{problem}", one_line(&finding.path)))
+    FoundProblem {
+        object: json!(finding),
+        path: finding.path.clone(),
+        problem: format!("{task}{}", finding.problem),
+        is_repaired: finding.repaired,
+        state: LEFT_OVER,
+    }
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.

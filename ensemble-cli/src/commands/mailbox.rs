@@ -89,10 +89,9 @@ impl AddMailbox {
         if self.place.is_given() {
             self.place.bind(context, self.name.clone(), self.name.clone())?;
         }
-        if context.out.is_json() {
-            return context.out.object(&described(&self.name, &settings));
-        }
-        context.out.line(format!("added mailbox {}", self.name))
+        context
+            .out
+            .print_answer(&described(&self.name, &settings), format!("added mailbox {}", self.name))
     }
 }
 
@@ -163,10 +162,10 @@ impl RemoveMailbox {
             return Err(Failure::refused(text).with_hint("`--force` removes them, too"));
         }
         spool.remove_mailbox(&self.name, self.force)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({ "mailbox": self.name, "unfinished": unfinished }));
-        }
-        context.out.line(format!("removed mailbox {}", self.name))
+        context.out.print_answer(
+            &json!({ "mailbox": self.name, "unfinished": unfinished }),
+            format!("removed mailbox {}", self.name),
+        )
     }
 }
 

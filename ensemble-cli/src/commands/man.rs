@@ -38,10 +38,10 @@ impl Arguments {
         };
         std::fs::create_dir_all(dir).map_err(fail)?;
         let written = write_pages(dir, &program, "ensemble")?;
-        if context.out.is_json() {
-            return context.out.object(&serde_json::json!({ "dir": dir, "pages": written }));
-        }
-        context.out.line(format!("wrote {} to {}", plural(written, "page"), dir.display()))
+        context.out.print_answer(
+            &serde_json::json!({ "dir": dir, "pages": written }),
+            format!("wrote {} to {}", plural(written, "page"), dir.display()),
+        )
     }
 }
 

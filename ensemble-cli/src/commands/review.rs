@@ -146,12 +146,12 @@ impl Arguments {
         self.is_not_by(context, reviewer)?;
         let recorder = context.recorder()?;
         let count = context.project()?.reviews().begin(&self.task, reviewer, &*recorder)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "task_id": self.task, "reviewer": reviewer, "cycles": count.cycles,
-            }));
-        }
-        context.out.line(format!("{reviewer} reviews {}", text::one_line(&self.task)))
+        let answer = json!({
+            "task_id": self.task, "reviewer": reviewer, "cycles": count.cycles,
+        });
+        context
+            .out
+            .print_answer(&answer, format!("{reviewer} reviews {}", text::one_line(&self.task)))
     }
 
     /// Refuses a review of one's own work.
@@ -175,11 +175,8 @@ impl Arguments {
         let count = reviews.lift(&self.task)?;
         let data = json!({ "task_id": self.task });
         context.recorder()?.record(types::REVIEW_LIFTED, "ensemble", data);
-        if context.out.is_json() {
-            let fields = json!({ "task_id": self.task, "cycles": count.cycles, "stopped": false });
-            return context.out.object(&fields);
-        }
-        context.out.line(format!("{} continues", text::one_line(&self.task)))
+        let fields = json!({ "task_id": self.task, "cycles": count.cycles, "stopped": false });
+        context.out.print_answer(&fields, format!("{} continues", text::one_line(&self.task)))
     }
 
     fn print(

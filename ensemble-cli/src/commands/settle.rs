@@ -43,11 +43,8 @@ impl Arguments {
 
 /// Nothing is left to do: something else has settled the message.
 fn settled_before(context: &Context, (mailbox, id): (&Name, &MessageId), how: &str) -> Outcome {
-    if context.out.is_json() {
-        let settled = json!({
-            "id": id, "mailbox": mailbox, "state": "settled", "already_settled": true,
-        });
-        return context.out.object(&settled);
-    }
-    context.out.line(format!("{id} was settled by {how}"))
+    let settled = json!({
+        "id": id, "mailbox": mailbox, "state": "settled", "already_settled": true,
+    });
+    context.out.print_answer(&settled, format!("{id} was settled by {how}"))
 }

@@ -256,10 +256,7 @@ fn change(
     change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
 ) -> Outcome {
     let changed = change_task(context, id, change)?;
-    if context.out.is_json() {
-        return context.out.object(&changed.to_json());
-    }
-    context.out.line(format!("{id} {}", changed.task().status.as_str()))
+    context.out.print_answer(&changed.to_json(), format!("{id} {}", changed.task().status.as_str()))
 }
 
 /// A status by the seed's name, in any case.

@@ -194,9 +194,9 @@ impl AllowUsage {
         locked.write()?;
         let data = json!({ "scope": scope.to_string(), "more": more });
         context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data);
-        if context.out.is_json() {
-            return context.out.object(&json!({ "scope": scope.to_string(), "more": more }));
-        }
-        context.out.line(format!("allowed {scope} {more} more"))
+        context.out.print_answer(
+            &json!({ "scope": scope.to_string(), "more": more }),
+            format!("allowed {scope} {more} more"),
+        )
     }
 }

@@ -155,7 +155,6 @@ pub(crate) fn need_text(need: &Need, now: Timestamp) -> String {
     format!("{mark}  {}{since}", one_line(&need.text))
 }
 
-/// The agents, the worst first.
 pub(crate) fn worst_first(overview: &Overview) -> Vec<&AgentOverview> {
     let mut agents: Vec<&AgentOverview> = overview.agents.iter().collect();
     agents.sort_by_key(|agent| rank(agent));

@@ -14,19 +14,20 @@ use crate::output::Output;
 /// Says whether the session and its watcher were started.
 pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outcome {
     let word = |started| if started { "started" } else { "running" };
-    if context.out.is_json() {
-        return context.out.object(&json!({
-            "session": session.name, "socket": session.socket,
-            "session_state": word(session.started), "watcher_state": word(session.watcher_started),
-        }));
-    }
-    context.out.line(format!(
-        "session {}, {} on {}; watcher {}",
-        session.name,
-        word(session.started),
-        session.socket,
-        word(session.watcher_started)
-    ))
+    let answer = json!({
+        "session": session.name, "socket": session.socket,
+        "session_state": word(session.started), "watcher_state": word(session.watcher_started),
+    });
+    context.out.print_answer(
+        &answer,
+        format!(
+            "session {}, {} on {}; watcher {}",
+            session.name,
+            word(session.started),
+            session.socket,
+            word(session.watcher_started)
+        ),
+    )
 }
 
 /// Says what was done; an error if an agent is not up after it.

@@ -26,10 +26,7 @@ impl RegisterAgent {
         let holder = locked.register(&NewAgent::new(name.clone(), &*self.role))?;
         locked.agent_event(&holder, agent::Event::Ready)?;
         locked.commit()?;
-        if context.out.is_json() {
-            let object = json!({ "agent": name, "role": self.role, "epoch": holder.epoch });
-            return context.out.object(&object);
-        }
-        context.out.line(format!("{name} registered, number {}", holder.epoch))
+        let object = json!({ "agent": name, "role": self.role, "epoch": holder.epoch });
+        context.out.print_answer(&object, format!("{name} registered, number {}", holder.epoch))
     }
 }

@@ -1,20 +1,19 @@
 //! Checks the blackboard for `ensemble admin fsck`.
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::one_line;
 use ensemble_team::board::is_missing;
 use ensemble_team::board::{Board, BoardFinding};
+use serde_json::json;
 
-use super::FsckNote;
+use super::{BROKEN, FoundProblem, FsckNote, REPAIRABLE};
 use crate::context::Context;
-use crate::output::{BAD, GOOD};
 
 /// The problems; what harms nothing is added to the notes. Without a blackboard there are none.
 pub(super) fn check_board(
     context: &Context,
     repair: bool,
     notes: &mut Vec<FsckNote>,
-) -> Outcome<Vec<BoardFinding>> {
+) -> Outcome<Vec<FoundProblem>> {
     let found = match find(context) {
         Ok(None) => return Ok(Vec::new()),
         Ok(Some(board)) => board.fsck(repair)?,
@@ -26,14 +25,20 @@ pub(super) fn check_board(
         }
         Err(failure) => return Err(failure),
     };
-    let (harmless, problems): (Vec<BoardFinding>, Vec<BoardFinding>) =
-        found.into_iter().partition(|finding| finding.is_note);
-    notes.extend(
-        harmless
-            .into_iter()
-            .map(|BoardFinding { path, problem: text, .. }| FsckNote { path, text }),
-    );
-    Ok(problems)
+    let (harmless, problems): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.is_note);
+    let note = |BoardFinding { path, problem: text, .. }| FsckNote { path, text };
+    notes.extend(harmless.into_iter().map(note));
+    Ok(problems.iter().map(on_board).collect())
+}
+
+fn on_board(finding: &BoardFinding) -> FoundProblem {
+    FoundProblem {
+        object: json!(finding),
+        path: finding.path.clone(),
+        problem: finding.problem.clone(),
+        is_repaired: finding.repaired,
+        state: if finding.is_repairable { REPAIRABLE } else { BROKEN },
+    }
 }
 
 /// The blackboard, if there is one.
@@ -44,17 +49,4 @@ pub(super) fn find(context: &Context) -> Outcome<Option<Board>> {
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-pub(super) fn print(context: &Context, finding: &BoardFinding) -> Outcome {
-    let out = &context.out;
-    if out.is_json() {
-        return out.object(finding);
-    }
-    let what = match (finding.repaired, finding.is_repairable) {
-        (true, _) => out.paint(GOOD, "repaired"),
-        (false, true) => out.paint(BAD, "can be repaired"),
-        (false, false) => out.paint(BAD, "broken"),
-    };
-    out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
 }

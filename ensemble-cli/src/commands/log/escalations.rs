@@ -46,7 +46,7 @@ impl Arguments {
             }
         }
         rows.extend(running(project)?);
-        print(context, rows)
+        print(context, &rows)
     }
 }
 
@@ -66,13 +66,7 @@ fn running(project: &Project) -> Outcome<Vec<Map<String, Value>>> {
     Ok(all.into_iter().filter(|(_, file)| climbs(file)).map(row).collect())
 }
 
-fn print(context: &Context, rows: Vec<Map<String, Value>>) -> Outcome {
-    if context.out.is_json() {
-        return rows.iter().try_for_each(|row| context.out.object(row));
-    }
-    if rows.is_empty() {
-        return context.out.line("none");
-    }
+fn print(context: &Context, rows: &[Map<String, Value>]) -> Outcome {
     let cell = |row: &Map<String, Value>, member: &str| match row.get(member) {
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
@@ -83,7 +77,7 @@ fn print(context: &Context, rows: Vec<Map<String, Value>>) -> Outcome {
         COLUMNS.iter().map(|column| cell(row, column)).chain([cell(row, place)]).collect()
     };
     let heading = ["task", "worker", "attempt", "phase", "reason", "at", "file"];
-    context.out.table(&heading, rows.iter().map(cells).collect())
+    context.out.print_list(rows, &heading, cells)
 }
 
 /// The `escalation` records of the event log, oldest first.

@@ -47,11 +47,8 @@ impl Arguments {
         let data = Value::Object(data);
         // Said, not only counted: the event is all that was asked for.
         context.event_log()?.try_record(self.kind.as_str(), actor.as_str(), data.clone())?;
-        if context.out.is_json() {
-            let said = json!({ "type": self.kind, "actor": actor, "data": data });
-            return context.out.object(&said);
-        }
-        context.out.line(format!("recorded {}", self.kind))
+        let said = json!({ "type": self.kind, "actor": actor, "data": data });
+        context.out.print_answer(&said, format!("recorded {}", self.kind))
     }
 }
 

@@ -62,15 +62,16 @@ impl BindMailbox {
         authorize_mailbox(context, &agent)?;
         ProjectQueue::open(context)?.settings(&self.mailbox)?;
         let entry = self.place.bind(context, agent, self.mailbox)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "agent": entry.agent, "mailbox": entry.mailbox, "pane": entry.binding.id, "provider": entry.provider,
-            }));
-        }
-        context.out.line(format!(
-            "{} will be notified of mail for {} in pane {}",
-            entry.agent, entry.mailbox, entry.binding.id
-        ))
+        let answer = json!({
+            "agent": entry.agent, "mailbox": entry.mailbox, "pane": entry.binding.id, "provider": entry.provider,
+        });
+        context.out.print_answer(
+            &answer,
+            format!(
+                "{} will be notified of mail for {} in pane {}",
+                entry.agent, entry.mailbox, entry.binding.id
+            ),
+        )
     }
 }
 

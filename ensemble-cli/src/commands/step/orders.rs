@@ -101,10 +101,7 @@ fn done(context: &Context, store: &StepStore, which: &StepChoice) -> Outcome {
         store.post_notices(&*open_step_mail(context)?)?;
     }
     let step = store.step(&which.key())?;
-    if context.out.is_json() {
-        return context.out.object(&step);
-    }
-    context.out.line(format!("{} is {}", step.key, step.status))
+    context.out.print_answer(&step, format!("{} is {}", step.key, step.status))
 }
 
 impl RetryStep {

@@ -38,9 +38,6 @@ impl SubmitStep {
             (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
         let driver = step_driver(context, &store, &mail, &*recorder)?;
         let submitted = driver.submit(&completion, &by, self.epoch)?;
-        if context.out.is_json() {
-            return context.out.object(&submitted);
-        }
-        context.out.line(describe_submitted(&submitted))
+        context.out.print_answer(&submitted, describe_submitted(&submitted))
     }
 }

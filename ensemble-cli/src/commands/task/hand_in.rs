@@ -82,8 +82,8 @@ impl JudgeTask {
 fn print_commit(context: &Context, id: &Name, commit: &str) -> Outcome {
     let state = context.board()?.read()?;
     let status = state.task(id).map_or("gone", |task| task.status.as_str());
-    if context.out.is_json() {
-        return context.out.object(&json!({ "task": id, "status": status, "commit": commit }));
-    }
-    context.out.line(format!("{id} {status}, commit {commit}"))
+    context.out.print_answer(
+        &json!({ "task": id, "status": status, "commit": commit }),
+        format!("{id} {status}, commit {commit}"),
+    )
 }
