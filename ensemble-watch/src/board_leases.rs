@@ -93,7 +93,6 @@ impl BoardWatch {
         }
     }
 
-    /// The supervisor of an agent.
     pub(crate) fn seat(&self, agent: &Name) -> SupervisorSeat {
         let seat = self.leases.as_ref().map(|leases| leases.seat(agent));
         seat.and_then(Result::ok).unwrap_or(SupervisorSeat::None)

@@ -11,7 +11,6 @@ use ensemble_core::watch::{FsEvent, Landing};
 /// How many events share a block.
 const BLOCK_EVENTS: usize = 1_024;
 
-/// A queue of events.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     blocks: VecDeque<EventBlock>,

@@ -90,7 +90,6 @@ impl HistorySweep {
 /// A part of a sweep: it says how much it removed.
 type SweepPart<'p> = fn(&mut SweepRun<'p>, &mut Calendar) -> Result<usize>;
 
-/// One sweep.
 struct SweepRun<'p> {
     project: &'p Project,
     spool: &'p Spool,

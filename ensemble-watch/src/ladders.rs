@@ -50,7 +50,6 @@ const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
 /// The mailboxes of a team, of which a host claims one before it runs its ladders.
 pub(crate) type TeamMailboxes = (Arc<dyn Broker>, Arc<dyn LadderClaim>);
 
-/// A reason to look.
 enum LookReason {
     /// Something landed in a mailbox, or left it. With messages that are not tasks.
     Changed(Name, Vec<MessageId>),

@@ -148,7 +148,6 @@ impl MailNotifier {
         self.targets.values().any(|target| target.entry.mailbox == *mailbox)
     }
 
-    /// A message landed.
     pub(crate) fn landed(&mut self, mailbox: &Name, id: MessageId) {
         if self.targets.values().any(|t| t.entry.mailbox == *mailbox) {
             self.noticed.entry(mailbox.clone()).or_default().push(id);

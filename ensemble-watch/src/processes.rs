@@ -17,7 +17,6 @@ use ensemble_tmux::provider::process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process to watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchedProcess {
     pub(crate) agent: Name,
@@ -26,7 +25,6 @@ pub(crate) struct WatchedProcess {
     pub(crate) started: Option<u64>,
 }
 
-/// The watched processes.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedProcesses {
     /// Missing for one that had ended before it could be watched, and was reported.

@@ -18,7 +18,6 @@ const READS_A_STEP: u32 = 32;
 /// Prefix of the ids of messages made from drop-box files.
 const ROUTED_PREFIX: &str = "r-";
 
-/// A waiting role.
 struct WaitingRole {
     name: &'static str,
     patience: RolePatience,

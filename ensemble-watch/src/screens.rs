@@ -42,7 +42,6 @@ impl ServerScreens {
         Self { agents: HashMap::new(), next: now }
     }
 
-    /// Follows an agent in this pane.
     pub(crate) fn follow(&mut self, pane: &str, agent: &Name) {
         self.agents
             .entry(pane.to_owned())

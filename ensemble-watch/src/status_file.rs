@@ -33,7 +33,6 @@ fn write(path: &Path, status: &Value) {
     }
 }
 
-/// The status file.
 pub(crate) struct StatusFile {
     path: PathBuf,
     written_at: Option<Monotonic>,

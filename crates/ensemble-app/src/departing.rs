@@ -158,7 +158,6 @@ impl<'c> DepartureAsk<'c> {
     }
 }
 
-/// A team that is leaving.
 struct LeavingTeam<'a> {
     farewell: &'a DepartureAsk<'a>,
     queue: &'a ProjectQueue,

@@ -72,7 +72,6 @@ pub fn message_of(queue: &ProjectQueue, mailbox: &Name, given: &MessageId) -> Ou
     message(queue, given)
 }
 
-/// The messages of a mailbox that are held.
 fn held(queue: &dyn Broker, mailbox: &Name) -> Vec<MessageId> {
     let held = queue.observe(mailbox).unwrap_or_default();
     held.into_iter().map(|held| held.lease.id).collect()

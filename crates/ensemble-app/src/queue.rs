@@ -258,7 +258,6 @@ pub fn check_name(app: &App, team: &dyn TeamLink) -> Outcome {
     }
 }
 
-/// The other host that has an agent.
 fn other_host(project: &Project, team: &dyn TeamLink, agent: &Name) -> Outcome<Option<Name>> {
     let here = project.host()?;
     Ok(team.host_of_member(agent)?.filter(|host| *host != here))

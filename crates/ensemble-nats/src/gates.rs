@@ -25,7 +25,6 @@ pub(super) struct HolderGates<'a> {
 }
 
 impl<'a> HolderGates<'a> {
-    /// The holder.
     pub(super) const fn holder(&self) -> &'a Name {
         self.holder
     }

@@ -29,7 +29,6 @@ use base64::engine::general_purpose::URL_SAFE;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::{RequestFile, stem};
 
-/// The subjects of one team.
 #[derive(Clone, Debug)]
 pub(super) struct TeamSubjects {
     team: String,
@@ -112,7 +111,6 @@ impl TeamSubjects {
         Name::new(name_of(subject.rsplit('.').nth(1)?)).ok()
     }
 
-    /// The id in the subject of a message.
     pub(super) fn id_in(subject: &str) -> Option<MessageId> {
         MessageId::new(name_of(subject.rsplit('.').next()?)).ok()
     }
@@ -228,7 +226,6 @@ impl TeamSubjects {
         format!("$KV.{}.gates.*.*", self.bucket())
     }
 
-    /// The demand of a plan for a task.
     pub(super) fn plan_demand(&self, task: &str) -> String {
         format!("$KV.{}.demands.{}.plan", self.bucket(), token(&stem(task)))
     }
@@ -253,12 +250,10 @@ impl TeamSubjects {
         format!("$KV.{}.hosts.*.report", self.bucket())
     }
 
-    /// The host that has an agent.
     pub(super) fn host_of_member(&self, agent: &Name) -> String {
         format!("$KV.{}.members.{}.host", self.bucket(), token(agent.as_str()))
     }
 
-    /// A call of a host.
     pub(super) fn call_of(&self, host: &Name, call: &Name) -> String {
         format!("$KV.{}.calls.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
     }
@@ -268,7 +263,6 @@ impl TeamSubjects {
         format!("$KV.{}.calls.{}.*", self.bucket(), token(host.as_str()))
     }
 
-    /// The answer to a call.
     pub(super) fn answer_of(&self, host: &Name, call: &Name) -> String {
         format!("$KV.{}.answers.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
     }

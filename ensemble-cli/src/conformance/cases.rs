@@ -48,7 +48,6 @@ pub(crate) trait TestedClient {
     fn locks(&self) -> bool;
 }
 
-/// One file of vectors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VectorFile {
@@ -57,7 +56,6 @@ pub(crate) struct VectorFile {
     pub(crate) cases: Vec<VectorCase>,
 }
 
-/// One vector.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VectorCase {

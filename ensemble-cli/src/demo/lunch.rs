@@ -62,7 +62,6 @@ struct LunchDemo {
     program: PathBuf,
 }
 
-/// Runs it.
 pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let lunch = LunchDemo::set(dir)?;

@@ -65,7 +65,6 @@ struct SprintStage {
     struck: bool,
 }
 
-/// Runs it.
 pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let mut sprint = SprintStage::set(context, dir.to_owned())?;

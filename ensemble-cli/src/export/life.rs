@@ -156,7 +156,6 @@ impl MessageLife {
         self.end.as_ref().map_or(self.last, |end| end.at)
     }
 
-    /// The place of spans below its own.
     pub(super) fn below(&self) -> SpanPlace {
         let parent_id = Some(self.origin.root(self.epoch));
         SpanPlace { trace_id: self.origin.trace_id(), parent_id, is_remote: false }

@@ -109,7 +109,6 @@ pub(crate) struct LogMeter {
 }
 
 impl LogMeter {
-    /// Counts a record.
     pub(crate) fn count_record(&mut self, record: &Record) {
         self.records += 1;
         let kind = record.kind.as_str();

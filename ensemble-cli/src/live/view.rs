@@ -89,7 +89,6 @@ pub(super) enum InputPurpose {
     Send(Name),
 }
 
-/// The state of the view.
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     pub(super) selected: usize,

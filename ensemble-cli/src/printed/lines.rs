@@ -19,7 +19,6 @@ pub(crate) struct ApiHello {
     pub(crate) subscriptions_max: usize,
 }
 
-/// A call.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApiCall {

@@ -19,7 +19,6 @@ use serde_json::{Map, Value, json};
 use shapes::OutputShape;
 use table::{NO_JSON, ROWS};
 
-/// The dialect of the schemas.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The exit codes of every command.
 const COMMON: [u8; 4] = [0, 1, 2, 4];
@@ -127,7 +126,6 @@ fn spelled(arg: &clap::Arg) -> String {
     }
 }
 
-/// The command of a place.
 pub(crate) fn find<'p>(program: &'p Command, place: &str) -> Option<&'p Command> {
     place.split(' ').try_fold(program, |command, word| command.find_subcommand(word))
 }

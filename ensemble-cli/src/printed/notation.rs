@@ -68,7 +68,6 @@ fn members(fields: &str, all: &[OutputShape], into: &mut ShapeMembers) {
     }
 }
 
-/// The schema of a shape.
 pub(super) fn schema((_, about, fields): &OutputShape, all: &[OutputShape]) -> Value {
     let mut found = ShapeMembers::default();
     members(fields, all, &mut found);

@@ -16,7 +16,6 @@ const UNDECIDED_MAX: Duration = ensemble_project::attention::UNDECIDED_MAX;
 /// The kind whose requests end by themselves.
 const SHUTDOWN: &str = "shutdown";
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct SessionRequest {
     pub(super) id: String,

@@ -210,7 +210,6 @@ pub(super) fn took(duration: Duration) -> String {
     }
 }
 
-/// 1,234,567.
 pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();

@@ -31,7 +31,6 @@ pub(super) struct StateSpan {
     pub(super) to: Timestamp,
 }
 
-/// The states of one agent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AgentStates {
     pub(super) spans: Vec<StateSpan>,
@@ -58,7 +57,6 @@ impl AgentStates {
         Some(span)
     }
 
-    /// Time in a state.
     pub(super) fn time_in(&self, state: &str) -> Duration {
         self.totals.get(state).copied().unwrap_or_default()
     }

@@ -88,7 +88,6 @@ struct FollowedMessage {
     held: Option<(Timestamp, String)>,
 }
 
-/// The story of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionStory {
     pub(super) session: String,

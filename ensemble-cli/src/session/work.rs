@@ -45,7 +45,6 @@ pub(super) struct TaskSpan {
     pub(super) is_open: bool,
 }
 
-/// A task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaskTrack {
     pub(super) spans: Vec<TaskSpan>,

@@ -78,7 +78,6 @@ impl AlertCommand {
     }
 }
 
-/// Terminals of people.
 pub(super) struct PeopleTerminals(Vec<PersonTerminal>);
 
 /// A terminal, and the tmux server whose client it is. A wrapped agent's terminal may not be a client.

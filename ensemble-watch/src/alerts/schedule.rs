@@ -84,7 +84,6 @@ pub(super) struct AlertMoment {
     pub(super) looks: i128,
 }
 
-/// An alert that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DueAlert {
     /// Index of the rule.

@@ -126,7 +126,6 @@ impl Engine {
         Ok(())
     }
 
-    /// A mailbox was added.
     pub(super) fn mailbox_added(&mut self, name: &str) {
         if let Ok(mailbox) = Name::new(name) {
             // If it cannot be watched, the regular scan finds its mail.
@@ -214,7 +213,6 @@ impl Engine {
         std::mem::replace(&mut self.polled, stamps) != stamps
     }
 
-    /// Looks at one request.
     pub(super) fn look_at_request(&mut self, now: Monotonic, id: &str) {
         if let Ok(id) = Name::new(id) {
             self.requests.observe_request(

@@ -43,7 +43,6 @@ pub(crate) enum GoneVerdict {
     Ended(GoneAgent),
 }
 
-/// An agent that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GoneAgent {
     pub(crate) agent: Name,

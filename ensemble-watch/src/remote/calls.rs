@@ -35,7 +35,6 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Most calls that are answered at the same time.
 const AT_ONCE_MAX: usize = 8;
 
-/// The calls of this host.
 pub(super) struct HostCalls {
     host: Name,
     desk: CallContext,

@@ -54,7 +54,6 @@ pub fn glance(
     Ok(glance)
 }
 
-/// All that is seen of a mailbox.
 #[derive(Debug)]
 pub(super) struct SeenMailbox {
     pub(super) view: MailboxOverview,
@@ -65,7 +64,6 @@ pub(super) struct SeenMailbox {
     pub(super) notices: Vec<MessageId>,
     /// Tasks that were settled without their plan, whose notice is not received.
     pub(super) unplanned: Vec<UnplannedTask>,
-    /// Mail for the person.
     pub(super) mail: Vec<PersonMail>,
     /// The parts of it that cannot be read.
     pub(super) unreadable: Vec<UnreadablePart>,

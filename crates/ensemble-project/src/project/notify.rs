@@ -11,7 +11,6 @@ use crate::period::ConfigDuration;
 
 /// How long a need lasts before a person is notified, by default.
 const DELAY: Duration = Duration::from_secs(1);
-/// Minutes of a day.
 const DAY_MINUTES: u16 = 24 * 60;
 
 /// One way to tell a person, and of what.

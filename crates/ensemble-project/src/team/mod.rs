@@ -52,7 +52,6 @@ pub use wrapped::PreparedLaunch;
 const SOCKET_FILE: &str = "tmux.sock";
 /// The longest path of a socket, in bytes (`sun_path` with its terminator).
 const SOCKET_BYTES_MAX: usize = 107;
-/// The window of the sidecar.
 const SIDECAR_WINDOW: &str = "ensemble";
 /// Variables that identify an agent and must not be inherited from the process that starts the
 /// team.

@@ -21,7 +21,6 @@ use ensemble_core::Result;
 use ensemble_core::document::{SharedFile, SharedFiles};
 use ensemble_core::durable::{Dir, Durability, FileLock, write_document};
 
-/// The lock of the copy.
 const LOCK: &str = "copy.lock";
 /// Path of the board among the shared files.
 pub(super) const BOARD: &str = "board/state.yaml";

@@ -159,7 +159,6 @@ impl ReviewFinding {
     }
 }
 
-/// Place of a finding.
 struct FindingPlace {
     file: String,
     line: Option<u64>,

@@ -209,7 +209,6 @@ impl BoardLeases {
     }
 }
 
-/// The directory of a board.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }

@@ -12,7 +12,6 @@ pub(super) const DIRECTIVE: &str = "ensemble-lint:";
 /// Shortest reason, in characters.
 const REASON_CHARS_MIN: usize = 4;
 
-/// A suppression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LintSuppression {
     /// Line of the suppression, starting at 1.

@@ -309,7 +309,6 @@ fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member>
     line.iter().find_map(owner)
 }
 
-/// The member whose pane this is.
 fn by_pane<'a>(members: &'a [Member], (socket, id): &(PathBuf, String)) -> Option<&'a Member> {
     let same = |ours: &Path| {
         ours == socket

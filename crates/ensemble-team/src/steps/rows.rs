@@ -226,7 +226,6 @@ pub(super) fn step(row: &DbRow<'_>) -> DbResult<StepView> {
     })
 }
 
-/// Finds a step by its key.
 pub(super) fn find_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");

@@ -12,7 +12,6 @@ use crate::proto::step::{FixState, State, StepMachine, StepResolution, TddPhase}
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 
-/// The rules of a queue.
 pub(super) struct QueueRules {
     pub(super) task_id: String,
     pub(super) orchestrator: Option<Name>,

@@ -8,7 +8,6 @@ use super::Tokens;
 use ensemble_core::message::yaml;
 use ensemble_core::{AreaError, Result};
 
-/// The prices that are built in.
 const BUILT_IN: &str = include_str!("prices.yaml");
 /// Tokens for which a price is stated.
 const PER: f64 = 1_000_000.0;

@@ -25,7 +25,6 @@ impl Worktrees {
         Ok(parse(&bytes))
     }
 
-    /// The worktree at a path.
     pub(super) fn entry_at(&self, path: &Path) -> Result<Option<WorktreeEntry>> {
         Ok(self.entries()?.into_iter().find(|entry| entry.path == path))
     }

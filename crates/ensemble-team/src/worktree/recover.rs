@@ -223,7 +223,6 @@ impl Worktrees {
         Ok(is_at_base && self.is_sound(path)? && self.dirt(path)?.changed.is_empty())
     }
 
-    /// The branches of tasks.
     fn task_branches(&self) -> Result<BTreeSet<String>> {
         let call = self.repository();
         let all =

@@ -23,7 +23,6 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// How long one side waits for the other. A line may wait [`LINE_PATIENCE`](crate::tmux::LINE_PATIENCE) to be shown.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A question to a terminal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TerminalQuestion {
@@ -63,7 +62,6 @@ pub(super) enum TerminalAction {
     WithdrawLine {},
 }
 
-/// The answer of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum TerminalAnswer {

@@ -77,7 +77,6 @@ struct DemoProgress {
     is_database_killed: bool,
 }
 
-/// Runs it.
 pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let start = Instant::now();

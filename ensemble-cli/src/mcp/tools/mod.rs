@@ -77,7 +77,6 @@ impl From<Failure> for ToolError {
     }
 }
 
-/// A tool.
 pub(super) struct ToolSpec {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -304,12 +303,10 @@ const TOOLS: [ToolSpec; 25] = [
     ),
 ];
 
-/// All tools.
 pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter()
 }
 
-/// The tool of a name.
 pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
     all().find(|tool| tool.name == name)
 }

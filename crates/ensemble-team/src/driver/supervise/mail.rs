@@ -36,7 +36,6 @@ const NAMED_MAX: usize = 10;
 /// Shortest fence.
 const FENCE: usize = 3;
 
-/// The mail of one prompt.
 #[derive(Debug, Default)]
 pub(super) struct PromptMail {
     /// The section of the prompt; empty without mail.

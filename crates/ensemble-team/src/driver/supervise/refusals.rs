@@ -30,7 +30,6 @@ const CLAIMS_A_LOOK: usize = 8;
 /// Takes a task: the work, and the failure of a hook that did not keep it from being taken.
 type ClaimCall = fn(&Worktrees, &Name, &TaskHolder) -> Result<(SupervisedWork, Option<String>)>;
 
-/// Claims that have failed.
 #[derive(Debug, Default)]
 pub(super) struct FailedClaims(BTreeMap<Name, ClaimRefusal>);
 

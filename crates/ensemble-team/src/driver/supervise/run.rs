@@ -31,7 +31,6 @@ const LEASES_EVERY_MIN: Duration = Duration::from_millis(200);
 /// Longest sleep while no agent runs.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// One run of a supervisor.
 pub(super) struct SupervisorRun<'a> {
     pub(super) board: &'a Board,
     pub(super) worktrees: Option<&'a Worktrees>,

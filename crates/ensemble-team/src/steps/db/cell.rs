@@ -79,7 +79,6 @@ impl<T: BindParameter> BindParameter for Option<T> {
     }
 }
 
-/// A cell of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::steps) enum RowCell<'r> {
     Null,
