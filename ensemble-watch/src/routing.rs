@@ -168,11 +168,7 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
 
 /// Receives, for the writer of an `ack/` file, the message that hands over that task. The seeds'
 /// workers say so with a file instead of a rename. `Ok(None)` if no such message waits.
-pub(crate) fn acknowledge(
-    content: &[u8],
-    task: &str,
-    queue: &dyn Broker,
-) -> Result<Option<Lease>> {
+pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Result<Option<Lease>> {
     let mailboxes = queue.mailboxes()?;
     let has_it = match ack_signer(content, &mailboxes).cloned() {
         Some(agent) => find_work(&agent, task, queue)?.map(|found| (agent, found)),

@@ -1,7 +1,7 @@
 //! The same stories, killed or refused by the system at each of their system calls. Nothing is lost
 //! that was written, so at no durability is anything wrong.
 //!
-//! `POWER_CUT_KILLS` (5) is how many of the calls of a story are drawn; 0 is all of them. `POWER_CUT_STORY` is
+//! `POWER_CUT_KILLS` (5) is how many of the calls of a story are drawn, unless it is one of messages; 0 is all of them. `POWER_CUT_STORY` is
 //! the only story to do so with.
 
 use std::path::Path;
@@ -11,8 +11,11 @@ use super::support::traced::{calls, has_strace, points, start_traced};
 use super::support::{Bed, Random, setting};
 use super::trace::MARK;
 
-/// Stories that no other test kills in this way: see `syscalls`, `requests_killed`, `steps`.
-const STORIES: [&str; 10] = [
+/// Stories that no other test kills in this way: see `requests_killed`, `steps`.
+const STORIES: [&str; 13] = [
+    "publish",
+    "life",
+    "dead",
     "batch",
     "new-queue",
     "attach",
@@ -24,12 +27,17 @@ const STORIES: [&str; 10] = [
     "tell",
     "migrate",
 ];
+/// Those with every operation on a message: killed and refused at all of their calls.
+const WHOLLY: [&str; 3] = ["publish", "life", "dead"];
 /// The injected failure.
-const ERRORS: [(&str, &str); 7] = [
+const ERRORS: [(&str, &str); 10] = [
     ("openat", "EMFILE"),
+    ("openat", "ENOSPC"),
     ("write", "ENOSPC"),
+    ("write", "EIO"),
     ("pwrite64", "EIO"),
     ("fdatasync", "EIO"),
+    ("fsync", "EIO"),
     ("renameat2", "EIO"),
     ("renameat", "ENOSPC"),
     ("unlinkat", "EIO"),
@@ -56,8 +64,9 @@ fn marks(home: &Path) -> Vec<String> {
 }
 
 /// As many as the budget allows, drawn at random.
-fn drawn<T>(mut all: Vec<T>, random: &mut Random) -> Vec<T> {
-    let budget = usize::try_from(setting("POWER_CUT_KILLS", 5)).expect("a number");
+fn drawn<T>(story: &str, mut all: Vec<T>, random: &mut Random) -> Vec<T> {
+    let budget = if WHOLLY.contains(&story) { 0 } else { setting("POWER_CUT_KILLS", 5) };
+    let budget = usize::try_from(budget).expect("a number");
     let mut drawn = Vec::new();
     while !all.is_empty() && (budget == 0 || drawn.len() < budget) {
         drawn.push(all.swap_remove(random.below(all.len() as u64) as usize));
@@ -100,7 +109,7 @@ fn a_kill_at_any_system_call_loses_nothing_that_was_acknowledged() {
         let (_home, bed) = prepared(find(name));
         let all = points(&calls(&bed, &role));
         let (count, mut killed, mut survived) = (all.len(), 0, 0);
-        for (call, number) in drawn(all, &mut random) {
+        for (call, number) in drawn(name, all, &mut random) {
             let inject = format!("inject={call}:signal=KILL:when={number}");
             killed += 1;
             survived += u64::from(survives(name, &role, &inject, true));
@@ -128,7 +137,7 @@ fn an_error_at_any_system_call_loses_nothing_that_was_acknowledged() {
         };
         let all: Vec<String> = ERRORS.into_iter().flat_map(of).collect();
         let (count, mut failed, mut survived) = (all.len(), 0, 0);
-        for inject in drawn(all, &mut random) {
+        for inject in drawn(name, all, &mut random) {
             failed += 1;
             survived += u64::from(survives(name, &role, &inject, false));
         }
