@@ -228,4 +228,4 @@ def bottom(agent):
 
 def still(screen):
     """A screen without what moves by itself."""
-    return re.sub(r"[⬝■✶✻✽✢·*◦•●⠀-⣿▀-▟\s]|\d+s?|\S+…", "", screen)
+    return re.sub(r"[⬝■✶✻✽✢·*◦•●◉◎○⠀-⣿▀-▟\s]|\d+( B|s)?|\S+…", "", screen)

@@ -21,6 +21,8 @@ TOOL_SECONDS = 4
 TOOL_STARTS = 30
 # Those that a waiter wakes, and those that hooks know at all.
 WOKEN, HOOKED = ("claude", "codex", "opencode"), ("claude", "codex", "opencode", "gemini", "qwen")
+# These show nothing of what their hooks say to the person.
+UNSHOWN = ("qwen",)
 # While a tool runs, these learn only that mail waits; they get it when the turn ends.
 HINTED = ("codex",)
 CLEAR = {"opencode": "/new"}
@@ -176,7 +178,7 @@ class Hooked(Checks):
 
     def is_seen(self, text):
         """The person at the screen is shown what came, and from whom."""
-        for part in ("from human", f"{self.KIND}: {text}"):
+        for part in ("from human", f"{self.KIND}: {text}") if self.provider not in UNSHOWN else ():
             expect(settled(lambda part=part: self.shows(part), SEEN_SECONDS), f"the screen does not show `{part}`")
 
     def shows(self, text):

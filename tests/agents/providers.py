@@ -118,7 +118,8 @@ def kimi(agent, trusted=True, key=True):
     lines = ['default_model = "model"', "[providers.ours]", 'type = "openai"', f'base_url = "{agent.scratch.url}/v1"',
              f'api_key = "{KEY}"', "[models.model]", 'provider = "ours"', 'model = "model"', "max_context_size = 100000"]
     if not agent.hooked:
-        lines += ["[[permission.rules]]", 'decision = "allow"', 'pattern = "Bash(ensemble *)"']
+        # It does not heed a rule for our commands alone.
+        lines.insert(0, 'default_permission_mode = "yolo"')
     (agent.home / ".kimi-code").mkdir()
     (agent.home / ".kimi-code/config.toml").write_text("\n".join(lines) + "\n")
     return {}

@@ -66,11 +66,13 @@ class Settler:
     """Settles each message that the newest part of a request has handed over; `before` is run first."""
 
     def __init__(self, before=""):
-        self.before, self.names, self.answers = before, [], []
+        self.before, self.names, self.answers, self.last = before, [], [], []
 
     def answer(self, asked):
         said = json.dumps(newest(asked.body))
         name, ids = NAME.search(said), list(dict.fromkeys(one or other for one, other in ID.findall(said)))
+        # Qwen repeats a command in its result.
+        ids = self.last = [one for one in ids if not asked.after_tool or one not in self.last]
         if name:
             self.names.append(name[1])
             self.answers.append(said)
