@@ -9,7 +9,9 @@ use std::path::Path;
 
 use super::profiles::of_all_versions;
 use super::widths::BLIND;
-use super::{DiagnosisContext, Profile, Profiles, TypingPurpose, diagnose, objection};
+use super::{
+    DiagnosisContext, Profile, Profiles, TypingPurpose, diagnose, objection, stands_alone,
+};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::{Key, PaneState};
 
@@ -99,6 +101,22 @@ fn each_recorded_screen_is_read_as_what_it_is() {
                 let is_named = said.chars().any(char::is_alphanumeric);
                 assert!(seen.state != AgentState::Dialog || is_named, "{what}");
                 assert_eq!(seen.deferral.is_none(), seen.state == AgentState::Ready, "{what}");
+            }
+        }
+    }
+}
+
+/// A program may draw invisible characters around what was typed.
+#[test]
+fn a_draft_is_read_as_exactly_what_was_typed() {
+    for profile in seeing() {
+        for width in WIDTHS {
+            let drafts = recordings(&profile, width).into_iter().filter(|it| it.name == "draft");
+            for Recording { pane, .. } in drafts {
+                let agent = profile.name();
+                let is_read = |text| stands_alone(&profile, &pane, text);
+                assert!(is_read("half a sentence"), "{agent} at {width}:\n{:?}", pane.screen);
+                assert!(!is_read("half a sent"), "{agent} at {width}");
             }
         }
     }
