@@ -1,9 +1,13 @@
 //! Code that servers on the loopback interface share: a runtime, and secrets for their clients.
 
+mod connections;
+
 use std::io::Read as _;
 
 use ensemble_app::failure::{Failure, Outcome};
 use tokio::runtime::{Builder, Runtime};
+
+pub(crate) use connections::{HttpAnswer, HttpConnection, HttpQuestion, http_answer, serve};
 
 /// Bytes of a fresh token.
 const TOKEN_BYTES: usize = 24;

@@ -9,22 +9,18 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse as _, Response};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
+use hyper::{StatusCode, header};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::connections::{self, HttpConnection};
 use super::{McpServer, ToolContext};
 use crate::context::Context;
-use crate::loopback::{fresh_token, runtime};
+use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 
 /// Where clients find the server.
 const PATH: &str = "/mcp";
@@ -45,7 +41,7 @@ pub(crate) fn serve(
     token_file: Option<&Path>,
 ) -> Outcome {
     let token = token(token_file)?;
-    let runtime = runtime()?;
+    let runtime = loopback::runtime()?;
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let listener = runtime
         .block_on(TcpListener::bind(address))
@@ -61,54 +57,64 @@ pub(crate) fn serve(
         (false, Some(_)) => context.out.line(&url)?,
     }
     context.out.flush()?;
-    let router = router(Arc::new(desk), &token);
-    runtime.block_on(connections::serve(listener, router, connections::HEADERS_WITHIN));
-    Ok(())
-}
-
-fn router(desk: Arc<ToolContext>, token: &str) -> axum::Router {
-    let config = StreamableHttpServerConfig::default().with_allowed_origins(ORIGINS);
+    let desk = Arc::new(desk);
     let service = StreamableHttpService::new(
         move || Ok(McpServer::new(Arc::clone(&desk))),
         Arc::new(LocalSessionManager::default()),
-        config,
+        StreamableHttpServerConfig::default().with_allowed_origins(ORIGINS),
     );
-    let expected = Digest::of(format!("Bearer {token}").as_bytes());
-    let check = from_fn(move |request: Request, next: Next| async move {
-        if !is_allowed(&request, &expected) {
+    let site = McpSite { service, expected: Digest::of(format!("Bearer {token}").as_bytes()) };
+    let site = Arc::new(site);
+    runtime.block_on(loopback::serve(listener, move |connection, request| {
+        let site = Arc::clone(&site);
+        async move { site.answer(&connection, request).await }
+    }));
+    Ok(())
+}
+
+/// What answers those who have the token.
+struct McpSite {
+    service: StreamableHttpService<McpServer, LocalSessionManager>,
+    expected: Digest,
+}
+
+impl McpSite {
+    async fn answer(&self, connection: &HttpConnection, request: HttpQuestion) -> HttpAnswer {
+        if !self.is_allowed(&request) {
             return refuse();
         }
-        let connection = request.extensions().get::<HttpConnection>();
-        if !connection.is_some_and(HttpConnection::trust) {
-            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        if !connection.trust() {
+            return http_answer(StatusCode::SERVICE_UNAVAILABLE, &[], "");
         }
-        answered(request, next).await
-    });
-    axum::Router::new().route_service(PATH, service).layer(check)
-}
-
-/// JSON of the right type that cannot be read is a bad request, not one of another type.
-async fn answered(request: Request, next: Next) -> Response {
-    let content = request.headers().get(header::CONTENT_TYPE);
-    let is_json = content.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let mut response = next.run(request).await;
-    if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        *response.status_mut() = StatusCode::BAD_REQUEST;
+        if request.uri().path() != PATH {
+            return http_answer(StatusCode::NOT_FOUND, &[], "");
+        }
+        let content = request.headers().get(header::CONTENT_TYPE);
+        let is_json = content.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+        let mut answer = self.service.handle(request).await;
+        // JSON of the right type that cannot be read is a bad request, not one of another type.
+        if is_json && answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            *answer.status_mut() = StatusCode::BAD_REQUEST;
+        }
+        answer
     }
-    response
+
+    /// Compared by digest, so that the time it takes says nothing of the token.
+    fn is_allowed(&self, request: &HttpQuestion) -> bool {
+        let given = request.headers().get(header::AUTHORIZATION);
+        given.is_some_and(|given| Digest::of(given.as_bytes()) == self.expected)
+    }
 }
 
-/// Compared by digest, so that the time it takes says nothing of the token.
-fn is_allowed(request: &Request, expected: &Digest) -> bool {
-    let given = request.headers().get(header::AUTHORIZATION);
-    given.is_some_and(|given| Digest::of(given.as_bytes()) == *expected)
-}
-
-fn refuse() -> Response {
+fn refuse() -> HttpAnswer {
     let text = "send `Authorization: Bearer TOKEN`; `ensemble mcp --http` has printed the token, or \
                 read it from its --token-file\n";
-    let about = [(header::WWW_AUTHENTICATE, "Bearer"), (header::CONNECTION, "close")];
-    (StatusCode::UNAUTHORIZED, about, text).into_response()
+    let about = [
+        (header::WWW_AUTHENTICATE, "Bearer"),
+        (header::CONNECTION, "close"),
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+    ];
+    http_answer(StatusCode::UNAUTHORIZED, &about, text)
 }
 
 /// The token of the file, or a fresh one that is put into it.

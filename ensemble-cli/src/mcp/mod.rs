@@ -30,7 +30,6 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 
-mod connections;
 mod desk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

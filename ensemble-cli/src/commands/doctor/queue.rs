@@ -104,8 +104,8 @@ fn one_file_system(queue: &Path) -> DoctorCheck {
 }
 
 fn free_space(project: &Project) -> DoctorCheck {
-    let free = match fs2::available_space(&project.queue) {
-        Ok(free) => free,
+    let free = match rustix::fs::statvfs(&project.queue) {
+        Ok(room) => room.f_bavail * room.f_frsize,
         Err(error) => {
             return DoctorCheck::bad(
                 "disk",

@@ -7,24 +7,20 @@
 //!
 //! The address has a secret, and only the loopback interface listens. The page loads nothing else.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Digest;
 use ensemble_core::watch::Waiter;
+use hyper::{Method, StatusCode, header};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::report::{present, story};
 use crate::context::Context;
-use crate::loopback::{fresh_token, runtime};
+use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 use crate::session::page;
 
 /// The least time between two versions of the page.
@@ -47,7 +43,7 @@ struct PageSite {
 /// Serves the page until the process is ended.
 pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Outcome {
     let secret = fresh_token()?;
-    let runtime = runtime()?;
+    let runtime = loopback::runtime()?;
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let listener = runtime
         .block_on(TcpListener::bind(address))
@@ -62,8 +58,9 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
     let site =
         PageSite { page: Arc::clone(&shared), secret: Arc::new(Digest::of(secret.as_bytes())) };
     std::thread::spawn(move || {
-        let router = axum::Router::new().route("/", get(answer)).with_state(site);
-        runtime.block_on(async { axum::serve(listener, router).await })
+        runtime.block_on(loopback::serve(listener, move |connection, request| {
+            std::future::ready(site.answer(&connection, &request))
+        }));
     });
     let project = context.project()?;
     let waiter = Waiter::for_logs(&[project.logs(), project.state.clone()]);
@@ -85,30 +82,45 @@ fn build(context: &Context, session: Option<String>, version: u64) -> Outcome<St
     Ok(page(&story, present(context, &story).as_ref(), Some(version)))
 }
 
-async fn answer(
-    State(site): State<PageSite>,
-    Query(query): Query<HashMap<String, String>>,
-    headers: HeaderMap,
-) -> Response {
-    // Compared by digest, so that the time it takes says nothing of the secret.
-    let is_known = query.get("token").is_some_and(|it| Digest::of(it.as_bytes()) == *site.secret);
-    if !is_known {
-        let text = "open the address that `ensemble log report --follow` has printed\n";
-        return (StatusCode::UNAUTHORIZED, text).into_response();
+impl PageSite {
+    fn answer(&self, connection: &HttpConnection, request: &HttpQuestion) -> HttpAnswer {
+        let plain = (header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        match (request.uri().path(), request.method()) {
+            ("/", &Method::GET | &Method::HEAD) => {}
+            ("/", _) => {
+                return http_answer(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    &[(header::ALLOW, "GET,HEAD")],
+                    "",
+                );
+            }
+            _ => return http_answer(StatusCode::NOT_FOUND, &[], ""),
+        }
+        let mut query = request.uri().query().unwrap_or_default().split('&');
+        let token = query.find_map(|pair| pair.strip_prefix("token="));
+        // Compared by digest, so that the time it takes says nothing of the secret.
+        if !token.is_some_and(|token| Digest::of(token.as_bytes()) == *self.secret) {
+            let text = "open the address that `ensemble log report --follow` has printed\n";
+            return http_answer(StatusCode::UNAUTHORIZED, &[plain], text);
+        }
+        if !connection.trust() {
+            return http_answer(StatusCode::SERVICE_UNAVAILABLE, &[], "");
+        }
+        let (version, html) = {
+            let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+            (page.0.to_string(), page.1.clone())
+        };
+        let shown = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+        let tag = (header::ETAG, version.as_str());
+        if shown == Some(&version) {
+            return http_answer(StatusCode::NOT_MODIFIED, &[tag], "");
+        }
+        let about = [
+            tag,
+            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::REFERRER_POLICY, "no-referrer"),
+        ];
+        http_answer(StatusCode::OK, &about, html)
     }
-    let (version, html) = {
-        let page = site.page.lock().unwrap_or_else(PoisonError::into_inner);
-        (page.0.to_string(), page.1.clone())
-    };
-    let shown = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
-    let tag = [(header::ETAG, version.clone())];
-    if shown == Some(&version) {
-        return (StatusCode::NOT_MODIFIED, tag).into_response();
-    }
-    let about = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
-    (tag, about, html).into_response()
 }

@@ -1,4 +1,4 @@
-//! Connections of the HTTP server: bounded, and no stranger keeps out a client that has the token.
+//! Connections of an HTTP server: bounded, and no stranger keeps out a client that has the token.
 //!
 //! | a connection | ends |
 //! |---|---|
@@ -8,24 +8,49 @@
 //! | with the token, beyond [`CLIENTS_MAX`] | with 503 |
 
 use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 /// How long the headers of a request may take.
-pub(super) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// How many connections there are that have not shown the token: more than a client opens before its first request.
 const STRANGERS_MAX: usize = 256;
 /// How many connections have shown it.
 const CLIENTS_MAX: usize = 256;
 /// Pause after an `accept` that failed, as it does without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A request whose content has not been read.
+pub(crate) type HttpQuestion = Request<Incoming>;
+/// Its answer.
+pub(crate) type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
+
+/// An answer with these headers and this content.
+pub(crate) fn http_answer(
+    status: StatusCode,
+    headers: &[(HeaderName, &str)],
+    content: impl Into<Bytes>,
+) -> HttpAnswer {
+    let mut answer = Response::new(Full::new(content.into()).boxed());
+    *answer.status_mut() = status;
+    for (name, value) in headers {
+        let value = HeaderValue::from_str(value);
+        answer.headers_mut().extend(value.ok().map(|value| (name.clone(), value)));
+    }
+    answer
+}
 
 /// All connections, by number.
 #[derive(Debug, Default)]
@@ -45,7 +70,7 @@ impl HttpConnections {
 
 /// The connection of a request.
 #[derive(Clone, Debug)]
-pub(super) struct HttpConnection {
+pub(crate) struct HttpConnection {
     number: u64,
     all: Arc<Mutex<HttpConnections>>,
 }
@@ -56,7 +81,7 @@ impl HttpConnection {
     }
 
     /// Its client has shown the token; false if there are too many clients.
-    pub(super) fn trust(&self) -> bool {
+    pub(crate) fn trust(&self) -> bool {
         let mut all = self.all();
         if !all.clients.contains(&self.number) && all.clients.len() >= CLIENTS_MAX {
             return false;
@@ -94,8 +119,19 @@ async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves connections until the process ends.
-pub(super) async fn serve(listener: TcpListener, router: Router, headers_within: Duration) {
+/// Answers all requests until the process ends.
+pub(crate) async fn serve<A: Future<Output = HttpAnswer> + Send + 'static>(
+    listener: TcpListener,
+    answer: impl Fn(HttpConnection, HttpQuestion) -> A + Clone + Send + 'static,
+) {
+    serve_within(HEADERS_WITHIN, listener, answer).await;
+}
+
+async fn serve_within<A: Future<Output = HttpAnswer> + Send + 'static>(
+    headers_within: Duration,
+    listener: TcpListener,
+    answer: impl Fn(HttpConnection, HttpQuestion) -> A + Clone + Send + 'static,
+) {
     let all = Arc::<Mutex<HttpConnections>>::default();
     for number in 0.. {
         let stream = loop {
@@ -108,8 +144,11 @@ pub(super) async fn serve(listener: TcpListener, router: Router, headers_within:
             }
         };
         let connection = HttpConnection { number, all: Arc::clone(&all) };
-        let service = TowerToHyperService::new(router.clone().layer(Extension(connection.clone())));
-        let own = connection.clone();
+        let (own, asked, answer) = (connection.clone(), connection.clone(), answer.clone());
+        let service = service_fn(move |request| {
+            let answered = answer(asked.clone(), request);
+            async move { Ok::<_, Infallible>(answered.await) }
+        });
         let task = tokio::spawn(async move {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(headers_within);
@@ -129,8 +168,6 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
 
-    use axum::routing::get;
-
     use super::*;
 
     fn served(headers_within: Duration) -> SocketAddr {
@@ -138,13 +175,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
-            let answer = |Extension(connection): Extension<HttpConnection>| async move {
-                if connection.trust() { "known" } else { "full" }
+            let answer = |connection: HttpConnection, _| async move {
+                http_answer(StatusCode::OK, &[], if connection.trust() { "known" } else { "full" })
             };
-            let router = Router::new().route("/", get(answer));
             crate::loopback::runtime().unwrap().block_on(async {
                 let listener = TcpListener::from_std(listener).unwrap();
-                serve(listener, router, headers_within).await;
+                serve_within(headers_within, listener, answer).await;
             });
         });
         address
