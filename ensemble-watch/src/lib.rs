@@ -44,10 +44,7 @@ mod pane_worker;
 mod processes;
 mod rate_limit_hold;
 mod rejection_notice;
-#[cfg(feature = "nats")]
-mod remote;
-#[cfg(not(feature = "nats"))]
-#[path = "no_remote.rs"]
+#[cfg_attr(not(feature = "nats"), path = "no_remote.rs")]
 mod remote;
 mod requests;
 mod roles;

@@ -31,10 +31,7 @@ mod period;
 mod project;
 pub mod registry;
 pub mod rows;
-#[cfg(feature = "nats")]
-mod servers;
-#[cfg(not(feature = "nats"))]
-#[path = "no_servers.rs"]
+#[cfg_attr(not(feature = "nats"), path = "no_servers.rs")]
 mod servers;
 pub mod sessions;
 pub mod short_ids;

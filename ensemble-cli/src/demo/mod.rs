@@ -15,7 +15,7 @@ mod lunch;
 mod repository;
 mod sprint;
 mod stage;
-#[cfg(feature = "nats")]
+#[cfg_attr(not(feature = "nats"), path = "no_hosts.rs")]
 mod two_hosts;
 
 use std::path::{Path, PathBuf};
@@ -64,12 +64,7 @@ pub(crate) fn run(context: &Context, settings: &DemoSettings) -> Outcome {
         DemoScenario::Lunch => lunch::run(context, settings, &dir),
         DemoScenario::Team => team(context, settings, &dir),
         DemoScenario::Sprint => sprint::run(context, settings, &dir),
-        #[cfg(feature = "nats")]
         DemoScenario::TwoHosts => two_hosts::run(context, settings, &dir),
-        #[cfg(not(feature = "nats"))]
-        DemoScenario::TwoHosts => {
-            Err(Failure::refused("this program was built without the feature `nats`"))
-        }
     };
     if settings.dir.is_none() {
         let removed = std::fs::remove_dir_all(&dir);
