@@ -273,6 +273,22 @@ impl Error {
     }
 }
 
+/// What was found; `None` if a file or directory is missing.
+pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// What was read; `None` if a message is gone, or what is there cannot be one.
+pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Error {
     /// The same error for a caller without the areas' types.

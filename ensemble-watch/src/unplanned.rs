@@ -8,16 +8,15 @@
 //! The commands refuse to settle such a task. A worker in shell settles by `mv`, and nothing asks it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ensemble_core::Result;
 use ensemble_core::durable::Dir;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
+use ensemble_core::{Result, allow_missing};
 
 /// The longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(5);
@@ -90,10 +89,7 @@ impl UnplannedTasks {
 
 /// When the oldest file of a directory was changed, in nanoseconds; `None` if there is none.
 fn oldest_file(path: &Path) -> Result<Option<i128>> {
-    let dir = match Dir::open(path) {
-        Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
-        other => other?,
-    };
+    let Some(dir) = allow_missing(Dir::open(path))? else { return Ok(None) };
     let mut oldest = None;
     for file in dir.names()? {
         let changed = dir.stat(&file)?.map(|stat| stat.changed_ns);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, ReservedName, yaml};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 use ensemble_team::roster::{Member, PaneObservation, RecordedPlace};
 use ensemble_tmux::provider::Profile;
 use ensemble_tmux::terminal::BoundPane;
@@ -76,22 +76,13 @@ pub fn observe(pane: &mut BoundPane) -> PaneObservation {
 
 /// The place of one agent; `None` if it has none.
 pub fn find(panes: &Path, agent: &Name) -> Result<Option<PaneEntry>> {
-    match Dir::open(panes) {
-        Ok(dir) => read(&dir, &format!("{agent}.yaml")),
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(dir) = allow_missing(Dir::open(panes))? else { return Ok(None) };
+    read(&dir, &format!("{agent}.yaml"))
 }
 
 /// All bindings of a project, by agent; files that cannot be read are reported beside them.
 pub fn read_all(panes: &Path) -> Result<(Vec<PaneEntry>, Vec<Error>)> {
-    let dir = match Dir::open(panes) {
-        Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-            return Ok((Vec::new(), Vec::new()));
-        }
-        Err(error) => return Err(error),
-    };
+    let Some(dir) = allow_missing(Dir::open(panes))? else { return Ok((Vec::new(), Vec::new())) };
     let (mut entries, mut errors) = (Vec::new(), Vec::new());
     let mut names = dir.names()?;
     names.sort_unstable();

@@ -30,6 +30,7 @@ use serde_json::json;
 
 use super::Broker;
 use crate::env::Lease;
+use crate::error::allow_unreadable;
 use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, Timestamp, yaml};
@@ -128,12 +129,7 @@ fn of_task<B: Broker + ?Sized>(
     (mailbox, id): (&Name, &MessageId),
     end: &TaskEnd<'_>,
 ) -> Result<Option<Envelope>> {
-    let envelope = match queue.peek(mailbox, id) {
-        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
-            return Ok(None);
-        }
-        other => other?,
-    };
+    let Some(envelope) = allow_unreadable(queue.peek(mailbox, id))? else { return Ok(None) };
     let is_its = envelope.task_id.as_deref().unwrap_or(id.as_str()) == end.task;
     let is_work = envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != STEP_TYPE;
     let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at)

@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Broker;
+use crate::error::allow_unreadable;
 use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, yaml};
 use crate::spool::State;
 use crate::{Error, Result};
@@ -91,14 +92,7 @@ fn tell_sender<B: Broker + ?Sized>(
     (mailbox, id): (&Name, &MessageId),
     reason: &str,
 ) -> Result<bool> {
-    let envelope = match queue.peek(mailbox, id) {
-        Ok(envelope) => envelope,
-        // It is gone, or cannot be read and so has no sender.
-        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
-            return Ok(false);
-        }
-        Err(error) => return Err(error),
-    };
+    let Some(envelope) = allow_unreadable(queue.peek(mailbox, id))? else { return Ok(false) };
     // An automatic message is never answered automatically.
     let is_notice = envelope.purpose() == MessagePurpose::Notice;
     if is_notice || envelope.from == *agent || envelope.from == *mailbox {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::escalation::Notice;
 use crate::durable::{self, Dir, Durability, FileLock};
 use crate::env::{Clock, boot_id};
+use crate::error::allow_missing;
 use crate::message::{MessageId, Name, yaml};
 use crate::proto::ack::{Ladder, Phase, SavedLadder, WorkerActivity};
 use crate::{Error, Result};
@@ -208,13 +209,7 @@ impl LadderStore {
     /// # Errors
     /// The directory exists and cannot be listed.
     pub fn all(&self) -> Result<Vec<(String, LadderFile)>> {
-        let dir = match Dir::open(&self.dir()) {
-            Ok(dir) => dir,
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Ok(Vec::new());
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(dir) = allow_missing(Dir::open(&self.dir()))? else { return Ok(Vec::new()) };
         let mut names = dir.names()?;
         names.retain(|name| name.ends_with(SUFFIX) && !name.starts_with('.'));
         names.sort_unstable();
@@ -282,11 +277,7 @@ impl LadderStore {
     /// Removes a ladder; a missing one is fine.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let path = self.dir().join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("remove", &path, error))
-            }
-            _ => Ok(()),
-        }
+        let removed = std::fs::remove_file(&path);
+        allow_missing(removed.map_err(|error| Error::io("remove", path, error))).map(drop)
     }
 }

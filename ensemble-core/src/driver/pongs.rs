@@ -8,10 +8,10 @@
 //! Any program that can create a file can answer. The handshake that reads a pong removes it. A
 //! pong that exists when a handshake begins belongs to an earlier one and is removed.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::durable::{self, Dir, Durability};
+use crate::error::allow_missing;
 use crate::message::Name;
 use crate::proto::ready::{ATTEMPTS_LIMIT, Ping, PongToken};
 use crate::{Error, Result};
@@ -94,12 +94,8 @@ impl PongBox {
 
     fn remove(&self, file: &str) -> Result<()> {
         let path = self.path.join(file);
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                Err(Error::io("remove", path, source))
-            }
-            _ => Ok(()),
-        }
+        let removed = std::fs::remove_file(&path);
+        allow_missing(removed.map_err(|error| Error::io("remove", path, error))).map(drop)
     }
 }
 

@@ -56,6 +56,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::error::allow_missing;
 use crate::{Error, Result, sys};
 
 pub use lock::FileLock;
@@ -147,9 +148,8 @@ impl Dir {
     /// # Errors
     /// It can neither be created nor opened.
     pub fn ensure_child(&self, name: &str, modes: FileModes) -> Result<Self> {
-        match self.open_child(name) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-            other => return other,
+        if let Some(child) = allow_missing(self.open_child(name))? {
+            return Ok(child);
         }
         match fs::mkdirat(&self.fd, name, sys::mode(modes.directory)) {
             Ok(()) | Err(Errno::EXIST) => self.open_child(name),

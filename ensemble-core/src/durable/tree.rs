@@ -1,6 +1,5 @@
 //! Whole directories: built elsewhere, moved into place at once, and removed the same way; and what is removed of one.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -8,6 +7,7 @@ use rustix::fs::{self, AtFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
 use super::{Dir, Durability, FileModes, FileStat, MoveOutcome};
+use crate::error::allow_missing;
 use crate::{Error, Result, sys};
 
 /// How many files [`remove_where`] removes at most, so that it stays short.
@@ -16,10 +16,7 @@ const REMOVALS_MAX: usize = 10_000;
 /// Removes the files of a directory, and the directories in it without subdirectories, for which `goes` says so: at
 /// most 10,000. Returns their number, which is 0 if there is no such directory.
 pub fn remove_where(path: &Path, goes: &mut dyn FnMut(&str, &FileStat) -> bool) -> Result<usize> {
-    let dir = match Dir::open(path) {
-        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(0),
-        other => other?,
-    };
+    let Some(dir) = allow_missing(Dir::open(path))? else { return Ok(0) };
     let mut going = Vec::new();
     dir.for_each(|name| {
         if let Ok(Some(stat)) = dir.stat(name)
@@ -56,9 +53,8 @@ impl Dir {
         modes: FileModes,
         durability: Durability,
     ) -> Result<Self> {
-        match self.open_child(name) {
-            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
-            other => return other,
+        if let Some(child) = allow_missing(self.open_child(name))? {
+            return Ok(child);
         }
         let child = self.ensure_child(name, modes)?;
         if durability == Durability::Power {
@@ -91,10 +87,7 @@ impl Dir {
 
     /// Removes a directory with its files. If it has subdirectories, they and the directory stay.
     pub(crate) fn remove_tree(&self, name: &str) -> Result<()> {
-        let child = match self.open_child(name) {
-            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
-            other => other?,
-        };
+        let Some(child) = allow_missing(self.open_child(name))? else { return Ok(()) };
         for file in child.names()? {
             child.remove(&file)?;
         }

@@ -10,6 +10,7 @@ use super::reader::BadLines;
 use super::record::Record;
 use super::segment;
 use crate::durable::{Dir, stat_file};
+use crate::error::allow_missing;
 use crate::{Error, Result};
 
 /// Bytes of one read.
@@ -48,13 +49,7 @@ pub fn last(
     count: usize,
     is_wanted: impl Fn(&Record) -> bool,
 ) -> Result<LastRecords> {
-    let dir = match Dir::open(dir) {
-        Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-            return Ok(LastRecords::default());
-        }
-        Err(error) => return Err(error),
-    };
+    let Some(dir) = allow_missing(Dir::open(dir))? else { return Ok(LastRecords::default()) };
     let (mut records, mut bad_lines) = (Vec::new(), BadLines::default());
     let mut segments = segment::list(&dir)?;
     segments.retain(|segment| before.is_none_or(|before| *segment <= before.segment));

@@ -6,6 +6,7 @@ use super::lines::read_at;
 use super::record::Record;
 use super::segment;
 use crate::durable::{Dir, stat_file};
+use crate::error::allow_missing;
 use crate::{Error, Result};
 
 /// The last records of the newest file of the log, oldest first: those in its last `bytes_max`
@@ -14,13 +15,7 @@ use crate::{Error, Result};
 /// # Errors
 /// The log exists but cannot be read.
 pub fn recent(dir: &Path, bytes_max: u64) -> Result<Vec<Record>> {
-    let dir = match Dir::open(dir) {
-        Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(error),
-    };
+    let Some(dir) = allow_missing(Dir::open(dir))? else { return Ok(Vec::new()) };
     let Some(newest) = segment::list(&dir)?.into_iter().max() else { return Ok(Vec::new()) };
     let Some(file) = dir.open_file(&newest.to_string())? else { return Ok(Vec::new()) };
     let path = dir.path().join(newest.to_string());

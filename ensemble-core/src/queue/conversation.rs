@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::mailbox::deadline_in;
 use super::{CallbackResult, Draft, IntoName, Mailbox, Message};
+use crate::error::allow_unreadable;
 use crate::{Error, Result};
 
 /// How many waiting messages [`Mailbox::ask`] looks through for its answer.
@@ -60,12 +61,10 @@ impl Mailbox {
     pub(super) fn receive_answer(&self, correlation: &str) -> Result<Option<Message>> {
         let spool = self.queue().spool();
         for id in spool.due_ids(self.name(), ASK_LOOKS_MAX)? {
-            let is_answer = match spool.peek(self.name(), &id) {
-                Ok(envelope) => envelope.correlation_id.as_deref() == Some(correlation),
-                // Another consumer took it, or it is damaged: a receive deals with that.
-                Err(Error::NoMessage { .. } | Error::Malformed { .. }) => false,
-                Err(error) => return Err(error),
-            };
+            // Another consumer took it, or it is damaged: a receive deals with that.
+            let asked = allow_unreadable(spool.peek(self.name(), &id))?;
+            let is_answer =
+                asked.is_some_and(|it| it.correlation_id.as_deref() == Some(correlation));
             if is_answer && let Some(message) = self.recv_id(&id)? {
                 return Ok(Some(message));
             }

@@ -1,7 +1,5 @@
 //! The gates of a queue's directory, and the admission of the queue that asks for them.
 
-use std::io::ErrorKind;
-
 use super::demand::Demand;
 use super::file::StoredRequest;
 use super::gate::{
@@ -11,6 +9,7 @@ use super::gate::{
 use super::store::RequestFile;
 use super::{REQUESTS, directory};
 use crate::durable::Dir;
+use crate::error::{allow_missing, allow_unreadable};
 use crate::message::{Envelope, MessageId, Name, yaml};
 use crate::spool::Admission;
 use crate::{Error, Result};
@@ -25,19 +24,12 @@ pub(crate) struct QueueGates<'q> {
 impl<'q> QueueGates<'q> {
     /// `None`, after one failed open, if there are none.
     pub(crate) fn open(queue: &'q Dir) -> Result<Option<Self>> {
-        match queue.open_child(GATES) {
-            Ok(dir) => Ok(Some(Self { queue, dir })),
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(allow_missing(queue.open_child(GATES))?.map(|dir| Self { queue, dir }))
     }
 
     /// The names of all files. The directory vanishes with its last gate, while it is open here, too.
     fn names(&self) -> Result<Vec<String>> {
-        match self.dir.names() {
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => Ok(Vec::new()),
-            names => names,
-        }
+        Ok(allow_missing(self.dir.names())?.unwrap_or_default())
     }
 
     /// Whether this agent has a gate, open or closed, or a task demands a plan of each agent.
@@ -84,9 +76,8 @@ impl<'q> QueueGates<'q> {
     }
 
     fn home(&self, id: &Name) -> Result<Option<StoredRequest>> {
-        let requests = match self.queue.open_child(REQUESTS) {
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
-            other => other?,
+        let Some(requests) = allow_missing(self.queue.open_child(REQUESTS))? else {
+            return Ok(None);
         };
         let Some(files) = directory::files(&requests, id)? else { return Ok(None) };
         let place =
@@ -98,8 +89,8 @@ impl<'q> QueueGates<'q> {
     pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
         let mut named = Vec::new();
         for file in self.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
-            let read = self.dir.read(&file, FILE_BYTES_MAX);
-            let Some(content) = read.or_else(super::sweep::pass_over)? else { continue };
+            let content = allow_unreadable(self.dir.read(&file, FILE_BYTES_MAX))?.flatten();
+            let Some(content) = content else { continue };
             let text = String::from_utf8_lossy(&content).into_owned();
             if let Ok(gate) = yaml::parse(&text, &self.dir.path().join(&file)) {
                 named.push((file, gate));

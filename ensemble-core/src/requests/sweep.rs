@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Requests;
-use crate::{Error, Result};
+use crate::Result;
 
 /// How long a closed request is kept.
 pub const CLOSED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -20,14 +20,5 @@ impl Requests<'_> {
     pub fn sweep(&self) -> Result<usize> {
         let _lock = self.store.lock()?;
         self.store.sweep_requests()
-    }
-}
-
-/// A foreign file, such as a link among the gates, cannot name a request and is ignored. A failed
-/// disk remains an error.
-pub(super) fn pass_over(error: Error) -> Result<Option<Vec<u8>>> {
-    match error {
-        Error::Malformed { .. } | Error::TooLarge { .. } => Ok(None),
-        other => Err(other),
     }
 }

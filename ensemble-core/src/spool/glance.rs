@@ -8,10 +8,11 @@ use super::Spool;
 use super::mailbox::{OVERFLOW_FILE, refuse_open_to_all};
 use super::place::{self, FrontFile, HeldFile};
 use super::waiting::{WaitingBacklog, made_at};
+use crate::Result;
 use crate::durable::Dir;
 use crate::env::Counts;
+use crate::error::allow_missing;
 use crate::message::{MessageId, Name};
-use crate::{Error, Result};
 
 /// How many messages are in which state. Each number is counted up to the limit it was asked
 /// with: one that equals the limit means "this many or more".
@@ -140,9 +141,9 @@ impl Glances<'_> {
     }
 
     pub(super) fn home(&self, name: &Name) -> Result<Dir> {
-        match self.mailboxes.open_child(name.as_str()) {
-            Err(error) if is_missing(&error) => Err(self.spool.no_mailbox(name)),
-            other => self.guarded(other?),
+        match allow_missing(self.mailboxes.open_child(name.as_str()))? {
+            Some(home) => self.guarded(home),
+            None => Err(self.spool.no_mailbox(name)),
         }
     }
 
@@ -153,10 +154,7 @@ impl Glances<'_> {
 
     /// A directory of a mailbox; a mailbox that was made by hand may lack it.
     pub(super) fn child(&self, home: &Dir, state: &str) -> Result<Option<Dir>> {
-        match home.open_child(state) {
-            Err(error) if is_missing(&error) => Ok(None),
-            other => self.guarded(other?).map(Some),
-        }
+        allow_missing(home.open_child(state))?.map(|dir| self.guarded(dir)).transpose()
     }
 
     pub(super) fn count(
@@ -213,8 +211,4 @@ impl WaitingTally<'_> {
         }
         Ok(())
     }
-}
-
-fn is_missing(error: &Error) -> bool {
-    error.io_kind() == Some(std::io::ErrorKind::NotFound)
 }

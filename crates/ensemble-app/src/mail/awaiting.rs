@@ -14,7 +14,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensemble_core::Error;
+use ensemble_core::allow_unreadable;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
@@ -87,14 +87,9 @@ impl AwaitedReply<'_> {
 
     fn take_answer(&self, app: &App, queue: &ProjectQueue) -> Outcome<Option<Envelope>> {
         for found in queue.unfinished(&self.mailbox, LOOKED_AT_MAX)? {
-            let envelope = match queue.peek(&self.mailbox, &found.id) {
-                Ok(envelope) => envelope,
-                // It moved on, or is damaged: a receive deals with that.
-                Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
+            // It moved on, or is damaged: a receive deals with that.
+            let read = allow_unreadable(queue.peek(&self.mailbox, &found.id))?;
+            let Some(envelope) = read else { continue };
             if answers(&envelope, &self.question.id) {
                 if matches!(found.state, State::Queued { .. }) {
                     self.settle(app, queue, &found.id)?;

@@ -26,7 +26,7 @@ use super::steps::word;
 use super::{Board, Violation};
 use crate::proto::agent;
 use ensemble_core::durable::Dir;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 /// Endings of registrations' file names in [`BEATS`].
 const ENDINGS: [&str; 2] = [".beat", ".sign"];
@@ -144,10 +144,7 @@ impl Board {
     /// Beats of registrations that have ended.
     fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
-        let dir = match parent.open_child(BEATS) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
-            other => other?,
-        };
+        let Some(dir) = allow_missing(parent.open_child(BEATS))? else { return Ok(()) };
         if orphaned_files(&dir, &self.read()?)?.is_empty() {
             return Ok(());
         }

@@ -22,10 +22,10 @@ use super::signs::{self, AgentSign, SignContent};
 use super::state::{State, TaskStatus};
 use super::{Board, BoardError, BoardObstacle, LostLease};
 use crate::proto::task::TaskHolder;
-use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::proto::lease::{Event, LeaseKey};
+use ensemble_core::{Result, allow_missing};
 
 /// Directory of the beats, beside the board.
 pub const BEATS: &str = "leases";
@@ -197,11 +197,7 @@ impl LastBeat {
 /// An observer's scan of all leases, as events for a [`ensemble_core::proto::lease::LeaseWatch`]. The last
 /// event is [`Event::ScanDone`]. A missing or unreadable beat has sequence 0.
 pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<BoardLease>>> {
-    let dir = match Dir::open(directory)?.open_child(BEATS) {
-        Ok(dir) => Some(dir),
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => None,
-        Err(error) => return Err(error),
-    };
+    let dir = allow_missing(Dir::open(directory)?.open_child(BEATS))?;
     let mut events = Vec::new();
     for key in leases(state) {
         let registration = kept_by(state, &key);
@@ -248,12 +244,8 @@ pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
 
 /// The directory of beats, if it exists, and the files in it of registrations that have ended.
 fn over(state: &State, directory: &Path) -> Result<(Option<Dir>, Vec<String>)> {
-    let dir = match Dir::open(directory)?.open_child(BEATS) {
-        Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-            return Ok((None, Vec::new()));
-        }
-        Err(error) => return Err(error),
+    let Some(dir) = allow_missing(Dir::open(directory)?.open_child(BEATS))? else {
+        return Ok((None, Vec::new()));
     };
     let over = dir.names()?.into_iter().filter(|file| is_over(state, file)).collect();
     Ok((Some(dir), over))

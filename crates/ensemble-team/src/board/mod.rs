@@ -48,7 +48,7 @@ use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Timestamp;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 mod agents;
 mod alarms;
@@ -299,12 +299,7 @@ impl Board {
         }
         let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
         let no_board = || self.missing();
-        let dir = match Dir::open(parent) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board().into());
-            }
-            other => other?,
-        };
+        let Some(dir) = allow_missing(Dir::open(parent))? else { return Err(no_board().into()) };
         let bytes = dir.read(file_name(&self.path), BOARD_BYTES_MAX)?.ok_or_else(no_board)?;
         utf8(bytes, &self.path)
     }

@@ -33,7 +33,7 @@ use super::{Board, BoardError, BoardOptions, BoardTask, FILE_NAME, NEW_BOARD, Ta
 use ensemble_core::document::{LockedDocument, SharedFiles};
 use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::types;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 /// The lock among the hosts.
 const LOCK: &str = "board/lock";
@@ -175,11 +175,8 @@ impl Board {
             if self.is_shared() {
                 return Err(self.without_connection());
             }
-            let document = match self.lock_document() {
-                Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                    return Err(self.missing().into());
-                }
-                other => other?,
+            let Some(document) = allow_missing(self.lock_document())? else {
+                return Err(self.missing().into());
             };
             let source = utf8(document.read()?.ok_or_else(|| self.missing())?, &self.path)?;
             return Ok((HeldBoard::File(document), source));

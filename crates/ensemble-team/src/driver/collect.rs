@@ -20,7 +20,7 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Result, allow_missing, allow_unreadable};
 
 /// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
@@ -124,10 +124,8 @@ impl Dispatcher<'_> {
         machine: &mut Collect,
         known: &mut BTreeMap<String, KnownReport>,
     ) -> Result<()> {
-        let reports = match Dir::open(&self.spool.root().join("reports")) {
-            Ok(reports) => reports,
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(reports) = allow_missing(Dir::open(&self.spool.root().join("reports")))? else {
+            return Ok(());
         };
         let mut names = reports.names()?;
         names.sort_unstable();
@@ -325,12 +323,8 @@ pub(super) fn changed(
     if files.get(file) == Some(&stat) {
         return Ok(None);
     }
-    let content = match dir.read(file, REPORT_BYTES_MAX) {
-        Ok(content) => content,
-        // The watcher sets such files aside.
-        Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
-        Err(error) => return Err(error),
-    };
+    // The watcher sets what cannot be read aside.
+    let content = allow_unreadable(dir.read(file, REPORT_BYTES_MAX))?.flatten();
     files.insert(file.to_owned(), stat);
     Ok(content.and_then(|content| String::from_utf8(content).ok()))
 }

@@ -26,7 +26,7 @@ use ensemble_core::env::Clock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::Spool;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 /// The mailbox of the Conductor, and the type of a summary in it.
 const CONDUCTOR: &str = "conductor";
@@ -165,10 +165,8 @@ impl Conductor<'_> {
         heard: &mut HashMap<String, FileStat>,
         hear: &mut dyn FnMut(&EscalationReport),
     ) -> Result<()> {
-        let reports = match Dir::open(&self.spool.root().join("reports")) {
-            Ok(reports) => reports,
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(reports) = allow_missing(Dir::open(&self.spool.root().join("reports")))? else {
+            return Ok(());
         };
         for task in &batch.tasks {
             let file = ensemble_core::driver::file_name(task);

@@ -36,7 +36,7 @@ use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_unreadable};
 
 mod mailed;
 mod summary;
@@ -378,12 +378,8 @@ impl DispatchRun<'_> {
     fn report(&self, task: &str) -> Result<Option<(String, TaskReport)>> {
         let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
         for name in report_files(task) {
-            let read = match reports.read_with_stat(&name, REPORT_BYTES_MAX) {
-                Ok(read) => read,
-                // The watcher sets such files aside.
-                Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
-                Err(error) => return Err(error),
-            };
+            // The watcher sets what cannot be read aside.
+            let read = allow_unreadable(reports.read_with_stat(&name, REPORT_BYTES_MAX))?.flatten();
             let Some((stat, content)) = read else { continue };
             let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
             let text = String::from_utf8_lossy(&content);

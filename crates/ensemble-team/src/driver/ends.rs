@@ -36,7 +36,7 @@ use ensemble_core::message::fields::agent_of_text;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
 
 /// How long the lock of a shard is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -187,17 +187,10 @@ impl TaskEnds {
         task: &str,
         ended: &TaskEndRecord,
     ) -> Result<Option<(TaskReport, String)>> {
-        let dir = match Dir::open(&self.reports) {
-            Ok(dir) => dir,
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(dir) = allow_missing(Dir::open(&self.reports))? else { return Ok(None) };
         for file in report_files(task) {
-            let read = match dir.read_with_stat(&file, REPORT_BYTES_MAX) {
-                // The watcher sets such files aside.
-                Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
-                other => other?,
-            };
+            // The watcher sets what cannot be read aside.
+            let read = allow_unreadable(dir.read_with_stat(&file, REPORT_BYTES_MAX))?.flatten();
             let Some((stat, content)) = read else { continue };
             let digest = Digest::of(&content).short(16);
             let modified_ms = stat.modified_ns / 1_000_000;
@@ -258,10 +251,7 @@ impl TaskEnds {
     ///
     /// A shard that another process changes is left to the next sweep.
     pub fn sweep(&self, spool: &Spool, calendar: &mut Calendar) -> Result<usize> {
-        let dir = match Dir::open(&self.dir) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
-            other => other?,
-        };
+        let Some(dir) = allow_missing(Dir::open(&self.dir))? else { return Ok(0) };
         let keep = retention(spool)?;
         let mut forgotten = 0;
         for shard in dir.names()?.iter().filter(|name| name.ends_with(SHARD_SUFFIX)) {

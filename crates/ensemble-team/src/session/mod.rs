@@ -45,7 +45,7 @@ use std::time::Duration;
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 pub use record::{Activity, AgentSession, CarriedMessage, DeliveryWay, SESSION_VERSION};
 
@@ -102,11 +102,7 @@ impl Sessions {
     /// # Errors
     /// [`Error::Malformed`] if the file is not a session, or the disk failed.
     pub fn get(&self, agent: &Name) -> Result<Option<AgentSession>> {
-        let dir = match Dir::open(&self.dir) {
-            Ok(dir) => dir,
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(dir) = allow_missing(Dir::open(&self.dir))? else { return Ok(None) };
         let file = format!("{agent}{FILE_END}");
         let Some(content) = dir.read(&file, SESSION_BYTES_MAX)? else { return Ok(None) };
         AgentSession::parse(&content, &self.dir.join(file)).map(Some)

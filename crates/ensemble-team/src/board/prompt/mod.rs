@@ -48,7 +48,7 @@ use super::{ActiveControl, Board, project_in};
 use crate::template::TemplateForm;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 
 mod documents;
 mod history;
@@ -352,10 +352,7 @@ impl PromptBuilder {
         else {
             return Ok(None);
         };
-        let dir = match Dir::open(parent) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
-            other => other?,
-        };
+        let Some(dir) = allow_missing(Dir::open(parent))? else { return Ok(None) };
         let bytes = dir.read(name, TEMPLATE_BYTES_MAX)?;
         let text = bytes.map(|bytes| super::utf8(bytes, &path)).transpose()?;
         Ok(text.filter(|text| !text.trim().is_empty()))

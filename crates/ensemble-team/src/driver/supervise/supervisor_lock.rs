@@ -21,7 +21,7 @@ use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, TERMINATE_WAIT};
 use crate::proto::supervise::FailureCounts;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::{Digest, Name, yaml};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
@@ -192,10 +192,8 @@ fn lock(directory: &Path, id: &Name) -> Result<FileLock> {
 }
 
 fn read(directory: &Path, id: &Name) -> Result<Option<SupervisorRecord>> {
-    let dir = match Dir::open(directory)?.open_child(SEATS) {
-        Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
-        Err(error) => return Err(error),
+    let Some(dir) = allow_missing(Dir::open(directory)?.open_child(SEATS))? else {
+        return Ok(None);
     };
     let name = format!("{id}.yaml");
     let Some(bytes) = dir.read(&name, BYTES_MAX)? else { return Ok(None) };
