@@ -3,8 +3,7 @@
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::request::DecisionRefusal;
-use ensemble_core::requests::GatedTask;
-use ensemble_core::requests::{GateState, NewRequest};
+use ensemble_core::requests::{GateState, GatedTask, NewRequest, UndecidedRequest};
 
 use crate::bed::{Bed, name};
 
@@ -66,6 +65,15 @@ pub(crate) fn a_rejection_opens_the_next_round_with_its_feedback(bed: &Bed) {
     assert!(received(bed).is_none());
     bed.requests().respond("p3", &name("lead"), true, "go").unwrap();
     assert_eq!(tasks(bed).last().map(String::as_str), Some("risky"));
+}
+
+pub(crate) fn a_question_is_not_settled_before_it_is_decided(bed: &Bed) {
+    bed.shutdown("abc");
+    let lease = bed.receive("alice").unwrap().lease;
+    let refused = bed.queue().broker().settle(&lease).unwrap_err();
+    assert!(refused.area::<UndecidedRequest>().is_some(), "{refused}");
+    bed.requests().respond("abc", &name("alice"), true, "").unwrap();
+    assert!(bed.types("alice").is_empty(), "the answer settles it");
 }
 
 pub(crate) fn a_held_gated_task_is_not_settled_but_extended_and_given_back(bed: &Bed) {

@@ -40,6 +40,7 @@ macro_rules! all_promises {
                 a_gate_keeps_only_its_own_agent_from_its_own_task,
                 a_rejection_opens_the_next_round_with_its_feedback,
                 a_held_gated_task_is_not_settled_but_extended_and_given_back,
+                a_question_is_not_settled_before_it_is_decided,
                 the_same_plan_is_submitted_once_and_another_one_waits_for_the_answer,
                 tasks_whose_ids_are_no_names_have_gates_too;
             messages: a_request_and_its_response_have_the_seeds_fields,

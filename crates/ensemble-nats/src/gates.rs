@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::NatsTransport;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::{GatedTask, PlanGate, RequestStore as _, gated_task};
-use ensemble_core::spool::{Standstill, begins_work};
+use ensemble_core::requests::{
+    GatedTask, PlanGate, RequestStore as _, UndecidedRequest, asked_request, gated_task,
+};
+use ensemble_core::spool::{begins_work, refusal_to_begin};
 use ensemble_core::{Error, Result};
 
 /// The plan gates of one holder, each read once.
@@ -20,8 +21,8 @@ pub(super) struct HolderGates<'a> {
     queue: &'a NatsTransport,
     holder: &'a Name,
     known: HashMap<String, Option<PlanGate>>,
-    /// Whether the holder may begin nothing, once that was asked.
-    stopped: Option<bool>,
+    /// Whether the holder may begin nothing, and whether it may not begin some tasks, once that was asked.
+    stopped: Option<(bool, bool)>,
 }
 
 impl<'a> HolderGates<'a> {
@@ -29,20 +30,41 @@ impl<'a> HolderGates<'a> {
         self.holder
     }
 
-    /// Whether the holder may not receive a message, for its plan or because it may begin nothing.
+    /// Whether the holder may not receive a message, for its plan or because it may not begin it.
     pub(super) fn refuse(&mut self, id: &MessageId, content: &[u8]) -> Result<bool> {
-        if self.keeping_back(id, content)?.is_some() {
-            return Ok(true);
+        if let Some(standstill) = &self.queue.standstill {
+            let (from_all, from_some) = match self.stopped {
+                Some(stopped) => stopped,
+                None => *self.stopped.insert(self.queue.stops(self.holder)?),
+            };
+            let begins =
+                || Envelope::decode(content, Path::new(id.as_str())).ok().filter(begins_work);
+            if (from_all || from_some)
+                && let Some(envelope) = begins()
+                && (from_all
+                    || standstill
+                        .refusal_of_task(self.holder, envelope.task_id.as_deref())?
+                        .is_some())
+            {
+                return Ok(true);
+            }
         }
-        let stopped = match self.stopped {
-            Some(stopped) => stopped,
-            None => *self.stopped.insert(self.queue.standstill(self.holder)?.is_some()),
-        };
-        let begins = || {
-            let envelope = Envelope::decode(content, Path::new(id.as_str()));
-            envelope.is_ok_and(|envelope| begins_work(&envelope))
-        };
-        Ok(stopped && begins())
+        Ok(self.keeping_back(id, content)?.is_some())
+    }
+
+    /// Why the holder may not receive a message.
+    pub(super) fn refusal(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<Error>> {
+        if !self.refuse(id, content)? {
+            return Ok(None);
+        }
+        let envelope = Envelope::decode(content, Path::new(id.as_str()));
+        if let (Ok(envelope), Some(standstill)) = (envelope, &self.queue.standstill)
+            && let Some(refusal) =
+                refusal_to_begin(&**standstill, self.holder, &envelope, Some(self.queue))?
+        {
+            return Ok(Some(refusal));
+        }
+        Ok(self.keeping_back(id, content)?.map(|gate| GatedTask(Box::new(gate.clone())).into()))
     }
 
     /// The plan gate that keeps the holder from a message; `None` also for a message that cannot be read,
@@ -79,10 +101,10 @@ fn task_of(id: &MessageId, content: &[u8]) -> Option<String> {
 }
 
 impl NatsTransport {
-    /// Why a holder may begin nothing now.
-    pub(super) fn standstill(&self, holder: &Name) -> Result<Option<Error>> {
-        let refusal = |standstill: &Arc<dyn Standstill>| standstill.refusal(holder, Some(self));
-        self.standstill.as_ref().map_or(Ok(None), refusal)
+    /// Whether a holder may begin nothing now, and whether it may not begin some tasks.
+    fn stops(&self, holder: &Name) -> Result<(bool, bool)> {
+        let Some(standstill) = &self.standstill else { return Ok((false, false)) };
+        Ok((standstill.refusal(holder, Some(self))?.is_some(), standstill.refuses_tasks()?))
     }
 
     pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> HolderGates<'a> {
@@ -99,8 +121,13 @@ impl NatsTransport {
         Ok(self.gates_of(holder).closed(id, content)?.cloned())
     }
 
-    /// Refuses an action of a holder while its task is gated.
-    pub(super) fn pass_gate(&self, lease: &Lease, content: &[u8]) -> Result<()> {
+    /// Refuses that a message is settled while its task is gated, or its question is undecided.
+    pub(super) fn may_settle(&self, lease: &Lease, content: &[u8]) -> Result<()> {
+        if let Some(request) = asked_request(&lease.id)
+            && self.files(&request)?.is_some_and(|files| files.decision.is_none())
+        {
+            return Err(UndecidedRequest { request }.into());
+        }
         match self.closed_gate(&lease.id, content, &lease.holder)? {
             None => Ok(()),
             Some(gate) => Err(GatedTask(Box::new(gate)).into()),
@@ -131,7 +158,7 @@ impl NatsTransport {
         holder: &Name,
         limit: usize,
     ) -> Result<Vec<MessageId>> {
-        if !self.may_have_gates(holder) && self.standstill(holder)?.is_none() {
+        if !self.may_have_gates(holder) && self.stops(holder)? == (false, false) {
             return self.due_ids(mailbox, limit);
         }
         let (mut ids, mut gates) = (Vec::new(), self.gates_of(holder));

@@ -26,7 +26,7 @@ impl NatsTransport {
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(
             lease,
-            |last| self.pass_gate(lease, &last.payload),
+            |last| self.may_settle(lease, &last.payload),
             |_| MessageStage::Settled,
         )?;
         self.forget(lease);

@@ -102,14 +102,7 @@ impl NatsTransport {
                     _ => continue,
                 },
             };
-            if let Some(gate) = gates.keeping_back(id, &content)? {
-                return Err(ensemble_core::requests::GatedTask(Box::new(gate.clone())).into());
-            }
-            if gates.refuse(id, &content)?
-                && let Some(refusal) = self.standstill(holder)?
-            {
-                return Err(refusal);
-            }
+            gates.refusal(id, &content)?.map_or(Ok(()), Err)?;
             entry.payload = Some(content);
             match self.take_message(&watch, (mailbox, id), entry, &mut gates, lease)? {
                 TakeOutcome::Delivered(delivery) => return Ok(Some(*delivery)),

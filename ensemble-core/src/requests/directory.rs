@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::demand::Demand;
 use super::file::{AskedRequest, PAGE_BYTES_MAX};
-use super::gate::{GATES, GateFile, PlanGate, demand_file, file_name};
+use super::gate::{GATES, GateFile, PlanGate, asked_request, demand_file, file_name};
 use super::gates::QueueGates;
 use super::store::{
     RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
@@ -16,6 +16,7 @@ use crate::broker::Broker;
 use crate::dropbox::{AsideFile, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, MoveOutcome};
 use crate::env::Lease;
+use crate::error::allow_missing;
 use crate::event_log::Recorder;
 use crate::message::{MessageId, Name, Timestamp, yaml};
 use crate::proto::calendar::Calendar;
@@ -37,21 +38,12 @@ pub(super) const fn file_of(page: RequestFile) -> &'static str {
     }
 }
 
-/// The request without an answer to which this message belongs, by the message's id: `<request>.request`
-/// or `<request>.remind-<n>`. Most messages have other ids, and cost no look at a file.
+/// The request without an answer to which this message belongs. Most messages cost no look at a file.
 pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>> {
-    let Some((request, end)) = message.as_str().rsplit_once('.') else { return Ok(None) };
-    if end != "request" && !end.starts_with("remind-") {
-        return Ok(None);
-    }
-    let Ok(request) = Name::new(request) else { return Ok(None) };
-    let absent = |error: &Error| error.io_kind() == Some(io::ErrorKind::NotFound);
-    let open = |dir: &Dir, child: &str| match dir.open_child(child) {
-        Err(error) if absent(&error) => Ok(None),
-        other => other.map(Some),
-    };
-    let Some(requests) = open(queue, REQUESTS)? else { return Ok(None) };
-    let Some(home) = open(&requests, request.as_str())? else { return Ok(None) };
+    let Some(request) = asked_request(message) else { return Ok(None) };
+    let Some(requests) = allow_missing(queue.open_child(REQUESTS))? else { return Ok(None) };
+    let home = allow_missing(requests.open_child(request.as_str()))?;
+    let Some(home) = home else { return Ok(None) };
     let is_asked = home.stat(file_of(RequestFile::Request))?.is_some();
     let is_open = is_asked && home.stat(file_of(RequestFile::Decision))?.is_none();
     Ok(is_open.then_some(request))
@@ -59,10 +51,7 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
 
 /// The files in the directory of a request; `None` if there is none, or nothing in it yet.
 pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
-    let dir = match requests.open_child(id.as_str()) {
-        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(None),
-        other => other?,
-    };
+    let Some(dir) = allow_missing(requests.open_child(id.as_str()))? else { return Ok(None) };
     let unknown = Timestamp::from_unix_millis(0);
     let Some(request) = dir.read(file_of(RequestFile::Request), PAGE_BYTES_MAX)? else {
         return Ok(None);
@@ -128,10 +117,9 @@ impl RequestStore for Spool {
     }
 
     fn is_closed(&self, id: &Name) -> Result<bool> {
-        match self.requests_dir()?.open_child(id.as_str()) {
-            Ok(dir) => Ok(dir.stat(file_of(RequestFile::Closed))?.is_some()),
-            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(true),
-            Err(error) => Err(error),
+        match allow_missing(self.requests_dir()?.open_child(id.as_str()))? {
+            Some(dir) => Ok(dir.stat(file_of(RequestFile::Closed))?.is_some()),
+            None => Ok(true),
         }
     }
 
@@ -148,10 +136,8 @@ impl RequestStore for Spool {
         let requests = self.requests_dir()?;
         match id {
             None => self.sync_dir(&requests),
-            Some(id) => match requests.open_child(id.as_str()) {
-                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(()),
-                home => self.sync_dir(&home?),
-            },
+            Some(id) => allow_missing(requests.open_child(id.as_str()))?
+                .map_or(Ok(()), |home| self.sync_dir(&home)),
         }
     }
 
@@ -343,11 +329,8 @@ impl Spool {
 
     fn write_page(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome> {
         let options = self.options();
-        let home = match self.requests_dir()?.open_child(id.as_str()) {
-            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
-                return Ok(WriteOutcome::Gone);
-            }
-            other => other?,
+        let Some(home) = allow_missing(self.requests_dir()?.open_child(id.as_str()))? else {
+            return Ok(WriteOutcome::Gone);
         };
         let file = file_of(page);
         if page != RequestFile::Decision && home.stat(file)?.is_some() {

@@ -28,7 +28,7 @@ use super::file::{DecisionState, StoredRequest};
 use super::{AskedRequest, Requests};
 use crate::error::AreaError;
 use crate::event_log::types;
-use crate::message::{Digest, Envelope, MessagePurpose, Name, Timestamp};
+use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, Timestamp};
 use crate::proto::request::{Decision, Outcome};
 use crate::{Error, Result};
 
@@ -312,6 +312,14 @@ pub(super) fn demand_file(task: &str) -> String {
 /// An agent's gate of a task.
 pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
+}
+
+/// The request to which a message belongs, by the message's id: `<request>.request` or `<request>.remind-<n>`.
+#[must_use]
+pub fn asked_request(message: &MessageId) -> Option<Name> {
+    let (request, end) = message.as_str().rsplit_once('.')?;
+    let is_asked = end == "request" || end.starts_with("remind-");
+    Name::new(request).ok().filter(|_| is_asked)
 }
 
 /// The task of a message for which there may be a gate. Requests, reports and notices pass: reading

@@ -87,7 +87,7 @@ pub use unplanned::{UnplannedTask, is_unplanned_notice};
 
 use file::DecisionState;
 pub use file::StoredRequest;
-pub use gate::{GateFile, gated_task, stem};
+pub use gate::{GateFile, asked_request, gated_task, stem};
 
 /// The directory below the queue.
 pub const REQUESTS: &str = "requests";

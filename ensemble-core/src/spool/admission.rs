@@ -45,6 +45,28 @@ pub trait Admission: fmt::Debug + Send + Sync {
 pub trait Standstill: fmt::Debug + Send + Sync {
     /// Why this agent may begin nothing; `None` if it may. `shared` is where the hosts of a team keep what stops it.
     fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>>;
+
+    /// Whether this agent may begin other work, but not this task; without one, work that names none. Asks no server.
+    fn refusal_of_task(&self, agent: &Name, task: Option<&str>) -> Result<Option<Error>>;
+
+    /// Whether [`Self::refusal_of_task`] may refuse any.
+    fn refuses_tasks(&self) -> Result<bool>;
+}
+
+/// Why an agent may not begin what this message asks of it.
+pub fn refusal_to_begin(
+    standstill: &dyn Standstill,
+    agent: &Name,
+    envelope: &Envelope,
+    shared: Option<&dyn SharedFiles>,
+) -> Result<Option<Error>> {
+    if !begins_work(envelope) {
+        return Ok(None);
+    }
+    match standstill.refusal(agent, shared)? {
+        None => standstill.refusal_of_task(agent, envelope.task_id.as_deref()),
+        refusal => Ok(refusal),
+    }
 }
 
 /// Whether an agent that receives this message begins work with it: an assignment, or a message about a task.

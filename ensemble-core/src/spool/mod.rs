@@ -113,7 +113,8 @@ use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
 pub use crate::leases::ObservedLease;
-pub use admission::{Admission, Standstill, begins_work};
+pub use crate::mail::{LEASE_SECONDS_MAX, Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
+pub use admission::{Admission, Standstill, begins_work, refusal_to_begin};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub(crate) use dead::SUPERSEDED;
