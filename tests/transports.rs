@@ -13,24 +13,30 @@ use conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Transport;
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+use ensemble_core::sim::SimRecorder;
+use ensemble_core::spool::{Quota, Settings, Spool, SpoolOptions, State};
 
 struct SpoolBed {
     home: Arc<tempfile::TempDir>,
     clock: HandClock,
+    log: SimRecorder,
     spool: Spool,
 }
 
 impl SpoolBed {
-    fn open(home: Arc<tempfile::TempDir>, clock: HandClock) -> Self {
-        let mut options = SpoolOptions::default().with_durability(Durability::Process);
-        options.clock = Arc::new(clock.clone());
+    fn open(home: Arc<tempfile::TempDir>, clock: HandClock, log: SimRecorder) -> Self {
+        let mut options = SpoolOptions::default()
+            .with_durability(Durability::Process)
+            .with_clock(Arc::new(clock.clone()))
+            .with_recorder(Arc::new(log.clone()));
+        options.quota = Some(Quota::default());
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        Self { home, clock, spool }
+        Self { home, clock, log, spool }
     }
 
     fn fresh(settings: &Settings) -> Box<dyn Bed> {
-        let bed = Self::open(Arc::new(tempfile::tempdir().unwrap()), HandClock::default());
+        let home = Arc::new(tempfile::tempdir().unwrap());
+        let bed = Self::open(home, HandClock::default(), SimRecorder::default());
         bed.spool.add_mailbox(&name(MAILBOX), settings).unwrap();
         Box::new(bed)
     }
@@ -43,8 +49,11 @@ impl Bed for SpoolBed {
     fn broker(&self) -> Option<&(dyn Broker + Sync)> {
         Some(&self.spool)
     }
+    fn log(&self) -> Option<&SimRecorder> {
+        Some(&self.log)
+    }
     fn again(&self) -> Box<dyn Bed> {
-        Box::new(Self::open(Arc::clone(&self.home), self.clock.clone()))
+        Box::new(Self::open(Arc::clone(&self.home), self.clock.clone(), self.log.clone()))
     }
     fn pass(&self, time: Duration) {
         self.clock.advance(time);
@@ -81,6 +90,9 @@ mod simulated {
         fn broker(&self) -> Option<&(dyn Broker + Sync)> {
             None
         }
+        fn log(&self) -> Option<&SimRecorder> {
+            None
+        }
         fn again(&self) -> Box<dyn Bed> {
             Box::new(Self { clock: self.clock.clone(), transport: self.transport.clone() })
         }
@@ -97,6 +109,61 @@ mod simulated {
 conformance!(simulation, simulated::fresh);
 
 conformance!(nats, nats_support::bed::fresh);
+
+/// A task whose budget is used up is kept back, and no other work.
+mod budgets {
+    use ensemble_core::message::TASK_TYPE;
+    use ensemble_team::admission::{MailAdmission, ProjectAdmission};
+
+    use super::*;
+    use crate::conformance::bed::message;
+
+    /// The admission of a project in which the budget of the task `parked` is used up.
+    fn admission(project: &std::path::Path) -> Arc<MailAdmission> {
+        let state = project.join(".ensemble");
+        std::fs::create_dir_all(&state).unwrap();
+        let parked = serde_json::json!({ "version": 1, "parked": [{
+            "scope": "task", "name": "parked", "limit": { "usd": 5 }, "used": { "usd": 5.5 },
+            "since": "2026-11-25T10:00:00Z",
+        }] });
+        std::fs::write(state.join("budget.json"), parked.to_string()).unwrap();
+        Arc::new(MailAdmission::new(ProjectAdmission::new(project, &state)))
+    }
+
+    fn are_kept(queue: &dyn Broker) {
+        let mailbox = name(MAILBOX);
+        queue.add_mailbox(&mailbox, &Settings::default()).unwrap();
+        let task = |task: &str| message(task).with_kind(name(TASK_TYPE)).with_task(task);
+        for sent in [task("parked"), task("free"), message("a letter")] {
+            queue.publish(&sent).unwrap();
+        }
+        let due = queue.due_ids_for(&mailbox, &mailbox, 9).unwrap();
+        assert_eq!(due.len(), 2);
+        let parked = queue.unfinished(&mailbox, 1).unwrap().remove(0).id;
+        let refused = queue.receive_id(&mailbox, &parked, &mailbox).unwrap_err();
+        assert!(refused.to_string().contains("the budget of task parked is used up"), "{refused}");
+        let receive = || queue.receive(&mailbox, &mailbox).unwrap();
+        let received = std::iter::from_fn(receive).map(|delivery| delivery.envelope.body);
+        assert_eq!(received.collect::<Vec<_>>(), ["free", "a letter"]);
+    }
+
+    #[test]
+    fn in_a_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let options = SpoolOptions::default().with_durability(Durability::Process);
+        let options = options.with_admission(admission(home.path()));
+        are_kept(&Spool::create(&home.path().join("queue"), options).unwrap());
+    }
+
+    #[test]
+    fn on_servers() {
+        let (home, server) = (tempfile::tempdir().unwrap(), nats_support::Server::shared());
+        let mut options = server.options(&nats_support::fresh_team());
+        options.standstill = Some(admission(home.path()));
+        let options = options.with_patience(nats_support::PATIENCE);
+        are_kept(&ensemble_nats::NatsTransport::connect(&options).unwrap());
+    }
+}
 
 /// Settled messages are kept for their days and forgotten then.
 mod keeping {

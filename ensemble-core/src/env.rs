@@ -182,6 +182,17 @@ pub struct Counts {
     pub dead: u64,
 }
 
+/// Writes those methods of a trait that a type has as its own, with the same names.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_calls {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $output:ty;)+) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $crate::Result<$output> {
+            Self::$name(self, $($argument),*)
+        })+
+    };
+}
+
 /// Mailboxes. The same contract holds for a directory and for a server on another machine.
 ///
 /// Every call may block for as long as the medium needs; none waits for a message to arrive.

@@ -182,6 +182,10 @@ mod leases;
 #[cfg(feature = "internals")]
 pub mod leases;
 #[cfg(not(feature = "internals"))]
+mod mail;
+#[cfg(feature = "internals")]
+pub mod mail;
+#[cfg(not(feature = "internals"))]
 mod mailboxes;
 #[cfg(feature = "internals")]
 pub mod mailboxes;

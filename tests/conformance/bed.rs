@@ -9,6 +9,7 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::Settings;
 
 /// The agent whose mailbox the tests use.
@@ -21,6 +22,9 @@ pub trait Bed: Send + Sync {
 
     /// The same, with everything that is beyond [`Transport`]; `None` for a double that has only that.
     fn broker(&self) -> Option<&(dyn Broker + Sync)>;
+
+    /// What the queue and its other openings have recorded; `None` for a double that records nothing.
+    fn log(&self) -> Option<&SimRecorder>;
 
     /// Another opening of the same queue, as another process would have it.
     fn again(&self) -> Box<dyn Bed>;

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::event_log::types;
+use ensemble_core::message::{TASK_TYPE, Timestamp};
 use ensemble_core::spool::{ATTEMPTS_MAX_DEFAULT, Settings, State};
 
 use super::bed::*;
@@ -76,6 +78,32 @@ pub fn a_silent_holder_uses_up_an_attempt(factory: Factory) {
     let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
     assert_eq!(letters[0].reason, "lease over after 1 attempts");
     assert_eq!(letters[0].holder, Some(name("victim")));
+}
+
+pub fn a_redriven_message_comes_first(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    publish(&*bed, &message("first"));
+    let second = publish(&*bed, &message("second"));
+    broker.set_aside(&name(MAILBOX), &second, "by mistake").unwrap();
+    broker.redrive(&name(MAILBOX), &second).unwrap();
+    assert_eq!(bodies(&*bed), ["second", "first"], "even if it was never delivered");
+}
+
+pub fn a_task_that_expires_has_failed_with_its_holder(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let (Some(broker), Some(log)) = (bed.broker(), bed.log()) else { return };
+    let soon = Timestamp::from_unix_millis(1_800_000_000_000).plus(Duration::from_secs(60));
+    let task = message("late").with_kind(name(TASK_TYPE)).with_task("t1").with_expiry(soon);
+    publish(&*bed, &task);
+    bed.pass(Duration::from_secs(60));
+    assert!(receive_as(&*bed, "alice").is_none());
+    let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
+    let letter = (letters[0].reason.as_str(), letters[0].holder.as_ref(), letters[0].epoch);
+    assert_eq!(letter, ("expired", Some(&name("alice")), 1));
+    let failed = log.of(types::TASK_FAILED);
+    assert_eq!((&failed[0]["worker_id"], &failed[0]["task_id"]), (&"alice".into(), &"t1".into()));
+    assert_eq!((failed.len(), log.count(types::MESSAGE_DEAD)), (1, 1));
 }
 
 pub fn only_a_dead_letter_is_redriven(factory: Factory) {

@@ -24,11 +24,12 @@ macro_rules! conformance {
                     a_message_keeps_every_field, concurrent_retries_of_one_id_store_it_once,
                     an_unknown_mailbox_is_an_error, a_full_mailbox_refuses, a_full_mailbox_refuses_a_crowd,
                     names_with_dots_are_kept_apart, a_message_that_is_too_large_is_refused,
-                    content_of_every_size_is_attached,
-                    every_state_is_counted;
+                    content_of_every_size_is_attached, a_sender_has_its_share_of_bytes,
+                    what_is_stored_is_recorded, every_state_is_counted;
                 order: the_oldest_comes_first, the_most_urgent_comes_first, a_released_message_comes_first,
                     one_particular_message_is_taken_out_of_turn,
                     a_delayed_message_comes_when_it_is_due, an_expired_message_is_not_delivered,
+                    unfinished_messages_are_listed_in_the_order_of_receiving,
                     nothing_is_delivered_twice_to_a_crowd;
                 ownership: a_message_has_one_holder, a_settled_message_is_done,
                     a_late_holder_is_fenced, a_released_message_fences_its_old_holder,
@@ -37,6 +38,7 @@ macro_rules! conformance {
                     a_report_ends_its_task_wherever_the_message_lies;
                 letters: a_message_that_always_fails_is_buried, a_buried_message_says_why,
                     a_redriven_message_has_all_its_attempts, a_silent_holder_uses_up_an_attempt,
+                    a_redriven_message_comes_first, a_task_that_expires_has_failed_with_its_holder,
                     only_a_dead_letter_is_redriven;
             }
         }

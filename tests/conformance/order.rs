@@ -85,6 +85,21 @@ pub fn an_expired_message_is_not_delivered(factory: Factory) {
     }
 }
 
+pub fn unfinished_messages_are_listed_in_the_order_of_receiving(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    publish(&*bed, &message("later"));
+    let later = receive(&*bed).lease;
+    publish(&*bed, &message("held"));
+    receive(&*bed);
+    bed.transport().release(&later, Duration::from_secs(60)).unwrap();
+    publish(&*bed, &message("everyday"));
+    publish(&*bed, &message("urgent").with_priority(5));
+    let listed = broker.unfinished(&name(MAILBOX), 9).unwrap().into_iter();
+    let listed = listed.map(|found| broker.peek(&found.mailbox, &found.id).unwrap().body);
+    assert_eq!(listed.collect::<Vec<_>>(), ["held", "urgent", "everyday", "later"]);
+}
+
 pub fn nothing_is_delivered_twice_to_a_crowd(factory: Factory) {
     const MESSAGES: usize = 60;
     let bed = factory(&Settings::default());

@@ -182,6 +182,39 @@ pub fn content_of_every_size_is_attached(factory: Factory) {
     assert!(matches!(broker.attached(&absent), Err(Error::Malformed { .. })));
 }
 
+pub fn a_sender_has_its_share_of_bytes(factory: Factory) {
+    let bed = factory(&Settings::default());
+    if bed.log().is_none() {
+        return;
+    }
+    let attach = |mebibytes: u64| {
+        let attachment = Attachment { sha256: Digest::of(b"large"), bytes: mebibytes << 20 };
+        bed.transport().publish(&message("see attachment").with_attachment(attachment))
+    };
+    attach(100).unwrap();
+    let refused = attach(1);
+    assert!(matches!(refused, Err(Error::Quota { messages: 1, .. })), "{refused:?}");
+    publish(&*bed, &message("small"));
+    assert_eq!(bodies(&*bed).len(), 2);
+    attach(40).unwrap();
+    attach(20).unwrap();
+    assert!(attach(20).is_err());
+}
+
+pub fn what_is_stored_is_recorded(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(log) = bed.log() else { return };
+    let sent = message("body").with_task("t1").with_correlation("c1").with_source("here.md");
+    publish(&*bed, &sent);
+    publish(&*bed, &message("plain"));
+    let [stored, plain] = &log.of("message.stored")[..] else { panic!() };
+    let named = ["id", "mailbox", "type", "bytes", "task_id", "correlation_id", "source"];
+    let keys = |data: &serde_json::Value| data.as_object().unwrap().keys().cloned().collect();
+    let keys: [Vec<String>; 2] = [keys(stored), keys(plain)];
+    assert_eq!((&keys[0][..], &keys[1][..]), (&named.map(String::from)[..], &keys[0][..4]));
+    assert_eq!((&stored["source"], &stored["bytes"]), (&"here.md".into(), &4.into()));
+}
+
 pub fn every_state_is_counted(factory: Factory) {
     let bed = factory(&Settings::default());
     for n in 0..6 {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Transport;
-use ensemble_core::spool::Settings;
+use ensemble_core::sim::SimRecorder;
+use ensemble_core::spool::{Quota, Settings};
 use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::{Server, fresh_team};
@@ -14,6 +15,7 @@ use crate::conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
 pub struct NatsBed {
     options: NatsOptions,
     clock: HandClock,
+    log: SimRecorder,
     // Before the server, so that it ends first.
     pub queue: NatsTransport,
     server: Arc<Server>,
@@ -25,14 +27,16 @@ pub fn fresh(settings: &Settings) -> Box<dyn Bed> {
 
 impl NatsBed {
     pub fn on(server: Arc<Server>, settings: &Settings) -> Self {
-        let clock = HandClock::default();
-        let options = server
+        let (clock, log) = (HandClock::default(), SimRecorder::default());
+        let mut options = server
             .options(&fresh_team())
             .with_clock(Arc::new(clock.clone()))
+            .with_recorder(Arc::new(log.clone()))
             .with_patience(Duration::from_secs(20));
+        options.quota = Some(Quota::default());
         let queue = NatsTransport::connect(&options).unwrap();
         queue.add_mailbox(&name(MAILBOX), settings).unwrap();
-        Self { options, clock, queue, server }
+        Self { options, clock, log, queue, server }
     }
 }
 
@@ -43,10 +47,14 @@ impl Bed for NatsBed {
     fn broker(&self) -> Option<&(dyn Broker + Sync)> {
         Some(&self.queue)
     }
+    fn log(&self) -> Option<&SimRecorder> {
+        Some(&self.log)
+    }
     fn again(&self) -> Box<dyn Bed> {
         Box::new(Self {
             options: self.options.clone(),
             clock: self.clock.clone(),
+            log: self.log.clone(),
             queue: NatsTransport::connect(&self.options).unwrap(),
             server: Arc::clone(&self.server),
         })

@@ -7,16 +7,17 @@ use std::time::Duration;
 use super::NatsTransport;
 use super::denials::is_denial;
 use super::index::IndexEntry;
-use super::receive::no_message;
 use super::record::{MessageRecord, MessageStage};
 use super::subject::TeamSubjects;
+use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::event_log::types;
 use ensemble_core::leases::{LeaseTable, ObservedLease};
+use ensemble_core::mail::{
+    LEASE_OVER, no_letter, no_message, record_dropped, record_redriven, unless_lost,
+};
 use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
 use ensemble_core::spool::{DeadLetter, FormerHolding, Found, Settings, State};
-use ensemble_core::{Error, Result};
 
 impl LeaseTable for NatsTransport {
     /// The sequence of the version is the lease's sequence: every extension is a new version.
@@ -47,21 +48,21 @@ impl LeaseTable for NatsTransport {
 
     fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let only = Some(observed.sequence);
-        match self.give_back(&observed.lease, only, Duration::ZERO, "lease over") {
-            Ok(()) => Ok(true),
-            Err(Error::LeaseLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        unless_lost(self.give_back(&observed.lease, only, Duration::ZERO, LEASE_OVER))
     }
 }
 
 impl Broker for NatsTransport {
-    fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
-        Self::add_mailbox(self, name, settings)
-    }
-
-    fn mailboxes(&self) -> Result<Vec<Name>> {
-        Self::mailboxes(self)
+    ensemble_core::forward_calls! {
+        add_mailbox(name: &Name, settings: &Settings) -> ();
+        mailboxes() -> Vec<Name>;
+        receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        due_ids_for(mailbox: &Name, agent: &Name, limit: usize) -> Vec<MessageId>;
+        dead_letter(lease: &Lease, reason: &str) -> ();
+        restate_dead(mailbox: &Name, id: &MessageId, reason: &str) -> ();
+        set_aside(mailbox: &Name, id: &MessageId, reason: &str) -> ();
+        restore_delayed(envelope: &Envelope, due: u64) -> ();
+        restore_dead(envelope: &Envelope, reason: &str) -> ();
     }
 
     fn mailboxes_with(&self, id: &MessageId) -> Result<Vec<Name>> {
@@ -99,24 +100,15 @@ impl Broker for NatsTransport {
         Ok(self.read_anywhere(mailbox, id)?.map(|stored| stored.record.state()))
     }
 
-    fn receive_id(
-        &self,
-        mailbox: &Name,
-        id: &MessageId,
-        holder: &Name,
-    ) -> Result<Option<Delivery>> {
-        Self::receive_id(self, mailbox, id, holder)
-    }
-
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         self.settings_of(mailbox)?;
         let stored = self.read_anywhere(mailbox, id)?;
-        let gone = || no_message(id, format!("in mailbox `{mailbox}`"));
+        let gone = || no_message(id, &format!("in mailbox `{mailbox}`"));
         Envelope::decode(&stored.ok_or_else(gone)?.payload, Path::new(id.as_str()))
     }
 
     fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
-        let mut found = self.current(mailbox)?.index().unfinished();
+        let mut found = self.current(mailbox)?.index().unfinished(self.now_millis());
         found.truncate(limit);
         let found = found.into_iter().map(|(id, record)| (id, record.state()));
         Ok(found.map(|(id, state)| Found::new(mailbox.clone(), id, state)).collect())
@@ -124,14 +116,6 @@ impl Broker for NatsTransport {
 
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
         Ok(self.due_ids(mailbox, limit)?.len())
-    }
-
-    fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>> {
-        Self::due_ids_for(self, mailbox, agent, limit)
-    }
-
-    fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
-        Self::dead_letter(self, lease, reason)
     }
 
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
@@ -147,36 +131,30 @@ impl Broker for NatsTransport {
 
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         self.settings_of(mailbox)?;
-        let place = || format!("among the dead letters of `{mailbox}`");
-        let absent = || no_message(id, place());
+        let absent = || no_letter(mailbox, id);
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
         if !matches!(last.record.place, MessageStage::Dead { .. }) {
             return Err(absent());
         }
         let epoch = last.record.epoch;
+        // It was due long ago, which keeps one that was never delivered out of the line, too.
         let record =
-            MessageRecord { base: epoch, ..last.record.moved(MessageStage::Queued { due: 0 }) };
+            MessageRecord { base: epoch, ..last.record.moved(MessageStage::Queued { due: 1 }) };
         self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
-        let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
-        self.recorder.record(types::MESSAGE_REDRIVEN, mailbox.as_str(), data);
+        record_redriven(&*self.recorder, (mailbox, id), epoch);
         Ok(())
     }
 
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         self.settings_of(mailbox)?;
-        let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
+        let absent = || no_letter(mailbox, id);
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
         if !matches!(last.record.place, MessageStage::Dead { .. }) {
             return Err(absent());
         }
         self.remove(mailbox, id, last.seq)?;
-        let data = serde_json::json!({ "id": id, "mailbox": mailbox });
-        self.recorder.record(types::MESSAGE_DROPPED, mailbox.as_str(), data);
+        record_dropped(&*self.recorder, (mailbox, id));
         Ok(())
-    }
-
-    fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
-        Self::restate_dead(self, mailbox, id, reason)
     }
 
     fn note_told(&self, letter: &DeadLetter) -> Result<()> {
@@ -190,24 +168,8 @@ impl Broker for NatsTransport {
         self.replace(mailbox, id, &last, record).map(drop)
     }
 
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
-        self.give_up_waiting(mailbox, id, reason)
-    }
-
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
-        Self::restore_delayed(self, envelope, due)
-    }
-
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
-        Self::restore_dead(self, envelope, reason)
-    }
-
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
-        match self.give_back(lease, None, Duration::ZERO, reason) {
-            Ok(()) => Ok(true),
-            Err(Error::LeaseLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        unless_lost(self.give_back(lease, None, Duration::ZERO, reason))
     }
 
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {

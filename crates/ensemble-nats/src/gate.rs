@@ -9,9 +9,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, PutOutcome};
-use ensemble_core::event_log::types;
+use ensemble_core::Result;
+use ensemble_core::mail::refuse_full;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::{Error, Result};
 
 /// How long an admitted sender may take to store the message, in milliseconds.
 const ENTERING_MILLIS_MAX: u64 = 60_000;
@@ -62,9 +62,7 @@ impl NatsTransport {
                 wire.compare_and_set(&asked, seq, headers, content).await
             })?;
             if is_full {
-                let data = serde_json::json!({ "mailbox": mailbox, "id": envelope.id, "capacity": capacity, "refused": gate.refused });
-                self.recorder.record(types::MAILBOX_FULL, envelope.from.as_str(), data);
-                return Err(Error::Full { mailbox: mailbox.to_string(), capacity });
+                return Err(refuse_full(&*self.recorder, envelope, capacity, gate.refused));
             }
             if matches!(put, Some(PutOutcome::Done(_))) {
                 return Ok(());

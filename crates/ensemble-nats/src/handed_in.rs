@@ -34,6 +34,7 @@ use super::wire::ANSWER_PATIENCE;
 use super::{NatsTransport, PutOutcome, Wire, lock};
 use ensemble_core::broker::returned;
 use ensemble_core::env::PublishOutcome;
+use ensemble_core::mail::record_stored;
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::transfer::{BridgeReport, concerns_message};
 use ensemble_core::{Error, Result};
@@ -82,7 +83,7 @@ impl NatsTransport {
         });
         match handed? {
             None => {
-                self.record_stored(envelope);
+                record_stored(&*self.recorder, envelope);
                 Ok(PublishOutcome::Stored)
             }
             Some(Some(waiting)) => Self::stored_before(envelope, &waiting),
@@ -235,7 +236,7 @@ impl NatsTransport {
             Err(Error::NoMailbox { .. }) => {}
             Err(error) => return Err(error),
         }
-        self.record_dead(mailbox, &id, None, 0, reason);
+        self.record_dead(mailbox, &id, (None, 0), reason);
         Ok(false)
     }
 }

@@ -9,13 +9,12 @@ use super::{NatsTransport, StoredVersion, lock};
 use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::types;
+use ensemble_core::mail;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{LEASE_SECONDS_MAX, exhausted_reason, failed_task};
+use ensemble_core::spool::State;
 
 /// Most retries of a change because the lease was extended in the meantime.
 const TRIES_MAX: usize = 8;
-/// Longest reason that is kept, in characters.
-const REASON_CHARACTERS_MAX: usize = 1000;
 
 impl NatsTransport {
     /// Marks the message's work as done.
@@ -30,7 +29,7 @@ impl NatsTransport {
             |_| MessageStage::Settled,
         )?;
         self.forget(lease);
-        self.record_event(types::MESSAGE_SETTLED, lease);
+        mail::record_held(&*self.recorder, types::MESSAGE_SETTLED, lease);
         Ok(())
     }
 
@@ -42,8 +41,7 @@ impl NatsTransport {
 
     /// Extends a lease to `duration` from now (at most a day).
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
-        let seconds = duration.as_millis().div_ceil(1000).clamp(1, u128::from(LEASE_SECONDS_MAX));
-        let lease_seconds = u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX);
+        let lease_seconds = mail::lease_seconds(duration);
         let stored = self.change(lease, |_| MessageStage::Held {
             holder: lease.holder.clone(),
             lease_seconds,
@@ -52,8 +50,7 @@ impl NatsTransport {
         if let Some(known) = lock(&self.held).get_mut(&key) {
             *known = stored;
         }
-        let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": lease_seconds });
-        self.recorder.record(types::MESSAGE_EXTENDED, lease.holder.as_str(), data);
+        mail::record_extended(&*self.recorder, lease, lease_seconds);
         Ok(())
     }
 
@@ -61,7 +58,7 @@ impl NatsTransport {
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         self.change(lease, |_| self.dead_place(reason, Some(&lease.holder)))?;
         self.forget(lease);
-        self.record_dead(&lease.mailbox, &lease.id, Some(&lease.holder), lease.epoch, reason);
+        self.record_lease_dead(lease, reason);
         Ok(())
     }
 
@@ -74,18 +71,12 @@ impl NatsTransport {
         why: &str,
     ) -> Result<()> {
         let attempts_max = self.settings_of(&lease.mailbox)?.attempts_max;
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let due = if delay.is_zero() {
-            0
-        } else {
-            u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_add(delay_ms)
-        };
         let place = |record: &MessageRecord| {
             let attempts = record.epoch.saturating_sub(record.base);
-            if attempts < attempts_max {
-                return MessageStage::Queued { due };
+            match mail::give_back(attempts, attempts_max, (delay, why), || self.now_millis()) {
+                Ok(due) => MessageStage::Queued { due },
+                Err(reason) => self.dead_place(&reason, Some(&lease.holder)),
             }
-            self.dead_place(&exhausted_reason(why, attempts), Some(&lease.holder))
         };
         let stored = match only {
             None => self.change(lease, place)?,
@@ -93,13 +84,9 @@ impl NatsTransport {
         };
         self.forget(lease);
         match &stored.record.place {
-            MessageStage::Dead { reason, .. } => {
-                let (id, holder) = (&lease.id, Some(&lease.holder));
-                self.record_dead(&lease.mailbox, id, holder, lease.epoch, reason);
-            }
+            MessageStage::Dead { reason, .. } => self.record_lease_dead(lease, reason),
             MessageStage::Queued { .. } | MessageStage::Held { .. } | MessageStage::Settled => {
-                let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "why": why, "delay_ms": delay_ms });
-                self.recorder.record(types::MESSAGE_RELEASED, lease.holder.as_str(), data);
+                mail::record_released(&*self.recorder, lease, (delay, why));
             }
         }
         Ok(())
@@ -129,11 +116,11 @@ impl NatsTransport {
                 Some(stored) => stored,
                 None => self
                     .read_anywhere(&lease.mailbox, &lease.id)?
-                    .ok_or_else(|| Self::lost(lease, "not in the mailbox"))?,
+                    .ok_or_else(|| Self::lost(lease, State::phrase(None)))?,
             };
             if !last.record.is_under(lease) {
                 self.forget(lease);
-                return Err(Self::lost(lease, last.record.phrase()));
+                return Err(Self::lost(lease, State::phrase(Some(&last.record.state()))));
             }
             may(&last)?;
             let record = last.record.ended(place(&last.record), &lease.holder);
@@ -169,35 +156,26 @@ impl NatsTransport {
     }
 
     pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> MessageStage {
-        let reason =
-            reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
-        MessageStage::Dead { reason, at: self.now(), holder: holder.cloned(), told: false }
+        let (reason, holder) = (mail::kept_reason(reason), holder.cloned());
+        MessageStage::Dead { reason, at: self.now(), holder, told: false }
     }
 
-    fn record_event(&self, kind: &str, lease: &Lease) {
-        if self.recorder.is_recording() {
-            let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch });
-            self.recorder.record(kind, lease.holder.as_str(), data);
-        }
+    pub(super) fn record_lease_dead(&self, lease: &Lease, reason: &str) {
+        let last = (Some(&lease.holder), lease.epoch);
+        self.record_dead(&lease.mailbox, &lease.id, last, reason);
     }
 
     pub(super) fn record_dead(
         &self,
         mailbox: &Name,
         id: &MessageId,
-        holder: Option<&Name>,
-        epoch: u64,
+        last: (Option<&Name>, u64),
         reason: &str,
     ) {
-        let data =
-            serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
-        let worker = holder.unwrap_or(mailbox);
-        self.recorder.record(types::MESSAGE_DEAD, worker.as_str(), data);
-        let dead = self.read(mailbox, id).ok().flatten().filter(|dead| dead.record.may_be_task);
-        let envelope = dead.map(|dead| Envelope::decode(&dead.payload, Path::new(id.as_str())));
-        let failed = envelope.and_then(Result::ok);
-        if let Some(data) = failed.and_then(|envelope| failed_task(&envelope, worker, reason)) {
-            self.recorder.record(types::TASK_FAILED, worker.as_str(), data);
-        }
+        let read = || {
+            let dead = self.read(mailbox, id).ok()?.filter(|dead| dead.record.may_be_task)?;
+            Envelope::decode(&dead.payload, Path::new(id.as_str())).ok()
+        };
+        mail::record_dead(&*self.recorder, (mailbox, id), last, reason, read);
     }
 }

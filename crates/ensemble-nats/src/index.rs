@@ -1,21 +1,17 @@
 //! A reader's copy of one mailbox's records, kept up to date by the watch, in the order of
 //! receiving. It may lag behind the server; the compare-and-set that takes a message decides.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 
 use super::record::{MessageRecord, MessageStage, StoredVersion};
 use ensemble_core::env::Counts;
+use ensemble_core::mail::{ReceiveOrder, is_in_line, receive_order};
 use ensemble_core::message::MessageId;
 
 /// Most bytes of content that one mailbox keeps in memory; the rest is fetched when needed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// Sort key: urgent, released and redriven messages come first, by priority and age; then the
-/// others by age.
-type ReceiveOrder = (bool, Reverse<u8>, u64, MessageId);
 
 /// The last known version of a message.
 #[derive(Clone, Debug)]
@@ -33,7 +29,7 @@ pub(super) struct IndexEntry {
 #[derive(Debug, Default)]
 pub(super) struct MailboxIndex {
     entries: HashMap<MessageId, IndexEntry>,
-    ready: BTreeSet<ReceiveOrder>,
+    ready: BTreeSet<ReceiveOrder<MessageId>>,
     delayed: BTreeSet<(u64, MessageId)>,
     kept_bytes: usize,
     /// The last sequence in the stream that the watch has delivered.
@@ -184,11 +180,14 @@ impl MailboxIndex {
         counts
     }
 
-    /// Queued and held messages in the order of receiving; held ones first.
-    pub(super) fn unfinished(&self) -> Vec<(MessageId, MessageRecord)> {
-        let rank = |id: &MessageId, entry: &IndexEntry| match &entry.record.place {
-            MessageStage::Held { .. } => Some((0, 0, order(id, &entry.record, 0))),
-            MessageStage::Queued { due } => Some((1, *due, order(id, &entry.record, *due))),
+    /// Held messages, then queued ones in the order of receiving; those that are not due come last.
+    pub(super) fn unfinished(&self, now_millis: u64) -> Vec<(MessageId, MessageRecord)> {
+        let rank = |id: &MessageId, entry: &IndexEntry| match entry.record.place {
+            MessageStage::Held { .. } => Some((0, receive_order(false, 0, 0, id.clone()))),
+            MessageStage::Queued { due } => {
+                let wait = if due > now_millis { due } else { 1 };
+                Some((wait, order(id, &entry.record, due)))
+            }
             MessageStage::Settled | MessageStage::Dead { .. } => None,
         };
         let mut found: Vec<_> = self
@@ -201,10 +200,10 @@ impl MailboxIndex {
     }
 }
 
-fn order(id: &MessageId, record: &MessageRecord, due: u64) -> ReceiveOrder {
-    let is_everyday = record.priority == 0 && record.epoch == 0 && due == 0;
+fn order(id: &MessageId, record: &MessageRecord, due: u64) -> ReceiveOrder<MessageId> {
+    let is_in_line = is_in_line(record.priority, record.epoch, due);
     let age = id.unix_millis().unwrap_or(record.since);
-    (is_everyday, Reverse(record.priority), age, id.clone())
+    receive_order(is_in_line, record.priority, age, id.clone())
 }
 
 #[cfg(test)]

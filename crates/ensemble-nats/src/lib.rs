@@ -304,21 +304,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Transport for NatsTransport {
-    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
-        Self::publish(self, envelope)
+    ensemble_core::forward_calls! {
+        publish(envelope: &Envelope) -> PublishOutcome;
+        receive(mailbox: &Name, holder: &Name) -> Option<Delivery>;
+        settle(lease: &Lease) -> ();
+        release(lease: &Lease, delay: Duration) -> ();
+        extend(lease: &Lease, duration: Duration) -> ();
     }
-    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
-        Self::receive(self, mailbox, holder)
-    }
-    fn settle(&self, lease: &Lease) -> Result<()> {
-        Self::settle(self, lease)
-    }
-    fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
-        Self::release(self, lease, delay)
-    }
-    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
-        Self::extend(self, lease, duration)
-    }
+
     fn scan(&self, mailbox: &Name) -> Result<Counts> {
         Ok(self.current(mailbox)?.index().counts(self.now_millis()))
     }

@@ -1,13 +1,15 @@
 //! Publish: stores the first version of a message, only if its subject has none.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use super::denials::is_denial;
-use super::record::MessageRecord;
+use super::record::{MessageRecord, MessageStage};
 use super::versions::NOTHING;
 use super::{NatsTransport, PutOutcome, StoredVersion, lock};
 use ensemble_core::env::PublishOutcome;
-use ensemble_core::event_log::types;
+use ensemble_core::mail;
 use ensemble_core::message::Envelope;
 use ensemble_core::{Error, Result};
 
@@ -66,7 +68,7 @@ impl NatsTransport {
                     watch.index().apply_own(envelope.id.clone(), &stored);
                     watch.note_changed();
                 }
-                self.record_stored(envelope);
+                mail::record_stored(&*self.recorder, envelope);
                 return Ok(PublishOutcome::Stored);
             }
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
@@ -81,32 +83,11 @@ impl NatsTransport {
         self.wire.refused("store a message", detail)
     }
 
-    /// Whether the taken id belongs to the same message or to another one.
     pub(super) fn stored_before(
         envelope: &Envelope,
         stored: &StoredVersion,
     ) -> Result<PublishOutcome> {
-        let path = std::path::Path::new(envelope.id.as_str());
-        let is_same = Envelope::decode(&stored.payload, path)
-            .is_ok_and(|other| other.kind == envelope.kind && other.body == envelope.body);
-        if is_same {
-            return Ok(PublishOutcome::AlreadyStored);
-        }
-        let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
-        Err(Error::Conflict { mailbox, id })
-    }
-
-    pub(super) fn record_stored(&self, envelope: &Envelope) {
-        if !self.recorder.is_recording() {
-            return;
-        }
-        let mut data = serde_json::json!({
-            "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind,
-            "bytes": envelope.body.len(), "task_id": envelope.task_id,
-        });
-        if let Some(traceparent) = &envelope.traceparent {
-            data["traceparent"] = traceparent.as_str().into();
-        }
-        self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
+        let read = Envelope::decode(&stored.payload, Path::new(envelope.id.as_str()));
+        mail::stored_before(envelope, read, stored.record.place == MessageStage::Settled)
     }
 }

@@ -4,41 +4,42 @@
 //! records are read, which name their senders. The quota is back-pressure and not an invariant: senders that publish
 //! at the same time may exceed it by a few messages.
 
+use std::path::Path;
+
 use async_nats::jetstream::consumer::DeliverPolicy;
 
 use super::consumer::PullConsumer;
 use super::record::MessageStage;
 use super::{NatsTransport, lock};
-use ensemble_core::event_log::types;
+use ensemble_core::Result;
+use ensemble_core::mail::{SenderUsage, attached_bytes};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::{Error, Result};
 
 impl NatsTransport {
     /// # Errors
-    /// [`Error::Quota`] if the sender has as much in this mailbox as it may.
+    /// [`ensemble_core::Error::Quota`] if the sender has as much in this mailbox as it may.
     pub(super) fn check_quota(&self, envelope: &Envelope) -> Result<()> {
         let Some(quota) = self.quota.as_ref().filter(|q| !q.exempt.contains(&envelope.from)) else {
             return Ok(());
         };
-        if self.has_room(&envelope.to, quota.messages)? {
+        if attached_bytes(envelope) == 0 && self.has_room(&envelope.to, quota.messages)? {
             return Ok(());
         }
-        let (mut messages, mut bytes) = (0u64, 0u64);
+        let (mut used, sender) = (SenderUsage::default(), &envelope.from);
         let watch = self.current(&envelope.to)?;
-        for (_, entry) in watch.index().entries() {
+        for (id, entry) in watch.index().entries() {
             let waits = matches!(entry.record.place, MessageStage::Queued { .. });
-            if waits && entry.record.from.as_ref() == Some(&envelope.from) {
-                messages += 1;
-                bytes += entry.payload.as_ref().map_or(0, |content| content.len() as u64);
+            if waits && entry.record.from.as_ref() == Some(sender) {
+                match &entry.payload {
+                    Some(content) => {
+                        let read = Envelope::decode(content, Path::new(id.as_str()));
+                        used.count_message(content, read, sender);
+                    }
+                    None => used.messages += 1,
+                }
             }
         }
-        if messages < quota.messages && bytes < quota.bytes {
-            return Ok(());
-        }
-        let (mailbox, sender) = (envelope.to.to_string(), envelope.from.to_string());
-        let data = serde_json::json!({ "mailbox": mailbox, "id": envelope.id, "messages": messages, "bytes": bytes });
-        self.recorder.record(types::MAILBOX_QUOTA, &sender, data);
-        Err(Error::Quota { mailbox, sender, messages, bytes })
+        quota.check(used, envelope, &*self.recorder)
     }
 
     /// Whether the mailbox has so few messages that no sender can have too many.

@@ -9,13 +9,14 @@ use bytes::Bytes;
 
 use super::gates::HolderGates;
 use super::index::IndexEntry;
-use super::record::{MessageRecord, MessageStage};
+use super::record::MessageStage;
 use super::watch::MailboxWatch;
 use super::{NatsTransport, StoredVersion, lock};
+use ensemble_core::Result;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
+use ensemble_core::mail::{check_fit, record_held};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::{Error, Result};
 
 /// Number of the first messages among which competing consumers choose.
 const CHOICE: usize = 8;
@@ -152,7 +153,12 @@ impl NatsTransport {
             MessageStage::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
         let mut record = last.record.moved(place);
         record.epoch += 1;
-        let epoch = record.epoch;
+        let lease = Lease {
+            mailbox: mailbox.clone(),
+            id: id.clone(),
+            holder: holder.clone(),
+            epoch: record.epoch,
+        };
         // Parsing takes about as long as the server's answer: do both at the same time.
         let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
         let (reading, now) = (Arc::clone(&read), self.now());
@@ -168,15 +174,10 @@ impl NatsTransport {
         let read = Arc::into_inner(read).and_then(OnceLock::into_inner);
         let envelope = match read.unwrap_or_else(|| fit(id, &last.payload, now)) {
             Ok(envelope) => envelope,
-            Err(reason) => return self.bury(watch, (mailbox, id), &stored, &last.record, &reason),
+            Err(reason) => return self.bury(watch, &lease, &stored, &reason),
         };
         lock(&self.held).insert((mailbox.clone(), id.clone()), stored);
-        let lease =
-            Lease { mailbox: mailbox.clone(), id: id.clone(), holder: holder.clone(), epoch };
-        if self.recorder.is_recording() {
-            let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
-            self.recorder.record(types::MESSAGE_ACKED, holder.as_str(), data);
-        }
+        record_held(&*self.recorder, types::MESSAGE_ACKED, &lease);
         Ok(TakeOutcome::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
     }
 
@@ -185,17 +186,16 @@ impl NatsTransport {
     fn bury(
         &self,
         watch: &MailboxWatch,
-        (mailbox, id): (&Name, &MessageId),
+        lease: &Lease,
         taken: &StoredVersion,
-        before: &MessageRecord,
         reason: &str,
     ) -> Result<TakeOutcome> {
-        let record = before.moved(self.dead_place(reason, None));
-        Ok(if self.replace(mailbox, id, taken, record)?.is_some() {
-            self.record_dead(mailbox, id, None, before.epoch, reason);
+        let record = taken.record.moved(self.dead_place(reason, Some(&lease.holder)));
+        Ok(if self.replace(&lease.mailbox, &lease.id, taken, record)?.is_some() {
+            self.record_lease_dead(lease, reason);
             TakeOutcome::Buried
         } else {
-            watch.index().note_stale(id, taken.seq);
+            watch.index().note_stale(&lease.id, taken.seq);
             TakeOutcome::Lost
         })
     }
@@ -270,18 +270,6 @@ impl NatsTransport {
 
 /// The envelope, or the reason why it cannot be delivered.
 fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, String> {
-    let envelope = Envelope::decode(content, Path::new(id.as_str()))
-        .map_err(|error| format!("malformed: {error}"))?;
-    if envelope.id != *id {
-        return Err(format!("malformed: its id is `{}`, but its subject `{id}`", envelope.id));
-    }
-    match envelope.expires_at {
-        Some(at) if at <= now => Err("expired".to_owned()),
-        _ => Ok(envelope),
-    }
-}
-
-/// The error for a missing message.
-pub(super) fn no_message(id: &MessageId, place: String) -> Error {
-    Error::NoMessage { id: id.to_string(), place }
+    let path = Path::new(id.as_str());
+    check_fit(Envelope::decode(content, path), id, || path.to_owned(), || now)
 }

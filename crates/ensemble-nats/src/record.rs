@@ -136,16 +136,6 @@ impl MessageRecord {
             && matches!(&self.place, MessageStage::Held { holder, .. } if *holder == lease.holder)
     }
 
-    /// Description of the place, for the error of an expired lease.
-    pub(super) fn phrase(&self) -> String {
-        match &self.place {
-            MessageStage::Queued { .. } => "waiting to be received again".to_owned(),
-            MessageStage::Held { holder, .. } => format!("held by {holder} (epoch {})", self.epoch),
-            MessageStage::Settled => "settled".to_owned(),
-            MessageStage::Dead { .. } => "a dead letter".to_owned(),
-        }
-    }
-
     pub(super) fn state(&self) -> State {
         match &self.place {
             MessageStage::Queued { due } => State::Queued { epoch: self.epoch, not_before: *due },

@@ -3,22 +3,17 @@
 use bytes::Bytes;
 
 use super::publish::TRIES_MAX;
-use super::receive::no_message;
 use super::record::{MessageRecord, MessageStage};
 use super::versions::NOTHING;
 use super::{NatsTransport, PutOutcome};
 use ensemble_core::Result;
+use ensemble_core::mail::{kept_reason, no_letter, no_message};
 use ensemble_core::message::{Envelope, MessageId, Name};
 
 impl NatsTransport {
     /// As [`Broker::set_aside`](ensemble_core::broker::Broker::set_aside).
-    pub(super) fn give_up_waiting(
-        &self,
-        mailbox: &Name,
-        id: &MessageId,
-        reason: &str,
-    ) -> Result<()> {
-        let absent = || no_message(id, format!("waiting in mailbox `{mailbox}`"));
+    pub(super) fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        let absent = || no_message(id, &format!("waiting in mailbox `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
         if !matches!(last.record.place, MessageStage::Queued { .. }) {
             return Err(absent());
@@ -26,7 +21,7 @@ impl NatsTransport {
         let record = last.record.moved(self.dead_place(reason, None));
         let epoch = record.epoch;
         self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
-        self.record_dead(mailbox, id, None, epoch, reason);
+        self.record_dead(mailbox, id, (None, epoch), reason);
         Ok(())
     }
 
@@ -43,15 +38,13 @@ impl NatsTransport {
     /// Replaces the reason of a dead letter.
     pub(super) fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.settings_of(mailbox)?;
-        let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
+        let absent = || no_letter(mailbox, id);
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
         let MessageStage::Dead { at, holder, told, .. } = &last.record.place else {
             return Err(absent());
         };
-        let MessageStage::Dead { reason, .. } = self.dead_place(reason, None) else {
-            return Err(absent());
-        };
-        let place = MessageStage::Dead { reason, at: *at, holder: holder.clone(), told: *told };
+        let (reason, holder) = (kept_reason(reason), holder.clone());
+        let place = MessageStage::Dead { reason, at: *at, holder, told: *told };
         let record = last.record.moved(place);
         self.replace(mailbox, id, &last, record)?.map(drop).ok_or_else(absent)
     }

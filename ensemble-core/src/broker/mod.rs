@@ -26,12 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::time::Duration;
-
-use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
+use crate::env::{Delivery, Lease, Transport};
 use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
-use crate::mailboxes::{visit_all_mailboxes, visit_mailboxes};
+use crate::mailboxes::visit_mailboxes;
 use crate::message::{Attachment, Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, FormerHolding, Found, Settings, Spool, State};
 use crate::{Error, Result};
@@ -41,9 +39,6 @@ mod leave;
 
 pub use end::{EndedMessage, TaskEnd, WITHDRAWN_TYPE};
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail, returned};
-
-/// The holder of a message while its delay is put back.
-const HOLDER: &str = "migrate";
 
 /// A queue with its mailboxes. Calls block as those of [`Transport`] do. Threads share a queue by reference.
 pub trait Broker: Transport + LeaseTable + Send + Sync {
@@ -86,23 +81,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// # Errors
     /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
     fn find(&self, id: &MessageId) -> Result<Found> {
-        let mut found = Vec::new();
-        let visited = visit_all_mailboxes(self.mailboxes_with(id)?, |mailbox| {
-            let state = self.state(mailbox, id)?;
-            found.extend(state.map(|state| Found::new(mailbox.clone(), id.clone(), state)));
-            Ok(())
-        });
-        if found.is_empty() {
-            visited?;
-        }
-        match found.len() {
-            0 => Err(Error::NoMessage { id: id.to_string(), place: "in any mailbox".to_owned() }),
-            1 => Ok(found.remove(0)),
-            _ => Err(Error::Ambiguous {
-                id: id.to_string(),
-                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
-            }),
-        }
+        Found::find_in(self.mailboxes_with(id)?, id, |mailbox| self.state(mailbox, id))
     }
 
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
@@ -257,74 +236,39 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 }
 
 impl Broker for Spool {
-    fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
-        Self::add_mailbox(self, name, settings)
+    crate::forward_calls! {
+        add_mailbox(name: &Name, settings: &Settings) -> ();
+        mailboxes() -> Vec<Name>;
+        settings(mailbox: &Name) -> Settings;
+        state(mailbox: &Name, id: &MessageId) -> Option<State>;
+        receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        peek(mailbox: &Name, id: &MessageId) -> Envelope;
+        unfinished(mailbox: &Name, limit: usize) -> Vec<Found>;
+        due_ids_for(mailbox: &Name, agent: &Name, limit: usize) -> Vec<MessageId>;
+        dead_letter(lease: &Lease, reason: &str) -> ();
+        restate_dead(mailbox: &Name, id: &MessageId, reason: &str) -> ();
+        dead_letters(mailbox: &Name) -> Vec<DeadLetter>;
+        note_told(letter: &DeadLetter) -> ();
+        redrive(mailbox: &Name, id: &MessageId) -> ();
+        drop_dead(mailbox: &Name, id: &MessageId) -> ();
+        attach(content: &[u8]) -> Attachment;
+        take_back(lease: &Lease, reason: &str) -> bool;
+        former_holders(mailbox: &Name) -> Vec<FormerHolding>;
     }
-    fn mailboxes(&self) -> Result<Vec<Name>> {
-        Self::mailboxes(self)
-    }
-    fn settings(&self, mailbox: &Name) -> Result<Settings> {
-        Self::settings(self, mailbox)
-    }
-    fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
-        Self::state(self, mailbox, id)
-    }
-    fn receive_id(
-        &self,
-        mailbox: &Name,
-        id: &MessageId,
-        holder: &Name,
-    ) -> Result<Option<Delivery>> {
-        Self::receive_id(self, mailbox, id, holder)
-    }
-    fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
-        Self::peek(self, mailbox, id)
-    }
-    fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
-        Self::unfinished(self, mailbox, limit)
-    }
+
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
         Ok(self.due_ids(mailbox, limit)?.len())
-    }
-    fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>> {
-        Self::due_ids_for(self, mailbox, agent, limit)
-    }
-    fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
-        Self::dead_letter(self, lease, reason)
-    }
-    fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
-        Self::restate_dead(self, mailbox, id, reason)
-    }
-    fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
-        Self::dead_letters(self, mailbox)
-    }
-    fn note_told(&self, letter: &DeadLetter) -> Result<()> {
-        Self::note_told(self, letter)
-    }
-    fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
-        Self::redrive(self, mailbox, id)
-    }
-    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
-        Self::drop_dead(self, mailbox, id)
     }
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.dead_letter_waiting(mailbox, id, reason)
     }
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
-        self.publish(envelope)?;
-        let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
-        let delay = due.saturating_sub(now);
-        if delay == 0 || !is_fresh(self, envelope)? {
-            return Ok(());
-        }
-        match self.receive_id(&envelope.to, &envelope.id, &Name::new(HOLDER)?)? {
-            Some(delivery) => self.release(&delivery.lease, Duration::from_millis(delay)),
-            None => Ok(()),
-        }
+        self.publish_due(envelope, due).map(drop)
     }
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         self.publish(envelope)?;
-        if !is_fresh(self, envelope)? {
+        let state = self.state(&envelope.to, &envelope.id)?;
+        if !matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })) {
             return Ok(());
         }
         match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
@@ -332,22 +276,7 @@ impl Broker for Spool {
             other => other,
         }
     }
-    fn attach(&self, content: &[u8]) -> Result<Attachment> {
-        Self::attach(self, content)
-    }
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
         self.read_attachment(attachment)
     }
-    fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
-        Self::take_back(self, lease, reason)
-    }
-    fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {
-        Self::former_holders(self, mailbox)
-    }
-}
-
-/// Whether it waits and was never delivered.
-fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
-    let state = queue.state(&envelope.to, &envelope.id)?;
-    Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
 }

@@ -18,10 +18,10 @@ use super::{Notice, escalation};
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::event_log::types;
+use crate::mail::SUPERSEDED;
 use crate::message::{MessageId, Name, yaml};
 use crate::proto::Machine as _;
 use crate::proto::ack::{Effect, Event, Ladder};
-use crate::spool::SUPERSEDED;
 use crate::{Error, Result};
 
 /// The file of a ladder, as it is and as it was written last.

@@ -17,13 +17,14 @@ use crate::broker::Broker;
 use crate::durable::Dir;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::{Recorder, types};
+use crate::mail::SUPERSEDED;
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
 use crate::proto::ack::{
     Effect, Event, Ladder, LadderRecord, LadderSettings, PARK_MAX, Phase, WorkerActivity,
 };
-use crate::spool::{SUPERSEDED, Spool, State};
+use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
 /// How often a message that was not found is looked for again: one that moves can be missed.

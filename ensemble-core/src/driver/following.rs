@@ -17,9 +17,10 @@ use super::{
 };
 use crate::env::Monotonic;
 use crate::event_log::types;
+use crate::mail::SUPERSEDED;
 use crate::message::{MessageId, Name};
 use crate::proto::ack::Phase;
-use crate::spool::{SUPERSEDED, State};
+use crate::spool::State;
 use crate::{Error, Result};
 
 /// The longest rest between two looks.

@@ -1,12 +1,12 @@
 //! Mailboxes in memory.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{SimClock, lock};
 use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, PublishOutcome, Transport};
+use crate::mail::{receive_order, stored_before};
 use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
@@ -126,11 +126,7 @@ impl Transport for SimTransport {
         let due = self.clock.monotonic();
         self.with_mailbox(&envelope.to, |mailbox| {
             if let Some(stored) = mailbox.find(&envelope.id) {
-                if stored.envelope == *envelope {
-                    return Ok(PublishOutcome::AlreadyStored);
-                }
-                let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
-                return Err(Error::Conflict { mailbox, id });
+                return stored_before(envelope, Ok(stored.envelope.clone()), false);
             }
             let place = SimPlace::Queued { due };
             let message = SimMessage { envelope: envelope.clone(), epoch: 0, place };
@@ -155,7 +151,7 @@ impl Transport for SimTransport {
                 .messages
                 .iter_mut()
                 .filter_map(|(order, m)| Some(m).filter(is_due).map(|m| (*order, m)))
-                .min_by_key(|(order, m)| (Reverse(m.envelope.priority), *order));
+                .min_by_key(|(order, m)| receive_order(false, m.envelope.priority, *order, ()));
             let (_, message) = next?;
             message.epoch += 1;
             message.place = SimPlace::Held { holder: holder.clone(), until: now + LEASE_DURATION };

@@ -2,32 +2,22 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Spool;
 use super::finish::forget_deliveries;
 use super::mailbox::{MessageLocation, OpenMailbox};
 use super::place::{self, FrontFile, HeldFile};
-use crate::durable::MoveOutcome;
+use crate::Result;
+use crate::durable::{Dir, MoveOutcome};
 use crate::env::Lease;
-use crate::event_log::types;
+use crate::error::allow_unreadable;
+use crate::mail::{self, no_letter, no_message};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
-use crate::{Error, Result};
 
 /// The largest reason file, in bytes.
 const REASON_BYTES_MAX: usize = 16 * 1024;
-/// How much of a reason is kept, in characters.
-const REASON_CHARACTERS_MAX: usize = 1000;
-
-/// How the reason of an attempt begins that a later attempt replaces.
-pub(crate) const SUPERSEDED: &str = "superseded by ";
-/// How the reason of a message begins that is on its way to another queue. The time at which it is due
-/// follows, in milliseconds since the Unix epoch.
-pub const MIGRATING: &str = "migrating, due at ";
-/// How the reason of a message begins that its sender has recalled; the sender's name follows.
-pub const RECALLED: &str = "recalled by ";
-/// The reason of a second copy of a settled message.
-pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
 
 /// The file beside a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,13 +35,6 @@ pub(super) struct DeadLetterReason {
     /// Whether the sender was notified of the dead letter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
-}
-
-/// The reason of a dead letter that has no attempt left, as PROTOCOL.md has it for clients in all languages: one
-/// attempt is written so too.
-#[must_use]
-pub fn exhausted_reason(why: &str, attempts: u64) -> String {
-    format!("{why} after {attempts} attempts")
 }
 
 /// A message that will not be delivered any more, and why; [`Mailbox`](crate::Mailbox) has an example.
@@ -79,12 +62,8 @@ impl DeadLetter {
     /// Whether nothing is owed for it: another copy, attempt or queue has the work, or its sender has recalled it.
     #[must_use]
     pub fn has_successor(&self) -> bool {
-        has_successor(&self.reason)
+        mail::has_successor(&self.reason)
     }
-}
-
-fn has_successor(reason: &str) -> bool {
-    [SUPERSEDED, SETTLED_BEFORE, MIGRATING, RECALLED].iter().any(|begin| reason.starts_with(begin))
 }
 
 /// # Dead letters
@@ -121,7 +100,7 @@ impl Spool {
             }
         }
         self.sync_moved(&mailbox, &mailbox.dead, &[place::plain(id)])?;
-        self.record_dead(&mailbox, id, None, epoch, reason);
+        self.record_dead(&mailbox, id, (None, epoch), reason);
         Ok(())
     }
 
@@ -168,7 +147,7 @@ impl Spool {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
         if mailbox.dead.stat(&place::plain(id))?.is_none() {
-            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+            return Err(no_letter(&mailbox.name, id));
         }
         let fresh = self.reason_now(reason, None, 0);
         let restated = match self.read_reason(&mailbox, id)? {
@@ -187,7 +166,7 @@ impl Spool {
         let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
         let file = place::plain(id);
         if mailbox.dead.stat(&file)?.is_none() {
-            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+            return Err(no_letter(&mailbox.name, id));
         }
         let reason =
             self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
@@ -210,11 +189,7 @@ impl Spool {
             }
         }
         self.sync_moved(&mailbox, &mailbox.front, &[front.file()])?;
-        self.record(
-            types::MESSAGE_REDRIVEN,
-            &mailbox.name,
-            serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch }),
-        );
+        mail::record_redriven(self.recorder(), (&mailbox.name, id), epoch);
         Ok(())
     }
 
@@ -225,17 +200,13 @@ impl Spool {
     pub fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         if mailbox.dead.stat(&place::plain(id))?.is_none() {
-            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+            return Err(no_letter(&mailbox.name, id));
         }
         mailbox.dead.remove(&place::plain(id))?;
         // A letter that comes back after a power cut must not have lost its reason.
         self.sync_power(&mailbox.dead)?;
         mailbox.dead.remove(&place::reason(id))?;
-        self.record(
-            types::MESSAGE_DROPPED,
-            &mailbox.name,
-            serde_json::json!({ "id": id, "mailbox": mailbox.name }),
-        );
+        mail::record_dropped(self.recorder(), (&mailbox.name, id));
         Ok(())
     }
 
@@ -275,7 +246,7 @@ impl Spool {
         }
         self.sync_moved(mailbox, &mailbox.dead, &[letter])?;
         forget_deliveries(mailbox, held);
-        self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
+        self.record_dead(mailbox, &held.id, (Some(&held.holder), held.epoch), reason);
         Ok(())
     }
 
@@ -283,38 +254,20 @@ impl Spool {
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
-        holder: Option<&Name>,
-        epoch: u64,
+        last: (Option<&Name>, u64),
         reason: &str,
     ) {
-        let data = serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch, "reason": reason });
-        self.record(types::MESSAGE_DEAD, holder.unwrap_or(&mailbox.name), data);
-        self.record_failed(mailbox, id, holder, reason);
-    }
-
-    /// A `task` message that dies is a task that has failed, unless the message has a successor.
-    fn record_failed(
-        &self,
-        mailbox: &OpenMailbox,
-        id: &MessageId,
-        holder: Option<&Name>,
-        why: &str,
-    ) {
-        let file = place::plain(id);
-        let Ok(Some(content)) = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX) else { return };
-        let decoded = Envelope::decode(&content, &mailbox.dead.path().join(file));
-        let Ok(envelope) = decoded.as_ref() else { return };
-        let worker = holder.unwrap_or(&mailbox.name);
-        if let Some(data) = failed_task(envelope, worker, why) {
-            self.record(types::TASK_FAILED, worker, data);
-        }
+        let read = || {
+            let file = place::plain(id);
+            let content = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX).ok()??;
+            Envelope::decode(&content, &mailbox.dead.path().join(file)).ok()
+        };
+        mail::record_dead(self.recorder(), (&mailbox.name, id), last, reason, read);
     }
 
     fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> DeadLetterReason {
-        let reason =
-            reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
         DeadLetterReason {
-            reason,
+            reason: mail::kept_reason(reason),
             at: self.options.clock.wall(),
             holder: holder.cloned(),
             epoch,
@@ -350,41 +303,30 @@ impl Spool {
         self.write_reason(mailbox, &held.id, &DeadLetterReason { redriven: true, ..unread })
     }
 
+    /// Writes a reason for a letter that has lost its own.
+    pub(super) fn write_unknown_reason(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<()> {
+        self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
+    }
+
     /// The reason beside a dead letter; a damaged one counts as lost.
     pub(super) fn read_reason(
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
     ) -> Result<Option<DeadLetterReason>> {
-        let file = place::reason(id);
-        match mailbox.dead.read(&file, REASON_BYTES_MAX) {
-            Ok(Some(content)) => {
-                Ok(yaml::parse(&String::from_utf8_lossy(&content), &mailbox.dead.path().join(file))
-                    .ok())
-            }
-            Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        read_side_file(&mailbox.dead, &place::reason(id), REASON_BYTES_MAX)
     }
 }
 
-/// The data of [`types::TASK_FAILED`] for a dead message; `None` if no task has failed with it.
-#[must_use]
-pub fn failed_task(envelope: &Envelope, worker: &Name, why: &str) -> Option<serde_json::Value> {
-    let task = envelope.handed_over_task().filter(|_| !has_successor(why))?;
-    Some(serde_json::json!({
-        "task_id": task, "worker_id": worker, "status": "failed", "by": "dead_letter",
-        "id": envelope.id, "attempt": envelope.attempt, "reason": why,
-    }))
-}
-
-pub(super) fn no_message(id: &MessageId, place: &str) -> Error {
-    Error::NoMessage { id: id.to_string(), place: place.to_owned() }
-}
-
-impl Spool {
-    /// Writes a reason for a letter that has lost its own.
-    pub(super) fn write_unknown_reason(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<()> {
-        self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
-    }
+/// What stands beside a message; one that is damaged counts as missing.
+pub(super) fn read_side_file<T: DeserializeOwned>(
+    dir: &Dir,
+    file: &str,
+    bytes_max: usize,
+) -> Result<Option<T>> {
+    let content = allow_unreadable(dir.read(file, bytes_max))?.flatten();
+    let parse = |content: Vec<u8>| {
+        yaml::parse(&String::from_utf8_lossy(&content), &dir.path().join(file)).ok()
+    };
+    Ok(content.and_then(parse))
 }

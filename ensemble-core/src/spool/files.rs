@@ -52,7 +52,7 @@ impl Spool {
 }
 
 fn held_file(mailbox: &OpenMailbox, path: PathBuf, held: HeldFile) -> Result<MessageFile> {
-    let extended = read_extension(mailbox, &held)?
+    let extended = read_extension(&mailbox.lease, &held)?
         // Before the first extension, the file only names the holder of a delivery that is about to end.
         .filter(|e| e.sequence > 0)
         .map(|e| (e.lease_seconds, e.sequence));

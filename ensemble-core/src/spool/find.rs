@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::mailbox::{MessageLocation, OpenMailbox};
-use super::place::{self, HeldFile};
-use super::waiting::oldest_new;
-use super::{Spool, dead::no_message};
+use super::place::{self, FrontFile, HeldFile};
+use super::{Spool, waiting};
 use crate::env::Lease;
+use crate::mail::no_message;
 use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
@@ -44,6 +44,19 @@ impl State {
             Self::Acked { .. } => "acked",
             Self::Settled => "settled",
             Self::Dead => "dead",
+        }
+    }
+
+    /// Where a message is now, for the error of a lease that has ended.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
+    #[must_use]
+    pub fn phrase(state: Option<&Self>) -> String {
+        match state {
+            Some(Self::Queued { .. }) => "waiting to be received again".to_owned(),
+            Some(Self::Acked { holder, epoch }) => format!("held by {holder} (epoch {epoch})"),
+            Some(Self::Settled) => "settled".to_owned(),
+            Some(Self::Dead) => "a dead letter".to_owned(),
+            None => "not in the mailbox".to_owned(),
         }
     }
 }
@@ -101,6 +114,31 @@ impl Found {
     pub fn new(mailbox: Name, id: MessageId, state: State) -> Self {
         Self { mailbox, id, state }
     }
+
+    /// Finds a message in the only mailbox in which it has a state.
+    pub(crate) fn find_in(
+        mailboxes: Vec<Name>,
+        id: &MessageId,
+        state_in: impl Fn(&Name) -> Result<Option<State>>,
+    ) -> Result<Self> {
+        let mut found = Vec::new();
+        let visited = visit_all_mailboxes(mailboxes, |mailbox| {
+            let state = state_in(mailbox)?;
+            found.extend(state.map(|state| Self::new(mailbox.clone(), id.clone(), state)));
+            Ok(())
+        });
+        if found.is_empty() {
+            visited?;
+        }
+        match found.len() {
+            0 => Err(no_message(id, "in any mailbox")),
+            1 => Ok(found.remove(0)),
+            _ => Err(Error::Ambiguous {
+                id: id.to_string(),
+                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
+            }),
+        }
+    }
 }
 
 /// # Find and read
@@ -115,23 +153,7 @@ impl Spool {
     /// # Errors
     /// [`Error::NoMessage`], or [`Error::Ambiguous`] if several mailboxes have it (a broadcast).
     pub fn find(&self, id: &MessageId) -> Result<Found> {
-        let mut found = Vec::new();
-        let visited = visit_all_mailboxes(self.mailboxes()?, |mailbox| {
-            let state = self.state(mailbox, id)?;
-            found.extend(state.map(|state| Found::new(mailbox.clone(), id.clone(), state)));
-            Ok(())
-        });
-        if found.is_empty() {
-            visited?;
-        }
-        match found.len() {
-            0 => Err(no_message(id, "in any mailbox")),
-            1 => Ok(found.remove(0)),
-            _ => Err(Error::Ambiguous {
-                id: id.to_string(),
-                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
-            }),
-        }
+        Found::find_in(self.mailboxes()?, id, |mailbox| self.state(mailbox, id))
     }
 
     /// Reads a message in any state, without changing it.
@@ -157,17 +179,18 @@ impl Spool {
             .into_iter()
             .map(|h| found(h.id.clone(), State::Acked { holder: h.holder, epoch: h.epoch }))
             .collect();
-        let mut front: Vec<place::FrontFile> =
-            mailbox.front.names()?.iter().filter_map(|f| place::FrontFile::parse(f)).collect();
-        front.sort_by(|a, b| {
-            (a.not_before, b.priority, &a.id).cmp(&(b.not_before, a.priority, &b.id))
-        });
-        all.extend(front.into_iter().map(|f| {
+        let is_due = |front: &FrontFile| self.is_due(&mailbox.front, front);
+        let front = waiting::list_front(&mailbox.front)?.into_iter().rev();
+        let (due, mut later): (Vec<_>, Vec<_>) = front.partition(is_due);
+        later.sort_by_key(|front| front.not_before);
+        let queued = |f: FrontFile| {
             let state = State::Queued { epoch: f.epoch, not_before: f.not_before };
             found(f.id, state)
-        }));
-        let new = oldest_new(&mailbox.new, limit)?;
+        };
+        all.extend(due.into_iter().map(queued));
+        let new = waiting::oldest_new(&mailbox.new, limit)?;
         all.extend(new.into_iter().map(|id| found(id, State::Queued { epoch: 0, not_before: 0 })));
+        all.extend(later.into_iter().map(queued));
         all.truncate(limit);
         Ok(all)
     }

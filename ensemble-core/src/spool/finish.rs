@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::dead::exhausted_reason;
+use super::dead::read_side_file;
 use super::gated::refusal_to_settle;
-use super::mailbox::{MessageLocation, OpenMailbox};
+use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
-use super::{Admission, LEASE_SECONDS_MAX, Spool};
+use super::{Admission, Spool, State};
 use crate::durable::{Dir, Durability, MoveOutcome};
 use crate::env::Lease;
+use crate::error::allow_unreadable;
 use crate::event_log::types;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
+use crate::mail;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, yaml};
 use crate::{Error, Result};
 
 /// The largest side file of a lease, in bytes.
@@ -90,9 +92,7 @@ impl Spool {
         self.sync_moved(&mailbox, &mailbox.done, &moved)?;
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
             forget_deliveries(&mailbox, &HeldFile::from(lease));
-            self.record_often(types::MESSAGE_SETTLED, holder, || {
-                serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
-            });
+            mail::record_held(self.recorder(), types::MESSAGE_SETTLED, lease);
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Spool {
         match moved {
             MoveOutcome::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            MoveOutcome::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
+            MoveOutcome::Exists => self.bury(mailbox, &held, mail::SETTLED_BEFORE)?,
             MoveOutcome::Done => {}
         }
         Ok(moved)
@@ -150,15 +150,8 @@ impl Spool {
     /// `attempts_max` deliveries it becomes a dead letter, with this reason.
     pub fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        match self.give_back(
-            &mailbox,
-            &HeldFile::from(lease),
-            self.hand_back(Duration::ZERO, reason),
-        ) {
-            Ok(()) => Ok(true),
-            Err(Error::LeaseLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let hand_back = self.hand_back(Duration::ZERO, reason);
+        mail::unless_lost(self.give_back(&mailbox, &HeldFile::from(lease), hand_back))
     }
 
     /// Makes a lease run for `duration` (at most a day) from now.
@@ -171,13 +164,9 @@ impl Spool {
         if mailbox.cur.stat(&held.file())?.is_none() {
             return Err(self.lost(&mailbox, &held));
         }
-        let seconds = (duration.as_millis().div_ceil(1000)).clamp(1, u128::from(LEASE_SECONDS_MAX));
-        let sequence = read_extension(&mailbox, &held)?.map_or(1, |e| e.sequence + 1);
-        let next = LeaseExtension {
-            sequence,
-            lease_seconds: u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX),
-            holder: None,
-        };
+        let sequence = read_extension(&mailbox.lease, &held)?.map_or(1, |e| e.sequence + 1);
+        let lease_seconds = mail::lease_seconds(duration);
+        let next = LeaseExtension { sequence, lease_seconds, holder: None };
         let file = place::lease(&held.id, held.epoch);
         mailbox.lease.replace(
             &file,
@@ -190,11 +179,7 @@ impl Spool {
             mailbox.lease.remove(&file)?;
             return Err(self.lost(&mailbox, &held));
         }
-        self.record(
-            types::MESSAGE_EXTENDED,
-            &lease.holder,
-            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": next.lease_seconds }),
-        );
+        mail::record_extended(self.recorder(), lease, lease_seconds);
         Ok(())
     }
 
@@ -210,21 +195,19 @@ impl Spool {
         held: &HeldFile,
         HandBack { delay, why, patience, is_attempt }: HandBack<'_>,
     ) -> Result<()> {
-        let before = self.attempts_before(mailbox, &held.id)?;
+        let redriven = self.read_reason(mailbox, &held.id)?.filter(|reason| reason.redriven);
+        let before = redriven.map_or(0, |reason| reason.epoch);
+        let attempts_max = if is_attempt { mailbox.settings()?.attempts_max } else { u64::MAX };
         let attempts = held.epoch.saturating_sub(before);
-        if is_attempt && attempts >= mailbox.settings()?.attempts_max {
-            let reason = exhausted_reason(why, attempts);
-            return self.bury_within(mailbox, held, &reason, patience);
-        }
+        let due = mail::give_back(attempts, attempts_max, (delay, why), || self.now_millis());
+        let not_before = match due {
+            Ok(due) => due,
+            Err(reason) => return self.bury_within(mailbox, held, &reason, patience),
+        };
         let _gate = mailbox.pass_gate_backwards(patience)?;
         if !is_attempt {
             self.write_attempts_before(mailbox, held, before + 1)?;
         }
-        let not_before = if delay.is_zero() {
-            0
-        } else {
-            self.now_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
-        };
         let priority = self.priority_of(mailbox, held)?;
         match self.remember_holder(mailbox, held) {
             // A full disk must not keep the message from others: its former holder is then not known.
@@ -237,79 +220,44 @@ impl Spool {
             MoveOutcome::Gone | MoveOutcome::Exists => return Err(self.lost(mailbox, held)),
         }
         if held.holder == mailbox.name {
-            forget_extension(mailbox, held);
+            forget(mailbox, held, held.epoch);
         }
-        self.record(
-            types::MESSAGE_RELEASED,
-            &held.holder,
-            serde_json::json!({
-                "id": held.id, "mailbox": mailbox.name, "epoch": held.epoch, "why": why,
-                "delay_ms": u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-            }),
-        );
+        let lease = held.clone().lease(&mailbox.name);
+        mail::record_released(self.recorder(), &lease, (delay, why));
         Ok(())
     }
 
     fn priority_of(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Result<u8> {
         let path = mailbox.new.path().join(place::plain(&held.id));
-        match mailbox.cur.read(&held.file(), ENVELOPE_BYTES_MAX) {
-            Ok(Some(content)) => Ok(Envelope::decode(&content, &path).map_or(0, |e| e.priority)),
-            Ok(None) => Err(self.lost(mailbox, held)),
-            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(0),
-            Err(error) => Err(error),
+        match allow_unreadable(mailbox.cur.read(&held.file(), ENVELOPE_BYTES_MAX))? {
+            Some(Some(content)) => Ok(Envelope::decode(&content, &path).map_or(0, |e| e.priority)),
+            Some(None) => Err(self.lost(mailbox, held)),
+            None => Ok(0),
         }
     }
 
     /// The error for a lease that has ended, saying where the message is now.
     pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Error {
-        let now = match mailbox.locate(&held.id) {
-            Ok(Some(MessageLocation::New | MessageLocation::Front(_))) => {
-                "waiting to be received again".to_owned()
-            }
-            Ok(Some(MessageLocation::Cur(other))) => {
-                format!("held by {} (epoch {})", other.holder, other.epoch)
-            }
-            Ok(Some(MessageLocation::Done)) => "settled".to_owned(),
-            Ok(Some(MessageLocation::Dead)) => "a dead letter".to_owned(),
-            Ok(None) | Err(_) => "not in the mailbox".to_owned(),
-        };
+        let place = mailbox.locate(&held.id).ok().flatten();
+        let now = State::phrase(place.as_ref().map(State::from).as_ref());
         Error::LeaseLost { lease: held.clone().lease(&mailbox.name).to_string(), now }
     }
 }
 
 /// The extension of a lease, if it was ever extended. A damaged side file counts as none: the
 /// lease then runs for its mailbox's usual time.
-pub(super) fn read_extension(
-    mailbox: &OpenMailbox,
-    held: &HeldFile,
-) -> Result<Option<LeaseExtension>> {
-    read_extension_in(&mailbox.lease, held)
-}
-
-/// As [`read_extension`], from the open directory of a mailbox's leases.
-pub(super) fn read_extension_in(leases: &Dir, held: &HeldFile) -> Result<Option<LeaseExtension>> {
-    let file = place::lease(&held.id, held.epoch);
-    match leases.read(&file, EXTENSION_BYTES_MAX) {
-        Ok(Some(content)) => {
-            Ok(yaml::parse(&String::from_utf8_lossy(&content), &leases.path().join(file)).ok())
-        }
-        Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes the side file of a lease that has ended, if there can be one. The message has moved on
-/// already, so a failure is not the caller's: the next sweep removes what is left.
-fn forget_extension(mailbox: &OpenMailbox, held: &HeldFile) {
-    forget(mailbox, held, held.epoch);
+pub(super) fn read_extension(leases: &Dir, held: &HeldFile) -> Result<Option<LeaseExtension>> {
+    read_side_file(leases, &place::lease(&held.id, held.epoch), EXTENSION_BYTES_MAX)
 }
 
 /// Removes the side files of a message that is finished: of its last delivery, and of those before it that name
-/// former holders. The next sweep removes what is left.
+/// former holders.
 pub(super) fn forget_deliveries(mailbox: &OpenMailbox, held: &HeldFile) {
     forget(mailbox, held, held.epoch.saturating_sub(DELIVERIES_FORGOTTEN - 1).max(1));
 }
 
+/// Removes the side files of these deliveries, if there can be any. The message has moved on already, so a
+/// failure is not the caller's: the next sweep removes what is left.
 fn forget(mailbox: &OpenMailbox, held: &HeldFile, first: u64) {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,11 +268,4 @@ fn forget(mailbox: &OpenMailbox, held: &HeldFile, first: u64) {
         let _ = mailbox.lease.remove(&place::lease(&held.id, epoch));
     }
     let _ = known.learn(&mailbox.lease, stamp);
-}
-
-impl Spool {
-    /// How many deliveries of a message came before it was last redriven.
-    fn attempts_before(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<u64> {
-        Ok(self.read_reason(mailbox, id)?.filter(|r| r.redriven).map_or(0, |r| r.epoch))
-    }
 }

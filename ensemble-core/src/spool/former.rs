@@ -75,7 +75,7 @@ impl Spool {
             return Ok(());
         }
         let usual = || mailbox.settings().map(|settings| settings.lease_seconds);
-        let mut extension = match read_extension(mailbox, held)? {
+        let mut extension = match read_extension(&mailbox.lease, held)? {
             Some(extension) => extension,
             None => LeaseExtension { sequence: 0, lease_seconds: usual()?, holder: None },
         };
@@ -110,7 +110,7 @@ pub(super) fn side_files(mailbox: &OpenMailbox) -> Result<Vec<(MessageId, u64)>>
 fn holder_of(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {
     // The holder's name does not matter: the side file is found by id and epoch.
     let held = HeldFile { id: id.clone(), holder: mailbox.name.clone(), epoch };
-    Ok(read_extension(mailbox, &held)?.and_then(|extension| extension.holder))
+    Ok(read_extension(&mailbox.lease, &held)?.and_then(|extension| extension.holder))
 }
 
 /// Whether there are no side files. The directory is listed only if its time stamp has changed.

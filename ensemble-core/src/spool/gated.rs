@@ -11,6 +11,7 @@ use super::waiting::{self, Candidate};
 use super::{Admission, Settings, Spool};
 use crate::durable::Dir;
 use crate::env::{Delivery, Lease};
+use crate::error::allow_unreadable;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
 
@@ -111,10 +112,10 @@ impl Spool {
 }
 
 /// The directory and file of a candidate, its id, and how often it was delivered.
-fn parts(mailbox: &OpenMailbox, candidate: Candidate) -> (&Dir, String, MessageId, u64) {
+pub(super) fn parts(mailbox: &OpenMailbox, candidate: Candidate) -> (&Dir, String, MessageId, u64) {
     match candidate {
         Candidate::New(id) => (&mailbox.new, place::plain(&id), id, 0),
-        Candidate::Front(front) => (&mailbox.front, front.file(), front.id.clone(), front.epoch),
+        Candidate::Front(front) => (&mailbox.front, front.file(), front.id, front.epoch),
     }
 }
 
@@ -145,9 +146,6 @@ pub(super) fn refusal_to_settle(
 }
 
 fn read(dir: &Dir, file: &str) -> Result<Option<Envelope>> {
-    match dir.read(file, ENVELOPE_BYTES_MAX) {
-        Ok(Some(content)) => Ok(Envelope::decode(&content, &dir.path().join(file)).ok()),
-        Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let content = allow_unreadable(dir.read(file, ENVELOPE_BYTES_MAX))?.flatten();
+    Ok(content.and_then(|content| Envelope::decode(&content, &dir.path().join(file)).ok()))
 }

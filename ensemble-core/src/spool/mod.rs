@@ -107,6 +107,7 @@ use std::time::Duration;
 
 use crate::durable::{self, Dir, Durability, FileId, FileModes, SyncMany};
 use crate::env::{Clock, Counts, Delivery, Lease, PublishOutcome, SystemClock, Transport};
+use crate::error::allow_missing;
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
 use crate::proto::calendar::Calendar;
@@ -117,8 +118,7 @@ pub use crate::mail::{LEASE_SECONDS_MAX, Quota, SENDER_BYTES_MAX, SENDER_MESSAGE
 pub use admission::{Admission, Standstill, begins_work, refusal_to_begin};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
-pub(crate) use dead::SUPERSEDED;
-pub use dead::{DeadLetter, MIGRATING, RECALLED, exhausted_reason, failed_task};
+pub use dead::DeadLetter;
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};
@@ -127,16 +127,13 @@ pub use fsck::{QueueFinding, RepairAction};
 pub use glance::{Glance, Glances};
 pub use owners::Owners;
 pub use publish::{MailboxOverflow, UnsyncedMessages};
-pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::SleepLimit;
 pub(crate) use receive_wait::FileWait;
 pub use receive_wait::MailWait;
 #[cfg(feature = "tokio")]
 pub(crate) use receive_wait::SharedWatcher;
 pub use registry::nearest_names;
-pub use settings::{
-    ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
-};
+pub use settings::{ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, Settings};
 pub use sweep::{Swept, TMP_AGE_MAX};
 pub use view::{HeldView, MailboxView, QueueView};
 
@@ -291,11 +288,8 @@ impl Spool {
     }
 
     fn mailboxes_dir(&self) -> Result<Dir> {
-        let queue = self.queue_dir()?;
-        queue.open_child("mailbox").map_err(|error| match error.io_kind() {
-            Some(std::io::ErrorKind::NotFound) => Error::NoQueue { path: self.root.clone() },
-            _ => error,
-        })
+        let mailboxes = allow_missing(self.queue_dir()?.open_child("mailbox"))?;
+        mailboxes.ok_or_else(|| Error::NoQueue { path: self.root.clone() })
     }
 
     /// The open mailbox, opened again if the directory was replaced since.
@@ -316,31 +310,17 @@ impl Spool {
     fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {
         self.options.recorder.record(kind, actor.as_str(), data);
     }
-
-    /// As [`Spool::record`], for what happens to every message: the data is made only if a recorder wants it.
-    fn record_often(&self, kind: &str, actor: &Name, data: impl FnOnce() -> serde_json::Value) {
-        if self.options.recorder.is_recording() {
-            self.record(kind, actor, data());
-        }
-    }
 }
 
 impl Transport for Spool {
-    fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
-        Self::publish(self, envelope)
+    crate::forward_calls! {
+        publish(envelope: &Envelope) -> PublishOutcome;
+        receive(mailbox: &Name, holder: &Name) -> Option<Delivery>;
+        settle(lease: &Lease) -> ();
+        release(lease: &Lease, delay: Duration) -> ();
+        extend(lease: &Lease, duration: Duration) -> ();
     }
-    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
-        Self::receive(self, mailbox, holder)
-    }
-    fn settle(&self, lease: &Lease) -> Result<()> {
-        Self::settle(self, lease)
-    }
-    fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
-        Self::release(self, lease, delay)
-    }
-    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
-        Self::extend(self, lease, duration)
-    }
+
     fn scan(&self, mailbox: &Name) -> Result<Counts> {
         Self::counts(self, mailbox)
     }

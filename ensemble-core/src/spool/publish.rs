@@ -20,6 +20,7 @@ use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, MoveOutcome, SyncMany};
 use crate::env::PublishOutcome;
 use crate::event_log::types;
+use crate::mail;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
@@ -98,7 +99,11 @@ impl Spool {
     }
 
     /// Stores a message that is not received before a time in milliseconds since the Unix epoch; 0 for at once.
-    fn publish_due(&self, envelope: &Envelope, not_before: u64) -> Result<PublishOutcome> {
+    pub(crate) fn publish_due(
+        &self,
+        envelope: &Envelope,
+        not_before: u64,
+    ) -> Result<PublishOutcome> {
         let mailbox = self.mailbox(&envelope.to)?;
         let content = envelope.encode()?;
         let synced_later = !self.is_power() || mailbox.names_go_with_files();
@@ -114,7 +119,7 @@ impl Spool {
                 Some(file) => durable::sync_file_and_name(&file, mailbox.new.path())?,
                 None => sync_names(&mailbox, envelope.priority > 0 || not_before > 0)?,
             }
-            self.record_stored(envelope);
+            mail::record_stored(self.recorder(), envelope);
         }
         Ok(published)
     }
@@ -219,7 +224,7 @@ impl Spool {
     ) {
         all.outcomes.push(published);
         if published == PublishOutcome::Stored {
-            self.record_stored(envelope);
+            mail::record_stored(self.recorder(), envelope);
             let urgent = envelope.priority > 0;
             if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
                 all.touched.push((mailbox, urgent));
@@ -348,17 +353,8 @@ impl Spool {
             return Ok(PublishOutcome::AlreadyStored);
         };
         self.make_safe(mailbox, dir, &file)?;
-        match Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id))) {
-            Err(_) if *location == MessageLocation::Done => Ok(PublishOutcome::AlreadyStored),
-            Ok(stored) if stored.kind == envelope.kind && stored.body == envelope.body => {
-                Ok(PublishOutcome::AlreadyStored)
-            }
-            Ok(_) => {
-                let (mailbox, id) = (mailbox.name.to_string(), envelope.id.to_string());
-                Err(Error::Conflict { mailbox, id })
-            }
-            Err(error) => Err(error),
-        }
+        let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)));
+        mail::stored_before(envelope, stored, *location == MessageLocation::Done)
     }
 
     fn check_capacity(
@@ -384,34 +380,7 @@ impl Spool {
             self.options.modes,
             Durability::Process,
         )?;
-        self.record(
-            types::MAILBOX_FULL,
-            &envelope.from,
-            serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "capacity": capacity, "refused": refused }),
-        );
-        Err(Error::Full { mailbox: mailbox.name.to_string(), capacity })
-    }
-
-    fn record_stored(&self, envelope: &Envelope) {
-        self.record_often(types::MESSAGE_STORED, &envelope.from, || {
-            let mut data = serde_json::json!({
-                "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind, "bytes": envelope.body.len(),
-            });
-            let optional = [
-                ("task_id", &envelope.task_id),
-                ("correlation_id", &envelope.correlation_id),
-                ("source", &envelope.source),
-            ];
-            for (key, value) in optional {
-                if let Some(value) = value {
-                    data[key] = value.as_str().into();
-                }
-            }
-            if let Some(traceparent) = &envelope.traceparent {
-                data["traceparent"] = traceparent.as_str().into();
-            }
-            data
-        });
+        Err(mail::refuse_full(self.recorder(), envelope, capacity, refused))
     }
 }
 

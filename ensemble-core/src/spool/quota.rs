@@ -10,22 +10,17 @@
 //! at once may exceed it by a few messages. A process that publishes much looks again after as
 //! many messages as there was room for.
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use super::mailbox::OpenMailbox;
 use super::{Spool, place};
+use crate::Result;
 use crate::durable::Dir;
-use crate::event_log::types;
+use crate::mail::{Quota, SenderUsage, attached_bytes};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
-use crate::{Error, Result};
 
-/// How many unread messages a sender may have in a mailbox, unless configured.
-pub const SENDER_MESSAGES_MAX: u64 = 1_000;
-/// How many bytes, attachments among them, unless configured.
-pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How many messages are read for each that a sender may have.
 const EXAMINED_PER_MESSAGE: u64 = 4;
 /// They are read in this many parts, each spread over all of them.
@@ -35,66 +30,20 @@ const SAMPLE_MIN: u64 = 256;
 /// Among how many waiting messages those are chosen.
 const LISTED_MAX: usize = 100_000;
 
-/// Limits what each sender may have waiting in each mailbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Quota {
-    /// Messages that one sender may leave unread.
-    pub messages: u64,
-    /// How many bytes, with attachments. A single message may be larger.
-    pub bytes: u64,
-    /// Senders that are not counted.
-    pub exempt: BTreeSet<Name>,
-}
-
-impl Default for Quota {
-    fn default() -> Self {
-        let (messages, bytes) = (SENDER_MESSAGES_MAX, SENDER_BYTES_MAX);
-        Self { messages, bytes, exempt: BTreeSet::new() }
-    }
-}
-
-impl Quota {
-    /// Without a limit for these.
-    #[must_use]
-    pub fn exempting(mut self, names: impl IntoIterator<Item = Name>) -> Self {
-        self.exempt.extend(names);
-        self
-    }
-}
-
-/// The messages that a sender has waiting in a mailbox.
-#[derive(Clone, Copy, Debug, Default)]
-struct SenderUsage {
-    messages: u64,
-    bytes: u64,
-}
-
 impl Spool {
     /// # Errors
-    /// [`Error::Quota`] if the sender has as much in this mailbox as it may.
+    /// [`crate::Error::Quota`] if the sender has as much in this mailbox as it may.
     pub(super) fn check_quota(&self, mailbox: &OpenMailbox, envelope: &Envelope) -> Result<()> {
         let Some(quota) = &self.options().quota else { return Ok(()) };
         if quota.exempt.contains(&envelope.from) {
             return Ok(());
         }
-        let attached = envelope.attachment.as_ref().map_or(0, |attachment| attachment.bytes);
-        if attached == 0 && has_room(mailbox, quota)? {
+        let is_plain = attached_bytes(envelope) == 0;
+        if is_plain && has_room(mailbox, quota)? {
             return Ok(());
         }
-        let used = usage(mailbox, &envelope.from, quota, attached == 0)?;
-        let is_large = used.messages > 0 && used.bytes + attached > quota.bytes;
-        if used.messages < quota.messages && !is_large {
-            return Ok(());
-        }
-        let SenderUsage { messages, bytes, .. } = used;
-        self.record(
-            types::MAILBOX_QUOTA,
-            &envelope.from,
-            serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "messages": messages, "bytes": bytes }),
-        );
-        let (mailbox, sender) = (mailbox.name.to_string(), envelope.from.to_string());
-        Err(Error::Quota { mailbox, sender, messages, bytes })
+        let used = usage(mailbox, &envelope.from, quota, is_plain)?;
+        quota.check(used, envelope, self.recorder())
     }
 }
 
@@ -135,7 +84,10 @@ fn usage(
         let of_part = |entry: &&(&Dir, String)| part_of(&entry.1, &chance) == part;
         for (dir, file) in waiting.iter().step_by(stride).filter(of_part) {
             seen += 1;
-            usage.add(dir, file, sender);
+            // A file that cannot be read, or was received in the meantime, counts for no sender.
+            let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
+            let read = Envelope::decode(&content, &dir.path().join(file));
+            usage.count_message(&content, read, sender);
             if usage.messages >= quota.messages {
                 return Ok(usage);
             }
@@ -148,20 +100,6 @@ fn usage(
 /// regular places could miss one of them altogether.
 fn part_of(file: &str, chance: &RandomState) -> usize {
     usize::try_from(chance.hash_one(file) % PARTS as u64).unwrap_or(0)
-}
-
-impl SenderUsage {
-    /// Counts a message if it is this sender's.
-    fn add(&mut self, dir: &Dir, file: &str, sender: &Name) {
-        // A file that cannot be read, or was received in the meantime, counts for no sender.
-        let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
-        let envelope = Envelope::decode(&content, &dir.path().join(file));
-        if let Some(envelope) = envelope.ok().filter(|envelope| envelope.from == *sender) {
-            self.messages += 1;
-            self.bytes += content.len() as u64;
-            self.bytes += envelope.attachment.map_or(0, |attachment| attachment.bytes);
-        }
-    }
 }
 
 fn list<'a>(
@@ -180,6 +118,7 @@ fn list<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::spool::SpoolOptions;
 
     struct Bed {

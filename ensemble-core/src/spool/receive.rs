@@ -6,13 +6,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::backlog::Backlog;
+use super::gated::parts;
 use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
-use super::waiting::{Candidate, WaitingBacklog};
+use super::waiting::WaitingBacklog;
 use super::{Settings, Spool};
 use crate::durable::{Dir, MoveOutcome};
 use crate::env::Delivery;
 use crate::event_log::types;
+use crate::mail;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, canonical};
 use crate::{Error, Result};
 
@@ -116,14 +118,7 @@ impl Spool {
                 waiting.next(&mailbox.new, &mailbox.front, backlog, shares, &is_due)?
             };
             let Some(candidate) = candidate else { return Ok(None) };
-            let (dir, file, epoch) = match &candidate {
-                Candidate::New(id) => (&mailbox.new, place::plain(id), 0),
-                Candidate::Front(front) => (&mailbox.front, front.file(), front.epoch),
-            };
-            let id = match candidate {
-                Candidate::New(id) => id,
-                Candidate::Front(front) => front.id,
-            };
+            let (dir, file, id, epoch) = parts(mailbox, candidate);
             let held = HeldFile { id, holder: holder.clone(), epoch: epoch + 1 };
             if let Some(delivery) = self.claim(mailbox, settings, (dir, &file), held)? {
                 return Ok(Some(delivery));
@@ -210,36 +205,29 @@ impl Spool {
             let path = || mailbox.new.path().join(&plain);
             let envelope = Envelope::decode(&content, Path::new(&plain))
                 .or_else(|_| Envelope::decode(&content, &path()))?;
-            if envelope.id != held.id {
-                let detail = format!("says `{}`, the file is named `{}`", envelope.id, held.id);
-                return Err(Error::malformed(path(), "id", detail));
-            }
             match self.refuse_owner(&envelope.from, &stat)? {
                 Some(detail) => Err(Error::malformed(path(), "from", detail)),
                 None => Ok(envelope),
             }
         });
-        let envelope = match read {
-            Ok(envelope) => envelope,
-            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                match mailbox.cur.read(file, ENVELOPE_BYTES_MAX) {
-                    Ok(Some(content)) if canonical::is_torn(&content) => {
-                        self.set_aside_damaged(mailbox, &mailbox.cur, file, &held.id)?;
-                    }
-                    _ => self.bury(mailbox, &held, &format!("malformed: {error}"))?,
+        match &read {
+            Ok(_) => {}
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
+                let content = mailbox.cur.read(file, ENVELOPE_BYTES_MAX);
+                if content.is_ok_and(|it| it.is_some_and(|it| canonical::is_torn(&it))) {
+                    self.set_aside_damaged(mailbox, &mailbox.cur, file, &held.id)?;
+                    return Ok(None);
                 }
-                return Ok(None);
             }
-            Err(error) => return Err(error),
-        };
-        if envelope.expires_at.is_some_and(|at| at <= self.now()) {
-            self.bury(mailbox, &held, "expired")?;
-            return Ok(None);
+            Err(_) => return read.map(|_| None),
         }
+        let path = || mailbox.new.path().join(place::plain(&held.id));
+        let envelope = match mail::check_fit(read, &held.id, path, || self.now()) {
+            Ok(envelope) => envelope,
+            Err(reason) => return self.bury(mailbox, &held, &reason).map(|()| None),
+        };
         let lease = held.lease(&mailbox.name);
-        self.record_often(types::MESSAGE_ACKED, &lease.holder, || {
-            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
-        });
+        mail::record_held(self.recorder(), types::MESSAGE_ACKED, &lease);
         Ok(Some(Delivery::new(envelope, lease, settings.lease_duration())))
     }
 
@@ -252,11 +240,10 @@ impl Spool {
         // Only a copy made by hand can be a duplicate: keep it in `dead/`, where it does no harm.
         let aside = place::double(&held.id);
         from.0.move_new(from.1, &mailbox.dead, &aside)?;
-        self.record(
-            types::MESSAGE_DOUBLE,
-            &held.holder,
-            serde_json::json!({ "id": held.id, "mailbox": mailbox.name, "kept_as": format!("dead/{aside}") }),
-        );
+        let kept_as = format!("dead/{aside}");
+        let data =
+            serde_json::json!({ "id": held.id, "mailbox": mailbox.name, "kept_as": kept_as });
+        self.record(types::MESSAGE_DOUBLE, &held.holder, data);
         Ok(())
     }
 }

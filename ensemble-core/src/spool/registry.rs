@@ -47,11 +47,8 @@ impl Spool {
         if power == Durability::Power {
             mailboxes.sync()?;
         }
-        self.record(
-            types::MAILBOX_ADDED,
-            name,
-            serde_json::json!({ "mailbox": name, "settings": settings }),
-        );
+        let data = serde_json::json!({ "mailbox": name, "settings": settings });
+        self.record(types::MAILBOX_ADDED, name, data);
         Ok(())
     }
 
@@ -80,11 +77,8 @@ impl Spool {
             self.options.modes,
             self.options.durability,
         )?;
-        self.record(
-            types::MAILBOX_CONFIGURED,
-            name,
-            serde_json::json!({ "mailbox": name, "settings": settings }),
-        );
+        let data = serde_json::json!({ "mailbox": name, "settings": settings });
+        self.record(types::MAILBOX_CONFIGURED, name, data);
         Ok(())
     }
 
@@ -100,11 +94,8 @@ impl Spool {
         }
         let home = self.mailboxes_dir()?.open_child(name.as_str())?;
         std::fs::remove_dir_all(home.path()).map_err(|e| Error::io("remove", home.path(), e))?;
-        self.record(
-            types::MAILBOX_REMOVED,
-            name,
-            serde_json::json!({ "mailbox": name, "unfinished": unfinished }),
-        );
+        let data = serde_json::json!({ "mailbox": name, "unfinished": unfinished });
+        self.record(types::MAILBOX_REMOVED, name, data);
         Ok(())
     }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mail::LEASE_SECONDS_MAX;
+
 /// How long a received message is held without an extension, in seconds.
 pub const LEASE_SECONDS_DEFAULT: u64 = 300;
 /// How often a message is delivered before it is dead-lettered.
 pub const ATTEMPTS_MAX_DEFAULT: u64 = 5;
 /// How long settled messages are kept, in days. Within this time an id cannot be stored twice.
 pub const DONE_DAYS_DEFAULT: u64 = 7;
-/// The longest lease, in seconds: a day.
-pub const LEASE_SECONDS_MAX: u64 = 86_400;
 
 /// The settings of one mailbox.
 ///

@@ -9,12 +9,13 @@ use super::finish::read_extension;
 use super::mailbox::{MessageLocation, OpenMailbox};
 use super::place::{self, HeldFile};
 use super::{Spool, calendar, find, former};
+use crate::Result;
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, ObservedLease};
+use crate::mail::{LEASE_OVER, unless_lost};
 use crate::mailboxes::visit_all_mailboxes;
 use crate::message::Name;
 use crate::proto::calendar::Calendar;
-use crate::{Error, Result};
 
 /// A file in `tmp/` that was not touched for that long belongs to a sender that was killed. Longer
 /// than any write can take; removing a live one would fail its publish, not lose it.
@@ -103,7 +104,7 @@ impl Spool {
         let usual = mailbox.settings()?.lease_duration();
         let mut observed = Vec::new();
         for held in find::held(&mailbox)? {
-            let extension = read_extension(&mailbox, &held)?;
+            let extension = read_extension(&mailbox.lease, &held)?;
             let sequence = extension.as_ref().map_or(0, |e| e.sequence);
             let duration = extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds));
             observed.push(ObservedLease::new(held.lease(&mailbox.name), sequence, duration));
@@ -127,15 +128,11 @@ impl Spool {
     pub fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let mailbox = self.mailbox(&observed.lease.mailbox)?;
         let held = HeldFile::from(&observed.lease);
-        let sequence = read_extension(&mailbox, &held)?.map_or(0, |e| e.sequence);
+        let sequence = read_extension(&mailbox.lease, &held)?.map_or(0, |e| e.sequence);
         if sequence != observed.sequence {
             return Ok(false);
         }
-        match self.give_back(&mailbox, &held, self.hand_back(Duration::ZERO, "lease over")) {
-            Ok(()) => Ok(true),
-            Err(Error::LeaseLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        unless_lost(self.give_back(&mailbox, &held, self.hand_back(Duration::ZERO, LEASE_OVER)))
     }
 
     /// Removes the side files of ended leases that are not needed for a former holder, and the
@@ -161,11 +158,9 @@ impl Spool {
 }
 
 impl LeaseTable for Spool {
-    fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>> {
-        Self::observe(self, mailbox)
-    }
-    fn expire(&self, observed: &ObservedLease) -> Result<bool> {
-        Self::expire(self, observed)
+    crate::forward_calls! {
+        observe(mailbox: &Name) -> Vec<ObservedLease>;
+        expire(observed: &ObservedLease) -> bool;
     }
 }
 

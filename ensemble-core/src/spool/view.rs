@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::finish::read_extension_in;
+use super::finish::read_extension;
 use super::glance::Glances;
 use super::mailbox::read_settings;
 use super::place::{self, HeldFile};
@@ -118,7 +118,7 @@ impl Glances<'_> {
             let Some(stat) = cur.stat(&message.file())? else { continue };
             let since = timestamp(stat.changed_ns);
             let extension = match &leases {
-                Some(leases) => read_extension_in(leases, &message)?,
+                Some(leases) => read_extension(leases, &message)?,
                 None => None,
             };
             let expires_at = match (extension, &leases) {

@@ -21,6 +21,7 @@ use super::listing::{IdListing, UnsortedIds};
 use super::place::{self, FrontFile};
 use crate::Result;
 use crate::durable::Dir;
+use crate::mail::{ReceiveOrder, receive_order};
 use crate::message::MessageId;
 
 /// A `front/` of up to this many messages is listed for every receive.
@@ -309,14 +310,14 @@ pub(super) fn list_front(front: &Dir) -> Result<Vec<FrontFile>> {
     })?;
     let mut aged = Vec::with_capacity(found.len());
     for entry in found {
-        aged.push((
-            std::cmp::Reverse(entry.priority),
-            made_at(front, &entry.id, &entry.file())?,
-            entry,
-        ));
+        aged.push((made_at(front, &entry.id, &entry.file())?, entry));
     }
-    aged.sort_unstable_by(|a, b| (&b.0, b.1, &b.2.id).cmp(&(&a.0, a.1, &a.2.id)));
-    Ok(aged.into_iter().map(|(_, _, entry)| entry).collect())
+    aged.sort_unstable_by(|a, b| order_aged(b).cmp(&order_aged(a)));
+    Ok(aged.into_iter().map(|(_, entry)| entry).collect())
+}
+
+fn order_aged((made_at, front): &(u64, FrontFile)) -> ReceiveOrder<&MessageId> {
+    receive_order(false, front.priority, *made_at, &front.id)
 }
 
 /// When a message was made, in milliseconds since the Unix epoch.

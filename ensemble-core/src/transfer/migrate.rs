@@ -33,8 +33,9 @@
 
 use super::{carry_attachment, concerns_message};
 use crate::broker::Broker;
+use crate::mail::MIGRATING;
 use crate::message::{MessageId, Name};
-use crate::spool::{DeadLetter, Found, MIGRATING, State};
+use crate::spool::{DeadLetter, Found, State};
 use crate::{Error, Result};
 
 /// Begins the reason of a message that the other queue refused.

@@ -7,6 +7,7 @@ use super::{
     read_ack, types,
 };
 use crate::driver::Notice;
+use crate::mail;
 
 /// The reasons of an escalation that speak of the worker and not of the one task.
 const WORKER_REASONS: [&str; 3] = ["unanswered", "not_pressable", "crashed"];
@@ -225,7 +226,7 @@ impl<'a> MailboxLadders<'a> {
         let letters = world.queue().dead_letters(&self.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == file.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
-        let ends = ["expired", crate::spool::SUPERSEDED, crate::spool::RECALLED];
+        let ends = [mail::EXPIRED, mail::SUPERSEDED, mail::RECALLED];
         if ends.iter().any(|begin| reason.starts_with(begin)) {
             return self.remove(world, name);
         }
