@@ -273,7 +273,7 @@ impl Error {
     }
 }
 
-/// What was found; `None` if a file or directory is missing.
+/// The found value; `None` if a file or directory is missing.
 pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(None),
@@ -281,7 +281,7 @@ pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// What was read; `None` if a message is gone, or what is there cannot be one.
+/// The value that was read; `None` if a message is gone or cannot be read.
 pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),

@@ -33,7 +33,7 @@ pub const RECALLED: &str = "recalled by ";
 pub(crate) const SETTLED_BEFORE: &str = "settled before under the same id";
 /// The reason of a message that was received after its time.
 pub(crate) const EXPIRED: &str = "expired";
-/// Why a message is given back whose holder has fallen silent.
+/// Why a message returns whose holder has fallen silent.
 pub const LEASE_OVER: &str = "lease over";
 
 /// Whether nothing is owed for a dead letter with this reason: another copy, attempt or queue has the work, or its
@@ -71,7 +71,7 @@ pub fn lease_seconds(duration: Duration) -> u64 {
     duration.as_millis().div_ceil(1000).clamp(1, LEASE_SECONDS_MAX.into()) as u64
 }
 
-/// When a message is due that its holder gives back, in milliseconds since the Unix epoch, 0 for at once; or the
+/// When a message is due that its holder releases, in milliseconds since the Unix epoch, 0 for at once; or the
 /// reason of the dead letter that it becomes if this was its last attempt.
 pub fn give_back(
     attempts: u64,
@@ -87,7 +87,7 @@ pub fn give_back(
     }
 }
 
-/// Whether a holder's message was given back: `false` if its lease had ended.
+/// Whether a holder's message was returned to the queue: `false` if its lease had ended.
 pub fn unless_lost(given_back: Result<()>) -> Result<bool> {
     match given_back {
         Ok(()) => Ok(true),
@@ -143,7 +143,7 @@ pub fn stored_before(
     }
 }
 
-/// What each sender may have waiting in each mailbox.
+/// Limits what each sender may have waiting in each mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quota {
@@ -164,6 +164,7 @@ impl Default for Quota {
 
 impl Quota {
     /// Without a limit for these.
+    #[must_use]
     pub fn exempting(mut self, names: impl IntoIterator<Item = Name>) -> Self {
         self.exempt.extend(names);
         self
@@ -184,12 +185,12 @@ impl Quota {
     }
 }
 
-/// What a sender has waiting in a mailbox.
+/// The messages that a sender has waiting in a mailbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SenderUsage {
-    /// Its messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Their bytes, with attachments.
+    /// Size of the messages in bytes, with attachments.
     pub bytes: u64,
 }
 
@@ -255,7 +256,7 @@ pub fn record_extended(recorder: &dyn Recorder, lease: &Lease, lease_seconds: u6
     record_with(recorder, types::MESSAGE_EXTENDED, lease, &more);
 }
 
-/// Records that a message was given back.
+/// Records that a message was released.
 pub fn record_released(recorder: &dyn Recorder, lease: &Lease, (delay, why): (Duration, &str)) {
     let more = [("why", why.into()), ("delay_ms", millis(delay).into())];
     record_with(recorder, types::MESSAGE_RELEASED, lease, &more);

@@ -11,7 +11,7 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::types;
 use ensemble_core::mail;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::State;
+use ensemble_core::spool::lease_lost;
 
 /// Most retries of a change because the lease was extended in the meantime.
 const TRIES_MAX: usize = 8;
@@ -116,11 +116,11 @@ impl NatsTransport {
                 Some(stored) => stored,
                 None => self
                     .read_anywhere(&lease.mailbox, &lease.id)?
-                    .ok_or_else(|| Self::lost(lease, State::phrase(None)))?,
+                    .ok_or_else(|| lease_lost(lease, None))?,
             };
             if !last.record.is_under(lease) {
                 self.forget(lease);
-                return Err(Self::lost(lease, State::phrase(Some(&last.record.state()))));
+                return Err(lease_lost(lease, Some(&last.record.state())));
             }
             may(&last)?;
             let record = last.record.ended(place(&last.record), &lease.holder);

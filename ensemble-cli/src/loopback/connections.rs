@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request whose content has not been read.
 pub(crate) type HttpQuestion = Request<Incoming>;
-/// Its answer.
+/// The answer to a request.
 pub(crate) type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
 
 /// An answer with these headers and this content.

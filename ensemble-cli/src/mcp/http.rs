@@ -72,7 +72,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// What answers those who have the token.
+/// The service, and the digest of the header that opens it.
 struct McpSite {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     expected: Digest,

@@ -315,7 +315,6 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
 }
 
 /// The request to which a message belongs, by the message's id: `<request>.request` or `<request>.remind-<n>`.
-#[must_use]
 pub fn asked_request(message: &MessageId) -> Option<Name> {
     let (request, end) = message.as_str().rsplit_once('.')?;
     let is_asked = end == "request" || end.starts_with("remind-");

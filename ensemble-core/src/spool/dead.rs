@@ -318,7 +318,7 @@ impl Spool {
     }
 }
 
-/// What stands beside a message; one that is damaged counts as missing.
+/// A file beside a message; one that is damaged counts as missing.
 pub(super) fn read_side_file<T: DeserializeOwned>(
     dir: &Dir,
     file: &str,

@@ -46,19 +46,18 @@ impl State {
             Self::Dead => "dead",
         }
     }
+}
 
-    /// Where a message is now, for the error of a lease that has ended.
-    #[cfg_attr(not(feature = "internals"), doc(hidden))]
-    #[must_use]
-    pub fn phrase(state: Option<&Self>) -> String {
-        match state {
-            Some(Self::Queued { .. }) => "waiting to be received again".to_owned(),
-            Some(Self::Acked { holder, epoch }) => format!("held by {holder} (epoch {epoch})"),
-            Some(Self::Settled) => "settled".to_owned(),
-            Some(Self::Dead) => "a dead letter".to_owned(),
-            None => "not in the mailbox".to_owned(),
-        }
-    }
+/// The error for a lease that has ended, which says where the message is now.
+pub fn lease_lost(lease: &Lease, state: Option<&State>) -> Error {
+    let now = match state {
+        Some(State::Queued { .. }) => "waiting to be received again".to_owned(),
+        Some(State::Acked { holder, epoch }) => format!("held by {holder} (epoch {epoch})"),
+        Some(State::Settled) => "settled".to_owned(),
+        Some(State::Dead) => "a dead letter".to_owned(),
+        None => "not in the mailbox".to_owned(),
+    };
+    Error::LeaseLost { lease: lease.to_string(), now }
 }
 
 impl From<&MessageLocation> for State {

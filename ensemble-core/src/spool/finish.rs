@@ -10,7 +10,7 @@ use super::dead::read_side_file;
 use super::gated::refusal_to_settle;
 use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
-use super::{Admission, Spool, State};
+use super::{Admission, Spool, State, lease_lost};
 use crate::durable::{Dir, Durability, MoveOutcome};
 use crate::env::Lease;
 use crate::error::allow_unreadable;
@@ -239,8 +239,7 @@ impl Spool {
     /// The error for a lease that has ended, saying where the message is now.
     pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Error {
         let place = mailbox.locate(&held.id).ok().flatten();
-        let now = State::phrase(place.as_ref().map(State::from).as_ref());
-        Error::LeaseLost { lease: held.clone().lease(&mailbox.name).to_string(), now }
+        lease_lost(&held.clone().lease(&mailbox.name), place.as_ref().map(State::from).as_ref())
     }
 }
 

@@ -114,14 +114,14 @@ use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
 pub use crate::leases::ObservedLease;
-pub use crate::mail::{LEASE_SECONDS_MAX, Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
+pub use crate::mail::{LEASE_SECONDS_MAX, Quota, RECALLED, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use admission::{Admission, Standstill, begins_work, refusal_to_begin};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub use dead::DeadLetter;
 pub use error::MailboxError;
 pub use files::MessageFile;
-pub use find::{Found, State};
+pub use find::{Found, State, lease_lost};
 pub use former::FormerHolding;
 pub use fsck::{QueueFinding, RepairAction};
 pub use glance::{Glance, Glances};

@@ -13,9 +13,8 @@
 //! the newer one says that it counts; the same command again recalls the older one.
 
 use ensemble_core::Error;
-use ensemble_core::mail::RECALLED;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::State;
+use ensemble_core::spool::{RECALLED, State};
 use serde_json::{Value, json};
 
 use crate::App;
