@@ -32,7 +32,7 @@ fn hook(bed: &Bed, name: &str, event: &str) -> String {
     let said = of_member(bed, name, &line, r#"{"session_id": "s1"}"#).stdout;
     let said: Value = serde_json::from_str(&said).unwrap();
     let added = &said["hookSpecificOutput"]["additionalContext"];
-    added.as_str().or(said["reason"].as_str()).unwrap().to_owned()
+    added.as_str().or_else(|| said["reason"].as_str()).unwrap().to_owned()
 }
 
 fn texts(bed: &Bed) -> NamedTexts {
