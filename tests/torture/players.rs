@@ -251,7 +251,7 @@ impl Player {
         while file.exists() && !self.stop.exists() {
             pause();
         }
-        !self.stop.exists() && before % 2 == 0 && moves(&self.home, 0) == before
+        !self.stop.exists() && before.is_multiple_of(2) && moves(&self.home, 0) == before
     }
 
     /// Whether a message asks a question without an answer, which no consumer may settle.
