@@ -1,6 +1,6 @@
 //! Many actors take allowed and forbidden actions at random. They fall silent and crash at any
 //! point: before a write or its record, between the phases of a claim or files of
-//! a write. The wall clock jumps by days; leases run out on the observer's clock only.
+//! a write. The wall clock jumps by days; leases expire on the observer's clock only.
 //! After each step the test checks the 25 invariants on the file (`board_sim/invariants.rs`).
 //!
 //! A failing seed is printed; `ENSEMBLE_SIM_SEED=<seed>` runs it alone, `ENSEMBLE_SIM_COUNT=<n>` runs
@@ -109,7 +109,7 @@ const KEPT: [&str; 6] = [
     "# no agents yet",
 ];
 
-/// An actor remembers what it was given, also after it was taken for dead.
+/// An actor remembers what it was given, also after it was presumed dead.
 #[derive(Default)]
 struct Actor {
     registration: Option<TaskHolder>,

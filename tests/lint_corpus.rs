@@ -1,12 +1,12 @@
 //! How well the rule against vague words classifies sentences: every sentence of `lint/corpus.txt` by itself, and no
-//! clean one taken for vague.
+//! clean one classified as vague.
 
 use std::collections::BTreeMap;
 
 use ensemble_team::lint::{LintOptions, Linter};
 
 const CORPUS: &str = include_str!("lint/corpus.txt");
-/// Written without a look at the rules, which were mended by what they had missed.
+/// Written without knowledge of the rules, which were corrected by what they had missed.
 const UNSEEN: &str = include_str!("lint/unseen.txt");
 
 struct Sentence<'a> {

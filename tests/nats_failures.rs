@@ -135,7 +135,7 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     );
     drop(queue);
     server.kill();
-    // This one is sent once more, as by a sender that got no answer.
+    // This one is sent again, as by a sender that got no answer.
     assert!(matches!(outbox.post(Some(&quick), &sent).unwrap(), PostOutcome::Kept(_)));
     for n in 1..4 {
         assert!(matches!(

@@ -61,7 +61,7 @@ fn every_first_question_attaches_a_client_whatever_else_the_machine_does() {
                 for round in 0..ROUNDS {
                     let server = TmuxServer::new(tmux.server.socket());
                     server.panes().expect("panes");
-                    // A client that asked before it was attached was taken for refused and ended.
+                    // A client that asked before it was attached was treated as refused and ended.
                     let listed = tmux.server.run(&["list-clients", "-F", "#{client_pid}"]);
                     let clients = listed.expect("clients").len();
                     assert!(clients >= 2, "round {round}: {clients} clients");

@@ -15,7 +15,7 @@ use ensemble_core::spool::Settings;
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
-/// A message that reports a file that was put aside.
+/// A message that reports a file that was set aside.
 #[track_caller]
 fn told(bed: &Bed, mailbox: &str) -> Envelope {
     eventually(PATIENCE, "the author is notified", || {

@@ -111,7 +111,7 @@ fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
     eventually_true(PATIENCE, "it has routed what there was room for", || {
         bed.total("dispatch") > 0
     });
-    // One that cannot be put aside either, because its reason needs room.
+    // One that cannot be set aside either, because its reason needs room.
     std::os::unix::fs::symlink("/etc/passwd", bed.in_queue("reports/link-completed.yaml")).unwrap();
     eventually_true(PATIENCE, "the disk is full", || {
         let probe = bed.outside().join("probe");

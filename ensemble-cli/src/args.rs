@@ -17,7 +17,7 @@ pub(crate) struct GlobalFlags {
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID]
-    // Not the id `agent`: a verb's own argument of that name would be taken for this one.
+    // Not the id `agent`: it would collide with a verb's own argument of that name.
     #[arg(long = "as", id = "acting_as", global = true, hide = true, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     pub(crate) agent: Option<Name>,

@@ -12,7 +12,7 @@
 //!   happened                  message, record, alarms.json, as for Raise, once
 //! ```
 //!
-//! A message that cannot be stored is retried at each look, also by the next watcher, and also while no
+//! A message that cannot be stored is retried at each scan, also by the next watcher, and also while no
 //! recipient has a mailbox. An unreadable board is an alarm, too, and clears no other alarm.
 //!
 //! A look also does what the board needs after it or a control file has changed ([`BoardUpkeep`]). Supervisors do the

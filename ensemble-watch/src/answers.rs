@@ -101,7 +101,7 @@ pub(crate) fn is_about_notice(file: &CompleteFile, author: &Name, spool: &Spool)
     named.into_iter().any(|id| is_notice(id, author, spool))
 }
 
-/// As [`is_about_notice`], for a file that is put aside and may not be YAML.
+/// As [`is_about_notice`], for a file that is set aside and may not be YAML.
 pub(crate) fn is_unfit_about_notice(unfit: &UnfitFile, author: &Name, spool: &Spool) -> bool {
     let content = &unfit.content[..unfit.content.len().min(SEARCHED_BYTES_MAX)];
     let text = String::from_utf8_lossy(content);

@@ -1,4 +1,4 @@
-//! Notifies the senders of tasks that became dead letters, no matter which process buried them.
+//! Notifies the senders of tasks that became dead letters, no matter which process dead-lettered them.
 //!
 //! | a dead letter | notice to |
 //! |---|---|

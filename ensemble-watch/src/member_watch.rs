@@ -232,7 +232,7 @@ impl MemberWatch {
         self.seen(&process.agent, PaneObservation::Ended { what }, source, recorder)
     }
 
-    /// Whether a look at a pane began before the agent's process ended, and comes after that.
+    /// Whether an inspection of a pane began before the agent's process ended, and comes after that.
     fn is_outdated(&self, member: &Member, observation: &PaneObservation) -> bool {
         observation.diagnosis().is_some()
             && observation.absence(is_script(&member.provider)).is_none()

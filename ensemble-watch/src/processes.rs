@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first process of a pane, supervisor     its end is the agent's end
-//! program in the foreground of a pane     its end asks for a look at the pane
+//! program in the foreground of a pane     its exit causes an inspection of the pane
 //! ```
 //!
 //! A process is held by a pidfd, which the kernel makes readable when the process ends. The start time is

@@ -44,7 +44,7 @@ struct LimitHold {
     given_up: bool,
 }
 
-/// The result of a look at an agent's pane.
+/// The result of an inspection of an agent's pane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaneLook {
     /// Its leases are extended now.

@@ -50,7 +50,7 @@ pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>
     Ok(author_in_text(&unfit.content, &spool.mailboxes()?))
 }
 
-/// Stores the notices of a file that is about to be put aside: to its author, or, without one, to the
+/// Stores the notices of a file that is about to be set aside: to its author, or, without one, to the
 /// recipients of its route. Returns the notified agents.
 ///
 /// # Errors

@@ -32,7 +32,7 @@ pub(crate) enum RoutingPlan {
     Unmatched { file: CompleteFile },
     /// Its route leads to an impossible name.
     Impossible { file: CompleteFile, error: Error },
-    /// It names itself a report (or a review …) and is none: it is to be put aside, unless its writer may still
+    /// It names itself a report (or a review …) and is none: it is to be set aside, unless its writer may still
     /// complete it.
     Broken { unfit: UnfitFile, may_grow: bool },
     /// Routed before.

@@ -17,7 +17,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// Bob claims a task, commits its work, and its lease runs out.
+/// Bob claims a task, commits its work, and its lease expires.
 fn work_late(bed: &Bed, task: &str) {
     bed.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
     bed.ok(&format!("task claim {task} --as bob"));

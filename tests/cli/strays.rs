@@ -105,7 +105,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     }
     let watcher = bed.start("watch", Stdio::null());
     until_it_listens(&watcher);
-    // Of the drop boxes, all but what may still grow is put aside.
+    // Of the drop boxes, all files but those that may still grow are set aside.
     let reports = bed.project().join("queue/reports");
     until("strays in a drop box are put aside", || {
         !reports.join("a4-completed.yaml").exists()

@@ -125,7 +125,7 @@ fn keeps(bed: &Bed, before: &BTreeMap<String, Vec<u8>>) {
 }
 
 /// The fixture as a project; git keeps no directory of the name `.ensemble`. An instruction, its task and
-/// the report follow one another; with `open`, the task is handed out once more after the report.
+/// the report follow one another; with `open`, the task is handed out again after the report.
 pub(crate) fn upstream(bed: &Bed, open: bool) -> BTreeMap<String, Vec<u8>> {
     fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
     for (name, content) in files(Path::new(FIXTURE)) {

@@ -169,7 +169,7 @@ fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
     assert!(said[1].0 && refused.contains("Tara is leaving: it begins nothing more"), "{said:?}");
 }
 
-/// The lease of Tara's claim runs out.
+/// The lease of Tara's claim expires.
 fn release(bed: &Bed) {
     let board = Board::find(bed.home.path(), BoardOptions::new("test")).unwrap();
     let mut locked = board.lock().unwrap();

@@ -5,7 +5,7 @@
 //! story     a process does its operations under strace and says what is acknowledged
 //! tape      what strace has seen, as steps on a disk in memory; replayed in full it is what is on disk
 //! cuts      after each step: which names and contents may be kept, lost or torn, by what was synced
-//! judge     each such state is made a real directory, opened, mended and worked off
+//! judge     each such state is made a real directory, opened, repaired and processed
 //! ```
 //!
 //! At `durability: power` no story has a violation but those that PROTOCOL.md names. At `process`

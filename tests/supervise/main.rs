@@ -29,7 +29,7 @@ use children::wait_until;
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
 /// Between two stamps of an agent on the board.
 const STAMP_INTERVAL: Duration = Duration::from_secs(1);
-/// A lease that runs out in a test, in seconds: longer than a busy machine delays a beat.
+/// The duration of a lease that expires in a test, in seconds: longer than a busy machine delays a beat.
 const SHORT_LEASE: u64 = 8;
 
 #[test]
@@ -211,7 +211,7 @@ fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
     let orphan = bed.lines("pids", 1)[0].clone();
     let second = bed.supervise("coder-2", BoardRole::Coder, FOREVER);
     first.kill();
-    // Its lease runs out; its agent is ended before the lease is taken away.
+    // Its lease expires; its agent is ended before the lease is revoked.
     let pids = bed.lines("pids", 2);
     assert!(!lives(&orphan) && lives(&pids[1]));
     let task = bed.until(1, TaskStatus::Claimed);

@@ -13,7 +13,7 @@ use crate::team::{Team, command_of, signal};
 
 /// How long a stopped agent continues before its supervisor does.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// So often agents are killed at one task: fewer than are taken for a fault of the task.
+/// So often agents are killed at one task: fewer than count as a fault of the task.
 const KILLS_A_TASK: u64 = 2;
 /// The longest jump of the wall clock, in seconds.
 const JUMP_MAX: u64 = 7 * 24 * 3600;

@@ -119,7 +119,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     killer.team.begin(supervisors);
     let patience = PATIENCE + Duration::from_secs(15 * tasks);
     let mut asked = start;
-    // Reading a large board takes longer than a look at processes.
+    // Reading a large board takes longer than listing processes.
     while asked.elapsed() < BOARD_INTERVAL || !is_over(&bed.board.read().unwrap()) {
         if asked.elapsed() >= BOARD_INTERVAL {
             asked = Instant::now();

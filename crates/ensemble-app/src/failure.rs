@@ -101,7 +101,7 @@ impl Failure {
         self
     }
 
-    /// With the command that mends it.
+    /// With the command that fixes it.
     pub fn with_hint(mut self, advice: impl Into<String>) -> Self {
         if let Self::Told { hint, .. } = &mut self {
             *hint = Some(advice.into());
@@ -195,7 +195,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The command that mends an error; the library names none.
+/// The command that fixes an error; the library names none.
 fn hint_for(error: &Error) -> Option<String> {
     let hint = match error {
         Error::Ambiguous { .. } => "`--mailbox NAME` says which",

@@ -20,7 +20,7 @@ pub fn gather(app: &App, evidence: StateSource) -> Outcome<Overview> {
     observe_team(app, &open(app)?, evidence)
 }
 
-/// The queue for a look at everything.
+/// The queue for an overview of everything.
 pub enum OpenedQueue {
     /// A queue that can be read.
     Queue(ProjectQueue),

@@ -173,7 +173,7 @@ impl ProjectQueue {
         }
     }
 
-    /// To be called before a look at all mailboxes: on servers, one subscription follows all of
+    /// To be called before all mailboxes are read: on servers, one subscription follows all of
     /// them.
     pub fn overlook(&self) -> ensemble_core::Result<()> {
         self.team_link().map_or(Ok(()), TeamLink::follow_team)

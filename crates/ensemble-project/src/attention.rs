@@ -3,7 +3,7 @@
 //! | need | present while | remedy |
 //! |---|---|---|
 //! | `answered` | mail for the person waits | read it |
-//! | `servers` | the servers that have the mailboxes cannot be asked | depends on why: start them, mend the credentials |
+//! | `servers` | the servers that have the mailboxes cannot be asked | depends on why: start them, correct the credentials |
 //! | `watcher` | agents are up, and no watcher runs; or one runs and does nothing | start it; end the one that hangs |
 //! | `blocked` | a dialog or permission prompt is in an agent's way | answer it in its pane |
 //! | `gone` | an agent has ended and should not have | start it again |
@@ -11,7 +11,7 @@
 //! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
 //! | `escalation` | a worker that is not gone or blocked did not receive its task, and the ladder has ended | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
-//! | `unreadable` | a mailbox, a request, a member or another part cannot be read | mend or remove that file |
+//! | `unreadable` | a mailbox, a request, a member or another part cannot be read | correct or remove that file |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
 //! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | retry it or drop it |
 //! | `budget` | a budget is used up | allow more |

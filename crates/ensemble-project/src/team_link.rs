@@ -19,7 +19,7 @@ pub trait TeamLink: SharedFiles {
     /// Now, by the servers' clock.
     fn now(&self) -> Timestamp;
 
-    /// Follows all mailboxes by one subscription. Call it before a look at all of them.
+    /// Follows all mailboxes by one subscription. Call it before reading all of them.
     fn follow_team(&self) -> Result<()>;
 
     /// Follows requests and what the hosts share.

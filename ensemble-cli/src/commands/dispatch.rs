@@ -90,7 +90,7 @@ struct DispatchJob {
     hold: InstructionHold,
 }
 
-/// The result of a look at a batch.
+/// The result of one check of a batch.
 enum BatchTurn {
     /// The batch is not over.
     GoesOn,

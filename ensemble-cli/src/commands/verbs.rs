@@ -248,7 +248,7 @@ fn with_few_flags(program: Command) -> Command {
     })
 }
 
-/// Each verb's help names the global options in one line, instead of explaining them once more.
+/// Each verb's help names the global options in one line, instead of explaining them again.
 fn with_globals_named(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();

@@ -8,7 +8,7 @@
 //! remove the note                                         delivered
 //! ```
 //!
-//! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not be taken for a word
+//! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not be mistaken for a word
 //! of the agent's own program ([`frames`]). An agent that holds a task is given no second one, but every other
 //! message. Messages that wait for the end of the turn are not delivered after a tool. The agent is first asked about
 //! messages that this session received before. The rest is announced by number, once a session for each message.

@@ -37,7 +37,7 @@ pub const STATE_DIRECTORY: &str = ".ensemble";
 pub const WATCH_LOCK: &str = "watch.lock";
 /// Where files go that cannot be routed, each with its reason beside it.
 pub const REJECTED: &str = "rejected";
-/// Why a file with such a name is put aside.
+/// Why a file with such a name is set aside.
 pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
 const END_MARK: &[u8] = b"\n...";
@@ -67,7 +67,7 @@ pub struct DropBox {
     dir: Dir,
 }
 
-/// Why a file was put aside, beside it in `rejected/`.
+/// Why a file was set aside; stored next to it in `rejected/`.
 #[derive(Debug, Serialize)]
 struct RejectionNote<'a> {
     file: String,

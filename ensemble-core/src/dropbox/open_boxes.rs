@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file that does not parse or breaks its contract may still be completed, unless it was renamed into place or has the
-//! end mark. It is put aside once it was unchanged for INCOMPLETE_PATIENCE, and not while its writer has it open, for at
+//! end mark. It is set aside once it was unchanged for INCOMPLETE_PATIENCE, and not while its writer has it open, for at
 //! most WRITER_PATIENCE. One that is valid waits for as long as a process has it open for writing (`writers`), and after
 //! WRITER_PATIENCE it is a need.
 //!
@@ -107,7 +107,7 @@ impl CompleteFile {
     }
 }
 
-/// A file that cannot be routed as it is. Its author is notified, then it is put aside.
+/// A file that cannot be routed as it is. Its author is notified, then it is set aside.
 #[derive(Debug)]
 pub struct UnfitFile {
     /// Name of the box.

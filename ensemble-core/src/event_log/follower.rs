@@ -166,7 +166,7 @@ impl Follower {
             self.open(segment)?;
             return Ok(true);
         }
-        // Read to the end of this segment once more, then move on.
+        // Read to the end of this segment again, then continue with the next.
         *next = first_file(&self.path, Bound::Excluded(segment))?;
         Ok(next.is_some())
     }

@@ -219,7 +219,7 @@ event_types! {
     LEASE_EXTENDED_LONG = "lease.extended_long" by "supervisor": "`agent`, `epoch`, `line`: `Extended lease for long operation: …`";
     /// The lease of an agent that is seen working was extended for the first time.
     LEASE_KEPT = "lease.kept" by "watcher": "`agent`, `lease`, `evidence`, `kept_seconds`";
-    /// A lease was extended for the configured time; it runs out unless its holder extends it.
+    /// A lease was extended for the configured time; it expires unless its holder extends it.
     LEASE_KEPT_ENOUGH = "lease.kept_enough" by "watcher": "`agent`, `lease`, `evidence`, `kept_seconds`";
     /// An agent has ended; what it held was returned at once.
     LEASE_HOLDER_GONE = "lease.holder_gone" by "watcher": "`agent`, `why`, `messages` (`id`, `mailbox`, `attempt`), `others` (steps, claims, reviews)";
@@ -263,7 +263,7 @@ event_types! {
     WORKER_PARKED = "worker.parked" by "watcher": "`agent`, `resets_at`, `until`, `held`";
     /// An agent is no longer at its usage limit.
     WORKER_RESUMED = "worker.resumed" by "watcher": "`agent`, `parked_seconds`";
-    /// An agent was at a usage limit for six hours; its leases run out.
+    /// An agent was at a usage limit for six hours; its leases expire.
     WORKER_GIVEN_UP = "worker.given_up" by "watcher": "`agent`";
     /// A shutdown did not succeed and is tried again.
     SHUTDOWN_FAILED = "shutdown.failed" by "watcher, `down`": "`agent`, `step` or `request_id`, `error`";

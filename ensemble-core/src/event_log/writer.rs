@@ -6,7 +6,7 @@
 //!                                          same file, grown     -> read its end
 //!                                          gone                 -> open the newest segment, or make one
 //!                           `log.continued` at the end -> the same with the next segment
-//! rotate                    if the segment is full: `log.continued`, then catch up once more
+//! rotate                    if the segment is full: `log.continued`, then catch up again
 //! write(2)                  one line, at the end of the file, with the next number
 //! unlock
 //! ```

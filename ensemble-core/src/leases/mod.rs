@@ -111,7 +111,7 @@ impl MailboxLeases {
     }
 
     /// An observer that continues where one with the same file stopped in this boot. The file is replaced
-    /// at each look that finds a held message. Observers of different mailboxes need different files.
+    /// at each scan that finds a held message. Observers of different mailboxes need different files.
     #[must_use]
     pub fn remembered(actor: impl Into<String>, clock: &dyn Clock, file: &Path) -> Self {
         Self::with(actor.into(), clock, Some(file.to_owned()))

@@ -10,7 +10,7 @@ use crate::message::Name;
 use crate::proto::request::{Decision, DecisionRefusal, Outcome};
 use crate::{Error, Result};
 
-/// How many files that decide nothing are put aside before a proposal gives up.
+/// How many files that decide nothing are set aside before a proposal gives up.
 const ASIDE_MAX: usize = 16;
 
 /// The outcome of a proposal.

@@ -345,7 +345,7 @@ pub(super) fn clip(comment: &str) -> String {
     comment[..end].chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// A file of a newer program is neither obeyed nor put aside.
+/// A file of a newer program is neither obeyed nor set aside.
 fn check_version(version: u32, path: &Path) -> Result<()> {
     if version <= FORMAT_VERSION {
         return Ok(());

@@ -193,7 +193,7 @@ impl<'a> Requests<'a> {
         Self { kinds, ..self }
     }
 
-    /// Finds a request and its state; `None` if there is none. A decision that counts for nothing is put aside on the
+    /// Finds a request and its state; `None` if there is none. An invalid decision is set aside on the
     /// way.
     ///
     /// # Errors

@@ -213,7 +213,7 @@ impl Spool {
     /// Moves a held message to the dead letters. The reason is written first: a crash in between
     /// leaves a reason without a letter, which is harmless, and the next look tries again. Behind
     /// the gate nothing moves backwards. So a holder whose lease has ended cannot replace the reason
-    /// (and with it the epoch) of a letter that a later holder has buried.
+    /// (and with it the epoch) of a message that a later holder has dead-lettered.
     pub(super) fn bury(&self, mailbox: &OpenMailbox, held: &HeldFile, reason: &str) -> Result<()> {
         self.bury_within(mailbox, held, reason, self.options.lock_patience)
     }

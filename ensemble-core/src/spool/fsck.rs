@@ -44,7 +44,7 @@ pub struct QueueFinding {
 
 /// # Check and repair
 impl Spool {
-    /// Checks the whole queue, opening every message. With `repair`, mends what can be mended
+    /// Checks the whole queue, opening every message. With `repair`, repairs what can be repaired
     /// without losing anything.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! How much one sender may leave unread in one mailbox. So a sender that has gone mad does not fill
-//! the disk and bury what others have written.
+//! the disk and hide the messages of others.
 //!
 //! It is counted on disk, so it survives a killed process: a message counts until it is received.
 //! While few messages wait in a mailbox, nothing is read. Otherwise a sample is read, spread over

@@ -53,7 +53,7 @@ pub(super) struct DropBoxes {
     undone: Vec<UndoneFile>,
     /// Files of this run that were routed.
     routed: u64,
-    /// Files of this run that were put aside.
+    /// Files of this run that were set aside.
     rejected: u64,
     /// Versions of files that were overwritten in this run before they were read.
     overwritten: u64,

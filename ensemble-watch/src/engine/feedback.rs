@@ -1,7 +1,7 @@
 //! Answers the authors of drop-box files, and records reports.
 //!
 //! `judge` finds what is wrong with a file, and `answers` bounds how often an author is answered.
-//! `rejection_notice` writes to the author of a file that is put aside.
+//! `rejection_notice` writes to the author of a file that is set aside.
 
 use std::time::Duration;
 

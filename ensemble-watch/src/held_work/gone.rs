@@ -32,7 +32,7 @@ pub(crate) struct GoneAgents {
     returned: BTreeSet<Name>,
 }
 
-/// The verdict of a look at an agent.
+/// The result of an inspection of an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GoneVerdict {
     /// Nothing.
@@ -173,7 +173,7 @@ pub(crate) fn return_all(
                 returned.mailboxes.push(lease.mailbox.clone());
             }
             Ok(false) | Err(Error::LeaseLost { .. }) => {}
-            // Its lease runs out.
+            // Its lease expires.
             Err(error) => tracing::warn!(%error, %lease, "cannot return what an ended agent held"),
         }
     }

@@ -149,7 +149,7 @@ impl KeptLeases {
         self.kept.values().filter_map(|kept| kept.next).min()
     }
 
-    /// Ends a look at all leases, and writes what a later watcher needs, if it has changed.
+    /// Ends a scan of all leases, and writes what a later watcher needs, if it has changed.
     pub(crate) fn remember(&mut self, now: Monotonic) {
         self.forget_old(now);
         // It is not held any more, or its holder rests: no reason to look at once again.

@@ -9,7 +9,7 @@
 //!                                                  supervisor                       supervisor keeps the board
 //! at a usage limit                                 screen                           `rate_limit_hold` decides
 //! waiting for the approval of a plan               plan gate                        `requests::keep_gated` decides
-//! blocked by a dialog, permission, login           screen                           runs out: a person has that long
+//! blocked by a dialog, permission, login           screen                           expires: a person has that long
 //! idle, starting, with a draft, unknown, unseen    -                                runs out
 //! gone: pane gone, dead or reused, bare shell,     pane and process table, seen     returned at once, with the
 //! crashed; supervisor dead                         twice; the supervisor's lock     attempt counted

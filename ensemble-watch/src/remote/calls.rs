@@ -30,7 +30,7 @@ use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::tmux::TmuxServer;
 
-/// Interval of a look at all calls, in case a notice was lost.
+/// Interval at which all calls are read, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Most calls that are answered at the same time.
 const AT_ONCE_MAX: usize = 8;

@@ -32,7 +32,7 @@ pub(super) struct AckedTasks {
 }
 
 impl AckedTasks {
-    /// Reads the file. A missing or damaged one counts as empty: the leases then run out.
+    /// Reads the file. A missing or damaged one counts as empty: the leases then expire.
     pub(super) fn open(path: &Path) -> Self {
         let content = read_file(path, LEASES_BYTES_MAX).ok().flatten();
         let leases = content.and_then(|text| serde_json::from_slice(&text).ok());
@@ -53,7 +53,7 @@ impl AckedTasks {
         Some(lease)
     }
 
-    /// A file that cannot be written costs a later watcher the leases, which then run out.
+    /// A file that cannot be written costs a later watcher the leases, which then expire.
     fn write(&self) {
         let text = serde_json::to_vec(&self.leases).unwrap_or_default();
         let made = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -79,7 +79,7 @@ impl ServerFollower {
     }
 
     /// Returns what ended agents hold, and settles the tasks of routed reports. A return that fails is not repeated:
-    /// the leases run out. Reports wait for servers that do not answer.
+    /// the leases expire. Reports wait for servers that do not answer.
     pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
         self.take_acks(queue)?;
         let ended = self.sighted(|sight| std::mem::take(&mut sight.ended));

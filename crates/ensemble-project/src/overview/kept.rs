@@ -1,7 +1,7 @@
 //! A part of the overview that is read again only once its files have changed.
 //!
 //! ```text
-//! nothing has changed in its directories           what was read before, without a look at stamps
+//! nothing has changed in its directories           what was read before, without reading stamps
 //! stamps differ from those of the last reading     read
 //! a stamp is younger than YOUNG                    read: a second change in the same tick of the clock has the same stamp
 //! otherwise                                        what was read before

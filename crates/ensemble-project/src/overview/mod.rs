@@ -3,7 +3,7 @@
 //!
 //! | evidence of agents | used by | costs |
 //! |---|---|---|
-//! | a look at each pane now | `team` | an exchange with tmux for each agent |
+//! | an inspection of each pane now | `team` | an exchange with tmux for each agent |
 //! | what a running watcher has seen last | `status`, the live view, alerts | one file |
 //!
 //! Without a watcher, both look at the panes. A part that cannot be read is a warning: it must not hide the rest.

@@ -125,7 +125,7 @@ impl SeenMailbox {
         }
     }
 
-    /// Whether it looks the same until a file changes: delayed messages become due, and damage may be mended anywhere.
+    /// Whether it looks the same until a file changes: delayed messages become due, and damage may be repaired anywhere.
     pub(super) const fn lasts(&self) -> bool {
         self.view.glance.delayed == 0 && self.unreadable.is_empty()
     }

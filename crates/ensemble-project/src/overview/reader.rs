@@ -8,9 +8,9 @@
 //! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
 //! | the blackboard | its file |
 //! | ladders | their directory |
-//! | requests | at each look, but for those that were closed before |
-//! | requests that were not decided | at each look while there are some |
-//! | mailboxes on servers, step queues, control files, budgets | at each look |
+//! | requests | at each read, but for those that were closed before |
+//! | requests that were not decided | at each read while there are some |
+//! | mailboxes on servers, step queues, control files, budgets | at each read |
 //!
 //! A caller that watches the [`places`](OverviewReader::places) can pass those in which something has changed; the
 //! stamps of the others are then not even checked. Because stamps can miss a file that is written in place,

@@ -69,7 +69,7 @@ impl Dispatcher<'_> {
     ///
     /// # Errors
     /// The queue cannot be read, or the disk failed. A summary that cannot be written at the moment is
-    /// tried again until the deadline, and once more.
+    /// tried again until the deadline, and once after it.
     pub fn collect(
         &self,
         batch: &TaskBatch,

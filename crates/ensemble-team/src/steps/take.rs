@@ -125,7 +125,7 @@ pub enum NoStep {
         task_id: String,
         /// Why, as a sentence.
         why: String,
-        /// Whether the agent itself can mend it, with a plan.
+        /// Whether the agent itself can resolve it, with a plan.
         needs_plan: bool,
     },
     /// Another worker holds a file of the next step.

@@ -3,7 +3,7 @@
 //! ```text
 //! look       make a commit of its content                      (`salvage`)
 //! save       commits that the integration branch lacks         refs/ensemble/salvage/<task>/<epoch>
-//! remove     clean: git itself checks once more                else only if it is unchanged
+//! remove     clean: git itself checks again                else only if it is unchanged
 //! delete     its branch, if it has not moved
 //! ```
 //!

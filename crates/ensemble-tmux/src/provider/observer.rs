@@ -49,7 +49,7 @@ impl AgentObserver {
         self
     }
 
-    /// As a look at the agent would have left it.
+    /// In the state that an observation of the agent would have left.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.limit = limit;

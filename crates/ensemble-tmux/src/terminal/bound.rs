@@ -37,7 +37,7 @@ impl BoundPane {
         TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)
     }
 
-    /// As a look at the agent would have left it ([`TmuxPane::with_limit`]).
+    /// In the state that an observation of the agent would have left ([`TmuxPane::with_limit`]).
     #[must_use]
     pub fn with_limit(self, limit: Option<UsageLimit>) -> Self {
         match self {

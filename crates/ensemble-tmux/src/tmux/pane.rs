@@ -114,7 +114,7 @@ impl TmuxPane {
         self.observer.is_limited_without_end()
     }
 
-    /// As a look at the pane would have left it.
+    /// In the state that an observation of the pane would have left.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.observer = self.observer.with_limit(limit);

@@ -32,7 +32,7 @@ pub(super) struct PaneFlags {
 /// Notify the agent in a tmux pane of new mail
 ///
 /// The running watcher takes it up at once. The pane is known by its id, a token set in it and its
-/// first process. So another pane that gets the same id later is never taken for it.
+/// first process. So another pane that gets the same id later is never mistaken for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
 pub(super) struct BindMailbox {

@@ -367,7 +367,7 @@ fn remove_checks(schema: &mut Value) {
 }
 
 /// An optional argument has one type and not "or null": that is all that some clients understand.
-/// Null is taken for absent anyway.
+/// Null is treated as absent in any case.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

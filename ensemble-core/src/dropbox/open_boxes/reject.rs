@@ -7,17 +7,17 @@ use crate::env::Monotonic;
 
 use super::{OpenBox, UnfitFile};
 
-/// How soon a file is put aside again if that failed, for instance because the disk is full.
+/// How soon setting a file aside is tried again if it failed, for instance because the disk is full.
 const REJECT_RETRY: Duration = Duration::from_secs(2);
 
-/// A file that was put aside.
+/// A file that was set aside.
 #[derive(Debug)]
 pub struct RejectedFile {
     /// The path below the queue: the box, then the file.
     pub path: String,
     /// New path of the file; `None` for a directory, which stays where it is.
     pub kept_as: Option<String>,
-    /// Why the file was put aside.
+    /// Why the file was set aside.
     pub error: String,
 }
 

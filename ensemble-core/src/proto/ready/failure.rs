@@ -9,7 +9,7 @@ use crate::message::Name;
 /// The longest observation, in characters.
 pub const OBSERVATION_CHARS_MAX: usize = 200;
 
-/// The answers to the seed's checklist, from a look at the worker's window.
+/// The answers to the seed's checklist, from an inspection of the worker's window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WindowDiagnosis {
     /// Is the worker session alive?

@@ -9,7 +9,7 @@ const PING: &str = "AGENT_TEAM_PING";
 const PONG: &str = "AGENT_TEAM_PONG";
 
 /// `AGENT_TEAM_PING <worker-id> <attempt>`: all that is ever typed to ask for readiness. It never
-/// contains the answer, so its echo on the screen cannot be taken for one.
+/// contains the answer, so its echo on the screen cannot be mistaken for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
     /// The worker that is asked.

@@ -5,7 +5,7 @@
 //! | its messages are stored | the file is read and routed again |
 //! | its reported task ends: the record, and settling its messages; a review is counted; its author is advised | it is tried again, also after the file is gone; the ledger learns of the file when all are done |
 //! | an `ack/` file receives its task | the file is read again |
-//! | the notice of a file that is put aside | the file stays, and is tried again |
+//! | the notice of a file that is set aside | the file stays, and is tried again |
 
 use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
@@ -28,7 +28,7 @@ pub(super) struct UndoneFile {
 }
 
 impl DropBoxes {
-    /// Takes the effects of routed files, and those that are due once more. Returns the lines of the files that have
+    /// Takes the effects of routed files, and those that are due for a retry. Returns the lines of the files that have
     /// had all of them.
     pub(super) fn take_effects(
         &mut self,

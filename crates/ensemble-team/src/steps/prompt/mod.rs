@@ -253,7 +253,7 @@ fn constraints(material: &PromptMaterial) -> Vec<String> {
     all.extend(rule.map(str::to_owned));
     let files: Vec<&str> =
         material.resources.iter().filter(|(_, write)| *write).map(|(path, _)| &**path).collect();
-    // Where to mend is a guess, unless the plan says so.
+    // The files to fix are a guess, unless the plan lists them.
     let is_guess = is_fix && material.step.fix_files.is_empty();
     match files.join(", ") {
         files if files.is_empty() => {}

@@ -30,7 +30,7 @@ mod tests;
 const TEXT_BYTES_MAX: usize = 200;
 /// The longest stretch of time that a limit lasts.
 const STRETCH_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// For how long after it ends a message is taken for the same that was seen before. The next one
+/// For how long after it ends a message counts as the one that was seen before. The next one
 /// may say `3pm` as well.
 const REMEMBERED: Duration = Duration::from_secs(12 * 60 * 60);
 /// No zone is further from UTC.
