@@ -54,7 +54,7 @@ impl Arguments {
         let failure = Failure::new(VerbExit::Corrupt, text);
         let can_be_repaired = left.iter().any(|problem| problem.state != BROKEN);
         Err(match can_be_repaired && !self.repair {
-            true => failure.with_hint("`ensemble admin fsck --repair` mends what can be mended"),
+            true => failure.with_hint("`ensemble admin fsck --repair` repairs what it can"),
             false => failure.with_hint("look at each file; nothing was removed"),
         })
     }

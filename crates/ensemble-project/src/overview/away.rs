@@ -9,20 +9,20 @@ use crate::attention::AwayServers;
 const REMEDIES: [(&[&str], &str); 5] = [
     (
         &["has no team"],
-        "mend `nats.team` in ensemble.yaml; a team of that name begins with `ensemble up` or `mailbox add`",
+        "correct `nats.team` in ensemble.yaml; a team of that name begins with `ensemble up` or `mailbox add`",
     ),
     (
         &["authorization", "authentication", "permission", "credentials", "nkey", "jwt"],
-        "mend the user, the password or `nats.credentials` in ensemble.yaml, or this host's permissions at the server",
+        "correct the user, the password or `nats.credentials` in ensemble.yaml, or this host's permissions at the server",
     ),
     (
         &["certificate", "tls", "invalidcontenttype", "fatal alert"],
-        "mend `nats.root_certificates` or the client's certificate in ensemble.yaml, or the scheme of `transport`",
+        "correct `nats.root_certificates` or the client's certificate in ensemble.yaml, or the scheme of `transport`",
     ),
     (&["jetstream"], "start the server with JetStream: `nats-server -js`"),
     (
         &[],
-        "start the servers, or mend `transport` in ensemble.yaml; `ensemble doctor` asks them again",
+        "start the servers, or correct `transport` in ensemble.yaml; `ensemble doctor` asks them again",
     ),
 ];
 

@@ -20,7 +20,7 @@ fn help(error: &Error) -> String {
             format!("`chmod -R u+rwX {}`, if it is yours", path.display())
         }
         Error::Malformed { path, .. } => {
-            format!("mend or remove {}; `ensemble admin fsck` checks the rest", path.display())
+            format!("correct or remove {}; `ensemble admin fsck` checks the rest", path.display())
         }
         Error::TooLarge { what, .. } => format!("look into {what}, and remove it"),
         _ => "`ensemble admin fsck` says more".to_owned(),

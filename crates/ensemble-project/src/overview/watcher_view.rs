@@ -120,7 +120,7 @@ impl WatcherView {
                     alarm: FAILING.to_owned(),
                     text: format!("the watcher {what}: {error} ({count} times)"),
                     about: what,
-                    help: "mend that; the watcher tries again by itself".to_owned(),
+                    help: "fix that; the watcher retries by itself".to_owned(),
                 }
             })
             .collect()

@@ -37,7 +37,7 @@ pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
         Ok(table) => table,
         Err(error) => {
             let remedy =
-                "mend that line of the user's configuration: it does not fit the project's";
+                "correct that line of the user's configuration: it does not fit the project's";
             return DoctorCheck::bad(CHECK, CheckLevel::Fail, error.to_string(), remedy);
         }
     };

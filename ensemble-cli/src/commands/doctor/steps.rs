@@ -27,9 +27,9 @@ pub(super) fn check(context: &Context) -> Outcome<Option<DoctorCheck>> {
         }
         Err(error) => {
             let remedy = match error.is_transient() {
-                true => "start the server, or mend `steps: {postgres: ADDRESS}` in ensemble.yaml",
+                true => "start the server, or fix `steps: {postgres: ADDRESS}` in ensemble.yaml",
                 false => {
-                    "mend `steps` in ensemble.yaml, the password's file, or the rights at the server"
+                    "correct `steps` in ensemble.yaml, the password's file, or the rights at the server"
                 }
             };
             DoctorCheck::bad("step queues", CheckLevel::Fail, error.to_string(), remedy)

@@ -231,7 +231,7 @@ fn constraints(material: &PromptMaterial) -> Vec<String> {
     let is_fix = material.step.fixes.is_some();
     let rule = material.step.phase.map(|phase| match phase {
         TddPhase::Red if is_fix => {
-            "Strict TDD, red: mend the test with the smallest change; change no implementation."
+            "Strict TDD, red: fix the test with the smallest change; change no implementation."
         }
         TddPhase::Green if is_fix => {
             "Strict TDD, green: make the smallest change that removes the error; all tests pass, \
