@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ensemble_core::durable::Durability;
+use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
@@ -248,5 +248,25 @@ fn a_real_power_cut_loses_nothing_that_was_acknowledged() {
         println!(
             "{kind}: {cuts} power cuts, {acknowledged} acknowledged, none lost, {seconds:.1} s"
         );
+    }
+}
+
+#[test]
+fn an_ext4_is_known_by_its_journal() {
+    let kinds = [
+        ("ext4", true, None),
+        ("ext4 -O fast_commit", false, Some("`fast_commit`")),
+        ("ext4 -O ^has_journal", false, Some("without a journal")),
+    ];
+    for (kind, is_one_sync_enough, risk) in kinds {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let Some(disk) = Disk::make(home.path(), kind) else { continue };
+        let directory = Dir::open(&disk.at).expect("a directory");
+        assert_eq!(directory.names_go_with_files(), is_one_sync_enough, "{kind}");
+        let said = directory.find_power_cut_risk();
+        let is_said = |risk| said.is_some_and(|said| said.contains(risk));
+        assert!(risk.map_or(said.is_none(), is_said), "{kind}: {said:?}");
+        drop(directory);
+        disk.unmount();
     }
 }

@@ -179,6 +179,12 @@ impl Dir {
         sys::names_go_with_files(&self.fd)
     }
 
+    /// Why a power cut may harm more here than what was not synced, as far as known.
+    #[must_use]
+    pub fn find_power_cut_risk(&self) -> Option<&'static str> {
+        sys::find_power_cut_risk(&self.fd)
+    }
+
     /// Identity of the directory.
     ///
     /// # Errors

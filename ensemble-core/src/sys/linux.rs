@@ -16,6 +16,8 @@ const LISTING_BUFFER_BYTES: usize = 32 * 1024;
 const EXT_MAGIC: i64 = 0xef53;
 const XFS_MAGIC: i64 = 0x5846_5342;
 const BTRFS_MAGIC: i64 = 0x9123_683e;
+/// How the kernel names that option of a mounted ext4: by the name of another one that sets the same bit.
+const FAST_COMMIT: [&str; 2] = ["fast_commit", "fc_debug_force"];
 /// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
 
@@ -29,25 +31,61 @@ pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
     fs::fsync(file)
 }
 
+/// What is known of the journal of an ext4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ext4Journal {
+    /// It commits the names and contents of a moment together.
+    Whole,
+    /// `fast_commit` adds records for single files.
+    Fast,
+    Missing,
+    Unknown,
+}
+
 /// Whether a sync of a file also makes its new name survive a power cut: the journal cannot commit one alone.
-#[allow(clippy::useless_conversion, reason = "the width of the number differs by platform")]
 pub(crate) fn names_go_with_files(directory: impl AsFd) -> bool {
-    let Ok(stat) = fs::fstatfs(&directory) else { return false };
-    match i64::from(stat.f_type) {
+    match file_system_of(&directory) {
         XFS_MAGIC | BTRFS_MAGIC => true,
-        EXT_MAGIC => is_journaled_ext4(directory),
+        EXT_MAGIC => journal_of(directory) == Ext4Journal::Whole,
         _ => false,
     }
 }
 
+/// Why a power cut may harm more in this directory than what was not synced.
+pub(crate) fn find_power_cut_risk(directory: impl AsFd) -> Option<&'static str> {
+    if file_system_of(&directory) != EXT_MAGIC {
+        return None;
+    }
+    match journal_of(directory) {
+        Ext4Journal::Missing => Some("without a journal, ext4 may lose anything in a power cut"),
+        Ext4Journal::Fast => Some("with `fast_commit`, ext4 may not mount after a power cut"),
+        Ext4Journal::Whole | Ext4Journal::Unknown => None,
+    }
+}
+
+#[allow(clippy::useless_conversion, reason = "the width of the number differs by platform")]
+fn file_system_of(directory: impl AsFd) -> i64 {
+    fs::fstatfs(directory).map_or(0, |stat| i64::from(stat.f_type))
+}
+
 /// ext2 and ext4 without a journal have the same magic number, and order nothing.
-fn is_journaled_ext4(directory: impl AsFd) -> bool {
-    let Ok(stat) = fs::fstat(directory) else { return false };
+fn journal_of(directory: impl AsFd) -> Ext4Journal {
+    let Ok(stat) = fs::fstat(directory) else { return Ext4Journal::Unknown };
     let device = format!("/sys/dev/block/{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
-    let Ok(device) = std::fs::read_link(device) else { return false };
-    let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return false };
-    std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task"))
-        .is_ok_and(|task| task.trim() != "<none>")
+    let device = std::fs::read_link(device).ok();
+    let name = device.as_ref().and_then(|device| device.file_name()?.to_str()).unwrap_or_default();
+    let task = std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task"));
+    if task.as_ref().is_ok_and(|task| task.trim() == "<none>") {
+        return Ext4Journal::Missing;
+    }
+    let options = std::fs::read_to_string(format!("/proc/fs/ext4/{name}/options"));
+    match (task, options) {
+        (Ok(_), Ok(options)) if options.lines().any(|line| FAST_COMMIT.contains(&line)) => {
+            Ext4Journal::Fast
+        }
+        (Ok(_), Ok(_)) => Ext4Journal::Whole,
+        _ => Ext4Journal::Unknown,
+    }
 }
 
 /// Makes the names in a directory survive a power cut.

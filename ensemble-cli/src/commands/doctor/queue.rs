@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ensemble_app::failure::Failure;
 use ensemble_app::transport::uses_servers;
-use ensemble_core::durable::{Dir, FileLock};
+use ensemble_core::durable::{Dir, Durability, FileLock};
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_project::Project;
 use ensemble_project::attention::WatcherState;
@@ -45,7 +45,7 @@ pub(super) fn opens(context: &Context) -> DoctorCheck {
 /// Everything that needs a queue.
 pub(super) fn checks(project: &Project) -> Vec<DoctorCheck> {
     let mut checks =
-        vec![permissions(&project.queue), one_file_system(&project.queue), free_space(project)];
+        vec![permissions(&project.queue), one_file_system(project), free_space(project)];
     match tempfile::Builder::new().prefix("doctor.").tempdir_in(project.queue.join("tmp")) {
         Ok(probe) => checks.extend([
             locks(probe.path()),
@@ -79,7 +79,8 @@ fn permissions(queue: &Path) -> DoctorCheck {
 }
 
 /// A rename cannot cross file systems, and everything is a rename.
-fn one_file_system(queue: &Path) -> DoctorCheck {
+fn one_file_system(project: &Project) -> DoctorCheck {
+    let queue = &*project.queue;
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
     let home = device(&queue.join("tmp"));
     let mailboxes = std::fs::read_dir(queue.join("mailbox")).into_iter().flatten().flatten();
@@ -89,10 +90,15 @@ fn one_file_system(queue: &Path) -> DoctorCheck {
     let elsewhere = states.into_iter().find(|path| path.exists() && device(path) != home);
     match elsewhere {
         None => {
-            let is_one = Dir::open(queue).is_ok_and(|queue| queue.names_go_with_files());
+            let directory = Dir::open(queue).ok();
+            let is_one = directory.as_ref().is_some_and(Dir::names_go_with_files);
             let syncs = if is_one { "one sync" } else { "two syncs" };
             let text = format!("one for everything; a message takes {syncs} at `power`");
-            DoctorCheck::ok("file system", text)
+            let is_meant = project.config.durability.unwrap_or_default() == Durability::Power;
+            let risk = directory.filter(|_| is_meant).and_then(|it| it.find_power_cut_risk());
+            let Some(risk) = risk else { return DoctorCheck::ok("file system", text) };
+            let remedy = "put the queue on another file system if power cuts matter";
+            DoctorCheck::bad("file system", CheckLevel::Warn, risk, remedy)
         }
         Some(path) => DoctorCheck::bad(
             "file system",
