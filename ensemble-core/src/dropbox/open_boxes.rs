@@ -65,10 +65,11 @@ const _: () = assert!(INCOMPLETE_PATIENCE.as_millis() < WRITER_PATIENCE.as_milli
 const OPEN_TO_ALL: &str =
     "every user may write to the queue and could forge messages: `chmod o-w` it";
 
-/// Whether there is a directory to which not every user may write.
-fn is_private(path: &Path) -> bool {
+/// Whether there is a directory to which not every user may write. The queue may be behind a link, its boxes may not.
+fn is_private(queue: &Path, path: &Path) -> bool {
     const OTHERS_WRITE: u32 = 0o002;
-    path.symlink_metadata().is_ok_and(|it| it.is_dir() && it.mode() & OTHERS_WRITE == 0)
+    let found = if path == queue { path.metadata() } else { path.symlink_metadata() };
+    found.is_ok_and(|it| it.is_dir() && it.mode() & OTHERS_WRITE == 0)
 }
 
 /// A complete file that was not routed yet.
@@ -192,7 +193,7 @@ impl OpenBoxes {
         specs: impl IntoIterator<Item = &'a BoxSpec>,
         bytes_max: usize,
     ) -> Result<Self> {
-        let is_open_to_all = !is_private(Dir::open(queue)?.path());
+        let is_open_to_all = !is_private(queue, Dir::open(queue)?.path());
         let mut boxes = Self {
             queue: queue.to_owned(),
             open: Vec::new(),
@@ -241,12 +242,13 @@ impl OpenBoxes {
     /// Whether the paths still lead to the directories that are open, and only their owners may write there.
     pub fn are_current(&self) -> bool {
         let is_current = |open: &OpenBox| {
-            open.drop_box.dir().is_at_its_path() && is_private(open.drop_box.dir().path())
+            let directory = open.drop_box.dir();
+            directory.is_at_its_path() && is_private(&self.queue, directory.path())
         };
         let is_refused = self.refused.iter().any(|(path, _)| path == &self.queue);
         self.open.iter().all(is_current)
-            && (is_refused || is_private(&self.queue))
-            && !self.refused.iter().any(|(path, _)| is_private(path))
+            && (is_refused || is_private(&self.queue, &self.queue))
+            && !self.refused.iter().any(|(path, _)| is_private(&self.queue, path))
     }
 
     /// When the next pending file is due.
