@@ -107,6 +107,7 @@ fn a_credentials_file_opens_the_server_and_no_other_does() {
         ("  credentials: secrets/other.creds\n", "uthorization"),
         ("", "uthorization"),
         ("  credentials: secrets/absent.creds\n", "secrets/absent.creds"),
+        ("  root_certificates: secrets/absent.pem\n", "secrets/absent.pem"),
     ] {
         configure(&bed, &server.url(), nats);
         let why = bed.fails(1, "recv --as w1");

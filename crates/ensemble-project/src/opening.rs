@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ensemble_core::Result;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::transfer::{OUTBOX_CAPACITY_DEFAULT, Outbox};
+use ensemble_core::{Error, Result};
+use ensemble_team::silence::SilentPeer;
 
 use crate::open_queue::{OpenQueue, QueueAccess};
 use crate::project::Project;
@@ -15,7 +16,17 @@ impl Project {
     /// Opens the queue, wherever `transport` in `ensemble.yaml` says it is.
     pub fn open(&self, access: QueueAccess) -> Result<OpenQueue> {
         match self.servers()? {
-            Some(servers) => connect(self, servers, access),
+            Some(servers) => {
+                let opened = connect(self, servers, access);
+                match &opened {
+                    Ok(_) => SilentPeer::Team.end_silence(&self.state),
+                    Err(Error::Server { server, detail, .. }) => {
+                        SilentPeer::Team.record_silence(&self.state, server, detail);
+                    }
+                    Err(_) => {}
+                }
+                opened
+            }
             None => Ok(OpenQueue::in_directory(Spool::open(&self.queue, access.options)?)),
         }
     }

@@ -1,13 +1,15 @@
 //! A team whose mailboxes are on NATS servers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_core::durable::open_chosen_file;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 use ensemble_nats::{ClaimReason, LadderClaims, NatsOptions, NatsTransport};
 use ensemble_team::admission::MailAdmission;
+use rustix::io::Errno;
 
 use crate::open_queue::{OpenQueue, QueueAccess};
 use crate::project::{CONFIG_FILE, Project};
@@ -115,19 +117,29 @@ impl Project {
         Error::malformed(self.root().join(CONFIG_FILE), format!("nats.{given}"), detail)
     }
 
+    /// The path of a file that the configuration names. The library's error would not name it.
+    fn readable(&self, path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
+        let Some(path) = path.map(|path| self.root().join(path)) else { return Ok(None) };
+        match open_chosen_file(&path)? {
+            Some(_) => Ok(Some(path)),
+            None => Err(Error::io("open", path, Errno::NOENT)),
+        }
+    }
+
     /// Access to these servers, with all other settings as configured.
     pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
         let config = &self.config.nats;
         let mut options = NatsOptions::new(servers, self.team_name()?);
-        let file = |path: &std::path::PathBuf| self.root().join(path);
         options.inbox_prefix = config.inbox_prefix.clone().map(|p| self.inbox(p)).transpose()?;
-        options.credentials = config.credentials.as_ref().map(file);
-        options.root_certificates = config.root_certificates.as_ref().map(file);
+        options.credentials = self.readable(config.credentials.as_ref())?;
+        options.root_certificates = self.readable(config.root_certificates.as_ref())?;
         options.client_certificate = match (&config.certificate, &config.key) {
-            (Some(certificate), Some(key)) => Some((file(certificate), file(key))),
-            (None, None) => None,
             (Some(_), None) => return Err(self.incomplete("certificate", "key")),
             (None, Some(_)) => return Err(self.incomplete("key", "certificate")),
+            (certificate, key) => {
+                let certificate = self.readable(certificate.as_ref())?;
+                certificate.zip(self.readable(key.as_ref())?)
+            }
         };
         options.replicas = config.replicas.unwrap_or(options.replicas);
         if let Some(patience) = config.patience {

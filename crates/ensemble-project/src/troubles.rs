@@ -17,7 +17,7 @@ use ensemble_team::board::{
     ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, State,
     conditions, is_left_behind, leases, stale,
 };
-use ensemble_team::worktree::Silence;
+use ensemble_team::silence::{Silence, SilentPeer};
 use serde::Serialize;
 use serde_json::json;
 
@@ -110,7 +110,7 @@ pub(crate) fn of_board(
 fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     project.config.worktrees.remote.as_ref()?;
     let Silence { remote, since, detail, .. } =
-        Silence::of(&project.state, SystemClock.wall()).ok().flatten()?;
+        SilentPeer::Remote.read_silence(&project.state, SystemClock.wall()).ok().flatten()?;
     Some(BoardTrouble {
         alarm: REMOTE.to_owned(),
         text: format!(

@@ -34,6 +34,7 @@ pub mod proto;
 pub mod replay;
 pub mod roster;
 pub mod session;
+pub mod silence;
 #[cfg(feature = "steps")]
 pub mod steps;
 mod template;

@@ -44,6 +44,9 @@ fn views_say_that_the_servers_are_away_and_recover() {
     let last = rows.last().unwrap();
     assert!(last["servers_away"]["why"].is_string(), "{last}");
     assert_eq!(last["needs"][0]["need"], "servers", "{last}");
+    let since = &last["servers_away"]["since"];
+    assert!(since.is_string(), "no watcher runs, and yet: {last}");
+    assert_eq!(&status(&bed).last().unwrap()["servers_away"]["since"], since);
     let team_view = bed.run("team");
     assert_eq!(team_view.code, 75, "{team_view:?}");
     assert!(team_view.stderr.contains("the servers are away"), "{team_view:?}");
@@ -62,6 +65,7 @@ fn views_say_that_the_servers_are_away_and_recover() {
     let rows = status(&bed);
     assert!(rows.iter().any(|row| row["mailbox"] == "w1" && row["waiting"] == 1), "{rows:?}");
     assert_eq!(rows.last().unwrap()["servers_away"], Value::Null);
+    assert!(!bed.project().join(".ensemble/servers.yaml").exists(), "it is over");
     assert!(bed.run("log export prometheus").stdout.contains("ensemble_servers_up 1"));
 }
 

@@ -6,7 +6,8 @@ use ensemble_core::message::Timestamp;
 use crate::attention::AwayServers;
 
 /// What a fault says, in small letters, and what helps against it; the first that fits counts.
-const REMEDIES: [(&[&str], &str); 5] = [
+const REMEDIES: [(&[&str], &str); 6] = [
+    (&["no such file"], "put the file there, or mend its path in `nats` of ensemble.yaml"),
     (
         &["has no team"],
         "correct `nats.team` in ensemble.yaml; a team of that name begins with `ensemble up` or `mailbox add`",
@@ -60,6 +61,7 @@ mod tests {
     fn each_fault_has_its_own_remedy() {
         let faults = [
             ("cannot connect at nats://h:4222: authorization violation", "password"),
+            ("cannot open /p/ca.pem: No such file or directory (os error 2)", "its path"),
             ("cannot connect at tls://h: invalid peer certificate: UnknownIssuer", "certificate"),
             (
                 "cannot open the stream at h: no answer in time: is JetStream on (`nats-server -js`)?",

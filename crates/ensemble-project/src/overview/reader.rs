@@ -25,13 +25,14 @@ use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderStore};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::{AskedRequest, RequestStore, UnplannedTask};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::SharedCopy;
 use ensemble_team::holdings::{Holding, HoldingPlaces};
 use ensemble_team::roster::Member;
+use ensemble_team::silence::SilentPeer;
 
 use super::agents::AgentLookup;
 use super::changes::ProjectChanges;
@@ -150,7 +151,7 @@ impl OverviewReader {
             WatcherView::read_status(&self.project, (&mut self.said, changes), &mut warnings);
         let (mail, away) = match self.mail(changes, source, &mut unreadable) {
             Ok(mail) => (mail, None),
-            Err(away) => (MailView::default(), Some(away.since(watcher.servers_lost_at()))),
+            Err(away) => (MailView::default(), Some(away.since(self.away_since(&watcher)))),
         };
         let held = self.books.holds_with(HoldingPlaces::of_messages(&mail.held), |_| true);
         let holds = held.map(|known| {
@@ -194,6 +195,14 @@ impl OverviewReader {
         let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
         overview.needs = overview.needs_of(project, dead, unplanned, &stranded, person);
         overview
+    }
+
+    /// Since when the watcher, or a verb of this host, has not reached the servers.
+    fn away_since(&self, watcher: &WatcherView) -> Option<Timestamp> {
+        watcher.servers_lost_at().or_else(|| {
+            let silence = SilentPeer::Team.read_silence(&self.project.state, SystemClock.wall());
+            silence.ok().flatten().map(|silence| silence.since)
+        })
     }
 
     /// The files that cannot be routed. While the servers are away, it is not known who has a mailbox.

@@ -56,7 +56,6 @@ mod recover;
 mod remote;
 mod retire;
 mod salvage;
-mod silence;
 mod submit;
 mod verify;
 
@@ -68,7 +67,6 @@ pub use recover::WorktreeFinding;
 pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
 pub use retire::RetiredWorktree;
 pub use salvage::{SALVAGE, Salvage};
-pub use silence::Silence;
 pub use submit::ReviewDecision;
 pub use verify::{AgentDuty, UnfitReason, VerifiedAgent};
 
@@ -100,7 +98,7 @@ pub struct WorktreeOptions {
     pub remote: Option<String>,
     /// Time limit of a git command that asks the remote.
     pub remote_limit: Duration,
-    /// The state directory, where it is noted that the remote does not answer ([`Silence`]).
+    /// The state directory, where it is noted that the remote does not answer ([`SilentPeer`](crate::silence::SilentPeer)).
     pub state_dir: Option<PathBuf>,
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<MergeTests>,

@@ -25,8 +25,9 @@ use std::time::Duration;
 use super::git::{CEILING_VARIABLE, GitCall};
 use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
-use super::{GitError, Operation, WorktreeFault, Worktrees, silence};
+use super::{GitError, Operation, WorktreeFault, Worktrees};
 use crate::board::BoardTask;
+use crate::silence::SilentPeer;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -361,7 +362,7 @@ impl Worktrees {
     /// The remote has answered.
     fn heard(&self) {
         if let Some(state_dir) = &self.options.state_dir {
-            silence::end(state_dir);
+            SilentPeer::Remote.end_silence(state_dir);
         }
     }
 
@@ -390,7 +391,7 @@ impl Worktrees {
             return self.no_remote();
         }
         if let Some(state_dir) = &self.options.state_dir {
-            silence::record_silence(state_dir, remote, &detail);
+            SilentPeer::Remote.record_silence(state_dir, remote, &detail);
         }
         let server = format!("the git remote `{remote}`");
         Error::Server { operation, server, detail, unreachable: true }
