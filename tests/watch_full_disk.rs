@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::message::Envelope;
+use ensemble_project::Project;
+use ensemble_project::overview::{Overview, OverviewSource, StateSource};
 use support::{Bed, Mount, PATIENCE, eventually_true, name};
 use tempfile::TempDir;
 use watcher::Watcher;
@@ -69,6 +71,14 @@ fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
     assert!(support::files(&bed.in_queue("tmp")).is_empty(), "nothing half-written stays");
     assert_eq!(support::messages(&bed.queue(), "dispatch").len(), published.len());
     bed.assert_clean();
+    let needs = || {
+        let project = Project::discover(Some(&bed.queue())).unwrap();
+        let here = OverviewSource::Here(&spool);
+        let overview = Overview::gather_once(&project, here, StateSource::Watcher);
+        overview.needs.into_iter().map(|need| need.text).collect::<Vec<_>>()
+    };
+    let is_said = |needs: &[String]| needs.iter().any(|text| text.contains("queue is full"));
+    assert!(is_said(&needs()), "{:?}", needs());
 
     let mut settled = 0;
     while settled < published.len() / 2 {
@@ -84,6 +94,7 @@ fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
     spool.release(&given_back.lease, Duration::ZERO).unwrap();
 
     disk.free();
+    assert!(!is_said(&needs()), "{:?}", needs());
     let last = Envelope::new(dispatch.clone(), body);
     spool.publish(&last).unwrap();
     published.push(last.id);

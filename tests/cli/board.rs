@@ -129,8 +129,12 @@ fn the_circuit_breaker_stops_the_team_until_a_person_resumes() {
         std::fs::read_to_string(state.join("circuit_breaker_report.md")).unwrap().contains("a, b")
     );
     assert!(bed.ok("board show").starts_with("CHECKPOINT since 20"));
+    std::fs::remove_file(state.join("CHECKPOINT")).unwrap();
+    bed.ok("init");
+    let tripped = "CHECKPOINT was removed without a decision";
+    assert!(bed.ok("status").contains(tripped), "agents work on");
     assert_eq!(bed.ok("board analyze --resume"), "resumed\n");
-    assert!(!state.join("CHECKPOINT").exists());
+    assert!(!state.join("CHECKPOINT").exists() && !bed.ok("status").contains(tripped));
     assert_eq!(bed.ok("board analyze"), "no pattern in 0 anomalies\n");
     assert!(bed.fails(1, "board analyze --resume").contains("is not triggered"));
 }

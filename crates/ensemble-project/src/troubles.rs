@@ -4,9 +4,11 @@
 //! |---|---|
 //! | the conditions of `board::alarms` that need an action | the condition ends |
 //! | an agent whose lease has ended, and that still holds work | an observer takes the work away |
+//! | a tripped circuit breaker whose CHECKPOINT was removed by hand | `ensemble resume` |
+//! | the disk of the queue is full or read-only | there is room |
 //! | the git remote of the team does not answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
-//! It is read from the board and the state directory alone, so `status` says it without a watcher, and at once. The
+//! It is read from this host's files alone, so `status` says it without a watcher, and at once. The
 //! grace of an alarm delays its message only.
 
 use ensemble_core::Result;
@@ -14,10 +16,11 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
-    ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, State,
-    conditions, is_left_behind, leases, stale,
+    ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, REPORT, State,
+    conditions, is_left_behind, is_triggered, leases, stale,
 };
 use ensemble_team::silence::{Silence, SilentPeer};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::Serialize;
 use serde_json::json;
 
@@ -25,6 +28,8 @@ use crate::alarm_list::list_raised;
 use crate::project::Project;
 use crate::workload::TaskBooks;
 
+/// Room for the largest message.
+const ROOM_BYTES_MIN: u64 = 64 * 1024;
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
 /// Name of the trouble of a git remote that does not answer.
@@ -59,7 +64,10 @@ pub fn of_project(
     now: Timestamp,
 ) -> Result<Vec<BoardTrouble>> {
     let control = project.admissions().control(None)?;
-    let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
+    let disk = find_full_disk(project);
+    let Some(board) = books.place() else {
+        return Ok(control.iter().map(in_force).chain(disk).collect());
+    };
     let mut found = match (books.board(), books.unreadable()) {
         (Some(state), _) => {
             let controls = board.controls()?;
@@ -80,6 +88,7 @@ pub fn of_project(
         found.push(in_force(&control));
     }
     found.extend(silent_remote(project));
+    found.extend(disk);
     Ok(found)
 }
 
@@ -103,7 +112,40 @@ pub(crate) fn of_board(
         })
         .collect();
     found.extend(silent_holders(board, state, now));
+    found.extend(is_triggered(state).then(|| open_breaker(controls)).flatten());
     found
+}
+
+/// A circuit breaker that was not acknowledged before CHECKPOINT was removed: agents work on, and it does not trip again.
+fn open_breaker(controls: &[ActiveControl]) -> Option<BoardTrouble> {
+    controls.is_empty().then(|| BoardTrouble {
+        alarm: "breaker".to_owned(),
+        about: "circuit breaker".to_owned(),
+        text: "the circuit breaker has tripped, and CHECKPOINT was removed without a decision"
+            .to_owned(),
+        help: format!("read {REPORT}, then `ensemble resume`"),
+    })
+}
+
+/// The disk of the queue, if it can store nothing more.
+fn find_full_disk(project: &Project) -> Option<BoardTrouble> {
+    let disk = statvfs(&project.queue).ok()?;
+    let path = project.queue.display();
+    let (text, help) = if disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        ("is read-only", format!("mount it writable: `findmnt -T {path}` names it"))
+    } else if disk.f_bavail.saturating_mul(disk.f_frsize) < ROOM_BYTES_MIN {
+        ("is full", format!("make room: `df -h {path}` names it"))
+    } else if disk.f_files > 0 && disk.f_favail == 0 {
+        ("can have no more files", format!("remove some: `df -i {path}` names it"))
+    } else {
+        return None;
+    };
+    Some(BoardTrouble {
+        alarm: "disk".to_owned(),
+        about: "disk".to_owned(),
+        text: format!("the disk of the queue {text}, so nothing can be stored"),
+        help,
+    })
 }
 
 /// The git remote, if it does not answer. A note that cannot be read is written again after the next question.

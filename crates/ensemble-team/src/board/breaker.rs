@@ -66,7 +66,9 @@ impl Board {
     }
 }
 
-fn is_triggered(state: &State) -> bool {
+/// Whether the circuit breaker waits for a person.
+#[must_use]
+pub fn is_triggered(state: &State) -> bool {
     let breaker = state.circuit_breaker.as_ref();
     breaker.and_then(|breaker| breaker.status.as_deref()) == Some(TRIGGERED)
 }

@@ -89,7 +89,7 @@ pub use alarms::{
     STALLED_GRACE, UNTAKEN_GRACE, conditions, stale,
 };
 pub use analyze::{AnalysisVerdict, AnomalyAnalysis, AnomalyPattern, PatternTrigger, analyze};
-pub use breaker::REPORT;
+pub use breaker::{REPORT, is_triggered};
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, GrantedClaim, released_claim};
 pub use control::{ActiveControl, CONTROLS, ControlFile, Staleness, sprint_step};
 pub use copy::SharedCopy;
