@@ -228,6 +228,9 @@ fn hint(source: &io::Error) -> &'static str {
             " (the file system is read-only: mount it writable, or let this sandbox write there)"
         }
         io::ErrorKind::PermissionDenied => " (check who owns it; a queue is private to its owner)",
+        io::ErrorKind::NotADirectory => {
+            " (something else is in the place of a directory: move that away)"
+        }
         io::ErrorKind::CrossesDevices => " (the queue must be in one file system)",
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"

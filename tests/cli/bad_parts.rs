@@ -4,15 +4,15 @@
 //! directory, a pipe without a writer, a link to an endless file, and a huge sparse file.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use ensemble_core::durable::FileLock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, Running, objects, to_end, words};
+use crate::bed::{Bed, Ran, Running, objects, program, to_end, watch, words};
 use crate::tmux_support::eventually;
 
 /// Below the project; some exist, others do not.
@@ -118,16 +118,112 @@ fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
     }
 }
 
+/// What `status` says of parts that cannot be read: what they are about, the text and the help.
+fn unreadable(bed: &Bed) -> Vec<[String; 3]> {
+    let status = objects(&view(bed, "status --json").stdout);
+    let needs = status.last().unwrap()["needs"].as_array().unwrap().clone();
+    let of_parts = needs.into_iter().filter(|need| need["need"] == "unreadable");
+    let field = |need: &Value, field: &str| need[field].as_str().unwrap().to_owned();
+    of_parts.map(|need| ["about", "text", "help"].map(|it| field(&need, it))).collect()
+}
+
 #[test]
-fn a_link_in_place_of_a_mailbox_is_not_followed_but_found() {
+fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
+    let parts = [
+        ("queue/mailbox/bad", "mailbox bad"),
+        ("queue/mailbox/bad/done", "mailbox bad"),
+        ("queue/reports", "queue/reports"),
+        (".ensemble/roster", ".ensemble/roster"),
+        (".ensemble/logs", ".ensemble/logs"),
+        (".ensemble/routed.ndjson", ".ensemble/routed.ndjson"),
+        ("queue/tmp", "queue/tmp"),
+    ];
+    let kinds = ["wrong", "pipe", "link", "directory", "elsewhere"];
+    for (number, (part, about)) in parts.into_iter().enumerate() {
+        let bed = bed();
+        let path = bed.project().join(part);
+        let kind = kinds[number % kinds.len()];
+        match kind {
+            // What it was, by a link.
+            "elsewhere" => {
+                fs::rename(&path, bed.project().join("elsewhere")).unwrap();
+                symlink(bed.project().join("elsewhere"), &path).unwrap();
+            }
+            _ if part.ends_with("ndjson") => break_part(&path, "directory"),
+            "directory" => break_part(&path, "wrong"),
+            _ => break_part(&path, kind),
+        }
+        let named = unreadable(&bed);
+        let [what, text, help] = named.first().unwrap_or_else(|| panic!("{part} as {kind}"));
+        assert_eq!((what.as_str(), named.len()), (about, 1), "the cause alone: {named:?}");
+        assert!(text.contains("and should be a "), "{named:?}");
+        assert!(help.contains(path.to_str().unwrap()), "{named:?}");
+        if part == "queue/tmp" {
+            let refused = view(&bed, "send --to w1 -m lost");
+            assert!(refused.stderr.contains("in the place of a directory"), "{refused:?}");
+            continue;
+        }
+        assert_eq!(view(&bed, "send --to w1 -m next").code, 0, "{part} as {kind}");
+        assert_eq!(view(&bed, "recv --as w1").code, 0, "{part} as {kind}");
+    }
     let bed = bed();
-    let mailbox = bed.project().join("queue/mailbox/bad");
-    let elsewhere = bed.project().join("elsewhere");
-    fs::rename(&mailbox, &elsewhere).unwrap();
-    symlink(&elsewhere, &mailbox).unwrap();
+    break_part(&bed.mailbox("bad"), "link");
+    for line in ["send --to bad -m lost", "recv --as bad"] {
+        let refused = view(&bed, line);
+        assert!(refused.stderr.contains("in the place of a directory"), "{refused:?}");
+    }
     let found = view(&bed, "admin fsck");
     assert_eq!(found.code, 4, "{found:?}");
     assert!(found.stdout.contains("mailbox/bad: is not a mailbox"), "{found:?}");
+}
+
+#[test]
+fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
+    let bed = bed();
+    for part in ["queue", ".ensemble"] {
+        let elsewhere = bed.project().with_file_name(part);
+        fs::rename(bed.project().join(part), &elsewhere).unwrap();
+        symlink(&elsewhere, bed.project().join(part)).unwrap();
+    }
+    let _watcher = watch(&bed);
+    fs::write(bed.project().join("report"), "task_id: t1\nstatus: success\n").unwrap();
+    let report = bed.project().join("queue/reports/t1-completed.yaml");
+    fs::rename(bed.project().join("report"), report).unwrap();
+    eventually("the report is routed", || {
+        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
+        shown.iter().any(|row| row["task_id"] == "t1")
+    });
+    assert!(unreadable(&bed).is_empty(), "a link to what it was is not in its place");
+}
+
+#[test]
+fn a_part_that_is_closed_to_its_owner_is_named_with_what_opens_it() {
+    let bed = bed();
+    fs::write(bed.project().join(".ensemble/routed.ndjson"), "").unwrap();
+    for (part, mode, open) in [("logs", 0o500, 0o700), ("routed.ndjson", 0o400, 0o600)] {
+        let path = bed.project().join(".ensemble").join(part);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let named = unreadable(&bed);
+        fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
+        let [[about, text, help]] = &named[..] else { panic!("{part}: {named:?}") };
+        let said = format!("(mode {mode:o})");
+        assert!(about.ends_with(part) && text.contains(&said), "{named:?}");
+        assert!(help.starts_with("`chmod u+rwX /"), "{named:?}");
+    }
+}
+
+#[test]
+fn a_working_directory_that_was_deleted_is_said_to_be() {
+    let bed = bed();
+    for line in ["status", "send --to w1 -m lost", "recv --as w1", "doctor", "init"] {
+        let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$@\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(program()).args(words(line));
+        let ran = to_end(shell.current_dir(bed.project()));
+        assert_eq!(ran.code, 1, "{line}: {ran:?}");
+        let said = "cannot use the working directory: it was deleted: `cd` to another";
+        assert!(ran.stderr.contains(said), "{line}: {ran:?}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod trusted;
 mod worktrees;
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -261,7 +262,13 @@ impl Project {
             })
             .or_else(|| nearest::nearest(&std::env::current_dir().ok()?))
             .unwrap_or_else(|| PathBuf::from(QUEUE_DEFAULT));
-        let queue = std::path::absolute(&queue).unwrap_or(queue);
+        let queue = std::path::absolute(&queue).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                let source = io::Error::new(ErrorKind::NotFound, "it was deleted: `cd` to another");
+                Error::io("use", "the working directory", source)
+            }
+            _ => Error::io("use", "the working directory", source),
+        })?;
         let root = queue.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let project = read_config(&root.join(CONFIG_FILE), Some(&root))?;
         let user = match user_config() {

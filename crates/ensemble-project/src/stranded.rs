@@ -8,11 +8,11 @@
 //!
 //! A file that was routed before is not stranded. Its name, its time and its writer decide; no file is read.
 
-use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
+use ensemble_core::{Error, Result};
 use ensemble_team::contract::meant_name;
 
 use crate::attention::StrandedFile;
@@ -60,11 +60,15 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                         continue;
                     };
                     // Its error has the names that are like it.
-                    let why = match queue.settings(missing) {
-                        Err(error) => error.to_string(),
+                    match queue.settings(missing) {
+                        Err(error @ Error::NoMailbox { .. }) => {
+                            let help =
+                                format!("`ensemble mailbox add {missing}`, or rename the file");
+                            (error.to_string(), help)
+                        }
+                        Err(error) => (error.to_string(), format!("mend the mailbox {missing}")),
                         Ok(_) => continue,
-                    };
-                    (why, format!("`ensemble mailbox add {missing}`, or rename the file"))
+                    }
                 }
                 Err(error) => (error.to_string(), "give the file another name".to_owned()),
             };

@@ -12,6 +12,7 @@ mod agents;
 mod away;
 mod changes;
 mod kept;
+mod misplaced;
 mod parts;
 mod reader;
 mod undecided;

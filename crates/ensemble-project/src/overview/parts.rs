@@ -185,18 +185,20 @@ pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
     Ok(open)
 }
 
-/// The steps that wait for an intervention; none, and a warning, if the step queues cannot be read.
+/// The steps that wait for an intervention; none, and a part that cannot be read, if the step queues cannot be read.
 pub(super) fn standing_steps(
     books: &TaskBooks,
     project: &Project,
-    warnings: &mut Vec<String>,
+    unreadable: &mut Vec<UnreadablePart>,
 ) -> Vec<StuckStep> {
     let read = match books.steps_fault() {
         Some(fault) => Err(fault.to_owned()),
         None => books.standing(project).map_err(|error| error.to_string()),
     };
     read.unwrap_or_else(|fault| {
-        warnings.push(format!("step queues: {fault}"));
+        let help = "`ensemble admin fsck` says more".to_owned();
+        let about = "the step queue".to_owned();
+        unreadable.push(UnreadablePart { about, why: fault, help });
         Vec::new()
     })
 }

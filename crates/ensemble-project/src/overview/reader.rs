@@ -8,6 +8,7 @@
 //! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
 //! | the blackboard | its file |
 //! | ladders | their directory |
+//! | own files and directories that are something else | the directory of the queue, of the state or of the mailboxes |
 //! | requests | at each read, but for those that were closed before |
 //! | requests that were not decided | at each read while there are some |
 //! | mailboxes on servers, step queues, control files, budgets | at each read |
@@ -37,6 +38,7 @@ use ensemble_team::silence::SilentPeer;
 use super::agents::AgentLookup;
 use super::changes::ProjectChanges;
 use super::kept::CachedPart;
+use super::misplaced::{MisplacedPart, find_misplaced, name_causes};
 use super::parts::{self, MailboxSource, SeenLetters, SeenMailbox};
 use super::undecided::ExpiredRequests;
 use super::watcher_view::WrittenStatus;
@@ -68,6 +70,7 @@ pub struct OverviewReader {
     mailboxes: BTreeMap<Name, CachedPart<SeenMailbox>>,
     ladders: CachedPart<Vec<LadderFile>>,
     stranded: CachedPart<Vec<StrandedFile>>,
+    misplaced: CachedPart<Vec<MisplacedPart>>,
     closed: HashSet<Name>,
     undecided: ExpiredRequests,
     whole_at: Option<Monotonic>,
@@ -110,6 +113,11 @@ impl OverviewReader {
             mailboxes: BTreeMap::new(),
             ladders: CachedPart::of(vec![ladders.dir()]),
             stranded: CachedPart::of(parts::box_places(project)),
+            misplaced: CachedPart::of(vec![
+                project.queue.clone(),
+                project.state.clone(),
+                parts::mailboxes_dir(project),
+            ]),
             closed: HashSet::new(),
             undecided: ExpiredRequests::default(),
             whole_at: None,
@@ -181,7 +189,7 @@ impl OverviewReader {
             undecided: mail.undecided,
             ladders: noted(ladders, "the ladders", &mut unreadable).to_vec(),
             troubles,
-            steps: parts::standing_steps(&self.books, project, &mut warnings),
+            steps: parts::standing_steps(&self.books, project, &mut unreadable),
             open_tasks: parts::open_tasks(&self.books),
             needs: Vec::new(),
             away,
@@ -191,9 +199,9 @@ impl OverviewReader {
             mailboxes: mail.views,
             people: project.people(),
         };
-        overview.unreadable.dedup();
+        self.name_causes(changes, &mut overview.unreadable);
         let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
-        overview.needs = overview.needs_of(project, dead, unplanned, &stranded, person);
+        overview.needs = overview.needs_of(&self.project, dead, unplanned, &stranded, person);
         overview
     }
 
@@ -203,6 +211,13 @@ impl OverviewReader {
             let silence = SilentPeer::Team.read_silence(&self.project.state, SystemClock.wall());
             silence.ok().flatten().map(|silence| silence.since)
         })
+    }
+
+    fn name_causes(&mut self, changes: &ProjectChanges, unreadable: &mut Vec<UnreadablePart>) {
+        let project = &self.project;
+        let misplaced = self.misplaced.get(changes, || Ok(find_misplaced(project)));
+        name_causes(&misplaced.unwrap_or_default(), unreadable);
+        unreadable.dedup();
     }
 
     /// The files that cannot be routed. While the servers are away, it is not known who has a mailbox.
@@ -272,6 +287,7 @@ impl OverviewReader {
         self.mailboxes.values_mut().for_each(CachedPart::forget);
         self.ladders.forget();
         self.stranded.forget();
+        self.misplaced.forget();
     }
 
     /// The state of mailboxes and requests; or why the servers that have them cannot be asked.

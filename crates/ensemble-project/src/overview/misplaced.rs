@@ -1,0 +1,156 @@
+//! Own files and directories in whose place something else is, or that their owner may not use.
+//!
+//! To most readers a file or a pipe in place of `reports/` looks like an empty directory. Such a part is also the cause of
+//! what fails below it, and a need instead of that.
+
+use std::fs::{self, FileType, Metadata};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ensemble_core::message::Name;
+
+use super::parts::mailboxes_dir;
+use crate::attention::UnreadablePart;
+use crate::project::Project;
+
+const STATE_DIRECTORIES: &str = "logs panes roster sessions leases locks ladders \
+    launch hooks batches reviews ends supervise canary ready";
+const STATE_FILES: &str = "routed.ndjson watch.json watch.lock alarms.json budget.yaml \
+    leases/observed.json leases/kept.json";
+const QUEUE_DIRECTORIES: &str = "mailbox tmp reports tasks ack requests gates attachments rejected";
+const QUEUE_FILES: &str = "calendar.json";
+/// Those of a mailbox that `status` does not open.
+const MAILBOX_DIRECTORIES: [&str; 2] = ["done", "lease"];
+const MAILBOX_FILE: &str = "mailbox.yaml";
+/// What its owner must be allowed in a directory, and with a file.
+const OWNER: u32 = 0o700;
+const OWNER_OF_FILE: u32 = 0o600;
+
+/// What is wrong with a place.
+#[derive(Clone, Copy, Debug)]
+enum PlaceFault {
+    /// Its owner has only these permissions.
+    Closed(u32),
+    /// It is the first, and should be the second.
+    Occupied(&'static str, &'static str),
+}
+
+/// A part that is not what it should be.
+#[derive(Clone, Debug)]
+pub(super) struct MisplacedPart {
+    path: PathBuf,
+    part: UnreadablePart,
+}
+
+/// All of them.
+pub(super) fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
+    let Project { queue, state, .. } = project;
+    // The two themselves may be links.
+    let mut found: Vec<MisplacedPart> = [queue, state]
+        .into_iter()
+        .filter_map(|path| {
+            let it = fs::metadata(path).or_else(|_| path.symlink_metadata()).ok()?;
+            let fault = fault_of_directory(&it)?;
+            Some(MisplacedPart::of_project(project, path.clone(), fault))
+        })
+        .collect();
+    let mut inspect = |place: &Path, names: &str, fault: fn(&Metadata) -> Option<PlaceFault>| {
+        let below = names.split(' ').map(|name| place.join(name));
+        found.extend(below.filter_map(|path| {
+            let fault = fault(&path.symlink_metadata().ok()?)?;
+            Some(MisplacedPart::of_project(project, path, fault))
+        }));
+    };
+    inspect(queue, QUEUE_DIRECTORIES, fault_of_directory);
+    inspect(state, STATE_DIRECTORIES, fault_of_directory);
+    inspect(queue, QUEUE_FILES, fault_of_file);
+    inspect(state, STATE_FILES, fault_of_file);
+    found.extend(misplaced_mailboxes(project));
+    found
+}
+
+/// Puts them in place of the failures that they cause.
+pub(super) fn name_causes(misplaced: &[MisplacedPart], unreadable: &mut Vec<UnreadablePart>) {
+    let paths: Vec<_> = misplaced.iter().map(|it| it.path.to_string_lossy()).collect();
+    unreadable.retain(|part| !paths.iter().any(|path| part.why.contains(&**path)));
+    unreadable.extend(misplaced.iter().map(|it| it.part.clone()));
+}
+
+impl MisplacedPart {
+    /// `then` is what is to be done once it is out of the way.
+    fn new(about: String, path: PathBuf, fault: PlaceFault, then: &str) -> Self {
+        let place = path.display();
+        let (why, help) = match fault {
+            PlaceFault::Closed(mode) => (
+                format!("{place} is closed to its owner (mode {mode:o})"),
+                format!("`chmod u+rwX {place}`"),
+            ),
+            PlaceFault::Occupied(kind, wanted) => (
+                format!("{place} is a {kind}, and should be a {wanted}"),
+                format!("move {place} away{then}"),
+            ),
+        };
+        Self { part: UnreadablePart { about, why, help }, path }
+    }
+
+    fn of_project(project: &Project, path: PathBuf, fault: PlaceFault) -> Self {
+        let about = path.strip_prefix(project.root()).unwrap_or(&path).display().to_string();
+        Self::new(about, path, fault, "; `ensemble init` makes what is missing")
+    }
+}
+
+/// The mailboxes that are not directories, which no list has, and the parts of others that only their use opens.
+fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
+    let entries = fs::read_dir(mailboxes_dir(project)).into_iter().flatten().flatten();
+    let misplaced = entries.filter_map(|entry| {
+        let name = Name::new(entry.file_name().to_str()?).ok()?;
+        let kind = entry.file_type().ok()?;
+        let (about, add) =
+            (format!("mailbox {name}"), format!(", then `ensemble mailbox add {name}`"));
+        if kind.is_dir() {
+            let (path, fault) = fault_in_mailbox(&entry.path())?;
+            return Some(MisplacedPart::new(about, path, fault, ": it is made again"));
+        }
+        Some(MisplacedPart::new(about, entry.path(), in_place_of(kind, "directory"), &add))
+    });
+    misplaced.collect()
+}
+
+fn fault_in_mailbox(mailbox: &Path) -> Option<(PathBuf, PlaceFault)> {
+    let inspect = |name: &str, fault: fn(&Metadata) -> Option<PlaceFault>| {
+        let path = mailbox.join(name);
+        let fault = fault(&path.symlink_metadata().ok()?)?;
+        Some((path, fault))
+    };
+    let mut directories = MAILBOX_DIRECTORIES.iter();
+    let found = directories.find_map(|name| inspect(name, fault_of_directory));
+    found.or_else(|| inspect(MAILBOX_FILE, fault_of_file))
+}
+
+fn fault_of_directory(found: &Metadata) -> Option<PlaceFault> {
+    let mode = found.permissions().mode() & 0o777;
+    match found.is_dir() {
+        false => Some(in_place_of(found.file_type(), "directory")),
+        true => (mode & OWNER != OWNER).then_some(PlaceFault::Closed(mode)),
+    }
+}
+
+fn fault_of_file(found: &Metadata) -> Option<PlaceFault> {
+    let mode = found.permissions().mode() & 0o777;
+    match found.is_file() {
+        false => Some(in_place_of(found.file_type(), "file")),
+        true => (mode & OWNER_OF_FILE != OWNER_OF_FILE).then_some(PlaceFault::Closed(mode)),
+    }
+}
+
+fn in_place_of(kind: FileType, wanted: &'static str) -> PlaceFault {
+    let kind = match kind {
+        kind if kind.is_dir() => "directory",
+        kind if kind.is_file() => "file",
+        kind if kind.is_symlink() => "link",
+        kind if kind.is_fifo() => "pipe",
+        kind if kind.is_socket() => "socket",
+        _ => "device",
+    };
+    PlaceFault::Occupied(kind, wanted)
+}
