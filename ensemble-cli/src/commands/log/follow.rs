@@ -99,7 +99,7 @@ impl PageSite {
         let mut query = request.uri().query().unwrap_or_default().split('&');
         let token = query.find_map(|pair| pair.strip_prefix("token="));
         // Compared by digest, so that the time it takes says nothing of the secret.
-        if !token.is_some_and(|token| Digest::of(token.as_bytes()) == *self.secret) {
+        if token.is_none_or(|token| Digest::of(token.as_bytes()) != *self.secret) {
             let text = "open the address that `ensemble log report --follow` has printed\n";
             return http_answer(StatusCode::UNAUTHORIZED, &[plain], text);
         }
