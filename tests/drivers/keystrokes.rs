@@ -137,7 +137,32 @@ fn no_line_is_left_half_typed_and_a_reset_is_taken_back_from_who_is_alive() {
     bench.spool.receive(&name("w2"), &name("w2")).unwrap().unwrap();
     go_on(&bench, &mut manager, 190);
     assert!(!words(&pane).contains(&"reset".to_owned()), "{:?}", words(&pane));
-    assert_eq!(bench.log.count("ladder.stale_ack"), 1);
+    assert!(is_acked_once(&mut manager));
+}
+
+/// Whether the worker has the first attempt, and no other attempt was stored.
+fn is_acked_once(manager: &mut AckDriver<'_>) -> bool {
+    matches!(manager.poll_ended(), Some((_, Ended::Acked { attempt: 1, message, .. })) if message.as_str() == "t2.1")
+}
+
+#[test]
+fn a_worker_that_answers_in_the_pause_after_its_reset_is_given_the_task_once() {
+    for answers_by_file in [false, true] {
+        let (bench, pane) = (Bench::new(), idle());
+        let mut manager = bench.manager();
+        manager.deliver(order("t2", "w2"), Some(Box::new(Double::new("generic", &pane)))).unwrap();
+        go_on(&bench, &mut manager, 180);
+        assert_eq!(words(&pane).last().map(String::as_str), Some("reset"), "{:?}", words(&pane));
+        match answers_by_file {
+            true => std::fs::write(bench.spool.root().join("ack/t2.ack"), "w2").unwrap(),
+            false => drop(bench.spool.receive(&name("w2"), &name("w2")).unwrap().unwrap()),
+        }
+        let nudges = words(&pane).len();
+        go_on(&bench, &mut manager, 190);
+        assert!(is_acked_once(&mut manager), "by file: {answers_by_file}");
+        assert_eq!(bench.log.count("worker_assign"), 1);
+        assert_eq!(words(&pane).len(), nudges, "it is pressed no further");
+    }
 }
 
 /// When each of the first presses of phase 2 came, in milliseconds since the phase began.

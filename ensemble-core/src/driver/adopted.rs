@@ -93,6 +93,48 @@ impl<'a> TaskDelivery<'a> {
         Ok(())
     }
 
+    /// After a reset: the worker has forgotten the task, so it is delivered again, and a message of the previous attempt
+    /// that still waits is withdrawn. A worker that has the task took it after the reset, whose Enter is not pressed for one that has it
+    /// already: it knows the task, and is not given it a second time.
+    pub(super) fn deliver_again(&mut self, world: &DeliveryContext<'_>, attempt: u32) {
+        // A message under an id of its sender's choice waits on: its sender knows it by that id.
+        if self.kept.as_ref().is_some_and(|kept| !kept.is_numbered) {
+            return;
+        }
+        let now = world.clock.monotonic();
+        if self.is_answered(world) || self.has_answered(world) {
+            return self.ladder.handle(now, self.ack());
+        }
+        let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
+        self.replace_message(world, &before, &next);
+        let reason = format!("{SUPERSEDED}{next}");
+        match world.queue().set_aside(self.mailbox(), &before, &reason) {
+            Ok(()) => {}
+            // It was received in the meantime.
+            Err(Error::NoMessage { .. }) => {
+                self.message = before;
+                if self.is_answered(world) {
+                    self.ladder.handle(now, self.ack());
+                    return self.message_replaced(world);
+                }
+            }
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+        self.epoch_before = 0;
+        if let Err(error) = self.publish(world, attempt) {
+            self.trouble = Some(error.to_string());
+            self.ladder.handle(now, Event::Undeliverable);
+        }
+        self.message_replaced(world);
+    }
+
+    /// The attempt that the message carries: after a reset, a worker may have taken that of the attempt before.
+    pub(super) fn carried_attempt(&self) -> u32 {
+        let attempt = self.ladder.attempt();
+        let before = attempt.saturating_sub(1);
+        if self.message == message_id(&self.order.task, before) { before } else { attempt }
+    }
+
     /// The next attempt's message is about to replace this one.
     pub(super) fn replace_message(
         &mut self,

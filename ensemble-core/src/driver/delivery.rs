@@ -12,6 +12,7 @@ use super::keystrokes::{NextKeystroke, PendingKeystroke};
 use super::ladder_file::LadderStore;
 use super::ladders::LadderHost;
 use super::shared::SharedRef;
+use crate::Result;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::Dir;
@@ -25,7 +26,6 @@ use crate::proto::ack::{
     Effect, Event, Ladder, LadderRecord, LadderSettings, PARK_MAX, Phase, WorkerActivity,
 };
 use crate::spool::{Spool, State};
-use crate::{Error, Result};
 
 /// How often a message that was not found is looked for again: one that moves can be missed.
 const LOOKS_MAX: u32 = 5;
@@ -310,7 +310,7 @@ impl<'a> TaskDelivery<'a> {
     /// Whether an `ack/` file says that the worker has the task. The watcher receives the message
     /// for it. But a file that is written in place only counts there once it has been quiet for a
     /// while. A worker that has answered must not be pressed in the meantime.
-    fn has_answered(&self, world: &DeliveryContext<'_>) -> bool {
+    pub(super) fn has_answered(&self, world: &DeliveryContext<'_>) -> bool {
         let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
         };
@@ -322,7 +322,7 @@ impl<'a> TaskDelivery<'a> {
         signer.is_none_or(|signer| *signer == self.order.worker)
     }
 
-    fn ack(&self) -> Event {
+    pub(super) fn ack(&self) -> Event {
         Event::Ack { task: self.order.task.clone(), attempt: self.ladder.attempt() }
     }
 
@@ -374,11 +374,16 @@ impl<'a> TaskDelivery<'a> {
                 let worker = self.look_at_worker(&*world.clock);
                 self.ladder.handle(world.clock.monotonic(), Event::Seen(worker));
             }
+            // It may have been answered since this was asked for.
+            Effect::Nudge if self.ladder.is_over() => {}
             Effect::Nudge => self.nudge(world),
             Effect::LeaveInputMode => self.press(world, Phase::LeaveInputMode),
             Effect::ResetContext => self.press(world, Phase::ResetContext),
             Effect::Acked { phase } => {
-                let (attempt, message) = (self.ladder.attempt(), self.message.clone());
+                let (attempt, message) = (self.carried_attempt(), self.message.clone());
+                if let Some(kept) = &mut self.kept {
+                    kept.file.attempt = attempt;
+                }
                 let data = json!({ "attempt": attempt, "phase": phase.number(), "id": message });
                 self.record(world, types::TASK_START, data);
                 return Ok(Some(Ended::Acked { phase, attempt, message }));
@@ -442,34 +447,6 @@ impl<'a> TaskDelivery<'a> {
         let data = json!({ "attempt": attempt, "id": self.message, "mailbox": template.to });
         self.record(world, types::WORKER_ASSIGN, data);
         Ok(())
-    }
-
-    /// After a reset: the worker has forgotten the task, so it is delivered again, and a message of the previous
-    /// attempt that still waits is withdrawn.
-    pub(super) fn deliver_again(&mut self, world: &DeliveryContext<'_>, attempt: u32) {
-        // A message under an id of its sender's choice waits on: its sender knows it by that id.
-        if self.kept.as_ref().is_some_and(|kept| !kept.is_numbered) {
-            return;
-        }
-        let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
-        self.replace_message(world, &before, &next);
-        let reason = format!("{SUPERSEDED}{next}");
-        let now = world.clock.monotonic();
-        match world.queue().set_aside(self.mailbox(), &before, &reason) {
-            Ok(()) => {}
-            // It was received in the meantime, by a worker that has forgotten it since.
-            Err(Error::NoMessage { .. }) => {
-                let (task, attempt) = (self.order.task.clone(), attempt.saturating_sub(1));
-                self.ladder.handle(now, Event::Ack { task, attempt });
-            }
-            Err(error) => self.trouble = Some(error.to_string()),
-        }
-        self.epoch_before = 0;
-        if let Err(error) = self.publish(world, attempt) {
-            self.trouble = Some(error.to_string());
-            self.ladder.handle(now, Event::Undeliverable);
-        }
-        self.message_replaced(world);
     }
 
     fn look_at_worker(&mut self, clock: &dyn Clock) -> WorkerActivity {

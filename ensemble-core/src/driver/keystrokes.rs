@@ -133,7 +133,7 @@ impl TaskDelivery<'_> {
         }
     }
 
-    fn is_answered(&self, world: &DeliveryContext<'_>) -> bool {
+    pub(super) fn is_answered(&self, world: &DeliveryContext<'_>) -> bool {
         matches!(self.find(world), Ok(Some(State::Acked { .. } | State::Settled)))
     }
 
@@ -167,7 +167,11 @@ impl TaskDelivery<'_> {
             Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
         };
         let left = steps.iter().copied().filter(|s| *s != EscalationStep::Nudge).collect();
-        self.press_next(world, KeySequence { phase, pressed: Vec::new(), left });
+        let keys = KeySequence { phase, pressed: Vec::new(), left };
+        match self.is_answered(world) {
+            true => self.pressed(world, &keys, &json!({ "reason": "answered" })),
+            false => self.press_next(world, keys),
+        }
     }
 
     fn press_next(&mut self, world: &DeliveryContext<'_>, mut pressing: KeySequence) {
