@@ -382,7 +382,8 @@ fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
     Error::TooLarge { what: what.to_owned(), bytes: bytes as u64, limit: limit as u64 }
 }
 
-fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
+/// Checks what a sender may choose. `path` is that of the file, or the id of a message that has none yet.
+pub(crate) fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     if envelope.priority > PRIORITY_MAX {
         return Err(Error::malformed(
             path,

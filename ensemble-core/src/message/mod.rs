@@ -26,6 +26,7 @@ pub mod yaml;
 pub(crate) use canonical::agrees as canonical_agrees;
 pub use class::DeliveryClass;
 pub use digest::{Digest, DigestError};
+pub(crate) use envelope::check_headers;
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,
     fill_body,

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::name::invalid_name;
 use super::{IntoName, Message, Queue};
-use crate::message::{Envelope, MessageId, Name, PRIORITY_MAX, Timestamp, fill_body};
+use crate::message::{
+    Envelope, MessageId, Name, PRIORITY_MAX, Timestamp, check_headers, fill_body,
+};
 use crate::{Error, Result};
 
 /// A message that is being written: text, bytes or JSON, with the headers that its reader needs.
@@ -230,6 +232,9 @@ impl Draft {
         envelope.expires_at = expires_at.or(self.expires_at);
         envelope.task_id = self.task;
         (envelope.correlation_id, envelope.causation_id) = (self.correlation, self.causation);
+        if let Err(Error::Malformed { field, detail, .. }) = check_headers(&envelope, "".as_ref()) {
+            return Err(invalid(&field, detail));
+        }
         let Some(content) = bytes else { return Ok(envelope) };
         let (mut envelope, rest) = fill_body(envelope, content)?;
         envelope.attachment = rest.map(|rest| queue.spool().attach(&rest)).transpose()?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{CancelToken, Draft, IntoName, Message, Queue};
+use super::{CancelToken, Draft, IntoName, Message, Queue, check_settings};
 use crate::Result;
 use crate::env::{Counts, Lease};
 use crate::message::{Envelope, MessageId, Name};
@@ -369,6 +369,7 @@ impl Mailbox {
     /// # Errors
     /// They are out of their limits.
     pub fn configure(&self, settings: &Settings) -> Result<()> {
+        check_settings(settings)?;
         self.queue.spool().configure_mailbox(&self.name, settings)
     }
 

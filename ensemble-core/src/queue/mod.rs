@@ -25,6 +25,14 @@ mod name;
 mod options;
 mod report;
 mod request;
+/// Refuses settings that no mailbox can have.
+fn check_settings(settings: &Settings) -> Result<()> {
+    settings.fault().map_or(Ok(()), |(field, detail)| {
+        let (what, field) = ("the settings".to_owned(), field.to_owned());
+        Err(Error::Invalid { what, field, detail })
+    })
+}
+
 #[cfg(test)]
 mod tests;
 mod watcher;
@@ -155,6 +163,7 @@ impl Queue {
     /// ```
     pub fn mailbox_with(&self, name: impl IntoName, settings: &Settings) -> Result<Mailbox> {
         let name = name.into_name()?;
+        check_settings(settings)?;
         match self.spool.add_mailbox(&name, settings) {
             Err(Error::MailboxExists { existing }) if existing == name.as_str() => {}
             other => other?,

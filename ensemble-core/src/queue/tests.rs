@@ -294,9 +294,14 @@ fn mistakes_in_a_draft_are_reported_by_the_send() {
         Draft::new("x").kind(""),
         Draft::new("x").id("a b"),
         Draft::new("x").priority(10),
+        Draft::new("x").task("a\nb"),
+        Draft::new("x").correlation(""),
     ] {
-        assert!(bed.inbox.send(draft).is_err());
+        assert!(matches!(bed.inbox.send(draft), Err(Error::Invalid { .. })));
     }
+    let none = Settings::default().with_capacity(0);
+    assert!(matches!(bed.queue.mailbox_with("w", &none), Err(Error::Invalid { .. })));
+    assert!(matches!(bed.inbox.configure(&none), Err(Error::Invalid { .. })));
     let several = bed.inbox.send_all([Draft::new("x").delay(MINUTE)]);
     assert!(matches!(several, Err(Error::Invalid { .. })));
     assert!(matches!(bed.queue.send("wroker-1", "x"), Err(Error::NoMailbox { .. })));
