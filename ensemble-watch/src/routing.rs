@@ -8,18 +8,25 @@
 
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::ack_signer;
-use ensemble_core::dropbox::{CompleteFile, Ledger, LedgerEntry, Routes, UnfitFile};
+use ensemble_core::dropbox::{
+    CompleteFile, Ledger, LedgerEntry, RouteDestination, Routes, UnfitFile,
+};
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
 
+use ensemble_team::contract::{self, DocumentNode, is_copy_of, meant_name};
+
 use crate::judge::ReportJudge;
+use crate::work_file::contract_of;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
+/// The box of reports.
+const REPORTS: &str = "reports";
 
 /// The action for one file.
 #[derive(Debug)]
@@ -67,8 +74,14 @@ pub(crate) fn plan(
         };
     }
     let destination = match routes.destination(&path) {
-        Ok(Some(destination)) => destination,
-        Ok(None) => return RoutingPlan::Unmatched { file },
+        Ok(Some(destination)) => match without_copy_mark(&file, routes, &destination) {
+            Some(meant) => named_by(&mut file, meant),
+            None => destination,
+        },
+        Ok(None) => match meant_destination(&file, routes, ledger) {
+            Some(meant) => named_by(&mut file, meant),
+            None => return RoutingPlan::Unmatched { file },
+        },
         Err(error) => return RoutingPlan::Impossible { file, error },
     };
     file.kind = Some(destination.kind.clone());
@@ -94,6 +107,46 @@ pub(crate) fn plan(
         }
     }
     RoutingPlan::Publish(RoutedFile { file, entry, envelopes })
+}
+
+/// Where a report goes whose name no route knows: its name or its content says what it is, and it keeps the contract of
+/// that. `t-completed (1).yaml` beside a `t-completed.yaml` that was delivered is a copy, and not a second report.
+fn meant_destination(
+    file: &CompleteFile,
+    routes: &Routes,
+    ledger: &Ledger,
+) -> Option<RouteDestination> {
+    let by_content = || Some(format!("{}-completed.yaml", file.task_field()?));
+    let meant = format!("{REPORTS}/{}", meant_name(&file.file).or_else(by_content)?);
+    if &*file.box_name != REPORTS || ledger.get(&meant).is_some() {
+        return None;
+    }
+    let destination = routes.destination(&meant).ok()??;
+    let fields = DocumentNode::without_places(&file.fields);
+    let kept = contract::check(contract_of(&destination.kind)?, &fields, meant.as_ref());
+    kept.is_ok().then_some(destination)
+}
+
+/// `Copy of t-completed.yaml` is about `t`.
+fn without_copy_mark(
+    file: &CompleteFile,
+    routes: &Routes,
+    destination: &RouteDestination,
+) -> Option<RouteDestination> {
+    let is_copy = &*file.box_name == REPORTS && is_copy_of(&file.file);
+    let meant = meant_name(&file.file).filter(|_| is_copy);
+    let meant = routes.destination(&format!("{REPORTS}/{}", meant?)).ok()??;
+    (meant.kind == destination.kind).then_some(meant)
+}
+
+/// What a file is about whose name is not what was meant: its task is that of the meant name, unless a field says it.
+fn named_by(file: &mut CompleteFile, meant: RouteDestination) -> RouteDestination {
+    if let (None, Some(task)) = (file.task_field(), &meant.stem)
+        && let Some(fields) = file.fields.as_object_mut()
+    {
+        fields.insert("task_id".to_owned(), task.as_str().into());
+    }
+    meant
 }
 
 fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {

@@ -2,7 +2,7 @@
 
 use ensemble_core::dropbox::CompleteFile;
 use ensemble_core::message::Name;
-use ensemble_team::contract::ContractKind;
+use ensemble_team::contract::{ContractKind, is_copy_of};
 
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
@@ -27,6 +27,7 @@ impl WorkFile for CompleteFile {
 
     fn reported_task(&self) -> Option<String> {
         let by_name = self.file.strip_suffix("-completed.yaml").map(str::to_owned);
+        let by_name = by_name.filter(|_| !is_copy_of(&self.file));
         by_name
             .or_else(|| self.task_field().filter(|_| self.contract() == Some(ContractKind::Report)))
     }

@@ -41,6 +41,10 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
             let (why, help) = match routes.destination(&path) {
                 // Acks are not routed but understood by their names.
                 Ok(None) if &**spec.name() == "ack" && file.ends_with(".ack") => continue,
+                // It was understood all the same.
+                Ok(None) if Ledger::last_routed(&project.state, &path)?.flatten().is_some() => {
+                    continue;
+                }
                 Ok(None) => {
                     ("no route matches its name".to_owned(), rename_help(spec.name(), &file))
                 }

@@ -90,10 +90,19 @@ const MEANT_FORMS: [(&[&str], &str); 4] = [
 /// How the names of files about work end, and what file managers and editors add to a copy.
 const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", ".copy"];
 
+/// How a file manager begins the name of a copy.
+const COPY_OF: &str = "copy of ";
+
+/// Whether a file manager has named this copy.
+#[must_use]
+pub fn is_copy_of(file: &str) -> bool {
+    file.get(..COPY_OF.len()).is_some_and(|start| start.eq_ignore_ascii_case(COPY_OF))
+}
+
 /// The name that a file of `reports/` was probably meant to have: `t_Complete (1).yml` is `t-completed.yaml`.
 pub fn meant_name(file: &str) -> Option<String> {
     let small = file.to_ascii_lowercase();
-    let from = if small.starts_with("copy of ") { "copy of ".len() } else { 0 };
+    let from = if is_copy_of(file) { COPY_OF.len() } else { 0 };
     let mut to = file.len();
     loop {
         let rest = small[from..to].trim_end();
