@@ -11,6 +11,22 @@ use ensemble_core::message::nearest;
 
 use crate::spellings::meant_by;
 
+/// What the parsers of numbers say, and the same in plain words.
+const NUMBER_WORDS: [(&str, &str); 7] = [
+    ("is not in ", "is not "),
+    ("..18446744073709551615", " or more"),
+    ("invalid digit found in string", "it is not a whole number from 0 on"),
+    ("cannot parse integer from empty string", "it is empty"),
+    ("number too large to fit in target type", "it is too large"),
+    ("invalid float literal", "it is not a number"),
+    ("..=", " to "),
+];
+
+/// A message of the parser without the words of its library.
+pub(crate) fn in_words(text: &str) -> String {
+    NUMBER_WORDS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
 /// Prints what clap has to say: help on stdout, mistakes on stderr.
 pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
     if !error.use_stderr() {
@@ -19,7 +35,7 @@ pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
             Err(error) => Failure::from(error).report(),
         };
     }
-    let text = error.render().to_string();
+    let text = in_words(&error.render().to_string());
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         write_line(text.trim_end());
         return VerbExit::Usage;

@@ -49,9 +49,9 @@ class Dialects(unittest.TestCase):
             self.assertNotIn("ensemble recv", answer, path)
 
     def test_mail_is_settled_and_a_request_is_answered(self):
-        mail = {"id": "m-1", "mailbox": "w1", "envelope": {"type": "message"}}
+        mail = {"id": "m-1", "mailbox": "w1", "type": "message"}
         request = {"id": "r-1.request", "mailbox": "w1",
-                   "envelope": {"type": "shutdown_request", "correlation_id": "r-1"}}
+                   "type": "shutdown_request", "correlation_id": "r-1"}
         for reader, found, command in ((Reader(), mail, "ensemble settle m-1; "),
                                        (Reader(), request, "ensemble request answer r-1 --approve "),
                                        (Reader(approves=False), request, "ensemble request answer r-1 --reject ")):

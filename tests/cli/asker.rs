@@ -20,7 +20,7 @@ fn a_person_without_a_name_is_the_operator_in_every_verb() {
             let ran = bed.run(&format!("recv --as {mailbox} --json"));
             crate::bed::objects(&ran.stdout).pop()
         } {
-            all.push(row["envelope"]["from"].as_str().unwrap().to_owned());
+            all.push(row["from"].as_str().unwrap().to_owned());
         }
         all
     };

@@ -229,8 +229,8 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     watcher.kill().unwrap();
     watcher.wait().unwrap();
     let told = team.bed.object("recv --as conductor");
-    assert_eq!(told["envelope"]["type"], "report.escalation");
-    assert_eq!(told["envelope"]["task_id"], "t1");
+    assert_eq!(told["type"], "report.escalation");
+    assert_eq!(told["task_id"], "t1");
     team.bed.fails(3, "recv --as conductor");
     assert_eq!(team.records("escalation").len(), 1);
     let rows = team.bed.json("log escalations");
@@ -411,7 +411,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     );
     let need = bed.json("status").pop().unwrap()["needs"][0].take();
     assert_eq!(need["text"], "w1 has settled task t1 without an approved plan");
-    assert_eq!(bed.object("recv --as lead")["envelope"]["type"], "request.unplanned");
+    assert_eq!(bed.object("recv --as lead")["type"], "request.unplanned");
     let left = bed.json("status").pop().unwrap()["needs"].take();
     assert_eq!(left, Value::Array(Vec::new()), "its reviewer has read of it");
 }

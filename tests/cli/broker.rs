@@ -48,11 +48,12 @@ fn a_message_is_sent_received_extended_and_settled() {
     let bed = Bed::new();
     let id = bed.send("hello\n");
     let got = bed.object("recv --as w1");
-    let fields = "id mailbox holder epoch lease_seconds held waiting commands envelope";
+    let fields = "id mailbox state holder epoch type from proof to created_at priority bytes body \
+        body_text lease_seconds held waiting head commands";
     assert_eq!(keys(&got), fields.split(" ").collect::<Vec<_>>());
     assert_eq!((&got["id"], &got["epoch"]), (&json!(id), &json!(1)));
     assert_eq!((&got["holder"], &got["lease_seconds"]), (&json!("w1"), &json!(300)));
-    assert_eq!(got["envelope"]["body"], "hello\n");
+    assert_eq!(got["body"], "hello\n");
     let extended = bed.object(&format!("mailbox extend {id} 10m --as w1"));
     let expected = json!({ "id": id, "mailbox": "w1", "state": "acked", "lease_seconds": 600 });
     assert_eq!(extended, expected);
@@ -144,8 +145,8 @@ fn content_comes_from_a_file_or_stdin_and_large_or_binary_content_is_attached() 
     let got = bed.object("recv --as w1");
     let path = got["attachment_path"].as_str().unwrap();
     assert_eq!(std::fs::metadata(path).unwrap().len(), 100_000);
-    assert!(got["envelope"]["body"].as_str().unwrap().contains("attachments/"));
-    assert_eq!(got["envelope"]["attachment"]["bytes"], 100_000);
+    assert_eq!(got["body_text"].as_str().unwrap().len(), 100_000);
+    assert_eq!(got["attachment"]["bytes"], 100_000);
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
     assert_eq!(letters.len(), 3);
     assert_eq!(keys(&letters[0]), ["id", "mailbox", "reason", "at", "holder", "epoch", "place"]);
     assert_eq!(letters[0]["reason"], "expired");
-    assert_eq!(bed.object("dead show d1")["envelope"]["body"], "d1");
+    assert_eq!(bed.object("dead show d1")["body"], "d1");
     assert!(bed.ok("dead show d1").contains("reason   expired"));
     assert_eq!(bed.object("dead retry d1")["state"], "queued");
     assert_eq!(bed.ok("dead drop d2"), "dropped d2\n");

@@ -168,7 +168,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
             .any(|r| r["type"] == "file.routed" && r["data"]["type"] == "report.summary")
     });
     let told = team.summaries();
-    assert_eq!(told.iter().filter(|m| m["envelope"]["type"] == "report.summary").count(), 1);
+    assert_eq!(told.iter().filter(|m| m["type"] == "report.summary").count(), 1);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.stderr.contains("refused"), "{ran:?}");
     let told = bed.object("recv --as conductor");
-    assert_eq!(told["envelope"]["type"], "mail.returned");
+    assert_eq!(told["type"], "mail.returned");
     assert_eq!(bed.json("dead list").len(), 1);
 }
 

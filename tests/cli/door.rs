@@ -132,7 +132,7 @@ fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
     bed.ok("send --to w1 -m former");
     let bodies = ["from the file", "word", "former"];
     for body in bodies {
-        assert_eq!(bed.object("recv --as w1")["envelope"]["body"], body);
+        assert_eq!(bed.object("recv --as w1")["body"], body);
     }
 }
 

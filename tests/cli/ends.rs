@@ -64,8 +64,8 @@ fn a_task_that_was_reported_is_withdrawn_from_its_next_holder() {
     bed.ok("recv --as w2 --mailbox coders");
     bed.ok("report t-1 --status success --lint off --as w1");
     let told = bed.object("recv --as w2");
-    assert_eq!(told["envelope"]["type"], "mail.withdrawn");
-    assert_eq!(told["envelope"]["causation_id"], *id);
+    assert_eq!(told["type"], "mail.withdrawn");
+    assert_eq!(told["causation_id"], *id);
     let said = bed.ok(&format!("settle {id} --as w2 --epoch 2"));
     assert_eq!(said, format!("{id} was settled by the report of t-1\n"));
     assert_eq!(bed.json("log --type task_complete").len(), 1, "it has ended once");

@@ -71,7 +71,7 @@ fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
     let lines = team.nudges();
     end(watcher);
     let mut tasks: Vec<String> =
-        team.told().iter().map(|m| m["envelope"]["task_id"].as_str().unwrap().to_owned()).collect();
+        team.told().iter().map(|m| m["task_id"].as_str().unwrap().to_owned()).collect();
     tasks.sort();
     assert_eq!(tasks, ["sent", "w1"], "the file names its worker as the task");
     // The delivery and three phases, at most one line more for the one that came second.

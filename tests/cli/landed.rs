@@ -79,7 +79,7 @@ fn a_summary_or_an_escalation_that_is_written_anew_is_told_again() {
 fn a_file_without_a_mailbox_or_a_route_is_named_with_what_helps() {
     let bed = Bed::new();
     land(&bed, "tasks/w2-task.yaml", "id: z1\ntitle: count\n");
-    land(&bed, "reports/t_completed.yaml", REPORT);
+    land(&bed, "reports/t_completed.yaml", "status: perhaps\n");
     let needs = bed.json("status").pop().unwrap()["needs"].take();
     let texts: Vec<&str> =
         needs.as_array().unwrap().iter().filter_map(|it| it["text"].as_str()).collect();
@@ -98,11 +98,44 @@ fn a_file_without_a_mailbox_or_a_route_is_named_with_what_helps() {
     bed.ok("mailbox add w2");
     let _watcher = watch(&bed);
     let message = bed.object("recv --wait 60s --as w2");
-    assert_eq!(message["envelope"]["source"], "tasks/w2-task.yaml");
+    assert_eq!(message["source"], "tasks/w2-task.yaml");
     bed.ok(&format!("settle {} --as w2", message["id"].as_str().unwrap()));
     bed.ok("mailbox remove w2");
     let left = bed.json("status").pop().unwrap()["needs"].take();
     assert_eq!(left.as_array().unwrap().len(), 1, "it was delivered: {left}");
+}
+
+#[test]
+fn a_report_is_known_by_a_name_near_that_of_one_or_by_its_content() {
+    let bed = Bed::new();
+    let _watcher = watch(&bed);
+    let rest = "worker_id: w1\nstatus: success\nsummary: 1 of 1 (100%) done, see ensemble.yaml:1\n";
+    for (file, task) in [
+        ("Copy of t1-completed.yaml", None),
+        ("t2-completed (1).yaml", None),
+        ("t3_Complete.yml", None),
+        ("completed.yaml", Some("t4")),
+        ("notes on t5.yaml", Some("t5")),
+    ] {
+        let known = task.map_or_else(String::new, |task| format!("task_id: {task}\n"));
+        land(&bed, &format!("reports/{file}"), &format!("{known}{rest}"));
+        let told = bed.object("recv --wait 60s --as dispatch");
+        let (task, kind) = (told["task_id"].as_str().unwrap(), &told["type"]);
+        assert_eq!(kind, "report.completed", "{told}");
+        assert!(file.contains(task) || task == "t4", "{file}: {told}");
+        bed.ok(&format!("settle {} --as dispatch", told["id"].as_str().unwrap()));
+    }
+    assert_eq!(bed.json("status").pop().unwrap()["needs"], serde_json::json!([]));
+    // A copy of what was delivered is not a second report.
+    land(&bed, "reports/t6-completed.yaml", rest);
+    assert_eq!(bed.object("recv --wait 60s --as dispatch")["task_id"], "t6");
+    land(&bed, "reports/t6-completed copy.yaml", rest);
+    eventually("it is named", || !bed.json("log --type file.unmatched").is_empty());
+    assert!(
+        bed.json("inbox dispatch")
+            .iter()
+            .all(|it| it["type"] != "report.completed" || it["state"] == "acked")
+    );
 }
 
 /// Puts a file in the place of a directory, so that what is written there fails.

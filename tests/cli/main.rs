@@ -20,6 +20,7 @@ mod deep;
 mod demo;
 mod dispatch;
 mod door;
+mod doors;
 mod edges;
 mod ends;
 mod events;

@@ -10,8 +10,8 @@ fn a_task_is_mail_a_step_or_a_task_of_the_board() {
     let mailed = bed.object("task new login --to w1 test");
     assert_eq!((&mailed["kind"], &mailed["mailbox"]), (&json!("mail"), &json!("w1")));
     let taken = bed.object("recv --as w1");
-    assert_eq!(taken["envelope"]["type"], "task");
-    assert_eq!(taken["envelope"]["task_id"], "login");
+    assert_eq!(taken["type"], "task");
+    assert_eq!(taken["task_id"], "login");
     let step = bed.object("task new form --to w1 --files src/form.rs green");
     assert_eq!(step["kind"], "step");
     let shown = bed.ok("step list form");

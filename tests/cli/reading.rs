@@ -29,12 +29,14 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
         "state",
         "epoch",
         "not_before",
-        "from",
         "type",
+        "from",
+        "to",
+        "created_at",
         "task_id",
         "priority",
-        "created_at",
         "bytes",
+        "preview",
     ];
     assert_eq!(keys(&all[1]), queued);
     assert_eq!((&all[1]["from"], &all[1]["bytes"]), (&json!("boss"), &json!(3)));

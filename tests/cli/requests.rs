@@ -30,9 +30,7 @@ fn ask_and_respond_print_the_documented_texts() {
     let said = bed.ok("request shutdown w1 --as lead --id abc");
     assert_eq!(said, "Shutdown request abc sent (status: pending)\n");
     let asked = bed.object("recv --as w1");
-    assert!(
-        asked["envelope"]["body_text"].as_str().unwrap().contains("Please shut down gracefully.")
-    );
+    assert!(asked["body_text"].as_str().unwrap().contains("Please shut down gracefully."));
     assert_eq!(bed.ok("request answer abc --approve --as w1"), "Shutdown approved\n");
     let said = bed.ok("request plan plan.md --to lead --as w1 --id xyz");
     assert_eq!(said, "Plan submitted (request_id=xyz)\n");
@@ -192,7 +190,7 @@ fn a_wait_ends_with_a_decision_that_a_script_has_made() {
     let status = Command::new("sh").args(["-c", script]).current_dir(bed.project()).status();
     assert!(status.unwrap().success());
     assert_eq!(end(child).code, 0);
-    assert_eq!(bed.object("recv --as lead")["envelope"]["type"], "shutdown_response");
+    assert_eq!(bed.object("recv --as lead")["type"], "shutdown_response");
 }
 
 /// Processes of which each waits for the others before it decides.
@@ -248,7 +246,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
         (&word.into(), &at.into())
     );
     assert_eq!(records(&bed, "request.refused").len(), DECIDERS - 1);
-    assert_eq!(bed.object("recv --as lead")["envelope"]["correlation_id"], "abc");
+    assert_eq!(bed.object("recv --as lead")["correlation_id"], "abc");
     bed.fails(3, "recv --as lead");
 }
 
@@ -277,7 +275,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     let ended = end(waiting);
     let woken = crate::bed::objects(&ended.stdout).pop().unwrap_or_else(|| panic!("{ended:?}"));
     let both = [woken, bed.object("recv --as w1")];
-    let is_there = |field: &str, value: &str| both.iter().any(|m| m["envelope"][field] == value);
+    let is_there = |field: &str, value: &str| both.iter().any(|m| m[field] == value);
     assert!(is_there("type", "plan_approval_response") && is_there("body", "more"), "{both:?}");
     bed.ok(&format!("settle {held} --as w1"));
     assert!(!bed.project().join("queue/gates").exists());
@@ -296,13 +294,13 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
     let said = bed.ok("request ask hand_over bob parser --as w1 --id h1");
     assert_eq!(said, "Request h1 (hand_over) sent (status: pending)\n");
     let asked = bed.object("recv --as bob");
-    assert_eq!(asked["envelope"]["type"], "hand_over_request");
-    assert!(asked["envelope"]["body_text"].as_str().unwrap().contains("what: parser"));
+    assert_eq!(asked["type"], "hand_over_request");
+    assert!(asked["body_text"].as_str().unwrap().contains("what: parser"));
     assert_eq!(
         bed.ok("request answer h1 --approve --as bob"),
         "Request h1 (hand_over) approved for 'w1'\n"
     );
-    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "hand_over_response");
+    assert_eq!(bed.object("recv --as w1")["type"], "hand_over_response");
     std::fs::write(
         bed.project().join("ensemble.yaml"),
         "requests: {kinds: {x: {at_expiry: force}}}\n",
@@ -422,7 +420,7 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     assert!(ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
     let id = ran.stdout.trim().to_owned();
     assert!(ran.stderr.contains(&format!("`--id {id}` reaches only those")), "{ran:?}");
-    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "news");
+    assert_eq!(bed.object("recv --as w1")["type"], "news");
     bed.fails(3, "recv --as lead");
     bed.ok("recv --as full");
     bed.ok(&format!("send --all hello --as lead --type news --id {id}"));

@@ -66,7 +66,7 @@ fn a_sender_learns_at_every_door_that_the_reader_has_left() {
     let sent = client.object("send", &json!({ "to": "cora", "message": "x" }));
     assert!(sent["warning"].as_str().unwrap().starts_with(warning), "{sent}");
     let held = objects(&of_member(&bed, "w1", "recv --json", "").stdout);
-    let id = held[0]["envelope"]["id"].as_str().unwrap();
+    let id = held[0]["id"].as_str().unwrap();
     let replied = of_member(&bed, "w1", &format!("reply {id} fine"), "");
     assert!(replied.stderr.contains(warning), "{replied:?}");
 }
@@ -78,7 +78,7 @@ fn instructions_say_how_their_sender_is_known() {
     let text = "type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n";
     std::fs::write(bed.project().join("i.yaml"), text).unwrap();
     let sent = || {
-        let message = bed.object("recv --as dispatch")["envelope"].clone();
+        let message = bed.object("recv --as dispatch");
         [message["from"].clone(), message["proof"].clone()]
     };
     bed.ok("agent instruct -f i.yaml");

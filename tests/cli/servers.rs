@@ -43,7 +43,7 @@ fn the_verbs_work_from_host_to_host() {
     assert_eq!((&waiting["id"], &waiting["state"]), (&json!(id), &json!("queued")));
     let received = far.object("recv --as w1");
     assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(1)));
-    assert_eq!(received["envelope"]["body"], "over there");
+    assert_eq!(received["body"], "over there");
     far.fails(3, "recv --as w1");
     near.fails(1, &format!("settle --as another {id}"));
     far.ok(&format!("mailbox extend --as w1 {id} 10m"));
@@ -194,7 +194,7 @@ fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
     let _watcher = watch(&far);
     eventually("its sender is notified", || !near.json("inbox lead").is_empty());
     let told = near.object("recv --as lead");
-    assert_eq!(told["envelope"]["type"], "mail.returned", "{told}");
+    assert_eq!(told["type"], "mail.returned", "{told}");
     near.fails(3, "recv --as lead");
 }
 

@@ -272,7 +272,7 @@ fn a_batch_is_dispatched_over_a_server_in_order_and_told_of_once_whatever_is_kil
         other.run("inbox conductor --json").stdout.contains("report.summary")
     });
     let told = told(&other);
-    assert_eq!(told.iter().filter(|m| m["envelope"]["type"] == "report.summary").count(), 1);
+    assert_eq!(told.iter().filter(|m| m["type"] == "report.summary").count(), 1);
     drop(workers);
 }
 

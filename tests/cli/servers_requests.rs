@@ -35,7 +35,7 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     let said = far.fails(3, "recv --as w1");
     assert!(said.contains("task risky is gated: plan p1 (round 1) waits for lead"), "{said}");
     let asked = far.object("recv --as lead");
-    assert_eq!(asked["envelope"]["type"], "plan_approval_request");
+    assert_eq!(asked["type"], "plan_approval_request");
     let listed = far.json("request list --pending");
     assert_eq!((listed.len(), &listed[0]["request_id"]), (1, &json!("p1")));
     let refused = near.fails(1, "request answer p1 --approve --as w1");
@@ -56,7 +56,7 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     assert_eq!(ran(again.wait_with_output().unwrap()).code, 0);
     let types = |bed: &Bed| {
         let received: Value = bed.object("recv --as w1");
-        received["envelope"]["type"].as_str().unwrap().to_owned()
+        received["type"].as_str().unwrap().to_owned()
     };
     let mut all = [types(&far), types(&near), types(&far)];
     all.sort();
@@ -86,7 +86,7 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
         loop {
             let received = far.run(&format!("recv --as {mailbox} --json"));
             if let Ok(message) = serde_json::from_str::<Value>(&received.stdout) {
-                assert_eq!(message["envelope"]["type"], kind);
+                assert_eq!(message["type"], kind);
                 return;
             }
             assert!(start.elapsed() < PATIENCE, "{mailbox} hears nothing");
@@ -133,8 +133,8 @@ fn a_worker_on_another_host_takes_its_assignment() {
     }
     std::fs::write(near.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
     let taken = far.object("recv --as w1 --wait 60s");
-    assert_eq!((&taken["id"], &taken["envelope"]["task_id"]), (&json!("t1.1"), &json!("t1")));
-    assert_eq!(taken["envelope"]["body"], "count the lines\n");
+    assert_eq!((&taken["id"], &taken["task_id"]), (&json!("t1.1"), &json!("t1")));
+    assert_eq!(taken["body"], "count the lines\n");
     far.ok("settle --as w1 t1.1");
     let done = ran(assigning.wait_with_output().unwrap());
     let told: Value = serde_json::from_str(&done.stdout).unwrap();
@@ -153,7 +153,7 @@ fn the_tools_for_mail_and_requests_work_from_host_to_host() {
     assert_eq!(inbox["messages"][0]["type"], "plan_approval_request", "{inbox}");
     let message = inbox["messages"][0]["id"].clone();
     let taken = lead.object("recv", &json!({ "id": message }));
-    assert_eq!((&taken["request_id"], &taken["epoch"]), (&json!(id), &json!(1)));
+    assert_eq!((&taken["correlation_id"], &taken["epoch"]), (&json!(id), &json!(1)));
     let again = lead.object("recv", &json!({ "id": message }));
     assert_eq!(again["epoch"], 1, "it is shown again");
     far.ok("send --to w1 --as lead --task risky --id work -m begin");

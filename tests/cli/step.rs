@@ -104,7 +104,7 @@ fn a_queue_by_hand() {
     submit(&bed, 2, "Devon", "\"status\": \"blocked\", \"blockers\": [\"no file\"]");
     assert!(bed.fails(3, "step next --as Devon").contains("is paused: step 2"));
     let mail = bed.object("recv --as conductor");
-    assert_eq!(mail["envelope"]["type"], "step.blocked");
+    assert_eq!(mail["type"], "step.blocked");
     assert_eq!(bed.ok("step unblock 0-4-1 2 --note there"), "step 2 of task 0-4-1 is PENDING\n");
     let again = bed.object("step next --as Devon");
     assert_eq!((&again["epoch"], &again["attempt"]), (&3.into(), &1.into()));
@@ -213,7 +213,7 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     );
     // The plan names no orchestrator.
     let mail = bed.object("recv --as conductor");
-    assert_eq!(mail["envelope"]["type"], "step.failed");
+    assert_eq!(mail["type"], "step.failed");
     bed.ok("step retry 0-4-1 3");
     assert!(!bed.ok("status").contains("is stuck"));
 }
@@ -263,8 +263,8 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     run.kill().unwrap();
     run.wait().unwrap();
     let mail = bed.object("recv --as Tara");
-    assert!(mail["envelope"]["body_text"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
-    assert_eq!(mail["envelope"]["proof"], "person", "who has run the queue");
+    assert!(mail["body_text"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
+    assert_eq!(mail["proof"], "person", "who has run the queue");
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
 

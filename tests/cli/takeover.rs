@@ -22,7 +22,7 @@ pub(crate) fn land(bed: &Bed, path: &str, content: &str) {
 }
 
 pub(crate) fn received(bed: &Bed, agent: &str) -> (String, String, Value) {
-    let envelope = bed.object(&format!("{RECV} {agent}"))["envelope"].take();
+    let envelope = bed.object(&format!("{RECV} {agent}"));
     let text = |field: &str| envelope[field].as_str().unwrap_or_default().to_owned();
     (text("source"), text("type"), envelope["task_id"].clone())
 }

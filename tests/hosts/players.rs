@@ -304,7 +304,7 @@ fn received(ran: &Ran) -> Option<(String, u64, String)> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let id = text(&got["id"])?;
     let body = match got["attachment_path"].as_str() {
-        None => text(&got["envelope"]["body"])?,
+        None => text(&got["body"])?,
         Some(path) => match std::fs::read_to_string(path) {
             Ok(content) if content == large(&id) => id.clone(),
             other => format!("{:?} bytes", other.map(|content| content.len())),

@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::App;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::end_if_cancelled;
 use crate::queue::ProjectQueue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::wait_line::WaitLine;
@@ -119,6 +120,7 @@ fn carried_out(
             queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
         if !is_ours || watcher_runs(project) {
             waiter.wait(left().min(WATCHER_LOOK));
+            end_if_cancelled();
             continue;
         }
         let mut rest = |longest: Duration| {
@@ -130,6 +132,7 @@ fn carried_out(
             == DepartureResult::Elsewhere
         {
             waiter.wait(left().min(WATCHER_LOOK));
+            end_if_cancelled();
         }
     }
 }
@@ -168,6 +171,7 @@ fn decision_on(
         }
         let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
         waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
+        end_if_cancelled();
         let dialog = open_dialog(app, &entry.request.to)?;
         if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
             say(&waiting_for_person(&entry.request.to, dialog));

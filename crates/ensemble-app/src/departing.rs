@@ -21,7 +21,7 @@ use crate::asking::{refused, requests};
 use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, end_if_cancelled};
 use crate::queue::ProjectQueue;
 use crate::text::age;
 use crate::wait_line::WaitLine;
@@ -220,6 +220,7 @@ impl LeavingTeam<'_> {
             self.explain()?;
             line.get_or_insert_with(|| self.line());
             waiter.wait(LOOK_INTERVAL);
+            end_if_cancelled();
             if self.interrupt.is_noted() {
                 drop(line);
                 return Err(self.take_back()?);

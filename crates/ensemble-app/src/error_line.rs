@@ -63,6 +63,8 @@ pub enum FailureCode {
     Undecided,
     /// Another agent holds the task now
     Fenced,
+    /// The call was cancelled while it waited
+    Cancelled,
 }
 
 impl FailureCode {

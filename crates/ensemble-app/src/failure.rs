@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::message::{Name, NameError, TimestampError};
 use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{GatedTask, PlanGate, UndecidedRequest};
 use ensemble_core::{AreaError, Error};
@@ -295,9 +295,14 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
 
 /// How an agent opens a plan gate, if that is up to the agent.
 pub fn plan_hint(gate: &PlanGate) -> Option<String> {
+    gate.needs_plan().then(|| format!("`{}` submits a plan", plan_command(gate)))
+}
+
+/// The command that submits a plan for a task, to the agent that demands it.
+pub fn plan_command(gate: &PlanGate) -> String {
     let to = gate.waits_for.as_ref().map_or_else(String::new, |to| format!(" --to {to}"));
-    let command = format!("ensemble request plan -f FILE --task {}{to}", gate.task_id);
-    gate.needs_plan().then(|| format!("`{command}` submits a plan"))
+    let task = if Name::new(&gate.task_id).is_ok() { &gate.task_id } else { "TASK" };
+    format!("ensemble request plan -f FILE --task {task}{to}")
 }
 
 /// A [`Failure`] that was turned into an error of the library, for a part of a verb that must return one. One that may

@@ -1,10 +1,13 @@
 //! Ending at the right moment: between receiving a message and having printed it, Ctrl-C must not
 //! take the message along.
 
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use ensemble_core::CancelToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Outcome};
@@ -51,6 +54,38 @@ impl RunningCalls {
     }
 }
 
+thread_local! {
+    /// What cancels the call that this thread answers.
+    static CANCEL: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
+}
+
+/// How a cancelled call unwinds out of its verb: it slept, and holds nothing.
+#[derive(Debug)]
+pub struct CancelledCall;
+
+/// Answers a call in this thread, until its token is cancelled while it sleeps.
+///
+/// # Errors
+/// How the call has unwound: a [`CancelledCall`], or a panic.
+pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> std::thread::Result<T> {
+    CANCEL.set(Some(token));
+    let answer = catch_unwind(AssertUnwindSafe(call));
+    CANCEL.set(None);
+    answer
+}
+
+/// What cancels the call that this thread answers, if it answers one.
+pub fn cancel_token() -> Option<CancelToken> {
+    CANCEL.with_borrow(Clone::clone)
+}
+
+/// Ends the call of this thread if it was cancelled: where a verb sleeps, before it looks again.
+pub fn end_if_cancelled() {
+    if cancel_token().is_some_and(|token| token.is_cancelled()) {
+        resume_unwind(Box::new(CancelledCall));
+    }
+}
+
 /// Signals that would end this run are noted instead, except while it sleeps.
 #[derive(Debug)]
 pub struct Interrupt {
@@ -82,7 +117,8 @@ impl Interrupt {
         if let Some(calls) = CALLS.get() {
             calls.leave();
             action();
-            return calls.enter();
+            calls.enter();
+            return end_if_cancelled();
         }
         self.may_die.store(true, Ordering::SeqCst);
         // A signal between the last look and the line above was noted only.

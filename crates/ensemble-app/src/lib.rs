@@ -17,6 +17,7 @@ pub mod content;
 pub mod controls;
 pub mod departing;
 pub mod diagnostics;
+pub mod door_hints;
 pub mod drop;
 pub mod environment;
 pub mod error_line;

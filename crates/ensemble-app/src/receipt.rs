@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::end_if_cancelled;
 
 /// How often the log is read while waiting for a record: appending to an open file raises no event.
 pub const LOG_POLL: Duration = Duration::from_millis(100);
@@ -120,6 +121,7 @@ impl<'a> ReceiptTracker<'a> {
                 return Ok(reached);
             }
             waiter.wait(left.min(longest));
+            end_if_cancelled();
         }
     }
 

@@ -22,6 +22,7 @@ use ensemble_tmux::tmux::TmuxServer;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::end_if_cancelled;
 use crate::queue::ProjectQueue;
 
 /// An agent, with its pane if it is bound to one.
@@ -131,7 +132,10 @@ pub fn assigner<'a>(
 
 /// Sleeps as a driver asks for.
 pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
-    |longest| waiter.wait(longest)
+    |longest| {
+        waiter.wait(longest);
+        end_if_cancelled();
+    }
 }
 
 /// A pane for a driver, which takes any.

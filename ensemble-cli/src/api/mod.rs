@@ -16,18 +16,20 @@
 
 mod news;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ensemble_app::door_hints::{HintReader, render_hints, render_members};
 use ensemble_app::error_line::FailureCode;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::interrupt::RunningCalls;
+use ensemble_app::interrupt::{CancelledCall, RunningCalls, end_if_cancelled, run_call};
+use ensemble_core::CancelToken;
 use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -55,10 +57,14 @@ pub(crate) type VerbCall =
 /// One client, and what it has under way.
 struct ApiSession {
     call_verb: VerbCall,
+    read_hint: HintReader,
     queue: Option<PathBuf>,
     agent: Option<Name>,
     calls: &'static RunningCalls,
     running: AtomicUsize,
+    /// Calls that run, by their number: their ids, of which several may be the same, and what cancels them.
+    cancels: Mutex<BTreeMap<u64, (String, CancelToken)>>,
+    begun: AtomicU64,
     /// By the id of the call that subscribed; set when it is to end.
     subscriptions: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
     /// A file that is written here wakes all subscriptions.
@@ -66,14 +72,17 @@ struct ApiSession {
 }
 
 /// Serves one client until it closes stdin.
-pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
+pub(crate) fn serve(context: &Context, call_verb: VerbCall, read_hint: HintReader) -> Outcome {
     ensemble_app::content::take_stdin();
     let session = Arc::new(ApiSession {
         call_verb,
+        read_hint,
         queue: context.queue_flag().map(std::path::Path::to_owned),
         agent: context.agent_flag().cloned(),
         calls: RunningCalls::begin(),
         running: AtomicUsize::new(0),
+        cancels: Mutex::default(),
+        begun: AtomicU64::new(0),
         subscriptions: Mutex::default(),
         wake: tempfile::tempdir().map_err(|error| Failure::refused(error.to_string()))?,
     });
@@ -101,26 +110,39 @@ fn write_line(line: &impl Serialize) {
     }
 }
 
-fn answer(id: Value, result: Value, outcome: Outcome) {
-    let error = outcome.err().map(|failure| failure.into_line().error);
-    write_line(&ApiAnswer { id, result, error });
+/// The id of a call or of a subscription, as a key: `1` and `"1"` are the same to those who name one.
+fn key_of(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
 
 impl ApiSession {
+    /// Answers a call, with its hints as calls.
+    fn answer(&self, id: Value, mut result: Value, outcome: Outcome) {
+        let render = |line: &str| {
+            let call = (self.read_hint)(line)?;
+            Some(json!({ "method": call.method, "params": call.params }).to_string())
+        };
+        render_members(&mut result, &render);
+        let mut error = outcome.err().map(|failure| failure.into_line().error);
+        if let Some(error) = &mut error {
+            error.message = render_hints(&error.message, &render);
+            error.hint = error.hint.take().map(|hint| render_hints(&hint, &render));
+        }
+        write_line(&ApiAnswer { id, result, error });
+    }
+
     /// Begins what a line asks for.
     fn begin_call(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
-        let call = line.and_then(|line| {
-            serde_json::from_slice::<ApiCall>(&line)
-                .map_err(|error| Failure::usage(format!("no call: {error}")))
-        });
+        let call = match line {
+            Ok(line) => read_call(&line),
+            Err(failure) => Err((Value::Null, failure)),
+        };
         match call {
-            Ok(call) if !(call.id.is_string() || call.id.is_number()) => {
-                answer(Value::Null, json!([]), Err(Failure::usage("`id` is a text or a number")));
-            }
             Ok(call) if call.method == "subscribe" => self.subscribe(call),
             Ok(call) if call.method == "unsubscribe" => self.unsubscribe(&call),
+            Ok(call) if call.method == "cancel" => self.cancel(&call),
             Ok(call) => self.call(call),
-            Err(failure) => answer(Value::Null, json!([]), Err(failure)),
+            Err((id, failure)) => self.answer(id, json!([]), Err(failure)),
         }
     }
 
@@ -129,18 +151,26 @@ impl ApiSession {
         if self.running.fetch_add(1, Ordering::SeqCst) >= CALLS_MAX {
             self.running.fetch_sub(1, Ordering::SeqCst);
             let text = format!("{CALLS_MAX} calls are running");
-            return answer(call.id, json!([]), Err(Failure::new(VerbExit::Busy, text)));
+            return self.answer(call.id, json!([]), Err(Failure::new(VerbExit::Busy, text)));
         }
+        let token = match CancelToken::new() {
+            Ok(token) => token,
+            Err(error) => {
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                return self.answer(call.id, json!([]), Err(error.into()));
+            }
+        };
+        let number = self.begun.fetch_add(1, Ordering::SeqCst);
+        self.cancels().insert(number, (key_of(&call.id), token.clone()));
         let session = Arc::clone(self);
         // Here and not in its thread: the end of stdin waits for each call that was read.
         self.calls.enter();
         std::thread::spawn(move || {
-            let (result, outcome) = catch_unwind(AssertUnwindSafe(|| session.run(&call)))
-                .unwrap_or_else(|_| {
-                    (json!([]), Err(Failure::new(VerbExit::Corrupt, "a bug: see stderr")))
-                });
+            let (result, outcome) = run_call(token, || session.run(&call))
+                .unwrap_or_else(|unwound| (json!([]), Err(why_unwound(&*unwound))));
             session.running.fetch_sub(1, Ordering::SeqCst);
-            answer(call.id, result, outcome);
+            session.cancels().remove(&number);
+            session.answer(call.id, result, outcome);
             session.calls.leave();
         });
     }
@@ -173,7 +203,31 @@ impl ApiSession {
             self.calls.leave();
             source.sleep(left);
             self.calls.enter();
+            end_if_cancelled();
         }
+    }
+
+    /// Ends the calls of an id where they wait; one that is at work is done first, and answers as if nothing had been said.
+    fn cancel(&self, call: &ApiCall) {
+        let outcome = named_id(call, "id").and_then(|key| {
+            let all = self.cancels();
+            let meant = all.values().filter(|(id, _)| *id == key);
+            match meant.map(|(_, token)| token.cancel()).count() {
+                0 => Err(Failure::nothing(format!("no call {key} is running"))),
+                _ => Ok(()),
+            }
+        });
+        self.wake_all();
+        self.answer(call.id.clone(), json!([]), outcome);
+    }
+
+    fn cancels(&self) -> MutexGuard<'_, BTreeMap<u64, (String, CancelToken)>> {
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Threads that sleep look at their flags now; without the file they would at their next regular look.
+    fn wake_all(&self) {
+        let _ = tempfile::NamedTempFile::new_in(self.wake.path());
     }
 
     fn context(&self) -> Context {
@@ -184,7 +238,7 @@ impl ApiSession {
 
     /// Follows a subject until it is unsubscribed, and reports its current state first.
     fn subscribe(self: &Arc<Self>, call: ApiCall) {
-        let (key, is_over) = (call.id.to_string(), Arc::new(AtomicBool::new(false)));
+        let (key, is_over) = (key_of(&call.id), Arc::new(AtomicBool::new(false)));
         let opened = self.enlist(&key, &is_over).and_then(|()| {
             let source = news::SubscribeParams::read(&call.params)
                 .and_then(|wanted| wanted.open(self.context(), self.wake.path()));
@@ -192,9 +246,9 @@ impl ApiSession {
         });
         let source = match opened {
             Ok(source) => source,
-            Err(failure) => return answer(call.id, json!([]), Err(failure)),
+            Err(failure) => return self.answer(call.id, json!([]), Err(failure)),
         };
-        answer(call.id.clone(), json!([]), Ok(()));
+        self.answer(call.id.clone(), json!([{ "subscription": call.id }]), Ok(()));
         let session = Arc::clone(self);
         std::thread::spawn(move || {
             if let Err(failure) = follow(source, &call.id, &is_over) {
@@ -225,23 +279,81 @@ impl ApiSession {
     }
 
     fn unsubscribe(&self, call: &ApiCall) {
-        let key = call.params.get("subscription").map(Value::to_string).unwrap_or_default();
-        let outcome = match self.subscriptions().get(&key) {
-            Some(is_over) => {
-                is_over.store(true, Ordering::SeqCst);
-                Ok(())
-            }
-            None => Err(Failure::nothing(format!("there is no subscription {key}"))),
-        };
-        if outcome.is_ok() {
-            // The sleeping thread looks at its flag now; without the file it would at its next regular look.
-            let _ = tempfile::NamedTempFile::new_in(self.wake.path());
-        }
-        answer(call.id.clone(), json!([]), outcome);
+        let outcome = named_id(call, "subscription").and_then(|key| {
+            let all = self.subscriptions();
+            let Some(is_over) = all.get(&key) else {
+                let known: Vec<&str> = all.keys().map(String::as_str).collect();
+                let failure = Failure::nothing(format!("there is no subscription {key}"));
+                return Err(match known.is_empty() {
+                    true => failure,
+                    false => failure.with_hint(format!("there are {}", known.join(", "))),
+                });
+            };
+            is_over.store(true, Ordering::SeqCst);
+            Ok(())
+        });
+        self.wake_all();
+        self.answer(call.id.clone(), json!([]), outcome);
     }
 
     fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<AtomicBool>>> {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a call, or returns all that is wrong with it, with its id if that could be read.
+fn read_call(line: &[u8]) -> Result<ApiCall, (Value, Failure)> {
+    let unread = |text: String| (Value::Null, Failure::usage(text));
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    let call: Value = serde_json::from_slice(line)
+        .map_err(|error| unread(format!("this line is not JSON: {error}")))?;
+    let Value::Object(mut members) = call else {
+        return Err(unread("a call is an object with `id`, `method` and `params`".to_owned()));
+    };
+    let id = members.remove("id").unwrap_or_default();
+    if !(id.is_string() || id.is_number()) {
+        return Err(unread("`id` is a text or a number".to_owned()));
+    }
+    // Libraries for JSON-RPC send it.
+    members.remove("jsonrpc");
+    let mut faults = Vec::new();
+    let method = match members.remove("method") {
+        Some(Value::String(method)) => method.split_whitespace().collect::<Vec<_>>().join(" "),
+        other => {
+            let fault =
+                other.map_or_else(|| "is missing".to_owned(), |it| format!("{it} is not a text"));
+            faults.push(format!("method: {fault}"));
+            String::new()
+        }
+    };
+    let params = match members.remove("params").unwrap_or_default() {
+        Value::Object(params) => params,
+        Value::Null => Map::new(),
+        other => {
+            faults.push(format!("params: {other} is not an object"));
+            Map::new()
+        }
+    };
+    let known = "is not a member of a call (there are id, method, params)";
+    faults.extend(members.keys().map(|member| format!("{member}: {known}")));
+    match faults.is_empty() {
+        true => Ok(ApiCall { id, method, params }),
+        false => Err((id, Failure::usage(faults.join("; ")))),
+    }
+}
+
+/// The id that `cancel` or `unsubscribe` names.
+fn named_id(call: &ApiCall, param: &str) -> Outcome<String> {
+    let id = call.params.get(param).filter(|id| id.is_string() || id.is_number());
+    id.map(key_of)
+        .ok_or_else(|| Failure::usage(format!("{param}: is missing: pass a text or a number")))
+}
+
+/// Why a call ended without an answer of its verb.
+fn why_unwound(unwound: &(dyn Any + Send)) -> Failure {
+    match unwound.is::<CancelledCall>() {
+        true => Failure::refused("cancelled").with_code(FailureCode::Cancelled),
+        false => Failure::new(VerbExit::Corrupt, "a bug: see stderr"),
     }
 }
 

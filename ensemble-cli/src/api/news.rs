@@ -16,41 +16,38 @@ use std::time::Duration;
 
 use ensemble_app::asking::requests;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::mail::listing::describe_listed;
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::overview::list_agents;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Name;
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::args;
 use crate::context::Context;
 
 /// The most messages of a mailbox that are read.
 const MESSAGES_MAX: usize = 10_000;
-/// The longest wait, in seconds.
-const TIMEOUT_SECONDS_MAX: u64 = 24 * 3600;
+/// The longest wait.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// What a timeout looks like.
+const TIMEOUT_FORM: &str = "pass a number of seconds up to 86400, or a duration such as 5m";
 
 /// Parameters of `subscribe` and `wait`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub(super) struct SubscribeParams {
     to: NewsSubject,
     /// The mailbox of `mail`.
     mailbox: Option<Name>,
     /// Patterns for types of `events`.
-    #[serde(default)]
     types: Vec<String>,
     /// Members that news must have.
-    #[serde(default, rename = "where")]
     has: Map<String, Value>,
-    timeout_seconds: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NewsSubject {
     Mail,
     States,
@@ -58,22 +55,83 @@ enum NewsSubject {
     Events,
 }
 
+const SUBJECTS: [(&str, NewsSubject); 4] = [
+    ("mail", NewsSubject::Mail),
+    ("states", NewsSubject::States),
+    ("requests", NewsSubject::Requests),
+    ("events", NewsSubject::Events),
+];
+
 impl SubscribeParams {
     pub(super) fn read(params: &Map<String, Value>) -> Outcome<Self> {
-        let wanted: Self = serde_json::from_value(json!(params))
-            .map_err(|error| Failure::usage(format!("params: {error}")))?;
-        match wanted.timeout_seconds {
-            Some(_) => Err(Failure::usage("`timeout_seconds` is for `wait`")),
-            None => Ok(wanted),
+        match Self::read_all(params)? {
+            (_, Some(_)) => Err(Failure::usage("`timeout_seconds` is for `wait`")),
+            (wanted, None) => Ok(wanted),
         }
     }
 
     pub(super) fn read_with_timeout(params: &Map<String, Value>) -> Outcome<(Self, Duration)> {
-        let mut wanted: Self = serde_json::from_value(json!(params))
-            .map_err(|error| Failure::usage(format!("params: {error}")))?;
-        match wanted.timeout_seconds.take() {
-            Some(seconds @ ..=TIMEOUT_SECONDS_MAX) => Ok((wanted, Duration::from_secs(seconds))),
-            _ => Err(Failure::usage("`timeout_seconds` is a number up to 86400")),
+        match Self::read_all(params)? {
+            (wanted, Some(patience)) => Ok((wanted, patience)),
+            _ => Err(Failure::usage(format!("`timeout_seconds` is missing: {TIMEOUT_FORM}"))),
+        }
+    }
+
+    /// Reads all parameters, or says all that is wrong with them.
+    fn read_all(params: &Map<String, Value>) -> Outcome<(Self, Option<Duration>)> {
+        let (mut subject, mut timeout, mut faults) = (None, None, Vec::new());
+        let mut wanted =
+            Self { to: NewsSubject::Mail, mailbox: None, types: Vec::new(), has: Map::new() };
+        for (name, value) in params.iter().filter(|(_, value)| !value.is_null() && *value != "") {
+            let text = value.as_str().map(str::trim);
+            let fault = match (&**name, value) {
+                ("to", _) => {
+                    let known = SUBJECTS
+                        .iter()
+                        .find(|(word, _)| text.is_some_and(|text| text.eq_ignore_ascii_case(word)));
+                    subject = known.map(|(_, subject)| *subject);
+                    subject
+                        .is_none()
+                        .then_some("is not mail, states, requests or events".to_owned())
+                }
+                ("mailbox", _) => match Name::new(text.unwrap_or_default()) {
+                    Ok(name) => {
+                        wanted.mailbox = Some(name);
+                        None
+                    }
+                    Err(error) => Some(error.to_string()),
+                },
+                ("types", Value::String(one)) => {
+                    wanted.types.push(one.clone());
+                    None
+                }
+                ("types", Value::Array(all)) if all.iter().all(Value::is_string) => {
+                    wanted.types.extend(all.iter().filter_map(Value::as_str).map(str::to_owned));
+                    None
+                }
+                ("types", _) => Some("is not a list of texts".to_owned()),
+                ("where", Value::Object(members)) => {
+                    wanted.has.clone_from(members);
+                    None
+                }
+                ("where", _) => Some("is not an object".to_owned()),
+                ("timeout_seconds", _) => {
+                    timeout = timeout_of(value);
+                    timeout.is_none().then(|| TIMEOUT_FORM.to_owned())
+                }
+                _ => Some(
+                    "is not a parameter (there are to, mailbox, types, where, timeout_seconds)"
+                        .to_owned(),
+                ),
+            };
+            faults.extend(fault.map(|fault| format!("{name}: {fault}")));
+        }
+        match (subject, &faults[..]) {
+            (Some(to), []) => Ok((Self { to, ..wanted }, timeout)),
+            (None, []) => {
+                Err(Failure::usage("to: is missing: pass mail, states, requests or events"))
+            }
+            (_, faults) => Err(Failure::usage(faults.join("; "))),
         }
     }
 
@@ -112,6 +170,16 @@ impl SubscribeParams {
             known: BTreeMap::new(),
         })
     }
+}
+
+fn timeout_of(value: &Value) -> Option<Duration> {
+    let seconds = match value {
+        Value::String(text) if text.parse::<f64>().is_err() => return args::duration(text).ok(),
+        Value::String(text) => text.parse().ok(),
+        other => other.as_f64(),
+    };
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    timeout.filter(|timeout| *timeout <= TIMEOUT_MAX)
 }
 
 /// A subject that a client follows.
@@ -168,7 +236,9 @@ impl NewsSource {
             let delivery = format!("{} {}", found.id, json!(found.state));
             // Only what is new is read.
             if !self.known.contains_key(&delivery) {
-                news.push(describe_listed(found, self.queue.peek(mailbox, &found.id)));
+                news.push(
+                    MessageView::listed(found, self.queue.peek(mailbox, &found.id)).to_json(),
+                );
             }
             now.insert(delivery, Value::Null);
         }

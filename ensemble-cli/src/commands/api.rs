@@ -1,5 +1,6 @@
 //! `ensemble admin api`: all commands in one process.
 
+use ensemble_app::door_hints::HintReader;
 use ensemble_app::failure::Outcome;
 
 use crate::api::{VerbCall, serve};
@@ -16,8 +17,13 @@ use crate::context::Context;
 pub(crate) struct Arguments {}
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context, call_verb: VerbCall) -> Outcome {
+    pub(crate) fn run(
+        self,
+        context: &Context,
+        call_verb: VerbCall,
+        read_hint: HintReader,
+    ) -> Outcome {
         let Self {} = self;
-        serve(context, call_verb)
+        serve(context, call_verb, read_hint)
     }
 }

@@ -4,6 +4,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
@@ -99,7 +100,7 @@ impl ShowDeadLetter {
     fn run(self, context: &Context) -> Outcome {
         let places = DeadLetterPlaces::open(context)?;
         let (place, letter) = places.one(&self.id, self.mailbox.as_ref())?;
-        let (queue, place) = (&*place.queue, place.word);
+        let (queue, place) = (&place.queue, place.word);
         let envelope = match queue.peek(&letter.mailbox, &letter.id) {
             Ok(envelope) => Ok(envelope),
             // Why it cannot be read is what makes it interesting.
@@ -108,9 +109,15 @@ impl ShowDeadLetter {
         };
         if context.out.is_json() {
             let mut object = described(place, &letter);
-            match envelope {
-                Ok(envelope) => object["envelope"] = json!(envelope),
-                Err(error) => object["error"] = json!(error.to_string()),
+            let view = match envelope {
+                Ok(it) => {
+                    let place = (&letter.mailbox, Some(State::Dead));
+                    MessageView::read(context, queue, place, &it)?.to_json()
+                }
+                Err(error) => json!({ "state": "dead", "error": error.to_string() }),
+            };
+            for (member, value) in view.as_object().into_iter().flatten() {
+                object[member] = value.clone();
             }
             return context.out.object(&object);
         }

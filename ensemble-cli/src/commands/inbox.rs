@@ -6,7 +6,7 @@ use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ensure_person;
-use ensemble_app::mail::listing::describe_listed;
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, plural};
 
@@ -73,7 +73,7 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
             other => other,
         };
         if context.out.is_json() {
-            context.out.object(&describe_listed(found, envelope))?;
+            context.out.object(&MessageView::listed(found, envelope).to_json())?;
         } else {
             let asked = envelope.as_ref().map_or_else(|_| Vec::new(), |it| asked_before(queue, it));
             rows.extend(asked);

@@ -209,7 +209,7 @@ fn read(file: &Path) -> Outcome<Vec<u8>> {
     // A link given as an argument is followed, as by any other program.
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let (dir, name) = match (real.parent(), real.file_name().and_then(|name| name.to_str())) {
-        (Some(dir), Some(name)) => (dir.to_owned(), name.to_owned()),
+        (Some(dir), Some(name)) if !dir.as_os_str().is_empty() => (dir.to_owned(), name.to_owned()),
         _ => (parent.unwrap_or_else(|| Path::new(".")).to_owned(), name.to_owned()),
     };
     Dir::open(&dir)?.read(&name, FILE_BYTES_MAX)?.ok_or_else(absent)

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::door_hints::HintReader;
 use ensemble_app::environment::own_program;
 use ensemble_app::failure::Outcome;
 use serde_json::json;
@@ -67,15 +68,15 @@ struct UninstallServer {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub(crate) fn run(self, context: &Context, read_hint: HintReader) -> Outcome {
         match (self.verb, self.http) {
             (Some(Verb::Install(install)), _) => install.run(context),
             (Some(Verb::Uninstall(uninstall)), _) => uninstall.run(context),
             (None, Some(port)) => {
-                let desk = ToolContext::open(context)?;
+                let desk = ToolContext::open(context, read_hint)?;
                 serve_http(context, desk, port, self.token_file.as_deref())
             }
-            (None, None) => serve_stdio(ToolContext::open(context)?),
+            (None, None) => serve_stdio(ToolContext::open(context, read_hint)?),
         }
     }
 }

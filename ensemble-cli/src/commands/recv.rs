@@ -1,18 +1,18 @@
 //! `ensemble recv`: takes the next message. Taking it is its ack.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
-use ensemble_app::interrupt::Interrupt;
+use ensemble_app::interrupt::{Interrupt, cancel_token};
 use ensemble_app::introduction;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::conversation::{ShownMessage, ensure_person, read_received, read_waiting};
-use ensemble_app::mail::delivered::{
-    DeliveryInstructions, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
-};
+use ensemble_app::mail::delivered::{DeliveryInstructions, sender_of};
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::receipt::note_read;
 use ensemble_app::wait_line::WaitLine;
@@ -25,7 +25,6 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::MailWait;
 use ensemble_team::admission::{NotAdmitted, TaskAct};
 use ensemble_team::budget::{BudgetFile, BudgetScope};
-use serde_json::json;
 
 use crate::args;
 use crate::completion;
@@ -86,8 +85,8 @@ impl Arguments {
         let Some(mut delivery) = delivery else {
             return Err(nothing(context, &queue, &mailbox, &agent)?);
         };
-        correlate(context, &queue, &delivery);
-        let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
+        let remark = correlate(context, &queue, &delivery);
+        let delivered = self.hand_over((context, &queue), &interrupt, &mut delivery, remark);
         if delivered.is_err() {
             // The message was not shown: other consumers may have it at once, not only when the
             // lease has ended.
@@ -130,10 +129,10 @@ impl Arguments {
     /// Prints a message, all of it or with an error.
     fn hand_over(
         &self,
-        context: &Context,
-        queue: &ProjectQueue,
+        (context, queue): (&Context, &ProjectQueue),
         interrupt: &Interrupt,
         delivery: &mut Delivery,
+        remark: Option<String>,
     ) -> Outcome {
         if let Some(lease) = self.lease {
             queue.extend(&delivery.lease, lease)?;
@@ -143,7 +142,8 @@ impl Arguments {
             return Err(Failure::refused("interrupted: the message was returned"));
         }
         if context.out.is_json() {
-            print_json(context, queue, delivery)?;
+            let view = MessageView::delivered(context, queue, delivery, remark)?;
+            context.out.object(&view.to_json())?;
         } else if self.body {
             print_body(context, queue, delivery)?;
         } else {
@@ -208,9 +208,9 @@ fn over_budget(
 
 /// A message of another program may ask something. It decides something only if its file proves its
 /// sender: any program could have put it there. The message is delivered in any case.
-fn correlate(context: &Context, queue: &ProjectQueue, delivery: &Delivery) {
+fn correlate(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
     let envelope = &delivery.envelope;
-    answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));
+    answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery))
 }
 
 fn wait(
@@ -225,7 +225,10 @@ fn wait(
     let left = || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
     if let Some(spool) = queue.directory() {
         let mut mail = spool.wait_for_mail(mailbox, agent);
-        return until(interrupt, left, &mut mail, MailWait::receive, MailWait::sleep);
+        let cancel = cancel_token();
+        let other = cancel.as_ref().map(|token| token.as_fd());
+        let sleep = |mail: &mut MailWait<_>, left| mail.sleep_beside(left, other);
+        return until(interrupt, left, &mut mail, MailWait::receive, sleep);
     }
     let mut leases = observer(&context.project()?.state, mailbox, agent);
     let receive = |leases: &mut MailboxLeases| {
@@ -271,29 +274,6 @@ fn until<W>(
         interrupt.may_end_during(|| slept = sleep(wait, left));
         slept?;
     }
-}
-
-fn print_json(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {
-    let Delivery { envelope, lease, lease_duration, .. } = delivery;
-    let told = DeliveryInstructions::new(context, queue, delivery)?;
-    let mut object = json!({
-        "id": lease.id,
-        "mailbox": lease.mailbox,
-        "holder": lease.holder,
-        "epoch": lease.epoch,
-        "lease_seconds": lease_duration.as_secs(),
-        "held": told.held,
-        "waiting": told.waiting,
-        "commands": told.commands(),
-        "envelope": envelope_json(envelope),
-    });
-    if let Some(plan) = needed_plan(queue, delivery, PLAN_SUBMIT)? {
-        object["plan"] = json!(plan);
-    }
-    if let Some(attachment) = &envelope.attachment {
-        object["attachment_path"] = json!(queue.attachment_path(context, attachment)?);
-    }
-    context.out.object(&object)
 }
 
 fn print_body(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {

@@ -9,10 +9,10 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::conversation::ensure_person;
-use ensemble_app::mail::delivered::envelope_json;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{RecalledCopy, recall_replaced};
@@ -287,7 +287,10 @@ impl Arguments {
         let patience = self.wait_for_reply.unwrap_or_default();
         let _line = WaitLine::new(format!("{} to answer", question.to), Some(patience));
         let awaited = AwaitedReply { question, asked_in, mailbox, patience };
-        let answer = awaited.wait(context, &queue, || false)?;
+        let answer = awaited.wait(context, &queue, || {
+            end_if_cancelled();
+            false
+        })?;
         let Some(answer) = answer else { return Ok(Value::Null) };
         if !context.out.is_json() {
             match &answer.attachment {
@@ -298,7 +301,7 @@ impl Arguments {
                 context.out.line("")?;
             }
         }
-        Ok(envelope_json(&answer))
+        awaited.show_answer(context, &queue, &answer)
     }
 
     /// The recipients of this project.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ensemble_app::batches::read_instruction;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::wait_line::WaitLine;
+use ensemble_app::worker::resting;
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
@@ -79,7 +80,7 @@ impl Arguments {
         };
         let waiter = Waiter::new(&[vec![project.queue.join("reports")], review_dirs].concat());
         let line = WaitLine::new(format!("the reports of batch {}", batch.id), Some(self.wait));
-        let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
+        let told = dispatcher.collect(&batch, limits, &mut resting(&waiter))?;
         drop(line);
         print_summary(context, &batch, told.summary(), matches!(told, SummaryOutcome::Now(_)))
     }

@@ -32,6 +32,19 @@ use crate::spellings::{ADMIN, canonical, positions};
 use crate::transports;
 use crate::unasked::named_files;
 
+/// A command that understands its words in capitals, too, as the tools do.
+fn in_any_case(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        match arg.get_action().takes_values() && !arg.get_possible_values().is_empty() {
+            true => arg.ignore_case(true),
+            false => arg,
+        }
+    });
+    let below: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    below.into_iter().fold(command, |command, name| command.mut_subcommand(name, in_any_case))
+}
+
 /// The widest help, in characters.
 const WIDTH_MAX: usize = 100;
 
@@ -96,7 +109,7 @@ macro_rules! verbs {
             fn described(place: &'static str) -> Command {
                 let name = place.rsplit_once(' ').map_or(place, |(_, name)| name);
                 match place {
-                    $($(#[$condition])? $place => $module::Arguments::augment_args(Command::new(name)),)*
+                    $($(#[$condition])? $place => in_any_case($module::Arguments::augment_args(Command::new(name))),)*
                     _ => Command::new(name),
                 }
             }
@@ -198,8 +211,8 @@ verbs! {
     "admin hooks" => Hooks(hooks),
     "admin hook" => Hook(hook),
     #[cfg(feature = "mcp")]
-    "admin mcp" => Mcp(mcp),
-    "admin api" => Api(api, calls::call),
+    "admin mcp" => Mcp(mcp, calls::read_hint),
+    "admin api" => Api(api, calls::call, calls::read_hint),
     "admin projects" => Projects(projects),
     "admin notify" => Notify(notify),
     "admin tmux-status" => TmuxStatus(tmux_status),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ensemble_app::App;
+use ensemble_app::door_hints::HintReader;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::steps::open_steps;
@@ -39,6 +40,8 @@ pub(crate) struct ToolContext {
     app: Mutex<App>,
     /// Under which numbers this session has claimed tasks on the blackboard.
     claims: Mutex<BTreeMap<Name, u64>>,
+    /// Reads the commands of hints.
+    pub(super) read_hint: HintReader,
     /// How many tools the client was offered.
     offered: AtomicUsize,
     /// Under which epoch this session has learned of its steps.
@@ -47,7 +50,7 @@ pub(crate) struct ToolContext {
 
 impl ToolContext {
     /// Finds the identity and opens everything.
-    pub(crate) fn open(app: &App) -> Outcome<Self> {
+    pub(crate) fn open(app: &App, read_hint: HintReader) -> Outcome<Self> {
         let agent = app.agent_itself()?;
         let identity = app.identity()?;
         let (proof, is_member) = (identity.proof, identity.is_member());
@@ -71,6 +74,7 @@ impl ToolContext {
             claims,
             epochs,
             offered: AtomicUsize::new(0),
+            read_hint,
         };
         // A session that begins while a step is in its agent's hands has taken it over.
         let _ = desk.learn_all();

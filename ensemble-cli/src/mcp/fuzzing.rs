@@ -17,7 +17,7 @@ const GREETING: [&str; 2] = [
 
 fn desk(queue: &Path, agent: &str) -> Result<ToolContext, String> {
     let agent = agent.parse().map_err(|error| format!("{agent}: {error}"))?;
-    ToolContext::open(&App::new(Some(queue.to_owned()), Some(agent), "admin mcp"))
+    ToolContext::open(&App::new(Some(queue.to_owned()), Some(agent), "admin mcp"), |_| None)
         .map_err(|failure| failure.text())
 }
 

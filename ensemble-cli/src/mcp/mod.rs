@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ensemble_app::door_hints::render_members;
 use ensemble_app::text::one_line;
 use ensemble_app::watcher_start::revive_watcher;
 use rmcp::model::{
@@ -61,6 +62,18 @@ pub(crate) fn call(desk: &ToolContext, name: &str, arguments: Value) -> Result<V
 fn run_tool(tool: &tools::ToolSpec, desk: &ToolContext, arguments: Value) -> tools::ToolAnswer {
     let schema = (tool.schema)(&|| desk.names());
     (tool.call)(desk, tools::read_arguments(&schema, arguments)?)
+}
+
+/// An answer whose hints name tools where there are some.
+fn in_words_of_tools(desk: &ToolContext, answer: tools::ToolAnswer) -> tools::ToolAnswer {
+    let render = |line: &str| tools::hints::render_call(desk, &(desk.read_hint)(line)?);
+    match answer {
+        Ok(mut value) => {
+            render_members(&mut value, &render);
+            Ok(value)
+        }
+        Err(trouble) => Err(trouble.with_hints(&render)),
+    }
 }
 
 /// How late the end of a subscription is seen.
@@ -155,6 +168,7 @@ impl McpServer {
         if self.blocking(|desk| desk.offers_others(tools::offered(desk).len())).await? {
             let _ = peer.notify_tool_list_changed().await;
         }
+        let answer = self.blocking(move |desk| in_words_of_tools(desk, answer)).await?;
         Ok(match answer {
             Ok(value) => CallToolResult::structured(value),
             Err(trouble) => {

@@ -1,7 +1,7 @@
 //! The lines of the protocol, as types: their schema is `ensemble admin schema api`.
 
 use ensemble_app::error_line::ErrorBody;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The first line: version and limits.
@@ -19,8 +19,7 @@ pub(crate) struct ApiHello {
     pub(crate) subscriptions_max: usize,
 }
 
-#[derive(Debug, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, schemars::JsonSchema)]
 pub(crate) struct ApiCall {
     /// Text or number of the caller's choice; the answer repeats it
     pub(crate) id: Value,

@@ -21,7 +21,7 @@ pub(super) const MAIL: &[OutputShape] = &[
         "A message after `send`, for each recipient",
         "id: id; mailbox: name; \
         state: word(stored notified submitted acked settled refused); already_stored: flag; outbox?: flag; \
-        warning?: text; error?: text; project?: name; replaced?: flag; reply?: @ReadEnvelope",
+        warning?: text; error?: text; project?: name; replaced?: flag; reply?: @Read",
     ),
     (
         "RecalledCopy",
@@ -29,31 +29,33 @@ pub(super) const MAIL: &[OutputShape] = &[
         "id: id; mailbox: name; recalled: flag; read_by: name?",
     ),
     (
-        "Envelope",
-        "A message",
-        "id: id; type: name; from: name; proof?: word(pass pane person); project?: name; to: name; created_at: stamp; \
+        "MessageHeader",
+        "The header of a message; none of it where the message cannot be read",
+        "type?: name; from?: name; proof?: word(pass pane person); project?: name; to?: name; created_at?: stamp; \
         correlation_id?: text; causation_id?: text; replaces?: id; task_id?: text; attempt?: count; \
-        priority: count; when?: word(interrupt tool turn); \
-        expires_at?: stamp; source?: text; traceparent?: text; attachment?: @Attachment; body: text",
+        priority?: count; when?: word(interrupt tool turn); \
+        expires_at?: stamp; source?: text; traceparent?: text; attachment?: object; bytes?: count; error?: text",
     ),
     (
-        "ReadEnvelope",
-        "A message with its body parsed: `body` is a mapping where the text is one",
-        "id: id; \
-        type: name; from: name; proof?: word(pass pane person); project?: name; to: name; created_at: stamp; \
-        correlation_id?: text; causation_id?: text; replaces?: id; task_id?: text; attempt?: count; \
-        priority: count; when?: word(interrupt tool turn); expires_at?: stamp; source?: text; \
-        traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
+        "Listed",
+        "A message in a mailbox, with the beginning of its text",
+        "id: id; mailbox: name; state: word(queued acked settled dead); \
+        epoch?: count; not_before?: count; holder?: name; ..MessageHeader; preview?: text",
     ),
-    ("KnownProject", "A project of this user, as in NAME@PROJECT", "name: name; queue: text"),
-    ("Attachment", "Content that is too large for a message", "sha256: text; bytes: count"),
+    (
+        "Read",
+        "A message with its content: `body` is a mapping where the text is one",
+        "id: id; mailbox: name; state?: word(queued acked settled dead); epoch?: count; \
+        not_before?: count; holder?: name; ..MessageHeader; body: any; body_text: text; \
+        attachment_path?: text; commands?: {text}",
+    ),
     (
         "Received",
         "A message in the hands of its holder",
-        "id: id; mailbox: name; holder: name; epoch: count; \
-        lease_seconds: count; held: text; waiting: count; commands: {text}; envelope: @ReadEnvelope; \
-        plan?: text; attachment_path?: text?",
+        "..Read; holder: name; epoch: count; lease_seconds: count; held: text; waiting: count; \
+        head: text; commands: {text}; plan?: text; remark?: text",
     ),
+    ("KnownProject", "A project of this user, as in NAME@PROJECT", "name: name; queue: text"),
     (
         "Moved",
         "A message and its new state",
@@ -61,22 +63,9 @@ pub(super) const MAIL: &[OutputShape] = &[
         already_settled?: flag; lease_seconds?: count; waiting?: count",
     ),
     (
-        "ReadByPerson",
-        "A message that the person has read: settled, unless it is a request without an answer",
-        "id: id; mailbox: name; state: word(settled queued); commands: {text}; envelope: @ReadEnvelope; \
-        attachment_path?: text?",
-    ),
-    (
         "Replied",
         "An answer, and the state of the answered message",
         "id: id; mailbox: name; answered: id; settled: flag; waiting: count; warning?: text",
-    ),
-    (
-        "Listed",
-        "A message in a mailbox",
-        "id: id; mailbox: name; state: word(queued acked settled dead); \
-        epoch?: count; not_before?: count; holder?: name; from?: name; type?: name; task_id?: text?; \
-        priority?: count; created_at?: stamp; bytes?: count; error?: text",
     ),
     (
         "DeadLetter",
@@ -87,7 +76,7 @@ pub(super) const MAIL: &[OutputShape] = &[
     (
         "DeadShown",
         "A dead letter with its message, or why that cannot be read",
-        "..DeadLetter; envelope?: @Envelope; error?: text",
+        "..DeadLetter; state: =dead; ..MessageHeader; body?: any; body_text?: text; attachment_path?: text",
     ),
     (
         "MailboxSettings",

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[OutputRow] = &[
     ("log export otlp", "3 75", "Traces Sent"),
     ("log export prometheus", "3 5 75", "Sample Page"),
     ("send", "3 75", "Stored"),
-    ("recv", "3 75", "Received ReadByPerson"),
+    ("recv", "3 75", "Received Read"),
     ("reply", "3 75", "Replied"),
     ("settle", "3 75", "Moved"),
     ("inbox", "3 75", "Listed"),

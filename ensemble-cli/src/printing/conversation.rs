@@ -3,15 +3,14 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ShownMessage;
-use ensemble_app::mail::delivered::{
-    PLAIN_TYPE, SenderStanding, envelope_json, is_answered, standing,
-};
+use ensemble_app::mail::delivered::{PLAIN_TYPE, SenderStanding, is_answered, standing};
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, one_line, printable};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessagePurpose};
 use ensemble_core::requests::RequestEntry;
-use serde_json::{Value, json};
+use ensemble_core::spool::State;
 
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
@@ -31,7 +30,14 @@ pub(crate) fn print_shown(
     let (out, ShownMessage { envelope, sender, entry }) = (&context.out, *message);
     let commands = commands(context, queue, envelope, entry)?;
     if out.is_json() {
-        return out.object(&object(context, queue, envelope, entry, &commands)?);
+        // It is settled once it has been printed, unless it is a request without an answer.
+        let person = context.actor()?;
+        let state = match entry {
+            Some(_) => queue.state(&person, &envelope.id)?,
+            None => Some(State::Settled),
+        };
+        let view = MessageView::read(context, queue, (&person, state), envelope)?;
+        return out.object(&view.with_commands(&commands).to_json());
     }
     if is_body {
         return match &envelope.attachment {
@@ -105,24 +111,4 @@ fn commands(
         None => envelope.id.to_string(),
     };
     Ok(vec![("reply", format!("ensemble reply {id} \"TEXT\""))])
-}
-
-fn object(
-    context: &Context,
-    queue: &ProjectQueue,
-    envelope: &Envelope,
-    entry: Option<&RequestEntry>,
-    commands: &[(&'static str, String)],
-) -> Outcome<Value> {
-    let commands = commands.iter().map(|(name, line)| ((*name).to_owned(), json!(line)));
-    let mut object = json!({
-        "id": envelope.id, "mailbox": context.actor()?,
-        "state": if entry.is_some() { "queued" } else { "settled" },
-        "commands": commands.collect::<serde_json::Map<_, _>>(),
-        "envelope": envelope_json(envelope),
-    });
-    if let Some(attachment) = &envelope.attachment {
-        object["attachment_path"] = json!(queue.attachment_path(context, attachment)?);
-    }
-    Ok(object)
 }

@@ -235,14 +235,14 @@ fn a_trace_is_carried_from_every_door_to_the_holder_and_into_the_log() {
         command.envs(around.map(|around| ("TRACEPARENT", around)));
         assert_eq!(to_end(&mut command).code, 0);
         let got = bed.object("recv --as w1");
-        let carried = got["envelope"]["traceparent"].as_str();
+        let carried = got["traceparent"].as_str();
         assert_eq!(carried, is_carried.then_some(parent.as_str()), "{args:?}");
         bed.ok(&format!("settle --as w1 {}", text(&got, "id")));
     }
     assert!(bed.fails(2, "send --to w1 -m x --traceparent 00-bad").contains("W3C traceparent"));
     let mut mcp = Mcp::of(&bed, "lead");
     mcp.call("send", &json!({ "to": "w1", "message": "x", "traceparent": parent }));
-    assert_eq!(bed.object("recv --as w1")["envelope"]["traceparent"], json!(parent));
+    assert_eq!(bed.object("recv --as w1")["traceparent"], json!(parent));
     let stored = bed.json("log --type message.stored");
     let logged: Vec<Option<&str>> =
         stored.iter().map(|record| record["data"]["traceparent"].as_str()).collect();

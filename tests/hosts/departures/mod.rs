@@ -199,7 +199,7 @@ struct Question {
 impl Question {
     fn read(ran: &Ran) -> Option<Self> {
         let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
-        let envelope = &got["envelope"];
+        let envelope = &got;
         (envelope["type"] == "shutdown_request").then_some(())?;
         Some(Self {
             id: got["id"].as_str()?.to_owned(),

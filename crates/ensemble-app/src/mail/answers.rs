@@ -11,12 +11,19 @@ use crate::diagnostics::say;
 use crate::failure::Outcome;
 use crate::mail::replying::settle_answered;
 
-/// Applies a message to the request that it asks or answers. A refusal is printed on stderr.
-pub fn correlate(app: &App, store: &dyn RequestStore, envelope: &Envelope, sender: SenderEvidence) {
+/// Applies a message to the request that it asks or answers. A refusal is printed on stderr, and returned.
+pub fn correlate(
+    app: &App,
+    store: &dyn RequestStore,
+    envelope: &Envelope,
+    sender: SenderEvidence,
+) -> Option<String> {
     match correlated(app, store, envelope, sender) {
-        Ok(Some(remark)) => say(&remark),
-        Ok(None) => {}
-        Err(failure) => drop(failure.report()),
+        Ok(remark) => remark.inspect(|remark| say(remark)),
+        Err(failure) => {
+            let _ = failure.report();
+            None
+        }
     }
 }
 

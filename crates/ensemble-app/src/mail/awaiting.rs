@@ -18,9 +18,11 @@ use ensemble_core::allow_unreadable;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
+use serde_json::Value;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::mail::message_view::MessageView;
 use crate::mail::settling::SettleContext;
 use crate::queue::ProjectQueue;
 use crate::receipt::{Receipt, ReceiptTracker};
@@ -67,6 +69,20 @@ impl AwaitedReply<'_> {
             waiter.wait(left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
         }
         Ok(None)
+    }
+
+    /// The answer as it is shown, from the queue in which it was found.
+    ///
+    /// # Errors
+    /// Its attachment cannot be found, or its state cannot be read.
+    pub fn show_answer(
+        &self,
+        app: &App,
+        queue: &ProjectQueue,
+        answer: &Envelope,
+    ) -> Outcome<Value> {
+        let state = queue.state(&self.mailbox, &answer.id)?;
+        Ok(MessageView::read(app, queue, (&self.mailbox, state), answer)?.to_json())
     }
 
     fn tracker(&self) -> ReceiptTracker<'_> {

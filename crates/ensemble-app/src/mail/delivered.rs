@@ -26,7 +26,7 @@ use ensemble_core::spool::State;
 use ensemble_team::driver::STEP_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Outcome;
+use crate::failure::{Outcome, plan_command};
 use crate::queue::ProjectQueue;
 use crate::text::{age, clock, one_line, uncapitalized};
 use crate::{App, ids};
@@ -40,8 +40,6 @@ const AGE_SAID_FROM: Duration = Duration::from_secs(60);
 /// How far back the log is searched for the delivery before this one, in bytes.
 const LOG_BYTES_MAX: u64 = 1024 * 1024;
 pub use ensemble_core::message::PLAIN_TYPE;
-/// How an agent submits a plan.
-pub const PLAN_SUBMIT: &str = "`ensemble request plan -f FILE --task TASK --to REVIEWER`";
 
 /// How a sender is known to the reader of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +94,7 @@ impl DeliveryInstructions {
         if let Some(decided) = entry.as_ref().and_then(decided) {
             head.push(decided);
         }
-        if let Some(plan) = needed_plan(queue, delivery, PLAN_SUBMIT)? {
+        if let Some(plan) = needed_plan(queue, delivery)? {
             head.push(format!("Plan:       {}", one_line(&plan)));
         }
         if let Some(attachment) = &envelope.attachment {
@@ -382,16 +380,8 @@ pub fn is_word(task: &str) -> bool {
     Name::new(task).is_ok() && task.chars().all(is_plain)
 }
 
-/// An envelope as JSON whose `body` is a mapping where its text is one; `body_text` is the text.
-pub fn envelope_json(envelope: &Envelope) -> Value {
-    let mut object = json!(envelope);
-    object["body_text"] = json!(envelope.body);
-    object["body"] = body_json(&envelope.body);
-    object
-}
-
 /// A body as a mapping if its text is one, otherwise as text.
-pub fn body_json(text: &str) -> Value {
+pub(crate) fn body_json(text: &str) -> Value {
     let fields = yaml::parse::<Map<String, Value>>(text, "body".as_ref());
     fields.ok().filter(|fields| !fields.is_empty()).map_or_else(|| text.into(), Value::Object)
 }
@@ -410,23 +400,10 @@ pub fn sender_of(queue: &ProjectQueue, delivery: &Delivery) -> SenderEvidence {
 pub fn needed_plan(
     queue: &ProjectQueue,
     delivery: &Delivery,
-    how: &str,
 ) -> ensemble_core::Result<Option<String>> {
     let gate = queue.request_store().gate_of(&delivery.lease)?;
-    Ok(gate.filter(|gate| gate.state == GateState::Needed).map(|gate| {
-        let to = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
-        let task = Some(&gate.task_id).filter(|task| is_word(task));
-        match task.filter(|_| how == PLAN_SUBMIT) {
-            Some(task) => {
-                let command = how.replace("TASK", task).replace("REVIEWER", to);
-                format!("needed first: {command}")
-            }
-            None => {
-                let task = task.map_or_else(String::new, |task| format!("task {task}, "));
-                format!("needed first: {how} ({task}to {to})")
-            }
-        }
-    }))
+    let needed = gate.filter(|gate| gate.state == GateState::Needed);
+    Ok(needed.map(|gate| format!("needed first: `{}`", plan_command(&gate))))
 }
 
 #[cfg(test)]
@@ -439,15 +416,10 @@ mod tests {
 
     #[test]
     fn a_body_is_a_mapping_where_its_text_is_one() {
-        let body = |text: &str| {
-            let object = envelope_json(&Envelope::new(Name::new("w1").unwrap(), text));
-            assert_eq!(object["body_text"], text);
-            object["body"].clone()
-        };
-        assert_eq!(body("# Answer it\nrequest_id: ab12\nround: 2\n")["request_id"], "ab12");
+        assert_eq!(body_json("# Answer it\nrequest_id: ab12\nround: 2\n")["request_id"], "ab12");
         for text in ["plain words\n", "", "- a list\n- of items\n", "a: b\na: c\n", "7", "{broken"]
         {
-            assert_eq!(body(text), text);
+            assert_eq!(body_json(text), text);
         }
     }
 

@@ -6,7 +6,7 @@
 //! | `delivered` | what an agent reads with a message |
 //! | `conversation` | what the person reads |
 //! | `elsewhere` | addresses in other projects |
-//! | `listing` | messages of a mailbox as they are listed |
+//! | `message_view` | a message as every door shows it |
 //! | `recalling` | taking back what was not read yet |
 //! | `replying` | answers to messages |
 //! | `readers` | whether a mailbox has a reader now |
@@ -19,7 +19,7 @@ pub mod awaiting;
 pub mod conversation;
 pub mod delivered;
 pub mod elsewhere;
-pub mod listing;
+pub mod message_view;
 pub mod readers;
 pub mod recalling;
 pub mod replying;

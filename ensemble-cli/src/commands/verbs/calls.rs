@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, Command};
+use ensemble_app::door_hints::HintCall;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use serde_json::{Map, Value};
 
 use super::{CommandLine, place_among, with_one_verb};
 use crate::context::Context;
+use crate::mistake::in_words;
 use crate::printed;
 
 /// Commands that take over the terminal, run until they are ended, or read stdin.
@@ -77,8 +79,54 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     CommandLine::of(&matches).map_err(|error| mistake(&error))
 }
 
+/// Reads a command of a hint as the call that does the same: `ensemble settle m1` as `settle` with `id`.
+pub(crate) fn read_hint(line: &str) -> Option<HintCall> {
+    if line.contains(['|', '…', '&', '<', '>']) {
+        return None;
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let place = place_among(&words.iter().map(OsString::from).collect::<Vec<_>>())?;
+    let mut program = with_one_verb(place);
+    program.build();
+    let (mut command, mut method) = (&program, Vec::new());
+    let mut words = words.into_iter().skip(1).peekable();
+    while let Some(below) = words.peek().and_then(|word| command.find_subcommand(word)) {
+        (command, method) = (below, [method, vec![below.get_name()]].concat());
+        words.next();
+    }
+    let method = method.join(" ");
+    if NOT_CALLED.contains(&&*method) || command.is_subcommand_required_set() {
+        return None;
+    }
+    let (mut params, mut position) = (Map::new(), 0);
+    while let Some(word) = words.next() {
+        let (flag, given) = word.split_once('=').map_or((word, None), |(f, v)| (f, Some(v)));
+        let is_it = |arg: &&Arg| match (flag.strip_prefix("--"), flag.strip_prefix('-')) {
+            (Some(long), _) => arg.get_long() == Some(long),
+            (None, Some(short)) if !short.is_empty() => {
+                arg.get_short().is_some_and(|letter| short == letter.to_string())
+            }
+            _ => arg.get_index() == Some(position + 1),
+        };
+        let arg = command.get_arguments().find(is_it)?;
+        let value = match (arg.is_positional(), arg.get_action().takes_values()) {
+            (true, _) => {
+                position += 1;
+                word
+            }
+            (false, true) => given.or_else(|| words.next())?,
+            (false, false) => {
+                params.insert(name(arg), true.into());
+                continue;
+            }
+        };
+        params.insert(name(arg), value.trim_matches(['"', '\'']).into());
+    }
+    Some(HintCall { method, params })
+}
+
 fn mistake(error: &clap::Error) -> Failure {
-    let text = error.to_string();
+    let text = in_words(&error.to_string());
     let first = text.split("\n\n").next().unwrap_or_default();
     Failure::usage(ensemble_app::text::one_line(first.trim_start_matches("error: ")))
 }
@@ -94,6 +142,9 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
         if value == "" && !arg.is_positional() && !arg.is_required_set() {
             // Some clients fill in every parameter.
             continue;
+        }
+        if value.is_boolean() && arg.get_action().takes_values() {
+            return Err(Failure::usage(format!("`{key}`: {value} is not a value of it")));
         }
         let values = values(key, value)?;
         if let Some(index) = arg.get_index() {
@@ -154,5 +205,47 @@ fn values(key: &str, value: &Value) -> Outcome<Vec<String>> {
             Ok(all?.concat())
         }
         Value::Object(_) => Err(Failure::usage(format!("`{key}`: an object is not a value"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_of_a_hint_is_read_as_a_call() {
+        let read = |line: &str| read_hint(line).map(|call| (call.method, json!(call.params)));
+        for (line, method, params) in [
+            ("ensemble recv", "recv", json!({})),
+            (
+                "ensemble reply m1 \"TEXT\" --mailbox w",
+                "reply",
+                json!({ "id": "m1", "text": "TEXT", "mailbox": "w" }),
+            ),
+            (
+                "ensemble mailbox extend m1 30m",
+                "mailbox extend",
+                json!({ "id": "m1", "duration": "30m" }),
+            ),
+            (
+                "ensemble request plan -f FILE --task T --to R",
+                "request plan",
+                json!({ "file": "FILE", "task": "T", "to": "R" }),
+            ),
+            ("ensemble task claim T --review", "task claim", json!({ "id": "T", "review": true })),
+        ] {
+            assert_eq!(read(line), Some((method.to_owned(), params)), "{line}");
+        }
+        for line in [
+            "ensemble log | less",
+            "ensemble admin watch &",
+            "ensemble top",
+            "ensemble nonsense",
+            "git log",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ensemble_app::content::{check_words, fill};
+use ensemble_app::ids;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
-use ensemble_app::mail::delivered::{
-    DeliveryInstructions, body_json, count_waiting, envelope_json, needed_plan, sender_of,
-};
+use ensemble_app::mail::delivered::{count_waiting, sender_of};
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
+use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
@@ -18,7 +18,7 @@ use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
 use ensemble_app::mail::settling::{SettleContext, UnheldMessage};
 use ensemble_app::receipt::note_read;
 use ensemble_core::env::{Delivery, Lease, PublishOutcome};
-use ensemble_core::message::{BODY_BYTES_MAX, DeliveryClass, MessageId, Name};
+use ensemble_core::message::{DeliveryClass, MessageId, Name};
 use ensemble_core::requests::GatedTask;
 use ensemble_core::spool::State;
 use ensemble_team::admission::TaskAct;
@@ -33,12 +33,8 @@ use crate::mcp::ToolContext;
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
-/// How much of a body is shown before it is taken, in characters.
-const PREVIEW_CHARACTERS: usize = 200;
 /// The longest delay of a release: a day, in seconds.
 const DELAY_SECONDS_MAX: u64 = 86_400;
-/// An attached text of at most this many bytes is handed over with its message.
-const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 
 /// Arguments of `send`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -212,7 +208,9 @@ pub(super) fn send_until(
         let (question, mailbox) = (&envelope, desk.mailbox.clone());
         let awaited = AwaitedReply { question, asked_in: queue, mailbox, patience };
         let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
-        sent["reply"] = answer.map_or(Value::Null, |answer| envelope_json(&answer));
+        if let Some(answer) = answer {
+            sent["reply"] = awaited.show_answer(&app, own, &answer)?;
+        }
     }
     Ok(sent)
 }
@@ -224,7 +222,7 @@ fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
         kind: send.kind,
         priority: send.priority.unwrap_or(0),
         when: when.transpose().map_err(|error| ToolError::new(format!("when: {error}")))?,
-        replaces: send.replaces.map(message_id).transpose()?,
+        replaces: send.replaces.map(MessageId::new).transpose()?,
         task: send.task_id,
         correlation: send.request_id,
         traceparent: send.traceparent.and_then(|text| text.parse().ok()),
@@ -233,9 +231,9 @@ fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
 }
 
 pub(super) fn recall(desk: &ToolContext, recall: RecallParams) -> ToolAnswer {
-    let id = message_id(recall.id)?;
     // Opened first: it takes the lock of `app`.
     let queue = desk.queue()?;
+    let id = ids::message(queue, &MessageId::new(recall.id)?)?;
     let copies = recalling::recall(&desk.app(), queue, &id, recall.mailbox.as_ref())?;
     Ok(json!({ "copies": copies.iter().map(RecalledCopy::object).collect::<Vec<_>>() }))
 }
@@ -246,29 +244,13 @@ pub(super) fn fetch(desk: &ToolContext, fetch: InboxParams) -> ToolAnswer {
 
 /// The inbox as an object.
 pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
-    let mut messages = Vec::new();
-    for found in desk.queue()?.unfinished(&desk.mailbox, limit)? {
-        let holder = match &found.state {
-            State::Acked { holder, .. } => Some(holder.clone()),
-            _ => None,
-        };
-        let mut object = json!({
-            "id": found.id, "state": found.state.word(), "yours": holder.as_ref() == Some(&desk.agent),
-        });
-        match desk.queue()?.peek(&desk.mailbox, &found.id) {
-            Ok(envelope) => {
-                object["from"] = json!(envelope.from);
-                object["type"] = json!(envelope.kind);
-                object["task_id"] = json!(envelope.task_id);
-                object["created_at"] = json!(envelope.created_at);
-                object["preview"] =
-                    json!(envelope.body.chars().take(PREVIEW_CHARACTERS).collect::<String>());
-            }
-            // It was received or moved since it was listed, or it cannot be read. Receiving it will show which.
-            Err(error) => object["error"] = json!(error.to_string()),
-        }
-        messages.push(object);
-    }
+    let queue = desk.queue()?;
+    let found = queue.unfinished(&desk.mailbox, limit)?;
+    // One that was received or moved since it was listed, or that cannot be read, shows why.
+    let messages = found
+        .iter()
+        .map(|found| MessageView::listed(found, queue.peek(&desk.mailbox, &found.id)).to_json());
+    let messages: Vec<_> = messages.collect();
     Ok(json!({ "mailbox": desk.mailbox, "messages": messages }))
 }
 
@@ -282,7 +264,7 @@ pub(super) fn take_next(desk: &ToolContext) -> Result<Option<Value>, ToolError> 
 
 pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAnswer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
-    let id = acknowledge.id.map(message_id).transpose()?;
+    let id = acknowledge.id.map(|id| message_id(desk, id)).transpose()?;
     let received = match &id {
         None => desk.queue()?.receive(mailbox, agent)?,
         Some(id) => desk.queue()?.receive_id(mailbox, id, agent)?,
@@ -302,18 +284,13 @@ fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
-    let mut object = handed_over(desk, delivery)?;
+    let (queue, remark) = (desk.queue()?, if is_new { remark(desk, delivery)? } else { None });
+    let view = MessageView::delivered(&desk.app(), queue, delivery, remark)?;
     if is_new {
         // Without this note the receipt says less; the message is delivered anyway.
         let _ = note_read(&desk.app(), delivery);
     }
-    if is_new && let Some(remark) = remark(desk, delivery)? {
-        object["remark"] = json!(remark);
-    }
-    if let Some(plan) = needed_plan(desk.queue()?, delivery, "submit one with plan_approval")? {
-        object["plan"] = json!(plan);
-    }
-    Ok(object)
+    Ok(view.to_json())
 }
 
 /// Takes a new message for what it says about a request, as `recv` does. Returns what the message may not do; it is
@@ -364,44 +341,9 @@ fn held_already(desk: &ToolContext, id: &MessageId) -> Result<Option<Delivery>, 
     }
 }
 
-fn handed_over(desk: &ToolContext, delivery: &Delivery) -> ToolAnswer {
-    let Delivery { envelope, lease, lease_duration, .. } = delivery;
-    let mut object = json!({
-        "id": lease.id, "epoch": lease.epoch, "lease_seconds": lease_duration.as_secs(),
-        "from": envelope.from, "type": envelope.kind, "task_id": envelope.task_id,
-        "request_id": envelope.correlation_id, "attempt": envelope.attempt,
-    });
-    read_body(&mut object, &envelope.body);
-    let told = DeliveryInstructions::new(&desk.app(), desk.queue()?, delivery)?;
-    object["head"] = json!(told.head.join("\n"));
-    object["held"] = json!(told.held);
-    object["waiting"] = json!(told.waiting);
-    object["commands"] = told.commands();
-    if let Some(attachment) = &envelope.attachment {
-        let path =
-            desk.queue().and_then(|queue| Ok(queue.attachment_path(&desk.app(), attachment)?));
-        object["attachment_path"] = json!(path.as_ref().ok());
-        if let Err(trouble) = path {
-            object["attachment_error"] = json!(trouble.to_string());
-        } else if attachment.bytes <= ATTACHED_BYTES_MAX.max(BODY_BYTES_MAX as u64)
-            && let Ok(content) = desk.spool.read_attachment(attachment)
-            && let Ok(text) = String::from_utf8(content)
-        {
-            read_body(&mut object, &text);
-        }
-    }
-    Ok(object)
-}
-
-/// Puts a body into a result: `body` is a mapping where the text is one, `body_text` is the text.
-fn read_body(object: &mut Value, text: &str) {
-    object["body_text"] = json!(text);
-    object["body"] = body_json(text);
-}
-
 /// The message in this agent's hands.
 fn lease_of(desk: &ToolContext, id: String, epoch: Option<u64>) -> Result<Lease, ToolError> {
-    let id = message_id(id)?;
+    let id = message_id(desk, id)?;
     match desk.queue()?.state(&desk.mailbox, &id)? {
         Some(State::Acked { holder, epoch: current }) if holder == desk.agent => {
             let epoch = epoch.unwrap_or(current);
@@ -427,7 +369,7 @@ pub(super) fn dead_letter(desk: &ToolContext, letter: DeadLetterParams) -> ToolA
 }
 
 pub(super) fn complete(desk: &ToolContext, complete: SettleParams) -> ToolAnswer {
-    let id = message_id(complete.id)?;
+    let id = message_id(desk, complete.id)?;
     let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
     let store = desk.queue()?.request_store();
     let settling = SettleContext { store, kinds, ends, recorder: &*desk.recorder };
@@ -476,12 +418,13 @@ fn completed(desk: &ToolContext, lease: &Lease) -> ToolAnswer {
 }
 
 pub(super) fn reply(desk: &ToolContext, reply: ReplyParams) -> ToolAnswer {
-    let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
+    let (id, content) = (message_id(desk, reply.id)?, reply.message.into_bytes());
     let queue = desk.queue()?;
     let replied = replying::reply(&desk.app(), queue, &desk.mailbox, &id, content)?;
     Ok(replied.object())
 }
 
-fn message_id(id: String) -> Result<MessageId, ToolError> {
-    Ok(MessageId::new(id)?)
+/// The message of the agent's mailbox that an id, or the beginning of one, means.
+fn message_id(desk: &ToolContext, id: String) -> Result<MessageId, ToolError> {
+    Ok(ids::message_of(desk.queue()?, &desk.mailbox, &MessageId::new(id)?)?)
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use ensemble_app::door_hints::{HintRenderer, render_hints};
 use ensemble_app::failure::Failure;
-use ensemble_core::requests::UndecidedRequest;
 use ensemble_core::{Error, message};
 use ensemble_team::steps::{COMPLETION_TOOL, completion_schema};
 use schemars::JsonSchema;
@@ -15,6 +15,7 @@ use super::ToolContext;
 
 mod assign;
 mod board;
+pub(super) mod hints;
 pub(super) mod mail;
 pub(super) mod outputs;
 mod reading;
@@ -44,6 +45,11 @@ impl ToolError {
     pub(super) fn with_details(self, details: Value) -> Self {
         Self { details: Some(details), ..self }
     }
+
+    /// With the commands of its text in the words of `render`.
+    pub(super) fn with_hints(self, render: HintRenderer<'_>) -> Self {
+        Self { text: render_hints(&self.text, render), ..self }
+    }
 }
 
 impl fmt::Display for ToolError {
@@ -54,10 +60,7 @@ impl fmt::Display for ToolError {
 
 impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
-        match error.area::<UndecidedRequest>() {
-            Some(_) => Failure::from(error).into(),
-            None => Self::new(error.to_string()),
-        }
+        Failure::from(error).into()
     }
 }
 

@@ -4,11 +4,6 @@ use serde_json::Value;
 
 use crate::printed;
 
-/// A message in the agent's hands, as two tools give it.
-const TAKEN: &str = "id: id; epoch: count; lease_seconds: count; from: name; type: name; task_id: text?; \
-    request_id: text?; attempt: count?; body: any; body_text: text; head?: text; held?: text; waiting?: count; commands?: {text}; \
-    attachment_path?: text?; attachment_error?: text; remark?: text; plan?: text";
-
 /// Members that results have, by tool.
 const OUTPUTS: &[(&str, &str)] = &[
     ("submit_step_completion", "..Submitted; message: text"),
@@ -27,7 +22,7 @@ const OUTPUTS: &[(&str, &str)] = &[
          watched: flag",
     ),
     ("inbox", "mailbox: name; messages: [object]"),
-    ("recv", TAKEN),
+    ("recv", "..Received"),
     ("recv_wait", "received: flag; waited_seconds: count; message?: object"),
     ("reply", "id: id; mailbox: name; answered: id; settled: flag; waiting: count; warning?: text"),
     ("settle", "id: id; state: =settled; already_settled: flag; waiting?: count"),

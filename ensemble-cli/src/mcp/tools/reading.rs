@@ -6,8 +6,11 @@
 //! | `""` or `null` in an optional field | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
-//! | a number where a text is meant | its text |
-//! | `failure`, `done` or another word for the end of a task | the one of the schema |
+//! | a number, or a list with one text, where a text is meant | its text |
+//! | a text where a list is meant | the list with it alone |
+//! | `Yes`, `FALSE` where true or false is meant | `true`, `false` |
+//! | `5m` where seconds are meant | `300` |
+//! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_core::message::fields::plain_field;
@@ -19,8 +22,17 @@ use super::ToolError;
 use crate::args;
 
 /// Names that clients use for arguments.
-const OTHER_NAMES: [(&str, &str); 4] =
-    [("body", "message"), ("text", "message"), ("task", "task_id"), ("recipient", "to")];
+const OTHER_NAMES: [(&str, &str); 9] = [
+    ("body", "message"),
+    ("text", "message"),
+    ("task", "task_id"),
+    ("recipient", "to"),
+    ("message_id", "id"),
+    ("agent", "worker"),
+    ("text", "instruction"),
+    ("message", "instruction"),
+    ("feedback", "reason"),
+];
 
 /// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
 pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, ToolError> {
@@ -35,7 +47,8 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     let (mut read, mut faults) = (Map::new(), Vec::new());
     for (field, value) in given {
         let field = argument_name(field, &is_known);
-        if !required.contains(&&*field) && (value.is_null() || value == "") {
+        // Of a required one, that is said below.
+        if value.is_null() || (!required.contains(&&*field) && value == "") {
             continue;
         }
         if is_closed && !is_known(&field) {
@@ -47,7 +60,14 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
             faults.push(format!("{field}: is empty"));
             continue;
         }
+        let value = if field.ends_with("_seconds") { in_seconds(value) } else { value };
+        let given = value.clone();
         let fault = match read_value(&schema["properties"][&field], is_closed, value) {
+            // The reader of an open schema names all that is wrong.
+            Err(_) if !is_closed => {
+                read.insert(field.clone(), given);
+                None
+            }
             Ok(value) => {
                 let fault = fault_of(&field, &value);
                 read.insert(field.clone(), value);
@@ -78,9 +98,9 @@ fn argument_name(field: String, is_known: &impl Fn(&str) -> bool) -> String {
         return field;
     }
     let plain = plain_field(&field);
-    let other = OTHER_NAMES.iter().find(|(other, _)| *other == plain).map(|(_, name)| *name);
-    match other.filter(|name| is_known(name)) {
-        Some(name) => name.to_owned(),
+    let is_meant = |(other, name): &&(&str, &str)| *other == plain && is_known(name);
+    match OTHER_NAMES.iter().find(is_meant) {
+        Some((_, name)) => (*name).to_owned(),
         None if is_known(&plain) => plain,
         None => field,
     }
@@ -89,6 +109,7 @@ fn argument_name(field: String, is_known: &impl Fn(&str) -> bool) -> String {
 fn suggestion<'n>(field: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     match nearest(field, names.clone()).first() {
         Some(near) => format!(" (did you mean {near}?)"),
+        None if names.clone().next().is_none() => " (there are none)".to_owned(),
         None => format!(" (there are {})", names.collect::<Vec<_>>().join(", ")),
     }
 }
@@ -104,6 +125,15 @@ fn fault_of(field: &str, value: &Value) -> Option<String> {
         "traceparent" => text.parse::<TraceParent>().err().map(|error| error.to_string()),
         "wait_for_reply" => args::duration(text).err(),
         _ => None,
+    }
+}
+
+/// A duration such as `5m` in seconds; any other value as it is.
+fn in_seconds(value: Value) -> Value {
+    let text = value.as_str().filter(|text| text.parse::<f64>().is_err());
+    match text.and_then(|text| args::duration(text).ok()) {
+        Some(duration) => duration.as_secs().into(),
+        None => value,
     }
 }
 
@@ -130,9 +160,11 @@ fn read_word(property: &Value, value: Value) -> Result<Value, String> {
     let listed = property["enum"].as_array().or_else(|| property["oneOf"].as_array());
     let Some(listed) = listed else { return Ok(value) };
     let words = listed.iter().filter_map(|word| word.as_str().or_else(|| word["const"].as_str()));
-    let text = value.as_str().unwrap_or_default();
+    let text = value.as_str().unwrap_or_default().trim();
     let status = Status::read(text);
-    let is_it = |word: &&str| *word == text || (status.is_some() && Status::read(word) == status);
+    let is_it = |word: &&str| {
+        word.eq_ignore_ascii_case(text) || (status.is_some() && Status::read(word) == status)
+    };
     match words.clone().find(is_it) {
         Some(word) => Ok(word.into()),
         None => Err(format!("{value} is not one of {}", words.collect::<Vec<_>>().join(", "))),
@@ -170,6 +202,15 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
             let text = text.trim();
             text.parse::<i64>().ok().map(Value::from).or_else(|| whole_number(text.parse().ok()))
         }
+        (Value::String(text), "boolean") => read_flag(text),
+        (Value::Array(items), "string") => match &items[..] {
+            [Value::String(only)] => Some(Value::String(only.clone())),
+            _ => None,
+        },
+        (Value::String(text), "array") => {
+            let list = serde_json::from_str(text).ok().filter(Value::is_array);
+            list.or_else(|| Some(vec![text.clone()].into()))
+        }
         (Value::String(text), _) => serde_json::from_str(text).ok(),
         _ => None,
     };
@@ -177,6 +218,15 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
         Some(other) => Ok(other),
         None if is_fit(&value) => Ok(value),
         None => Err(value),
+    }
+}
+
+/// A truth value in words.
+fn read_flag(text: &str) -> Option<Value> {
+    match &*text.trim().to_ascii_lowercase() {
+        "true" | "yes" => Some(true.into()),
+        "false" | "no" => Some(false.into()),
+        _ => None,
     }
 }
 
@@ -197,7 +247,7 @@ mod tests {
             "to": { "type": "string" }, "message": { "type": "string" }, "task_id": { "type": "string" },
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
             "status": { "oneOf": [{ "const": "success" }, { "const": "failed" }] },
-            "when": { "type": "string" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
+            "when": { "type": "string" }, "delay_seconds": { "type": "integer" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
         });
         let required = ["to", "message"];
         let schema = json!({
@@ -213,11 +263,14 @@ mod tests {
             assert_eq!(read(given), Ok(json!({ "to": "a", "message": "x", "priority": 5 })));
         }
         let given = json!({
-            "to": "a", "body": "x", "taskId": 7, "status": "failure", "needs_plan": "true", "files": "[\"a\"]", "other": "",
+            "to": ["a"], "body": "x", "taskId": 7, "status": "failure", "needs_plan": "Yes", "files": "[\"a\"]", "other": "",
         });
         let wanted = json!({
             "to": "a", "message": "x", "task_id": "7", "status": "failed", "needs_plan": true, "files": ["a"],
         });
+        assert_eq!(read(given), Ok(wanted));
+        let given = json!({ "to": "a", "message": "x", "files": "a", "status": " Success", "delay_seconds": "5m" });
+        let wanted = json!({ "to": "a", "message": "x", "files": ["a"], "status": "success", "delay_seconds": 300 });
         assert_eq!(read(given), Ok(wanted));
     }
 
@@ -238,9 +291,9 @@ mod tests {
         ] {
             assert!(error.contains(fault), "{fault}: {error}");
         }
-        let error = read(json!({ "to": ["a"], "message": " ", "priority": -1 })).unwrap_err();
+        let error = read(json!({ "to": ["a", "b"], "message": " ", "priority": -1 })).unwrap_err();
         let faults =
-            "to: [\"a\"] is not a text; message: is empty; priority: -1 is not from 0 to 9";
+            "to: [\"a\",\"b\"] is not a text; message: is empty; priority: -1 is not from 0 to 9";
         assert_eq!(error, format!("nothing was done: {faults}"));
         assert!(!error.contains("u8") && !error.contains("schema"), "{error}");
     }

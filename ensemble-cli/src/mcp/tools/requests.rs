@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ensemble_app::asking::{PlanSubmission, submit_plan};
 use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON};
+use ensemble_app::ids;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::RequestEntry;
@@ -54,7 +55,7 @@ pub(crate) struct ShutdownRequest {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShutdownResponse {
-    /// From its message.
+    /// The `correlation_id` of its message.
     request_id: String,
     /// Whether you shut down.
     approve: bool,
@@ -146,6 +147,7 @@ pub(super) fn shutdown_response(desk: &ToolContext, response: ShutdownResponse) 
 
 fn respond(desk: &ToolContext, id: &str, kind: &str, approve: bool, comment: &str) -> ToolAnswer {
     let requests = desk.requests()?;
+    let id = &*ids::request(&requests, id)?;
     if let Some(entry) = requests.find(id)?
         && entry.request.kind.as_str() != kind
     {
