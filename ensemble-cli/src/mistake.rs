@@ -11,7 +11,7 @@ use ensemble_core::message::nearest;
 
 use crate::spellings::meant_by;
 
-/// What the parsers of numbers say, and the same in plain words.
+/// Texts of the parsers of numbers, and the same in plain words.
 const NUMBER_WORDS: [(&str, &str); 7] = [
     ("is not in ", "is not "),
     ("..18446744073709551615", " or more"),

@@ -109,8 +109,8 @@ pub(crate) fn plan(
     RoutingPlan::Publish(RoutedFile { file, entry, envelopes })
 }
 
-/// Where a report goes whose name no route knows: its name or its content says what it is, and it keeps the contract of
-/// that. `t-completed (1).yaml` beside a `t-completed.yaml` that was delivered is a copy, and not a second report.
+/// The destination of a report whose name no route matches: its name or its content says what it is, and it keeps that
+/// contract. `t-completed (1).yaml` beside a `t-completed.yaml` that was delivered is a copy, and not a second report.
 fn meant_destination(
     file: &CompleteFile,
     routes: &Routes,
@@ -139,7 +139,7 @@ fn without_copy_mark(
     (meant.kind == destination.kind).then_some(meant)
 }
 
-/// What a file is about whose name is not what was meant: its task is that of the meant name, unless a field says it.
+/// Reads a file under the name that was meant: the task is the one of that name, unless a field says it.
 fn named_by(file: &mut CompleteFile, meant: RouteDestination) -> RouteDestination {
     if let (None, Some(task)) = (file.task_field(), &meant.stem)
         && let Some(fields) = file.fields.as_object_mut()

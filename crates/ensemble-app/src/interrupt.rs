@@ -55,11 +55,11 @@ impl RunningCalls {
 }
 
 thread_local! {
-    /// What cancels the call that this thread answers.
+    /// The token that cancels the call of this thread.
     static CANCEL: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// How a cancelled call unwinds out of its verb: it slept, and holds nothing.
+/// The payload with which a cancelled call unwinds out of its verb. It slept, and holds nothing.
 #[derive(Debug)]
 pub struct CancelledCall;
 
@@ -74,7 +74,7 @@ pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> std::thread:
     answer
 }
 
-/// What cancels the call that this thread answers, if it answers one.
+/// The token that cancels the call of this thread, if it answers one.
 pub fn cancel_token() -> Option<CancelToken> {
     CANCEL.with_borrow(Clone::clone)
 }

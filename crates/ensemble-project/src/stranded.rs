@@ -41,7 +41,7 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
             let (why, help) = match routes.destination(&path) {
                 // Acks are not routed but understood by their names.
                 Ok(None) if &**spec.name() == "ack" && file.ends_with(".ack") => continue,
-                // It was understood all the same.
+                // It was routed by its meaning.
                 Ok(None) if Ledger::last_routed(&project.state, &path)?.flatten().is_some() => {
                     continue;
                 }

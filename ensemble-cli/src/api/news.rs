@@ -32,7 +32,7 @@ use crate::context::Context;
 const MESSAGES_MAX: usize = 10_000;
 /// The longest wait.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// What a timeout looks like.
+/// The form of a timeout, for its caller.
 const TIMEOUT_FORM: &str = "pass a number of seconds up to 86400, or a duration such as 5m";
 
 /// Parameters of `subscribe` and `wait`.

@@ -18,7 +18,6 @@ use crate::broker::Broker;
 use crate::durable::Dir;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::{Recorder, types};
-use crate::mail::SUPERSEDED;
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;

@@ -65,7 +65,7 @@ enum ContentView {
     },
 }
 
-/// What the holder of a message reads beside it.
+/// Fields that a holder reads beside its message.
 #[derive(Debug, Serialize)]
 struct DeliveryView {
     lease_seconds: u64,
