@@ -135,14 +135,17 @@ impl ApiSession {
     fn begin_call(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
         let call = match line {
             Ok(line) => read_call(&line),
-            Err(failure) => Err((Value::Null, failure)),
+            Err(failure) => Err(Box::new((Value::Null, failure))),
         };
         match call {
             Ok(call) if call.method == "subscribe" => self.subscribe(call),
             Ok(call) if call.method == "unsubscribe" => self.unsubscribe(&call),
             Ok(call) if call.method == "cancel" => self.cancel(&call),
             Ok(call) => self.call(call),
-            Err((id, failure)) => self.answer(id, json!([]), Err(failure)),
+            Err(unread) => {
+                let (id, failure) = *unread;
+                self.answer(id, json!([]), Err(failure));
+            }
         }
     }
 
@@ -302,8 +305,8 @@ impl ApiSession {
 }
 
 /// Reads a call, or returns all that is wrong with it, with its id if that could be read.
-fn read_call(line: &[u8]) -> Result<ApiCall, (Value, Failure)> {
-    let unread = |text: String| (Value::Null, Failure::usage(text));
+fn read_call(line: &[u8]) -> Result<ApiCall, Box<(Value, Failure)>> {
+    let unread = |text: String| Box::new((Value::Null, Failure::usage(text)));
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     let call: Value = serde_json::from_slice(line)
         .map_err(|error| unread(format!("this line is not JSON: {error}")))?;
@@ -338,7 +341,7 @@ fn read_call(line: &[u8]) -> Result<ApiCall, (Value, Failure)> {
     faults.extend(members.keys().map(|member| format!("{member}: {known}")));
     match faults.is_empty() {
         true => Ok(ApiCall { id, method, params }),
-        false => Err((id, Failure::usage(faults.join("; ")))),
+        false => Err(Box::new((id, Failure::usage(faults.join("; "))))),
     }
 }
 
