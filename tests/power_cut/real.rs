@@ -265,7 +265,7 @@ fn an_ext4_is_known_by_its_journal() {
         assert_eq!(directory.names_go_with_files(), is_one_sync_enough, "{kind}");
         let said = directory.find_power_cut_risk();
         let is_said = |risk| said.is_some_and(|said| said.contains(risk));
-        assert!(risk.map_or(said.is_none(), is_said), "{kind}: {said:?}");
+        assert!(risk.map_or_else(|| said.is_none(), is_said), "{kind}: {said:?}");
         drop(directory);
         disk.unmount();
     }
