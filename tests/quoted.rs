@@ -24,7 +24,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/limits.md", "bytes; {} bytes together", "team/src/lint/config.rs", "WORDS_BYTES_MAX"),
     ("docs/protocol/limits.md", "| name | {} bytes", "core/src/message/name.rs", "NAME_BYTES_MAX"),
     ("docs/protocol/limits.md", "| attachment | {} bytes", "core/src/spool/attachment.rs", "ATTACHMENT_BYTES_MAX"),
-    ("docs/protocol/limits.md", "| lease | 300 s; at most {} s", "core/src/spool/settings.rs", "LEASE_SECONDS_MAX"),
+    ("docs/protocol/limits.md", "| lease | 300 s; at most {} s", "core/src/mail.rs", "LEASE_SECONDS_MAX"),
     ("PROTOCOL.md", "counts for at most {} s. After", "core/src/proto/lease", "LOOK_GAP_MAX"),
     ("PROTOCOL.md", "a clock jump of {} s or more", "core/src/proto/lease/gap.rs", "CLOCK_GAP_MIN"),
     ("PROTOCOL.md", "waits up to {} s longer", "core/src/proto/lease", "HOLD"),

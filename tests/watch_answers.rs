@@ -298,7 +298,8 @@ fn the_report_of_the_last_holder_settles_its_task_although_the_lease_is_over() {
 fn the_author_of_a_file_that_leads_nowhere_learns_what_to_call_it() {
     let bed = bed("");
     let watcher = Watcher::start(&bed);
-    let report = "task_id: t-1\nstatus: success\nWorker-ID: 1\n";
+    // With a status it would be a report in spite of its name.
+    let report = "task_id: t-1\nWorker-ID: 1\n";
     bed.land("reports/t-1_Complete.yml", report);
     let notice = |to: &'static str, about: &'static str| {
         eventually(PATIENCE, about, || {

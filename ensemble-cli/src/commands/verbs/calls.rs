@@ -85,6 +85,9 @@ pub(crate) fn read_hint(line: &str) -> Option<HintCall> {
         return None;
     }
     let words: Vec<&str> = line.split_whitespace().collect();
+    if words.first() != Some(&"ensemble") {
+        return None;
+    }
     let place = place_among(&words.iter().map(OsString::from).collect::<Vec<_>>())?;
     let mut program = with_one_verb(place);
     program.build();
