@@ -1,7 +1,7 @@
 //! Since when the git remote or the team's servers have not answered, for those that report this without asking before.
 //!
 //! Each question that fails writes it, and the first one that is answered removes it. A process that dies in between
-//! leaves it, so it counts for [`RECENT`] only.
+//! leaves it, so it counts for `RECENT` only.
 
 use std::path::Path;
 use std::time::Duration;

@@ -71,7 +71,7 @@ impl Spool {
     /// Gives up a held message, with a reason for the reader of dead letters.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if the message is not held under this lease any more.
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         self.bury(&*self.mailbox(&lease.mailbox)?, &HeldFile::from(lease), reason)
     }
@@ -79,7 +79,7 @@ impl Spool {
     /// Gives a waiting message up.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it does not wait in this mailbox.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it does not wait in this mailbox.
     pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -142,7 +142,7 @@ impl Spool {
     /// Replaces the reason of a dead letter.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it is not among the dead letters.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -160,7 +160,7 @@ impl Spool {
     /// Gives a dead letter back to the queue with all its attempts: `dead/` to `front/`.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it is not among the dead letters.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
@@ -196,7 +196,7 @@ impl Spool {
     /// Removes a dead letter for good.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it is not among the dead letters.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         if mailbox.dead.stat(&place::plain(id))?.is_none() {
