@@ -72,8 +72,14 @@ pub(super) fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
 /// Puts them in place of the failures that they cause.
 pub(super) fn name_causes(misplaced: &[MisplacedPart], unreadable: &mut Vec<UnreadablePart>) {
     let paths: Vec<_> = misplaced.iter().map(|it| it.path.to_string_lossy()).collect();
-    unreadable.retain(|part| !paths.iter().any(|path| part.why.contains(&**path)));
+    unreadable.retain(|part| !paths.iter().any(|path| is_named(path, &part.why)));
     unreadable.extend(misplaced.iter().map(|it| it.part.clone()));
+}
+
+/// Whether a text names this path, or one below it; `mailbox/ab` does not name `mailbox/a`.
+fn is_named(path: &str, text: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    text.match_indices(path).any(|(at, _)| !text[at + path.len()..].starts_with(continues))
 }
 
 impl MisplacedPart {
@@ -153,4 +159,18 @@ fn in_place_of(kind: FileType, wanted: &'static str) -> PlaceFault {
         _ => "device",
     };
     PlaceFault::Occupied(kind, wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_no_cause_of_what_fails_beside_it() {
+        let path = "/p/queue/mailbox/a";
+        assert!(is_named(path, "cannot list /p/queue/mailbox/a/new: Not a directory"));
+        assert!(is_named(path, "/p/queue/mailbox/a: Permission denied"));
+        assert!(!is_named(path, "cannot list /p/queue/mailbox/ab/new: Not a directory"));
+        assert!(!is_named(path, "cannot open /p/queue/mailbox/a-2"));
+    }
 }
