@@ -31,7 +31,7 @@ const FAULTS: [Fault; 12] = [
         to: "            if stored := None:\n",
         stage: "vectors",
         found_by: "chosen_id_conflict_in_new",
-        rule: "with others it is a conflict",
+        rule: "if they differ, it is a conflict",
     },
     Fault {
         name: "a file that is not synced",
@@ -127,6 +127,16 @@ fn planted(fault: &Fault, home: &Path) -> String {
 
 /// How many loads may look for a fault that only a race shows.
 const RACES_MAX: u32 = 10;
+
+/// A reworded rule is seen here, not first in the long test beneath.
+#[test]
+fn the_protocol_has_each_rule_that_a_fault_breaks() {
+    let protocol = std::fs::read_to_string(root().join("PROTOCOL.md")).unwrap();
+    let protocol = protocol.split_whitespace().collect::<Vec<_>>().join(" ");
+    for Fault { name, rule, .. } in &FAULTS {
+        assert!(protocol.contains(rule), "{name}: {rule:?}");
+    }
+}
 
 #[test]
 #[ignore = "long"]
