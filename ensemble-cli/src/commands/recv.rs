@@ -41,8 +41,8 @@ const LOOKED_AT_MAX: usize = 100;
 ///
 /// Urgent messages come first, then the oldest. The message is held for you until its lease has ended;
 /// the watcher extends it while it sees you working. What is printed has the commands that
-/// answer, settle and extend this message, and how many more wait. With --json, `envelope.body`
-/// is an object where the text is a YAML mapping, and `envelope.body_text` is the text.
+/// answer, settle and extend this message, and how many more wait. With --json, `body`
+/// is an object where the text is a YAML mapping, and `body_text` is the text.
 ///
 /// Outside of an agent it shows you all that waits in your mailbox, and settles it.
 #[derive(Debug, clap::Args)]
