@@ -22,6 +22,7 @@ use serde_json::Value;
 
 #[path = "board_sim/acts.rs"]
 mod acts;
+#[path = "support/children.rs"]
 mod children;
 #[path = "board_sim/invariants.rs"]
 mod invariants;

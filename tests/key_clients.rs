@@ -5,6 +5,7 @@
 //! there is no Node, the test says so in one line and ends, or fails with
 //! `ENSEMBLE_TEST_CLIENTS=required`.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 use std::fs;

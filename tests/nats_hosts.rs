@@ -3,7 +3,7 @@
 
 #[path = "conformance/mod.rs"]
 mod conformance;
-#[path = "nats_support/mod.rs"]
+#[path = "support/nats/mod.rs"]
 mod nats_support;
 
 use std::sync::{Arc, Barrier, Mutex};

@@ -4,7 +4,7 @@
 
 #[path = "conformance/mod.rs"]
 mod conformance;
-#[path = "nats_support/mod.rs"]
+#[path = "support/nats/mod.rs"]
 mod nats_support;
 
 use std::collections::BTreeSet;

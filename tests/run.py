@@ -34,7 +34,7 @@ OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if w
 SLOW = os.environ.get("SLOW")
 # The programs that take longest; the others follow by their size.
 FIRST = [
-    "cli", "worktree", "requests_killed", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
+    "cli", "worktree", "mail", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
     "whole", "power_cut", "steps",
 ]
 # The user's own state, which no test may take for its own.

@@ -1,5 +1,6 @@
 //! Threats of docs/evidence/reliability.md without another test, and a check that each test it names exists.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 use std::fs;

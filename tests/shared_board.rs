@@ -2,9 +2,10 @@
 
 #[path = "conformance/mod.rs"]
 mod conformance;
-#[path = "nats_support/mod.rs"]
+#[path = "support/nats/mod.rs"]
 mod nats_support;
 
+#[path = "support/children.rs"]
 mod children;
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,9 @@
 //! Step queues and processes that die. A worker is killed at every statement of taking and
 //! submitting. Many workers are killed while they empty a queue together.
 
+#[path = "support/children.rs"]
 mod children;
+#[path = "support/postgres.rs"]
 mod postgres_support;
 
 use std::cell::Cell;

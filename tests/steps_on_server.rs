@@ -1,7 +1,9 @@
 //! Step queues on a PostgreSQL server, for the processes of two hosts: each with its own directory. The server
 //! is killed while they work, and demands a password over TLS.
 
+#[path = "support/children.rs"]
 mod children;
+#[path = "support/postgres.rs"]
 mod postgres_support;
 
 use std::os::unix::fs::PermissionsExt as _;

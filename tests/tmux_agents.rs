@@ -2,6 +2,7 @@
 //! write down every byte, and do what the agents would do with it. With `BLESS=1`, this test writes what it has seen
 //! to docs/reference/provider-states.md; otherwise it compares.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 #[path = "tmux_agents/case.rs"]

@@ -1,5 +1,6 @@
 //! Nudges that arrive, in a real tmux server: whole, once, in order of text and Enter.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 use ensemble_core::env::Pane;

@@ -1,5 +1,6 @@
 //! Promise 4 in a real tmux server: nothing is typed that could run, submit or destroy something.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 use ensemble_core::env::Pane;

@@ -1,5 +1,6 @@
 //! The connection to a real tmux server: restarts, lost sessions, a server that hangs.
 
+#[path = "support/tmux.rs"]
 mod tmux_support;
 
 use std::io::{BufRead, BufReader};

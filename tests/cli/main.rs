@@ -41,13 +41,13 @@ mod lint;
 mod live;
 mod mcp_client;
 #[cfg(feature = "nats")]
-#[path = "../nats_support/server.rs"]
+#[path = "../support/nats/server.rs"]
 mod nats_server;
 mod new_task;
 mod picture;
 mod planning;
 #[cfg(all(feature = "nats", feature = "postgres"))]
-#[path = "../postgres_support/mod.rs"]
+#[path = "../support/postgres.rs"]
 mod postgres_support;
 mod reading;
 mod recalls;
@@ -92,7 +92,7 @@ mod supervise;
 mod taken_over;
 mod takeover;
 mod team;
-#[path = "../tmux_support/mod.rs"]
+#[path = "../support/tmux.rs"]
 mod tmux_support;
 mod trusted_config;
 mod usage;

@@ -24,9 +24,9 @@
 mod claims;
 #[path = "../support/git.rs"]
 mod git;
-#[path = "../nats_support/servers.rs"]
+#[path = "../support/nats/servers.rs"]
 mod nats_support;
-#[path = "../postgres_support/mod.rs"]
+#[path = "../support/postgres.rs"]
 mod postgres_support;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,7 +5,7 @@
 
 mod contained;
 mod dying;
-#[path = "../nats_support/server.rs"]
+#[path = "../support/nats/server.rs"]
 mod nats_server;
 
 use std::collections::BTreeMap;

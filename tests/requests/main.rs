@@ -7,7 +7,7 @@ mod conformance;
 mod files;
 mod gates;
 mod messages;
-#[path = "../nats_support/mod.rs"]
+#[path = "../support/nats/mod.rs"]
 mod nats_support;
 mod servers;
 mod simulation;

@@ -1,6 +1,6 @@
 //! Supervisors as real processes, with agents that are real processes, killed for real.
 
-#[path = "../children/mod.rs"]
+#[path = "../support/children.rs"]
 mod children;
 
 mod bed;

@@ -14,7 +14,7 @@
 
 #[path = "../worktree/bed.rs"]
 mod bed;
-#[path = "../children/mod.rs"]
+#[path = "../support/children.rs"]
 mod children;
 #[path = "../support/claims.rs"]
 mod claims;

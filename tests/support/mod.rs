@@ -149,10 +149,12 @@ impl Drop for Process {
     }
 }
 
-/// The command that starts this test program again, to play a role.
+/// The command that starts this test program again, to play a role: `module::role`.
 pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test program"));
-    command.args(["--exact", ROLE_TEST, "--nocapture"]).env(ROLE_VARIABLE, role);
+    let (module, role) = role.rsplit_once("::").map_or(("", role), |(at, role)| (at, role));
+    let test = [module, ROLE_TEST].join("::");
+    command.args(["--exact", test.trim_start_matches(':'), "--nocapture"]).env(ROLE_VARIABLE, role);
     command.envs(variables.iter().copied()).stdout(Stdio::null());
     command
 }

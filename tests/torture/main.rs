@@ -9,7 +9,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
-#[path = "../tmux_support/mod.rs"]
+#[path = "../support/tmux.rs"]
 mod tmux_support;
 #[path = "../support/wall_clock.rs"]
 mod wall_clock;

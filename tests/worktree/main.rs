@@ -1,7 +1,7 @@
 //! Worktrees of tasks in real repositories: claims, hand-ins, verdicts, merges, and cleanup.
 
 mod bed;
-#[path = "../children/mod.rs"]
+#[path = "../support/children.rs"]
 mod children;
 mod claims;
 mod damaged;

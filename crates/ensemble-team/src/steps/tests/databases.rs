@@ -9,7 +9,7 @@ use super::{PostgresOptions, name};
 use super::{StepOptions, StepStore};
 
 #[cfg(feature = "postgres")]
-#[path = "../../../../../tests/postgres_support/mod.rs"]
+#[path = "../../../../../tests/support/postgres.rs"]
 mod postgres_support;
 
 /// Runs these tests over each database.

@@ -1,0 +1,85 @@
+//! The number of system calls that an operation makes. Needs `strace`; prints the reason and skips without it.
+
+use crate::support;
+use std::time::Duration;
+
+use crate::support::traced::{between_marks, calls, has_strace};
+use crate::support::{Bed, given, name};
+use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::spool::{Spool, SpoolOptions};
+
+fn power() -> SpoolOptions {
+    let mut options = SpoolOptions::default();
+    options.durability = Durability::Power;
+    options
+}
+
+fn id() -> MessageId {
+    MessageId::new("the-message").unwrap()
+}
+
+fn envelope() -> Envelope {
+    Envelope::new(name("dispatch"), "the body\n").with_id(id())
+}
+
+#[test]
+fn a_child_process_plays_its_role() {
+    let Some(operation) = support::role() else { return };
+    let spool = Spool::open(given("QUEUE").as_ref(), power()).unwrap();
+    let held = spool.find(&id()).and_then(|found| found.lease());
+    between_marks(|| match operation.as_str() {
+        "publish" => drop(spool.publish(&envelope()).unwrap()),
+        "settle" => spool.settle(&held.unwrap()).unwrap(),
+        "glance" => {
+            let glance = spool.glance(&name("dispatch"), 9).unwrap();
+            assert_eq!((glance.waiting, glance.held, glance.dead), (0, 1, 0));
+        }
+        other => panic!("there is no operation `{other}`"),
+    });
+}
+
+/// A queue in which the operation can be done.
+fn prepare(operation: &str) -> Bed {
+    let bed = Bed::new();
+    if operation != "publish" {
+        let spool = bed.spool();
+        spool.publish(&envelope()).unwrap();
+        let delivery = spool.receive(&name("dispatch"), &name("holder")).unwrap().unwrap();
+        if operation == "settle" {
+            spool.extend(&delivery.lease, Duration::from_secs(5)).unwrap();
+        }
+    }
+    bed
+}
+
+#[test]
+fn a_publish_and_a_settle_need_one_sync_where_names_go_with_files() {
+    if !has_strace() {
+        return;
+    }
+    for (operation, once, else_by_content) in [("publish", 1, 1), ("settle", 1, 0)] {
+        let bed = prepare(operation);
+        let is_once = Dir::open(&bed.queue()).unwrap().names_go_with_files();
+        let calls = calls(&bed, &format!("syscalls::{operation}"));
+        let count = |call| calls.get(call).map_or(0, |(before, all)| all - before);
+        let expected = (once, if is_once { 0 } else { else_by_content });
+        assert_eq!((count("fsync"), count("fdatasync")), expected, "{operation}");
+    }
+}
+
+/// Pins the number of system calls of a look at all mailboxes.
+#[test]
+fn a_look_at_a_mailbox_opens_only_what_it_counts() {
+    if !has_strace() {
+        return;
+    }
+    let calls = calls(&prepare("glance"), "syscalls::glance");
+    let during = |call: &str| calls.get(call).map_or(0, |(before, all)| all - before);
+    // The queue, its mailboxes, this one, and four of its six directories. It leaves out `done/`, which is long.
+    assert_eq!(during("open") + during("openat"), 7, "{calls:?}");
+    assert_eq!(during("getdents64"), 2 * 4, "{calls:?}");
+    assert_eq!((during("read"), during("mkdirat")), (0, 0), "{calls:?}");
+    // Whether the queue exists, and whether the mailbox has refused a message.
+    assert_eq!(during("newfstatat"), 2, "{calls:?}");
+}

@@ -1,0 +1,24 @@
+//! Watchers as real processes: what they route, and whom they notify when files, agents, disks and they themselves fail.
+
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tmux.rs"]
+mod tmux_support;
+#[path = "../support/watcher.rs"]
+mod watcher;
+
+mod alarms;
+mod answers;
+mod contract;
+mod degraded;
+mod departure;
+mod directory;
+mod ends;
+mod exactly_once;
+mod full_disk;
+mod growth;
+mod hostile;
+mod nudge;
+mod requests;
+mod steps;
+mod writers;
