@@ -91,6 +91,7 @@ check-platforms:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --package ensemble-broker-core -- -D warnings # what embedders see has docs
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet

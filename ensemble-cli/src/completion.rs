@@ -58,7 +58,6 @@ pub(crate) fn messages() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Messages that are dead letters.
 pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
     of_queue(|queue| {
         queue.overlook()?;

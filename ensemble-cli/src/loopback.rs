@@ -9,7 +9,6 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use connections::{HttpAnswer, HttpConnection, HttpQuestion, http_answer, serve};
 
-/// Bytes of a fresh token.
 const TOKEN_BYTES: usize = 24;
 /// One thread for the protocol; calls have their own threads.
 pub(crate) fn runtime() -> Outcome<Runtime> {

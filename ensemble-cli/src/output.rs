@@ -17,7 +17,6 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = anstyle::AnsiColor::Green.on_default();
 /// For what a person should look at.
 pub(crate) const WARNING: Style = anstyle::AnsiColor::Yellow.on_default();
-/// For what is broken.
 pub(crate) const BAD: Style = anstyle::AnsiColor::Red.on_default();
 
 /// Stdout of one run.
@@ -29,7 +28,6 @@ pub(crate) struct Output {
     stdout: RefCell<OutputSink>,
 }
 
-/// Destination of the output.
 #[derive(Debug)]
 enum OutputSink {
     Stdout(BufWriter<Stdout>),
@@ -78,12 +76,10 @@ impl Output {
         }
     }
 
-    /// Whether JSON was asked for.
     pub(crate) const fn is_json(&self) -> bool {
         self.is_json
     }
 
-    /// Whether stdout is a terminal.
     pub(crate) const fn is_terminal(&self) -> bool {
         self.is_terminal
     }
@@ -93,13 +89,11 @@ impl Output {
         Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
     }
 
-    /// One object in one line.
     pub(crate) fn object(&self, object: &impl Serialize) -> Outcome {
         let json = serde_json::to_string(object).map_err(io::Error::from)?;
         self.line(if self.is_terminal { printable_json(&json) } else { json.into() })
     }
 
-    /// One object for programs, a line for people.
     pub(crate) fn print_answer(&self, object: &impl Serialize, line: impl Display) -> Outcome {
         if self.is_json { self.object(object) } else { self.line(line) }
     }
@@ -134,7 +128,6 @@ impl Output {
         Ok(ensemble_app::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
     }
 
-    /// A text in a style, if styles are wanted here.
     pub(crate) fn paint(&self, style: Style, text: impl Display) -> String {
         if self.is_coloured { format!("{style}{text}{style:#}") } else { text.to_string() }
     }

@@ -61,7 +61,6 @@ pub(crate) fn meant_by(program: &Command, word: &str) -> Option<String> {
     })
 }
 
-/// The places of all commands of this name.
 fn places_of(program: &Command, word: &str) -> Vec<String> {
     let below = program.get_subcommands().filter(|command| !command.is_hide_set());
     let place = |command: &Command| -> Vec<String> {
@@ -83,7 +82,6 @@ pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// The group of a short word.
 fn group_of(word: &str) -> Option<&'static str> {
     SHORT.iter().find(|(short, _)| *short == word).map(|(_, group)| *group)
 }

@@ -6,22 +6,6 @@
 //! file over it. So readers need no lock and see the old or the new content, whole, even after a kill or a power cut.
 //!
 //! What several hosts change is behind [`SharedFiles`]: compare-and-set takes the place of the lock.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::document::with_file_lock;
-//!
-//! # let home = tempfile::tempdir()?;
-//! # let path = home.path().join("counter");
-//! for _ in 0..2 {
-//!     with_file_lock(&path, Duration::from_secs(5), |current| {
-//!         let count = current.map_or(0, |text| text.len());
-//!         Ok(Some("x".repeat(count + 1).into_bytes()))
-//!     })?;
-//! }
-//! assert_eq!(std::fs::read(&path)?, b"xx");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -35,16 +19,12 @@ mod shared;
 
 pub use shared::{SharedFile, SharedFiles};
 
-/// Largest document by default, in bytes.
 pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;
 
-/// Options of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct DocumentOptions {
     /// Largest document that is read or written, in bytes.
     pub bytes_max: usize,
-    /// Durability of a replaced document.
     pub durability: Durability,
     /// The permissions of a new document; a replaced one keeps its own.
     pub modes: FileModes,
@@ -66,21 +46,17 @@ impl Default for DocumentOptions {
 
 impl DocumentOptions {
     /// These options with another limit of size, in bytes.
-    #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// These options with another durability.
-    #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
     /// These options with a directory for new content, in the same file system as the document.
-    #[must_use]
     pub fn with_tmp(mut self, tmp: PathBuf) -> Self {
         self.tmp = Some(tmp);
         self
@@ -92,11 +68,6 @@ impl DocumentOptions {
 ///
 /// Blocks for at most `patience`, not counting `change`. Inside `change`, start no program and take
 /// no second lock on the same document: it would wait for the first.
-///
-/// # Errors
-/// [`Error::Locked`] names the lock's holder. [`Error::TooLarge`]. [`Error::Malformed`] if a link or anything but a
-/// regular file is in the document's place. Any error of `change`. Or the disk failed. After an error the document
-/// has its old content. If only the directory could not be synced, it has the new content.
 pub fn with_file_lock(
     path: impl AsRef<Path>,
     patience: Duration,
@@ -111,18 +82,6 @@ pub fn with_file_lock(
 
 /// A document that is locked until this is dropped: [`with_file_lock`] in steps, for callers with
 /// their own errors and control flow.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use ensemble_core::document::LockedDocument;
-/// # let home = tempfile::tempdir()?;
-/// # let path = home.path().join("state.yaml");
-/// let document = LockedDocument::lock(&path, Duration::from_secs(5))?;
-/// assert_eq!(document.read()?, None);
-/// document.replace(b"sprint: 1\n")?;
-/// assert_eq!(document.read()?.as_deref(), Some(&b"sprint: 1\n"[..]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct LockedDocument {
     dir: Dir,
@@ -133,17 +92,11 @@ pub struct LockedDocument {
 
 impl LockedDocument {
     /// Waits at most `patience` for the document's lock. The document's directory must exist.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; or the directory or the lock cannot be opened.
     pub fn lock(path: impl AsRef<Path>, patience: Duration) -> Result<Self> {
         Self::lock_with(path, patience, DocumentOptions::default())
     }
 
     /// As [`LockedDocument::lock`], with options.
-    ///
-    /// # Errors
-    /// As for [`LockedDocument::lock`].
     pub fn lock_with(
         path: impl AsRef<Path>,
         patience: Duration,
@@ -161,18 +114,11 @@ impl LockedDocument {
     }
 
     /// Reads the content; `None` if there is no document.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`]; [`Error::Malformed`] if it is not a regular file; or the disk failed.
     pub fn read(&self) -> Result<Option<Vec<u8>>> {
         self.dir.read(&self.name, self.options.bytes_max)
     }
 
     /// Replaces the whole document, or creates it.
-    ///
-    /// # Errors
-    /// As for [`LockedDocument::read`]. The document has its old content then. If only the
-    /// directory could not be synced, it has the new content.
     pub fn replace(&self, content: &[u8]) -> Result<()> {
         let DocumentOptions { bytes_max, durability, .. } = self.options;
         if content.len() > bytes_max {
@@ -198,9 +144,6 @@ impl LockedDocument {
     ///
     /// Unlike with [`LockedDocument::replace`], a crash may leave part of the line, so readers must
     /// skip lines that they cannot parse.
-    ///
-    /// # Errors
-    /// As for [`LockedDocument::replace`].
     pub fn append_line(&self, line: &[u8]) -> Result<()> {
         let mut file = self.dir.open_append(&self.name, self.options.modes)?;
         let fail = |error| Error::io("append to", self.path(), error);
@@ -217,8 +160,6 @@ impl LockedDocument {
         }
     }
 
-    /// Path of the document.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path().join(&self.name)
     }

@@ -45,19 +45,16 @@ impl Monotonic {
     pub const ZERO: Self = Self(Duration::ZERO);
 
     /// A reading `since_origin` after the clock's origin.
-    #[must_use]
     pub const fn from_duration(since_origin: Duration) -> Self {
         Self(since_origin)
     }
 
     /// The time since the clock's origin.
-    #[must_use]
     pub const fn as_duration(self) -> Duration {
         self.0
     }
 
     /// How long ago `earlier` was; zero if it is in the future.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -108,7 +105,6 @@ impl Clock for SystemClock {
 
 /// Id of this boot of the machine; empty if the system does not provide one. Two readings of [`Clock::monotonic`] in
 /// different processes can be compared only within one boot.
-#[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(sys::boot_id)
@@ -139,9 +135,7 @@ impl fmt::Display for Lease {
 
 /// A received message with the lease under which it is held.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Delivery {
-    /// The received envelope.
     pub envelope: Envelope,
     /// Proof of having received it.
     pub lease: Lease,
@@ -151,13 +145,11 @@ pub struct Delivery {
 
 impl Delivery {
     /// Puts a delivery together; for implementors of [`Transport`].
-    #[must_use]
     pub fn new(envelope: Envelope, lease: Lease, lease_duration: Duration) -> Self {
         Self { envelope, lease, lease_duration }
     }
 }
 
-/// The outcome of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The message was stored by this call.
@@ -199,35 +191,21 @@ macro_rules! forward_calls {
 pub trait Transport {
     /// Stores a message for `envelope.to`. When it returns `Ok`, the message survives as the
     /// transport's durability promises.
-    ///
-    /// # Errors
-    /// The recipient is unknown, the mailbox is full, the id is taken by different content, or
-    /// the medium failed. On an error nothing is stored unless the id says otherwise on a retry.
     fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome>;
 
     /// Takes the next due message of `mailbox` for `holder`: this is its ack.
     fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>>;
 
     /// Says that the work is done.
-    ///
-    /// # Errors
-    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
     fn settle(&self, lease: &Lease) -> Result<()>;
 
     /// Gives the message back, to be delivered again after `delay`, or to be dead-lettered if it
     /// has used up its attempts.
-    ///
-    /// # Errors
-    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
     fn release(&self, lease: &Lease, delay: Duration) -> Result<()>;
 
     /// Makes the lease run for `duration` from now.
-    ///
-    /// # Errors
-    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
     fn extend(&self, lease: &Lease, duration: Duration) -> Result<()>;
 
-    /// Counts the messages of a mailbox.
     fn scan(&self, mailbox: &Name) -> Result<Counts>;
 }
 
@@ -235,28 +213,16 @@ pub trait Transport {
 /// bounded in time (five seconds for tmux), and none ever types content, only a [`NudgeText`].
 pub trait Pane {
     /// Reads the state of the pane and changes nothing.
-    ///
-    /// # Errors
-    /// The multiplexer could not be asked at all; a pane that is gone is a state, not an error.
     fn inspect(&mut self) -> Result<PaneState>;
 
     /// Types a hint and submits it, if and only if that is known to be harmless right now.
-    ///
-    /// # Errors
-    /// The multiplexer could not be asked at all; a refusal is an outcome, not an error.
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome>;
 
     /// Presses one key under the same guard as [`Pane::nudge`].
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     fn press(&mut self, key: Key) -> Result<NudgeOutcome>;
 
     /// Starts the agent's program in the pane. Only into a pane that is a bare shell at an empty
     /// prompt or whose process has ended.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     fn open(&mut self, command: &str) -> Result<NudgeOutcome>;
 }
 

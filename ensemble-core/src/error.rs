@@ -364,7 +364,6 @@ fn is<E: AreaError>(error: &dyn AreaError) -> bool {
 
 /// Replaces control characters in text that a file says: errors repeat it, and errors are shown on
 /// terminals and written to logs.
-#[must_use]
 pub fn printable(text: String) -> String {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {

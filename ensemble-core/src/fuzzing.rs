@@ -5,7 +5,6 @@ use crate::message::canonical_agrees;
 
 /// Whether the reader of canonical envelopes, if it reads this file at all, reads what the YAML parser
 /// reads.
-#[must_use]
 pub fn envelope_readers_agree(file: &str) -> bool {
     canonical_agrees(file)
 }

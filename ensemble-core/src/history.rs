@@ -51,9 +51,6 @@ pub fn sweep_rejected(spool: &Spool, calendar: &mut Calendar, keep: Duration) ->
 
 /// Removes attachments that have not changed for longer than `keep` and that nothing in the queue names. Returns
 /// their number.
-///
-/// # Errors
-/// A file cannot be read, in which case nothing is removed, or cannot be removed.
 pub fn sweep_attachments(spool: &Spool, calendar: &mut Calendar, keep: Duration) -> Result<usize> {
     let queue = Dir::open(spool.root())?;
     let Some(attachments) = child(&queue, ATTACHMENTS)? else { return Ok(0) };
@@ -80,9 +77,6 @@ pub fn sweep_attachments(spool: &Spool, calendar: &mut Calendar, keep: Duration)
 }
 
 /// Ids and tasks of the messages that wait, are held or are dead letters, and of the requests that are not closed.
-///
-/// # Errors
-/// A mailbox or a request cannot be listed.
 pub fn open_work(spool: &Spool) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for mailbox in spool.mailboxes()? {
@@ -155,7 +149,6 @@ fn search(dir: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Takes out each digest that is in a text.
 fn take_out(content: &[u8], unnamed: &mut UnnamedAttachments) {
     for digits in content.split(|byte| !byte.is_ascii_hexdigit()) {
         for digest in digits.windows(DIGEST_DIGITS) {

@@ -133,6 +133,7 @@
 //! adds are not part of the promise. The files of a queue are read by every later version; PROTOCOL.md has their own
 //! version.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "internals"), warn(missing_docs))]
 // Without the feature `internals`, most of the crate is used by nothing that is public.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 #![cfg_attr(not(feature = "internals"), allow(rustdoc::private_intra_doc_links))]

@@ -13,13 +13,11 @@ use crate::event_log::{Recorder, types};
 use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
-/// The longest lease, in seconds: a day.
 pub const LEASE_SECONDS_MAX: u64 = 86_400;
 /// How many unread messages a sender may have in a mailbox, unless configured.
 pub const SENDER_MESSAGES_MAX: u64 = 1_000;
 /// How many bytes, attachments among them, unless configured.
 pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// How much of a reason is kept, in characters.
 const REASON_CHARACTERS_MAX: usize = 1000;
 
 /// How the reason of an attempt begins that a later attempt replaces.
@@ -145,7 +143,6 @@ pub fn stored_before(
 
 /// Limits what each sender may have waiting in each mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Quota {
     /// Messages that one sender may leave unread.
     pub messages: u64,
@@ -164,7 +161,6 @@ impl Default for Quota {
 
 impl Quota {
     /// Without a limit for these.
-    #[must_use]
     pub fn exempting(mut self, names: impl IntoIterator<Item = Name>) -> Self {
         self.exempt.extend(names);
         self
@@ -188,14 +184,12 @@ impl Quota {
 /// The messages that a sender has waiting in a mailbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SenderUsage {
-    /// Number of messages.
     pub messages: u64,
     /// Size of the messages in bytes, with attachments.
     pub bytes: u64,
 }
 
 impl SenderUsage {
-    /// Counts a message of this content if it is this sender's; one that cannot be read counts for no sender.
     pub fn count_message(&mut self, content: &[u8], read: Result<Envelope>, sender: &Name) {
         if let Some(envelope) = read.ok().filter(|envelope| envelope.from == *sender) {
             self.messages += 1;
@@ -209,17 +203,14 @@ pub fn attached_bytes(envelope: &Envelope) -> u64 {
     envelope.attachment.as_ref().map_or(0, |attachment| attachment.bytes)
 }
 
-/// The error for a message that is not there.
 pub fn no_message(id: &MessageId, place: &str) -> Error {
     Error::NoMessage { id: id.to_string(), place: place.to_owned() }
 }
 
-/// The error for a message that is not a dead letter of this mailbox.
 pub fn no_letter(mailbox: &Name, id: &MessageId) -> Error {
     no_message(id, &format!("among the dead letters of `{mailbox}`"))
 }
 
-/// Records that a message was stored.
 pub fn record_stored(recorder: &dyn Recorder, envelope: &Envelope) {
     if !recorder.is_recording() {
         return;
@@ -250,13 +241,11 @@ pub fn record_held(recorder: &dyn Recorder, kind: &str, lease: &Lease) {
     }
 }
 
-/// Records that a lease was extended.
 pub fn record_extended(recorder: &dyn Recorder, lease: &Lease, lease_seconds: u64) {
     let more = [("lease_seconds", lease_seconds.into())];
     record_with(recorder, types::MESSAGE_EXTENDED, lease, &more);
 }
 
-/// Records that a message was released.
 pub fn record_released(recorder: &dyn Recorder, lease: &Lease, (delay, why): (Duration, &str)) {
     let more = [("why", why.into()), ("delay_ms", millis(delay).into())];
     record_with(recorder, types::MESSAGE_RELEASED, lease, &more);

@@ -5,9 +5,7 @@ use crate::{Error, Result};
 
 /// A mailbox that a loop has left out, and why.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct BadMailbox {
-    /// Name of the mailbox.
     pub name: Name,
     /// Why it could not be read.
     pub error: Error,
@@ -30,9 +28,6 @@ pub struct BadMailbox {
 /// assert_eq!((seen, bad[0].name.as_str()), (vec!["good".to_owned(), "fine".to_owned()], "bad"));
 /// # Ok::<(), Error>(())
 /// ```
-///
-/// # Errors
-/// A server has failed, which concerns every mailbox.
 pub fn visit_mailboxes(
     mailboxes: impl IntoIterator<Item = Name>,
     mut visit: impl FnMut(&Name) -> Result<()>,
@@ -49,9 +44,6 @@ pub fn visit_mailboxes(
 }
 
 /// As [`visit_mailboxes`], with the first failure as an error once all mailboxes were visited.
-///
-/// # Errors
-/// A server or one of the mailboxes has failed.
 pub fn visit_all_mailboxes(
     mailboxes: impl IntoIterator<Item = Name>,
     visit: impl FnMut(&Name) -> Result<()>,

@@ -27,9 +27,6 @@ pub struct NudgeText(String);
 
 impl NudgeText {
     /// Checks a line.
-    ///
-    /// # Errors
-    /// It is empty, too long, begins with a dash or has a character outside the harmless set.
     pub fn new(text: impl Into<String>) -> Result<Self, NudgeTextError> {
         let text = text.into();
         if text.is_empty() || text.len() > NUDGE_BYTES_MAX {
@@ -45,13 +42,10 @@ impl NudgeText {
     }
 
     /// A line for when nothing better can be said.
-    #[must_use]
     pub(crate) fn plain() -> Self {
         Self(": ensemble - mail".to_owned())
     }
 
-    /// The line.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,24 +63,13 @@ const fn is_harmless(c: char) -> bool {
 
 /// Why a text may not be typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum NudgeTextError {
-    /// Empty or too long.
     #[error("a nudge has 1 to {NUDGE_BYTES_MAX} bytes, this one has {bytes}")]
-    Length {
-        /// Length of the text, in bytes.
-        bytes: usize,
-    },
-    /// A character that could mean something to a shell, a terminal or tmux.
+    Length { bytes: usize },
     #[error(
         "a nudge may not have {character:?} (byte {position}): only letters, digits, space and . _ : -"
     )]
-    Character {
-        /// The first such character.
-        character: char,
-        /// Byte offset of the character.
-        position: usize,
-    },
+    Character { character: char, position: usize },
 }
 
 /// A key that a protocol may ask for; [`WorkerPane`](crate::WorkerPane) has an example. Text is never pressed key by
@@ -125,7 +108,6 @@ pub struct PaneState {
     pub dead_status: Option<i32>,
     /// A person scrolls or selects in it (tmux copy-mode and the like).
     pub in_mode: bool,
-    /// Its input is switched off.
     pub input_off: bool,
     /// Keys sent to it go to other panes as well.
     pub synchronized: bool,
@@ -150,13 +132,11 @@ pub struct PaneState {
 /// A member of the foreground process group of a pane's terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForegroundProcess {
-    /// Process id.
     pub pid: u32,
     /// The names by which it may be known: of its program, and of the script that its program runs.
     pub names: Vec<String>,
     /// Whether the process leads its process group.
     pub leads: bool,
-    /// Its program is a shell.
     pub shell: bool,
     /// It is a shell that was started without a script and without a command: it reads commands.
     pub reads_commands: bool,
@@ -168,26 +148,15 @@ pub struct ForegroundProcess {
 
 impl ForegroundProcess {
     /// A program that is known by these names, the one to call it by first.
-    #[must_use]
     pub fn program<N: Into<String>>(pid: u32, names: impl IntoIterator<Item = N>) -> Self {
         Self { pid, names: names.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
     /// Whether it is a shell that runs a script. Such a script may be an agent; a shell that reads commands is not.
-    #[must_use]
     pub const fn runs_script(&self) -> bool {
         self.shell && !self.reads_commands && !self.given_command
     }
 
-    /// The same as the leader of its group.
-    #[must_use]
-    pub const fn leading(mut self) -> Self {
-        self.leads = true;
-        self
-    }
-
-    /// The name to call it by.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
@@ -196,13 +165,11 @@ impl ForegroundProcess {
 impl PaneState {
     /// A pane without a screen, of an agent that its orchestrator knows by other means. It is bound and takes
     /// input.
-    #[must_use]
     pub fn headless() -> Self {
         Self { bound: true, ..Self::default() }
     }
 
     /// A pane that was bound and shows this screen, with the cursor at the end of its last line.
-    #[must_use]
     pub fn showing<L: Into<String>>(screen: impl IntoIterator<Item = L>) -> Self {
         let screen: Vec<String> = screen.into_iter().map(Into::into).collect();
         let length = |text: &str| u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
@@ -215,28 +182,23 @@ impl PaneState {
     }
 
     /// With the process that runs in it: its id, and the name of the program in the foreground.
-    #[must_use]
     pub fn with_process(mut self, pid: u32, command: impl Into<String>) -> Self {
         (self.pid, self.command) = (pid, command.into());
         self
     }
 
     /// With these members of the foreground process group, the leader first.
-    #[must_use]
     pub fn with_foreground(mut self, foreground: Vec<ForegroundProcess>) -> Self {
         self.foreground = foreground;
         self
     }
 
     /// With the title that the program has set.
-    #[must_use]
     pub fn with_title(mut self, title: impl Into<String>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// The screen line that the cursor is on.
-    #[must_use]
     pub fn cursor_line(&self) -> &str {
         self.screen.get(self.cursor_y as usize).map_or("", String::as_str)
     }
@@ -245,9 +207,7 @@ impl PaneState {
 /// Why nothing was typed. Each has a stable word for logs and `status`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Deferral {
-    /// No pane with that id.
     PaneGone,
     /// The id now belongs to another pane than the one that was bound.
     PaneReused,
@@ -261,12 +221,10 @@ pub enum Deferral {
     Synchronized,
     /// The agent's program is gone and a shell is in its place.
     BareShell {
-        /// The shell.
         command: String,
     },
     /// Another program than the agent's is in the foreground.
     OtherProgram {
-        /// Name of the program.
         command: String,
     },
     /// A supervisor is in the foreground: it gives its agent the mail with the next prompt.
@@ -299,14 +257,12 @@ pub enum Deferral {
     /// The attempt itself failed: a missing program, a binding that was refused, a lock that
     /// cannot be taken.
     Failed {
-        /// What happened and what to do.
         detail: String,
     },
 }
 
 impl Deferral {
     /// Whether a line that we typed and did not submit is gone, or no longer ours alone.
-    #[must_use]
     pub const fn ends_line(&self) -> bool {
         match self {
             Self::Draft
@@ -331,8 +287,6 @@ impl Deferral {
         }
     }
 
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
             Self::PaneGone => "pane_gone",
@@ -358,13 +312,11 @@ impl Deferral {
     }
 
     /// The reason to give for an attempt that ended in an error, in the error's own words.
-    #[must_use]
     pub fn of(error: &crate::Error) -> Self {
         Self::Failed { detail: error.to_string() }
     }
 
     /// Whether waiting alone cannot help: a person has to bind the mailbox to a pane again.
-    #[must_use]
     pub const fn is_permanent(&self) -> bool {
         matches!(self, Self::PaneGone | Self::PaneReused | Self::TerminalGone)
     }
@@ -400,22 +352,15 @@ impl fmt::Display for Deferral {
     }
 }
 
-/// The outcome of a nudge or a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum NudgeOutcome {
     /// Typed and submitted; the multiplexer confirmed both under the guard.
     Sent,
     /// Typed but not submitted: the guard failed before Enter. The text is still in the input line.
-    TextOnly {
-        /// The obstacle.
-        deferral: Deferral,
-    },
+    TextOnly { deferral: Deferral },
     /// Nothing was typed.
-    Refused {
-        /// The obstacle.
-        deferral: Deferral,
-    },
+    Refused { deferral: Deferral },
 }
 
 #[cfg(test)]

@@ -42,7 +42,6 @@ use serde_json::json;
 
 use crate::board_leases;
 
-/// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";
 /// Recipient of alarms if no other is known.
 const USUAL_RECIPIENT: &str = "conductor";
@@ -172,7 +171,6 @@ impl AlarmReporter {
         }
     }
 
-    /// Sends and records an alarm.
     fn report(
         &mut self,
         key: &AlarmKey,

@@ -55,7 +55,6 @@ impl BoardWatch {
         Self { leases, is_copy: false, last_failure: String::new() }
     }
 
-    /// Looks at the leases of the board that was found.
     pub(crate) fn look_at(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) {
         let Some(leases) = &mut self.leases else { return };
         match leases.expire_leases(clock, recorder) {
@@ -98,7 +97,6 @@ impl BoardWatch {
         seat.and_then(Result::ok).unwrap_or(SupervisorSeat::None)
     }
 
-    /// The registered agents.
     pub(crate) fn agents(&self) -> Vec<Name> {
         let agents = self.leases.as_ref().map(BoardLeases::agents);
         agents.and_then(Result::ok).unwrap_or_default()

@@ -20,12 +20,10 @@ pub(crate) struct EventQueue {
 /// Up to [`BLOCK_EVENTS`] events.
 #[derive(Debug, Default)]
 struct EventBlock {
-    /// The directories of its events.
     dirs: Vec<PathBuf>,
     /// The names of its files, one behind the other.
     names: String,
     events: Vec<QueuedEvent>,
-    /// How many events were taken.
     taken: usize,
     /// Where the name of the next event begins.
     name_at: usize,
@@ -92,12 +90,10 @@ impl EventBlock {
 }
 
 impl EventQueue {
-    /// Number of events.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds an event.
     pub(crate) fn push(&mut self, event: FsEvent) {
         if self.blocks.back().is_none_or(|block| block.events.len() >= BLOCK_EVENTS) {
             self.blocks.push_back(EventBlock::default());

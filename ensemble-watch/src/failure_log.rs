@@ -24,20 +24,15 @@ use tracing_subscriber::layer::{Context, Filter};
 const REPEATS_MIN: u32 = 5;
 /// How many times the interval between two failures passes before they count as ended.
 const LASTS_FACTOR: u32 = 3;
-/// The bounds of that time.
 const LASTS_MIN: Duration = Duration::from_secs(10);
 const LASTS_MAX: Duration = Duration::from_secs(10 * 60);
-/// Most failures that are remembered.
 const FAILURES_MAX: usize = 100;
-/// Most failures that the status has.
 const SHOWN_MAX: usize = 10;
-/// The longest error that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// All that fails in this process.
 pub(crate) static FAILURES: FailureLog = FailureLog(Mutex::new(BTreeMap::new()));
 
-/// Failures by what was tried.
 pub(crate) struct FailureLog(Mutex<BTreeMap<String, RepeatedFailure>>);
 
 struct RepeatedFailure {
@@ -79,7 +74,6 @@ impl FailureLog {
         true
     }
 
-    /// The failures that persist, for the status.
     pub(crate) fn summary(&self, now: Monotonic) -> Value {
         let all = self.all();
         let repeated = all.iter().filter(|(_, it)| it.count >= REPEATS_MIN && it.lasts(now));

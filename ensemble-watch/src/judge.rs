@@ -28,7 +28,6 @@ const FINDINGS_SHOWN_MAX: usize = 20;
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
-/// Judges files.
 pub(crate) struct ReportJudge {
     linter: Linter,
     mode: LintMode,

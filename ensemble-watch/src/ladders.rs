@@ -44,7 +44,6 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
 const LOOK_SHARE: u32 = 10;
 /// For how long what was read of the team counts.
 const TEAM_AGE_MAX: Duration = Duration::from_secs(2);
-/// The directories in which tasks wait.
 const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
 
 /// The mailboxes of a team, of which a host claims one before it runs its ladders.
@@ -114,7 +113,6 @@ impl LadderThread {
         self.send(LookReason::Changed(mailbox, others));
     }
 
-    /// Any mailbox may have changed.
     pub(crate) fn all_changed(&self) {
         self.send(LookReason::All);
     }
@@ -252,7 +250,6 @@ struct ProjectLadderHost {
 }
 
 impl ProjectLadderHost {
-    /// Looks at the agents of this project, as of a moment ago.
     fn with_team<T>(&self, look: impl FnOnce(&[PaneEntry], &[Member]) -> Result<T>) -> Result<T> {
         let mut team = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if team.as_ref().is_none_or(|(at, ..)| at.elapsed() > TEAM_AGE_MAX) {

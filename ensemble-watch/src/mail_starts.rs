@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// How many waiting messages are searched for one that needs a reader.
 const LOOKED_AT_MAX: usize = 100;
 
-/// The agents that mail may start.
 pub(crate) struct MailStarts {
     /// Missing where no agent is started by its mail.
     next: Option<Monotonic>,
@@ -56,7 +55,6 @@ impl MailStarts {
         self.next
     }
 
-    /// Has the next step look at the mail.
     pub(crate) const fn look_at(&mut self, now: Monotonic) {
         if self.next.is_some() {
             self.next = Some(now);

@@ -60,9 +60,7 @@ pub(crate) struct MemberWatch {
     members: BTreeMap<Name, Member>,
     seen: BTreeMap<Name, ObservedMember>,
     next_look: Monotonic,
-    /// The last look at all members.
     last_look: Option<Monotonic>,
-    /// The last look at any.
     last_drive: Option<Monotonic>,
     interval: Duration,
     /// The members whose mailboxes have changed since.
@@ -72,7 +70,6 @@ pub(crate) struct MemberWatch {
     books: TaskBooks,
     /// Programs that were seen in the foreground of agents' panes.
     programs: BTreeMap<Name, u32>,
-    /// The process of each agent whose end was seen.
     ended: BTreeMap<Name, WatchedProcess>,
     /// Since when each is a member, by its own word, and until when it may be starting.
     starts: BTreeMap<Name, (Timestamp, Monotonic)>,
@@ -110,7 +107,6 @@ impl MemberWatch {
         self.stir_all(now, readers);
     }
 
-    /// The members' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.members.keys()
     }

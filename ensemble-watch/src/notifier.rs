@@ -138,12 +138,10 @@ impl MailNotifier {
         }
     }
 
-    /// The mailboxes of the notified agents.
     pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Name> {
         self.targets.values().map(|t| &t.entry.mailbox)
     }
 
-    /// Whether an agent is notified of this mailbox.
     pub(crate) fn has_agent(&self, mailbox: &Name) -> bool {
         self.targets.values().any(|target| target.entry.mailbox == *mailbox)
     }
@@ -154,7 +152,6 @@ impl MailNotifier {
         }
     }
 
-    /// Counts the messages of a mailbox, for the agents that are notified of it.
     pub(crate) fn count(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn MailSource) {
         for target in self.targets.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
             // An agent is not notified of messages that a plan gate keeps from it.
@@ -175,7 +172,6 @@ impl MailNotifier {
         }
     }
 
-    /// The provider of an agent that has a pane.
     pub(crate) fn provider(&self, agent: &Name) -> Option<&str> {
         self.targets.get(agent).map(|target| target.entry.provider.as_str())
     }
@@ -456,7 +452,6 @@ fn perform(
         Effect::Record(NudgeRecord::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "waiting": waiting, "nudges": nudges,
         })),
-        Effect::Record(other) => recorder.record(types::NUDGE_NOTED, ACTOR, json!({ "agent": target.entry.agent, "what": other })),
     }
 }
 

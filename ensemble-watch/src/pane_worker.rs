@@ -23,7 +23,6 @@ use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 use crate::screens::ServerScreens;
 use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
 
-/// The purpose of a pane task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaneTaskKind {
     /// Type the text and submit it.
@@ -38,7 +37,6 @@ pub(crate) enum PaneTaskKind {
     Observe,
 }
 
-/// A task for the worker of a pane.
 #[derive(Clone, Debug)]
 pub(crate) struct PaneTask {
     pub(crate) entry: PaneEntry,

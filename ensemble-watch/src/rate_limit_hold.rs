@@ -31,12 +31,10 @@ pub(crate) struct ClockMoment {
     pub(crate) wall: Timestamp,
 }
 
-/// The hold of one agent.
 struct LimitHold {
     since: Monotonic,
     /// In the agent's own words.
     resets_at: Option<String>,
-    /// That as a time, if it can be parsed.
     until: Option<Timestamp>,
     /// When it is tried, if the limit does not say when it ends.
     probe: LimitProbe,
@@ -49,11 +47,9 @@ struct LimitHold {
 pub(crate) struct PaneLook {
     /// Its leases are extended now.
     pub(crate) is_kept: bool,
-    /// It is to be tried now.
     pub(crate) is_tried: bool,
 }
 
-/// The agents that are limited and hold something.
 #[derive(Default)]
 pub(crate) struct RateLimitHold {
     holds: BTreeMap<Name, LimitHold>,

@@ -18,7 +18,6 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
 
-/// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
 /// The remedy for a rejected file.
 pub(crate) const CORRECT_IT: &str =
@@ -45,7 +44,6 @@ fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
     named.min_by_key(|(at, _)| *at).map(|(_, author)| author.clone())
 }
 
-/// The agent that has written a file, if it has a mailbox.
 pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>> {
     Ok(author_in_text(&unfit.content, &spool.mailboxes()?))
 }

@@ -81,7 +81,6 @@ const ROUND_MIN: Duration = Duration::from_millis(10);
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// Interval at which the names of the mailboxes are compared.
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum interval between two reports of what agents hold.
 const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -421,7 +420,6 @@ impl ServerFollower {
         Ok(())
     }
 
-    /// Sends what waits in the outbox.
     fn send_outbox(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let waiting = self.outbox.waiting_mailboxes()?;
         let carry = |mailbox: &Name| self.outbox.carry(queue, mailbox);

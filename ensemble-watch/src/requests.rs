@@ -57,14 +57,11 @@ pub(crate) trait DecisionHandler: Send {
     fn decided(&mut self, entry: &RequestEntry);
 }
 
-/// The requests that are not closed.
 pub(crate) struct RequestWatch {
     dir: PathBuf,
     kinds: Kinds,
     tracker: RequestTracker,
-    /// Requests to continue, and when.
     due: BTreeMap<Name, Monotonic>,
-    /// Handed over in this run.
     handed_over: BTreeSet<Name>,
     /// Excluded from further looks.
     closed: HashSet<Name>,

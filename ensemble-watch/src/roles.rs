@@ -23,7 +23,6 @@ struct WaitingRole {
     patience: RolePatience,
 }
 
-/// An action that is due now.
 #[derive(Default)]
 pub(crate) struct DueAction {
     /// Dispatch must look for reports itself.

@@ -25,7 +25,6 @@ use crate::work_file::contract_of;
 const ACK_SEARCH_MAX: usize = 1_000;
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
-/// The box of reports.
 const REPORTS: &str = "reports";
 
 /// The action for one file.
@@ -34,15 +33,26 @@ pub(crate) enum RoutingPlan {
     /// Publish its messages, then enter the version into the ledger.
     Publish(RoutedFile),
     /// It says that its writer has read a task.
-    Ack { file: CompleteFile, entry: LedgerEntry, task: String },
+    Ack {
+        file: CompleteFile,
+        entry: LedgerEntry,
+        task: String,
+    },
     /// No route matches it: no message is sent.
-    Unmatched { file: CompleteFile },
+    Unmatched {
+        file: CompleteFile,
+    },
     /// Its route leads to an impossible name.
-    Impossible { file: CompleteFile, error: Error },
+    Impossible {
+        file: CompleteFile,
+        error: Error,
+    },
     /// It names itself a report (or a review …) and is none: it is to be set aside, unless its writer may still
     /// complete it.
-    Broken { unfit: UnfitFile, may_grow: bool },
-    /// Routed before.
+    Broken {
+        unfit: UnfitFile,
+        may_grow: bool,
+    },
     Known,
 }
 
@@ -155,7 +165,6 @@ fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {
 
 /// Files whose messages are stored but not yet in the ledger.
 #[derive(Debug)]
-#[must_use]
 pub(crate) struct RoutedBatch {
     pub(crate) unsynced: Vec<UnsyncedMessages>,
     /// The stored messages: mailbox, id, source, task.

@@ -51,10 +51,8 @@ impl Stopper {
     }
 }
 
-/// Why a watcher has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherEnd {
-    /// A stop was asked for.
     Stopped,
     /// Its state directory was removed or replaced, and its lock with it: another watcher could begin beside it.
     StateRemoved,
@@ -63,16 +61,6 @@ pub enum WatcherEnd {
 }
 
 /// A watcher that holds its project's lock and has not started yet.
-///
-/// ```no_run
-/// use ensemble_project::Project;
-/// use ensemble_watch::Watcher;
-/// let watcher = Watcher::new(&Project::discover(None)?)?;
-/// let stopper = watcher.stopper();
-/// std::thread::spawn(move || { /* … */ stopper.stop(); });
-/// watcher.run(|| println!("watching"))?;
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 pub struct Watcher {
     engine: Engine,
     wakes: LoopWakes,
@@ -87,10 +75,6 @@ pub struct Watcher {
 
 impl Watcher {
     /// Takes the project's lock and opens everything. Starts a new session of the event log.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another watcher runs; or the queue, the state directory or the
-    /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
         let lock = acquire_lock(&project.watch_lock(), LOCK_PATIENCE)?;

@@ -22,7 +22,6 @@ const RETRY: Duration = Duration::from_secs(30);
 /// output in whole seconds.
 const QUIET_ANSWERS: u32 = 3;
 
-/// The screens of the agents on one server.
 #[derive(Debug)]
 pub(crate) struct ServerScreens {
     /// By pane.

@@ -10,15 +10,10 @@ use serde_json::Value;
 
 use crate::held_work::{GoneAgent, WorkingAgents};
 
-/// News of the servers, for the loop.
 #[derive(Debug)]
 pub(crate) enum ServerNews {
     /// The messages that wait in a mailbox.
-    Mail {
-        mailbox: Name,
-        /// Up to a limit.
-        ids: Vec<MessageId>,
-    },
+    Mail { mailbox: Name, ids: Vec<MessageId> },
     /// What the agents of this host hold and wait for.
     Workload(Workload),
     /// The state of the connection, for `status`.
@@ -54,7 +49,6 @@ pub(crate) struct AckFile {
     pub(crate) content: Vec<u8>,
 }
 
-/// A report that ends a task.
 #[derive(Clone, Debug)]
 pub(crate) struct EndingReport {
     pub(crate) task: String,

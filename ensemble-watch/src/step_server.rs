@@ -138,7 +138,6 @@ impl StepThread {
         }
     }
 
-    /// Whether the watcher ends within this time.
     fn has_ended_within(&mut self, time: Duration) -> bool {
         match self.orders.recv_timeout(time) {
             Ok(order) => {

@@ -44,13 +44,11 @@ pub(crate) enum LoopWake {
     Changed(FsEvent),
     /// A pane task is done.
     PaneResult(PaneResult),
-    /// A watched process has ended.
     Ended(WatchedProcess),
     /// The thread that follows the team's servers has news.
     Team(ServerNews),
     /// The ladder of a task wants something done.
     Ladder(LadderNews),
-    /// The watcher is to stop.
     Stop,
 }
 
@@ -63,15 +61,17 @@ pub(crate) enum LadderNews {
     Pace { mailbox: Name, is_laddered: bool },
 }
 
-/// The result of a pane task.
 #[derive(Debug)]
 pub(crate) enum PaneResult {
-    /// Of a task that was to type.
     Typed(TypeReport),
-    /// Of a task that was to observe.
-    Observed { agent: Name, observation: PaneObservation },
+    Observed {
+        agent: Name,
+        observation: PaneObservation,
+    },
     /// Of no task: an agent's screen has become another one.
-    ScreenChanged { agent: Name },
+    ScreenChanged {
+        agent: Name,
+    },
 }
 
 /// The outcome of a pane task that was to type.
@@ -119,9 +119,6 @@ struct ReadySources {
 }
 
 /// Both ends.
-///
-/// # Errors
-/// The system has no descriptor left.
 pub(crate) fn wakes() -> Result<(LoopWaker, LoopWakes)> {
     let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
         let path = "this process".into();

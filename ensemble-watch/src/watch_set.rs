@@ -31,7 +31,6 @@ use ensemble_core::watch::{FsEvent, FsWatcher, WatchError, may_have_more};
 pub(crate) enum WatchedPlace {
     Mailboxes,
     Mailbox(Name),
-    /// The name of the drop box.
     DropBox(Arc<str>),
     Requests,
     Request(Name),
@@ -81,7 +80,6 @@ impl WatchSet {
         self.watch(dir, place)
     }
 
-    /// Stops watching a directory.
     pub(crate) fn unwatch(&mut self, dir: &Path) {
         self.directories.remove(dir);
         if let Some(fs_watcher) = &mut self.fs_watcher {
@@ -116,7 +114,6 @@ impl WatchSet {
         fs_watcher.watch_logs(log)
     }
 
-    /// Whether a directory is watched.
     pub(crate) fn has(&self, dir: &Path) -> bool {
         self.directories.contains_key(dir)
     }
@@ -126,7 +123,6 @@ impl WatchSet {
         self.directories.get(dir)
     }
 
-    /// The place of a file in a directory.
     pub(crate) fn place(&self, dir: &Path, file: &str) -> Option<&WatchedPlace> {
         self.directory(dir).or_else(|| self.files.get(&dir.join(file)))
     }

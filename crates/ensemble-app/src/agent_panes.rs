@@ -86,13 +86,9 @@ pub fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
     }))
 }
 
-/// A pane in which an agent runs.
 pub struct RunningAgent {
-    /// The pane in which it runs.
     pub pane: PaneInfo,
-    /// The program that runs there.
     pub provider: String,
-    /// The member that has it already.
     pub member: Option<Name>,
 }
 
@@ -112,14 +108,12 @@ pub fn nearest_server(named: Option<&Path>) -> Outcome<TmuxServer> {
     Ok(TmuxServer::brief(socket))
 }
 
-/// The number of agents in panes of tmux that are not members yet.
 pub fn count_unowned_agents(app: &App) -> usize {
     let found = nearest_server(None).and_then(|server| find_agent_panes(app.project()?, &server));
     // Where there is no tmux, there are none.
     found.map_or(0, |found| found.iter().filter(|it| it.member.is_none()).count())
 }
 
-/// The panes of the server in which agents run.
 pub fn find_agent_panes(project: &Project, server: &TmuxServer) -> Outcome<Vec<RunningAgent>> {
     let profiles = project.profiles()?;
     let (members, _) = project.roster().entries()?;

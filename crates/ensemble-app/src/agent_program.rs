@@ -22,7 +22,6 @@ pub enum AgentProgram {
 }
 
 impl AgentProgram {
-    /// Its name, as profiles and flags have it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Claude => "claude",
@@ -62,7 +61,6 @@ pub fn installed_programs() -> Vec<&'static str> {
         .collect()
 }
 
-/// The file on PATH that a word runs.
 pub fn find_on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())

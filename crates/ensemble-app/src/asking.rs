@@ -46,7 +46,6 @@ pub fn refused(error: Error) -> Failure {
 
 /// A plan that is submitted for approval.
 pub struct PlanSubmission {
-    /// Author of the plan.
     pub from: Name,
     /// Reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the conductor.
     pub to: Option<Name>,
@@ -54,13 +53,10 @@ pub struct PlanSubmission {
     pub task: Option<String>,
     /// An id of the author's own.
     pub id: Option<String>,
-    /// The file that it was read from.
     pub source: Option<String>,
-    /// The plan.
     pub content: Vec<u8>,
 }
 
-/// Submits a plan to its reviewer.
 pub fn submit_plan(
     requests: &Requests<'_>,
     plan: PlanSubmission,

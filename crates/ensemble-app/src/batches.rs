@@ -13,7 +13,6 @@ use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::queue::ProjectQueue;
 
-/// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
      `instruction: …`; `ensemble admin schema instruction` has all fields";
 
@@ -34,7 +33,6 @@ pub fn open_dispatch(app: &App, spool: &Spool) -> Outcome<ProjectQueue> {
     }
 }
 
-/// An instruction from a file or from stdin.
 pub fn read_instruction(file: &Path) -> Outcome<Instruction> {
     let content = content_of(file)?;
     let text = String::from_utf8_lossy(&content);

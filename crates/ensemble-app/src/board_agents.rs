@@ -15,7 +15,6 @@ use crate::App;
 use crate::acting::{check_number, given_number, registered};
 use crate::failure::{Failure, Outcome};
 
-/// The directory of a board.
 pub fn directory_of(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }
@@ -71,7 +70,6 @@ fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &TaskHolder)
     entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
 
-/// The content of a sign of life.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LifeSign<'a> {
     /// The long operation that begins, if one does.

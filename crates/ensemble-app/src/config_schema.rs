@@ -14,7 +14,6 @@ pub fn config_schema() -> Outcome<String> {
     pretty(&schema.into())
 }
 
-/// A schema as a text.
 pub fn pretty(schema: &serde_json::Value) -> Outcome<String> {
     let text = serde_json::to_string_pretty(schema)
         .map_err(|error| Failure::refused(format!("cannot write the schema: {error}")))?;

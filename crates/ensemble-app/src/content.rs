@@ -20,7 +20,6 @@ use crate::failure::{Failure, Outcome};
 pub const STDIN: &str = "-";
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The longest text from stdin, in bytes.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
 /// How many vague words of a text are named.
 const FINDINGS_MAX: usize = 5;

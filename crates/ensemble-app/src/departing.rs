@@ -47,11 +47,8 @@ pub type StartWatcher = fn(&Project) -> Option<Box<dyn StandInWatcher>>;
 /// How agents are asked to leave.
 #[derive(Debug)]
 pub struct DepartureAsk<'c> {
-    /// The project.
     pub app: &'c App,
-    /// The agent that asks.
     pub from: Name,
-    /// The reason that they are shown.
     pub reason: String,
     /// How long they have to answer, all together where several are asked; `None` is what is configured for each.
     pub deadline: Option<Duration>,
@@ -66,9 +63,7 @@ pub struct DepartureAsk<'c> {
 /// The outcome for an agent that was to leave.
 #[derive(Debug)]
 pub struct DepartureFate {
-    /// The agent.
     pub agent: Name,
-    /// The request, if it was asked.
     pub request_id: Option<Name>,
     /// `gone`, `stayed` or `unasked`.
     pub word: &'static str,
@@ -373,7 +368,6 @@ pub fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// The present members of the team.
 pub fn present_members(project: &Project) -> Outcome<Vec<Member>> {
     let (members, errors) = project.roster().entries()?;
     if let Some(error) = errors.into_iter().next() {

@@ -23,7 +23,6 @@ pub enum OnFindings {
 /// How a written file is checked.
 #[derive(Debug)]
 pub struct LintChecks {
-    /// The treatment of what the lint finds.
     pub on_findings: OnFindings,
     /// Each rule or word that is allowed, with the reason.
     pub allowed: Vec<(String, String)>,

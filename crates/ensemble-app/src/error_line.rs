@@ -68,7 +68,6 @@ pub enum FailureCode {
 }
 
 impl FailureCode {
-    /// The code of an error of the library.
     pub fn of(error: &Error, exit: VerbExit) -> Self {
         match error {
             Error::Io { .. } if exit != VerbExit::Busy => Self::Io,
@@ -120,7 +119,6 @@ impl From<VerbExit> for FailureCode {
 /// The line of a failure.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct ErrorLine {
-    #[expect(missing_docs, reason = "its schema would say more than that of its type")]
     pub error: ErrorBody,
 }
 
@@ -139,7 +137,6 @@ pub struct ErrorBody {
 }
 
 impl ErrorLine {
-    /// The line of a failure with these parts.
     pub const fn new(
         code: FailureCode,
         message: String,

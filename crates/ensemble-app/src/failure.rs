@@ -27,20 +27,15 @@ use crate::exit_code::VerbExit;
 pub enum Failure {
     /// Something to say, and how to continue from there.
     Told {
-        /// The exit code.
         exit: VerbExit,
-        /// The code for programs.
         code: FailureCode,
-        /// Text of the failure.
         text: String,
-        /// The remedy.
         hint: Option<String>,
         /// What a program reads on stdout besides, under `--json`.
         object: Option<Box<Value>>,
     },
     /// Lines that others parse, said as they are.
     Block {
-        /// The exit code.
         exit: VerbExit,
         /// The lines, without the last line end.
         text: String,
@@ -82,7 +77,6 @@ impl Failure {
         Self::new(VerbExit::Nothing, text)
     }
 
-    /// With another exit code.
     pub fn with_exit(mut self, other: VerbExit) -> Self {
         if let Self::Told { exit, code, .. } = &mut self {
             if *code == FailureCode::from(*exit) {
@@ -93,7 +87,6 @@ impl Failure {
         self
     }
 
-    /// With another code for programs.
     pub fn with_code(mut self, other: FailureCode) -> Self {
         if let Self::Told { code, .. } = &mut self {
             *code = other;
@@ -101,7 +94,6 @@ impl Failure {
         self
     }
 
-    /// With the command that fixes it.
     pub fn with_hint(mut self, advice: impl Into<String>) -> Self {
         if let Self::Told { hint, .. } = &mut self {
             *hint = Some(advice.into());
@@ -130,7 +122,6 @@ impl Failure {
         matches!(self, Self::Told { exit: VerbExit::Busy, .. })
     }
 
-    /// The exit code of the run.
     pub const fn exit(&self) -> VerbExit {
         match self {
             Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,
@@ -146,7 +137,6 @@ impl Failure {
         }
     }
 
-    /// The line of it for programs.
     pub fn into_line(self) -> ErrorLine {
         match self {
             Self::ClosedPipe => {
@@ -157,7 +147,6 @@ impl Failure {
         }
     }
 
-    /// Says it on stderr.
     pub fn report(self) -> VerbExit {
         match self {
             Self::ClosedPipe => VerbExit::Done,

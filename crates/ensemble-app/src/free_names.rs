@@ -6,7 +6,6 @@ use ensemble_team::roster::Member;
 
 use crate::failure::{Failure, Outcome};
 
-/// How many names are tried.
 const TRIES_MAX: u32 = 1_000;
 
 /// The first free name of `claude`, `claude-2`, `claude-3` …

@@ -75,12 +75,10 @@ impl App {
         })
     }
 
-    /// The queue as the flag names it.
     pub fn queue_flag(&self) -> Option<&Path> {
         self.queue.as_deref()
     }
 
-    /// The agent that the flag names.
     pub const fn agent_flag(&self) -> Option<&Name> {
         self.agent.as_ref()
     }
@@ -90,7 +88,6 @@ impl App {
         self.caller
     }
 
-    /// The project around the queue.
     pub fn project(&self) -> Outcome<&Project> {
         if self.project.get().is_none() {
             let project = Project::discover(self.queue.as_deref())?;
@@ -181,7 +178,6 @@ impl App {
         Ok(self.identity()?.name.clone())
     }
 
-    /// The identity of this command, with its evidence.
     pub fn identity(&self) -> Outcome<&CallerIdentity> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
@@ -225,7 +221,6 @@ impl App {
         }
     }
 
-    /// The claimed name, from the flag or the environment.
     fn claimed(&self) -> Outcome<Option<Name>> {
         if self.agent.is_some() {
             return Ok(self.agent.clone());
@@ -261,7 +256,6 @@ impl App {
         Ok(self.sender()?.sign(envelope))
     }
 
-    /// The sender of what this command writes.
     pub fn sender(&self) -> Outcome<KnownSender> {
         self.sender_named(self.actor()?)
     }
@@ -337,7 +331,6 @@ pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     one == other || matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The remedy for a refusal.
 const fn advice(refusal: &NameRefusal) -> &'static str {
     match refusal {
         NameRefusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",

@@ -15,7 +15,6 @@ use crate::queue::ProjectQueue;
 use crate::text::one_line;
 use crate::{App, ids};
 
-/// The held message that is meant.
 pub struct HeldMessage {
     /// Its id, or a unique prefix of it.
     pub id: MessageId,
@@ -44,7 +43,6 @@ impl HeldMessage {
         self.lease_of(found, agent)
     }
 
-    /// The lease of a message that was found.
     pub fn lease_of(&self, (mailbox, state): (Name, State), agent: Option<Name>) -> Outcome<Lease> {
         let State::Acked { holder, epoch } = state else {
             let text = format!("message `{}` is not held: it is {}", self.id, word(&state));
@@ -98,20 +96,15 @@ impl HeldMessage {
     }
 }
 
-/// The outcome of a settle.
 pub enum SettledMessage {
-    /// The message is settled now.
     Now {
-        /// The lease under which it was held.
         lease: Lease,
         /// How many more messages wait in its mailbox.
         waiting: usize,
     },
     /// Nothing was left to do: something else has settled it.
     Before {
-        /// Mailbox of the message.
         mailbox: Name,
-        /// Id of the message.
         id: MessageId,
         /// What settled it, in words.
         how: String,

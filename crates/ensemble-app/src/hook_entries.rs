@@ -95,7 +95,6 @@ pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<ConfigEd
     Ok(Some(ConfigEdit { after: put(text, at, &inserted), inserted: vec![inserted] }))
 }
 
-/// A file that is ours as a whole.
 pub fn whole(text: &str, ours: &str) -> Result<Option<ConfigEdit>, String> {
     match text {
         "" => Ok(Some(ConfigEdit { after: ours.to_owned(), inserted: vec![ours.to_owned()] })),

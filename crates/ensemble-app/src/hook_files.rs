@@ -19,7 +19,6 @@ const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The configuration into which the hooks of a program go.
 #[derive(Clone, Copy, Debug)]
 pub struct HookTarget {
-    /// The program.
     pub program: AgentProgram,
     /// Of this user, for all projects; else of this project.
     pub is_of_user: bool,
@@ -38,7 +37,6 @@ pub fn hooks_in_place(app: &App, program: AgentProgram) -> Vec<&'static str> {
 
 /// One file that is changed.
 pub struct HookPart {
-    /// The file that is changed.
     pub file: PathBuf,
     guest: ConfigInsert,
     content: HookContent,
@@ -46,7 +44,6 @@ pub struct HookPart {
 
 /// The content that is put into a file.
 enum HookContent {
-    /// The hooks of all events.
     Events(Map<String, Value>),
     /// One of our files.
     Whole(String),
@@ -86,7 +83,6 @@ impl HookPart {
         String::from_utf8(read_chosen_file(&self.file, FILE_BYTES_MAX).ok()??).ok()
     }
 
-    /// The content for the file, printed for a person.
     pub fn printed(&self) -> String {
         match &self.content {
             HookContent::Events(events) => format!("{:#}\n", json!({ "hooks": events })),
@@ -109,7 +105,6 @@ impl HookContent {
 }
 
 impl HookTarget {
-    /// The name of the note of what was done.
     fn note_name(&self) -> String {
         format!("{}-{}", self.program.word(), if self.is_of_user { "user" } else { "project" })
     }

@@ -15,7 +15,6 @@ use crate::queue::ProjectQueue;
 
 /// An id of this length or more is whole; those that we make are UUIDs.
 const WHOLE_CHARS: usize = 36;
-/// The most messages that are read in each mailbox.
 const MESSAGES_MAX: usize = 10_000;
 /// The time in one of our ids, in milliseconds, as characters.
 const STAMP_CHARS: usize = 13;

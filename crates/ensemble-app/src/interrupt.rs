@@ -55,7 +55,6 @@ impl RunningCalls {
 }
 
 thread_local! {
-    /// The token that cancels the call of this thread.
     static CANCEL: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
@@ -64,9 +63,6 @@ thread_local! {
 pub struct CancelledCall;
 
 /// Answers a call in this thread, until its token is cancelled while it sleeps.
-///
-/// # Errors
-/// How the call has unwound: a [`CancelledCall`], or a panic.
 pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> std::thread::Result<T> {
     CANCEL.set(Some(token));
     let answer = catch_unwind(AssertUnwindSafe(call));

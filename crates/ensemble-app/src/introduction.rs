@@ -82,7 +82,6 @@ fn who(app: &App, agent: &Name, member: Option<&Member>) -> Outcome<String> {
     ))
 }
 
-/// The introduction of an agent.
 pub fn text(
     app: &App,
     queue: &ProjectQueue,

@@ -25,18 +25,15 @@ const CONFIG: &str = include_str!("ensemble.yaml");
 const CONFIG_MODE: u32 = 0o644;
 /// The directory that distinguishes a queue from any other directory of its name. Created last.
 pub const MAILBOX_DIRECTORY: &str = "mailbox";
-/// The largest document that is changed, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Held while the queue of a project is made.
 const LOCK_FILE: &str = "init.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// A queue and its surroundings, of which the missing parts were created.
 pub struct CreatedQueue {
-    /// The queue.
     pub spool: Spool,
     /// The mailboxes that were missing.
     pub added: Vec<Name>,
-    /// The configuration.
     pub config: PathBuf,
     /// Whether the configuration was missing.
     pub config_created: bool,

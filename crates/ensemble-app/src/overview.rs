@@ -22,14 +22,12 @@ pub fn gather(app: &App, evidence: StateSource) -> Outcome<Overview> {
 
 /// The queue for an overview of everything.
 pub enum OpenedQueue {
-    /// A queue that can be read.
     Queue(ProjectQueue),
     /// The servers that have it cannot be asked.
     Away(AwayServers),
 }
 
 impl OpenedQueue {
-    /// Where the overview is read from.
     pub fn source(&self) -> OverviewSource<'_> {
         match self {
             Self::Away(away) => OverviewSource::Away(away),

@@ -42,7 +42,6 @@ pub enum OpeningPurpose {
     Watch,
 }
 
-/// An open queue of a project.
 pub struct ProjectQueue(OpenQueue);
 
 impl Deref for ProjectQueue {
@@ -75,14 +74,11 @@ impl RequestListener<'_> {
 
 /// One connection of a program that runs for long: its calls do not share one patience.
 pub struct LastingConnection {
-    /// Requests and mailboxes.
     pub store: Arc<dyn RequestStore + Send + Sync>,
-    /// The files that the hosts share.
     pub files: Arc<dyn SharedFiles>,
 }
 
 impl ProjectQueue {
-    /// A queue in this directory.
     pub fn in_directory(spool: Spool) -> Self {
         Self(OpenQueue::in_directory(spool))
     }
@@ -100,12 +96,10 @@ impl ProjectQueue {
         Ok(Some(LastingConnection { store: queue.into_store(), files: team }))
     }
 
-    /// The queue of this project, in which the caller acts.
     pub fn open(app: &App) -> Outcome<Self> {
         Self::open_for(app, OpeningPurpose::Act)
     }
 
-    /// The queue of this project.
     pub fn open_for(app: &App, purpose: OpeningPurpose) -> Outcome<Self> {
         let project = app.project()?;
         Self::admit(app, project.open(access_for(app, project, purpose))?, purpose)
@@ -150,7 +144,6 @@ impl ProjectQueue {
         Some(team)
     }
 
-    /// The directory, if it is one.
     pub fn directory(&self) -> Option<&Spool> {
         self.0.directory()
     }
@@ -184,7 +177,6 @@ impl ProjectQueue {
         Ok(ForegroundHost::new(project, self.0.team_link())?)
     }
 
-    /// The store of requests.
     pub fn request_store(&self) -> &dyn RequestStore {
         self.0.request_store()
     }
@@ -227,7 +219,6 @@ impl ProjectQueue {
     }
 }
 
-/// How a caller opens the queue of its project for this purpose.
 pub fn access_for(app: &App, project: &Project, purpose: OpeningPurpose) -> QueueAccess {
     let mut access = QueueAccess::new(app.spool_options(project));
     access.creates = purpose == OpeningPurpose::Begin;

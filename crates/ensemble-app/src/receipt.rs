@@ -21,7 +21,6 @@ use crate::interrupt::end_if_cancelled;
 
 /// How often the log is read while waiting for a record: appending to an open file raises no event.
 pub const LOG_POLL: Duration = Duration::from_millis(100);
-/// How often a server is asked.
 const SERVERS_POLL: Duration = Duration::from_millis(250);
 /// How often a message that was not found is looked for again: one that moves backwards can be
 /// missed by a look.
@@ -60,7 +59,6 @@ impl fmt::Display for Receipt {
 
 impl Receipt {
     /// Whether only the event log says so.
-    #[must_use]
     pub const fn is_logged(self) -> bool {
         matches!(self, Self::Notified | Self::Submitted | Self::Confirmed)
     }

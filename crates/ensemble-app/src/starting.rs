@@ -195,7 +195,6 @@ pub fn waiting_for_person(agent: &Name, dialog: &str) -> String {
     format!("{agent} waits for you: {dialog}; ensemble agent attach {agent}")
 }
 
-/// The screen of a started agent.
 enum StartScreen {
     /// A dialog that only a person may answer.
     Dialog(String),

@@ -14,7 +14,6 @@ use crate::queue::ProjectQueue;
 /// The sender of prompts if the command has no agent name.
 const ACTOR: &str = "steps";
 
-/// The step queues of the project.
 pub fn open_steps(app: &App) -> Outcome<StepStore> {
     let project = app.project()?;
     project.ensure_state()?;
@@ -54,7 +53,6 @@ pub fn step_driver<'a>(
     Ok(StepDriver { store, mail: &**mail, recorder, actor })
 }
 
-/// A step that was handed out, with its prompt, which is noted.
 pub fn hand_out_prompt(store: &StepStore, step: &ClaimedStep) -> ensemble_core::Result<Value> {
     let prompt = store.prompt(step)?;
     store.note_prompt(step, None, &prompt)?;
@@ -65,7 +63,6 @@ pub fn hand_out_prompt(store: &StepStore, step: &ClaimedStep) -> ensemble_core::
     Ok(object)
 }
 
-/// Describes the effect of a report in one sentence.
 pub fn describe_submitted(submitted: &SubmittedStep) -> String {
     let SubmittedStep { key, status, .. } = submitted;
     let follows = match submitted {

@@ -86,7 +86,6 @@ pub fn complete_id(app: &App, logs: &Path, prefix: &str) -> Outcome<Option<Strin
     ids::unique(prefix, waiting.chain(asked).chain(logged))
 }
 
-/// The ids that a record names.
 fn ids_in(record: &Record) -> Vec<String> {
     const FIELDS: [&str; 3] = ["id", "task_id", "request_id"];
     let of = |field: &&str| record.data.get(*field)?.as_str().map(str::to_owned);
@@ -107,7 +106,6 @@ fn reason_of(records: &[Record]) -> Option<String> {
     (last.kind.as_str() != types::TASK_COMPLETE).then(|| one_line(reason))
 }
 
-/// A story in words.
 #[derive(Debug, Default)]
 pub struct ToldStory {
     /// Its nature and present place, one sentence per line.
@@ -331,7 +329,6 @@ fn head_of_board(app: &App, id: &str) -> Option<String> {
     Some(format!("task {id}{words}, {} on the blackboard{by}", task.status.as_str()))
 }
 
-/// What an agent does now.
 fn head_of_agent(agent: &AgentOverview, now: Timestamp) -> Vec<String> {
     let name = &agent.row.member.name;
     let state = agent.presence.state.word();
@@ -396,7 +393,6 @@ fn locate_message(app: &App, id: &str) -> Option<Value> {
     Some(told)
 }
 
-/// The ladders of a task, or of a message.
 fn list_ladders(app: &App, id: &str) -> Vec<Value> {
     let Ok(project) = app.project() else { return Vec::new() };
     let all = LadderStore::new(&project.state).all().unwrap_or_default();

@@ -9,11 +9,8 @@ use crate::App;
 use crate::acting::{holder, registered};
 use crate::failure::{Failure, Outcome};
 
-/// A task that was taken.
 pub enum TakenTask {
-    /// To work on it.
     Work(Name, ClaimedTask),
-    /// To review it.
     Review(Name, ReviewClaimed),
 }
 
@@ -65,7 +62,6 @@ impl TakenTask {
         }
     }
 
-    /// As an object.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Work(id, claimed) => {
@@ -126,18 +122,15 @@ pub struct ChangedTask {
 }
 
 impl ChangedTask {
-    /// The task after the change.
     pub const fn task(&self) -> &BoardTask {
         &self.task
     }
 
-    /// The object that is printed of it.
     pub fn to_json(&self) -> Value {
         describe_task(&self.state, &self.task)
     }
 }
 
-/// Changes a task on the board.
 pub fn change_task(
     app: &App,
     id: &Name,
@@ -152,7 +145,6 @@ pub fn change_task(
     Ok(ChangedTask { state, task })
 }
 
-/// A task as an object, with the tasks that it waits for.
 pub fn describe_task(state: &State, task: &BoardTask) -> Value {
     let mut object = json!(task);
     object["waits_for"] = json!(unmet(state, task));

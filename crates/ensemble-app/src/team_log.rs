@@ -21,15 +21,12 @@ const OTHERS: &str = "servers/logs";
 /// The file of the merged log.
 const MERGED: &str = "session-20000101-000000.ndjson";
 
-/// A log to read.
 pub struct TeamLog {
     path: PathBuf,
-    /// Removed with it.
     _merged: Option<tempfile::TempDir>,
 }
 
 impl TeamLog {
-    /// Opens the log of the team, with the records that this host has.
     pub fn open(app: &App) -> Outcome<Self> {
         let project = app.project()?;
         let own = project.logs();
@@ -60,7 +57,6 @@ impl TeamLog {
         Ok(Self { path: directory.path().to_owned(), _merged: Some(directory) })
     }
 
-    /// Directory of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -13,7 +13,6 @@ use crate::App;
 use crate::failure::Outcome;
 use crate::text::{age, plural};
 
-/// The usage of a team, and what is parked.
 pub struct TeamUsage {
     /// By agent, as its records say.
     pub agents: BTreeMap<Name, AgentUsage>,
@@ -29,7 +28,6 @@ pub fn open_usage(project: &Project) -> Outcome<UsageReader> {
 }
 
 impl TeamUsage {
-    /// Reads the records of all members.
     pub fn read(app: &App) -> Outcome<Self> {
         let project = app.project()?;
         let mut reader = open_usage(project)?;
@@ -45,7 +43,6 @@ pub fn describe_unclear(UnclearRollout { path, agents, .. }: &UnclearRollout) ->
     format!("{} may be of {}, and counts for no agent", path.display(), agents.join(" or "))
 }
 
-/// The amounts in one line.
 pub fn describe_spent(spent: &UsageTotals) -> String {
     format!(
         "{} in {}, {}, {} tokens, {}",

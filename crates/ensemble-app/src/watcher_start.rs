@@ -40,7 +40,6 @@ const WRAPPER_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a wrapper looks whether a watcher still runs.
 const WRAPPER_EVERY: Duration = Duration::from_secs(5);
 
-/// Whether a watcher runs for this project.
 pub fn watcher_runs(project: &Project) -> bool {
     WatcherView::of(project).runs()
 }

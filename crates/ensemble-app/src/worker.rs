@@ -27,9 +27,7 @@ use crate::queue::ProjectQueue;
 
 /// An agent, with its pane if it is bound to one.
 pub struct TargetAgent {
-    /// Name of the agent.
     pub name: Name,
-    /// The mailbox that the worker reads.
     pub mailbox: Name,
     /// The host of the team that has it, if that is another one.
     pub host: Option<Name>,
@@ -67,7 +65,6 @@ impl TargetAgent {
         Some(move |_: &Name| queue.ping_at(&host, &call))
     }
 
-    /// Its pane, if it is bound to one.
     pub fn pane(&mut self) -> Option<&mut BoundPane> {
         self.bound.as_mut().map(|(_, pane)| pane)
     }
@@ -80,7 +77,6 @@ impl TargetAgent {
         Ok(Some(MemberPane::new(opener, entry, pane)))
     }
 
-    /// Its pane, which it must have.
     pub fn pane_required(&mut self) -> Outcome<&mut BoundPane> {
         let name = &self.name;
         let missing = match &self.host {

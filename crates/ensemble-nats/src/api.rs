@@ -7,7 +7,6 @@ pub(super) const CREATE_CONSUMER: &str = "$JS.API.CONSUMER.CREATE.";
 pub(super) const NEXT_MESSAGE: &str = "$JS.API.CONSUMER.MSG.NEXT.";
 /// Subjects on which a stream is looked up.
 pub(super) const STREAM_INFO: &str = "$JS.API.STREAM.INFO.";
-/// Subjects on which a stream is created.
 pub(super) const CREATE_STREAM: &str = "$JS.API.STREAM.CREATE.";
 /// Subjects on which a stream is asked for a message.
 pub(super) const READ: &str = "$JS.API.STREAM.MSG.GET.";

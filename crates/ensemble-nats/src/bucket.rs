@@ -34,12 +34,10 @@ impl TeamBucket {
         Self { stream: LazyStream::new(wire, config), pages: Mutex::new(None) }
     }
 
-    /// A connection for reading.
     pub(super) fn wire(&self) -> Wire {
         self.stream.wire()
     }
 
-    /// The changes received from the bucket, if it is followed.
     pub(super) fn followed(&self) -> Option<Arc<BucketChanges>> {
         lock(&self.pages).clone()
     }
@@ -50,7 +48,6 @@ impl TeamBucket {
     }
 }
 
-/// Files with their names in their directory.
 pub(super) type NamedFiles = Vec<(String, SharedFile)>;
 
 /// The control files as they were last read, and the number of changes heard since the connection was made.

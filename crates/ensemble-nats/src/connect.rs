@@ -23,7 +23,6 @@ use super::wire::{ANSWER_PATIENCE, OperationNames, Wire, notes_removals};
 use ensemble_core::durable::read_chosen_file;
 use ensemble_core::{Error, Result};
 
-/// The largest file of credentials, in bytes.
 const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest wait before the next try to reach a lost server.
@@ -31,10 +30,6 @@ const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 impl NatsTransport {
     /// Connects, and creates the team's stream if it does not exist and the options say so.
-    ///
-    /// # Errors
-    /// [`Error::Server`]: the server was not reached within the patience, refused the credentials,
-    /// has no JetStream, or does not know the team.
     pub fn connect(options: &NatsOptions) -> Result<Self> {
         let here = options.servers_shown();
         let fault = |operation, detail: String, unreachable| Error::Server {
@@ -225,7 +220,6 @@ fn is_permanent(error: &async_nats::ConnectError) -> bool {
             .any(|said| text.contains(said))
 }
 
-/// An error with its causes that it does not name itself.
 fn with_causes(error: &async_nats::ConnectError) -> String {
     let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
     while let Some(deeper) = cause {

@@ -52,7 +52,6 @@ const READS_MAX: usize = 8;
 struct StoredObject {
     name: String,
     bucket: String,
-    /// The upload.
     nuid: String,
     size: u64,
     chunks: usize,

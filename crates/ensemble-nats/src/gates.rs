@@ -149,9 +149,6 @@ impl NatsTransport {
     }
 
     /// As [`NatsTransport::due_ids`], without the messages that a plan gate keeps from this holder.
-    ///
-    /// # Errors
-    /// [`Error::NoMailbox`] or [`Error::Server`].
     pub fn due_ids_for(
         &self,
         mailbox: &Name,

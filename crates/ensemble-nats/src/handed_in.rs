@@ -72,7 +72,6 @@ impl VersionListener for HandedIn {
 
 /// For the sender.
 impl NatsTransport {
-    /// Hands a message in.
     pub(super) fn hand_in(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         let subject = self.subjects.handed_in(&envelope.from, &envelope.to, &envelope.id);
         let payload = Bytes::from(envelope.encode()?);
@@ -95,7 +94,6 @@ impl NatsTransport {
 
 /// For watchers.
 impl NatsTransport {
-    /// Follows what is handed in, from now on.
     pub fn follow_handed_in(&self) {
         let mut handed_in = lock(&self.handed_in);
         if handed_in.is_some() {

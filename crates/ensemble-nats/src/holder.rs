@@ -18,10 +18,6 @@ const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
     /// Marks the message's work as done.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::LeaseLost`], [`GatedTask`](ensemble_core::requests::GatedTask), [`ensemble_core::Error::NoMailbox`] or
-    /// [`ensemble_core::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(
             lease,

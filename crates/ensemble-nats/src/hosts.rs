@@ -29,11 +29,8 @@ const TRIES_MAX: usize = 4;
 
 /// The last report of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct HostNews {
-    /// The host.
     pub host: Name,
-    /// The text, as the host has written it.
     pub text: String,
     /// Time of the report, by the servers.
     pub at: Timestamp,
@@ -41,11 +38,8 @@ pub struct HostNews {
     pub is_silent: bool,
 }
 
-/// A call to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct HostCall {
-    /// Its name, for the answer.
     pub id: Name,
     /// The text, as the asker has written it.
     pub text: String,
@@ -138,7 +132,6 @@ impl NatsTransport {
         Ok(call)
     }
 
-    /// The calls to a host that are not answered yet.
     pub fn calls(&self, host: &Name) -> Result<Vec<HostCall>> {
         let mut calls = Vec::new();
         for found in self.list_keys(self.subjects.calls_of(host))? {
@@ -157,7 +150,6 @@ impl NatsTransport {
         self.write_key(self.subjects.answer_of(host, call), 0, text.to_owned()).map(drop)
     }
 
-    /// What a host has answered to a call.
     pub fn answer(&self, host: &Name, call: &Name) -> Result<Option<String>> {
         Ok(self.version(&self.subjects.answer_of(host, call))?.map(|last| last.text))
     }

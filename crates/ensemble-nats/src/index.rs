@@ -25,7 +25,6 @@ pub(super) struct IndexEntry {
     due: u64,
 }
 
-/// The records of one mailbox.
 #[derive(Debug, Default)]
 pub(super) struct MailboxIndex {
     entries: HashMap<MessageId, IndexEntry>,
@@ -144,7 +143,6 @@ impl MailboxIndex {
         self.delayed.first().map(|(due, _)| *due)
     }
 
-    /// Whether a message is due.
     pub(super) fn has_due(&self, now_millis: u64) -> bool {
         !self.ready.is_empty() || self.next_due().is_some_and(|due| due <= now_millis)
     }

@@ -55,9 +55,7 @@ struct ClaimContent {
 /// What a host does about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimDecision {
-    /// Writes its own.
     Write(ClaimReason),
-    /// Keeps its claim.
     Keep,
     /// Leaves the ladders to another host.
     Leave,
@@ -74,7 +72,6 @@ pub struct LadderClaims {
 impl LadderClaims {
     /// The claims of this host for the project with this state directory. A machine that has booted since is another
     /// host.
-    #[must_use]
     pub fn new(state: &std::path::Path) -> Self {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let state = std::fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());

@@ -25,7 +25,6 @@ impl LazyStream {
         self.is_there.load(Ordering::Relaxed)
     }
 
-    /// A connection for reading.
     pub(super) fn wire(&self) -> Wire {
         Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
     }

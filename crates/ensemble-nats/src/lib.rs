@@ -17,21 +17,6 @@
 //! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits forever.
 //! Observers measure leases on their own clocks, as for a directory. Delays, expiry dates and
 //! retention use the server's time, so a wrong clock of a host changes nothing.
-//!
-//! ```no_run
-//! use ensemble_core::broker::Broker as _;
-//! use ensemble_core::env::Transport as _;
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_nats::{NatsOptions, NatsTransport};
-//!
-//! let queue = NatsTransport::connect(&NatsOptions::new("nats://127.0.0.1:4222", Name::new("team")?))?;
-//! let worker = Name::new("worker-1")?;
-//! queue.add_mailbox(&worker, &Default::default())?;
-//! queue.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
-//! let delivery = queue.receive(&worker, &worker)?.expect("a message waits");
-//! queue.settle(&delivery.lease)?;
-//! # Ok::<(), ensemble_core::Error>(())
-//! ```
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -105,7 +90,6 @@ use versions::{NOTHING, PutOutcome};
 use watch::{MailboxWatch, TeamNews};
 use wire::Wire;
 
-/// How long settings are cached.
 const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// A connection to a team's mailboxes on a NATS server. Share it between threads by reference. It
@@ -253,7 +237,6 @@ impl NatsTransport {
         Ok(watch)
     }
 
-    /// Reads the last version of a message from the leader.
     fn read(&self, mailbox: &Name, id: &MessageId) -> Result<Option<StoredVersion>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         self.call("read a message", async move { wire.read(&subject).await })

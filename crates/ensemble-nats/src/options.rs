@@ -15,7 +15,6 @@ pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Options of a [`super::NatsTransport`]; start from [`NatsOptions::new`] and use `with_*`.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct NatsOptions {
     /// Server addresses, separated by commas: `nats://host:4222,nats://other:4222`, or `tls://…`.
     pub servers: String,
@@ -51,7 +50,6 @@ pub struct NatsOptions {
 
 impl NatsOptions {
     /// Options for the mailboxes of `team` on these servers.
-    #[must_use]
     pub fn new(servers: impl Into<String>, team: Name) -> Self {
         Self {
             servers: servers.into(),
@@ -72,42 +70,35 @@ impl NatsOptions {
     }
 
     /// Sets the number of servers that store every message.
-    #[must_use]
     pub fn with_replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Sets additional root certificates.
-    #[must_use]
     pub fn with_root_certificates(mut self, file: PathBuf) -> Self {
         self.root_certificates = Some(file);
         self
     }
 
     /// Limits what each sender may leave unread in each mailbox.
-    #[must_use]
     pub fn with_quota(mut self, quota: Option<Quota>) -> Self {
         self.quota = quota;
         self
     }
 
     /// Makes a team without a stream an error: a caller that only reads must not create one under a mistyped name.
-    #[must_use]
     pub fn without_creating(mut self) -> Self {
         self.creates = false;
         self
     }
 
     /// Makes the patience that of all calls together, as [`NatsOptions::shares_patience`] says.
-    #[must_use]
     pub fn with_shared_patience(mut self) -> Self {
         self.shares_patience = true;
         self
     }
 
     /// Sets a clock to use instead of the server's time.
-    #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.clock = Some(clock);
         self

@@ -16,8 +16,6 @@ use ensemble_core::mail::{SenderUsage, attached_bytes};
 use ensemble_core::message::{Envelope, Name};
 
 impl NatsTransport {
-    /// # Errors
-    /// [`ensemble_core::Error::Quota`] if the sender has as much in this mailbox as it may.
     pub(super) fn check_quota(&self, envelope: &Envelope) -> Result<()> {
         let Some(quota) = self.quota.as_ref().filter(|q| !q.exempt.contains(&envelope.from)) else {
             return Ok(());

@@ -34,9 +34,6 @@ enum TakeOutcome {
 
 impl NatsTransport {
     /// Takes the next due message of `mailbox` for `holder`. Taking it is the ack.
-    ///
-    /// # Errors
-    /// [`Error::NoMailbox`](ensemble_core::Error::NoMailbox) or [`Error::Server`](ensemble_core::Error::Server).
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         let watch = self.watch(mailbox)?;
         let lease = self.settings_of(mailbox)?.lease_duration();
@@ -74,9 +71,6 @@ impl NatsTransport {
     }
 
     /// Takes one given waiting message for `holder`; `None` if it is no longer waiting.
-    ///
-    /// # Errors
-    /// As for [`NatsTransport::receive`]; [`GatedTask`](ensemble_core::requests::GatedTask) if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -201,9 +195,6 @@ impl NatsTransport {
     }
 
     /// Waits until a message is due; `false` once `patience` has passed.
-    ///
-    /// # Errors
-    /// [`Error::NoMailbox`](ensemble_core::Error::NoMailbox) or [`Error::Server`](ensemble_core::Error::Server).
     pub fn wait(&self, mailbox: &Name, patience: Duration) -> Result<bool> {
         let watch = self.watch(mailbox)?;
         let due = watch.index().next_due();
@@ -241,8 +232,6 @@ impl NatsTransport {
     }
 
     /// Ids of up to `limit` due messages, from the index. The mailbox is followed from now on.
-    /// # Errors
-    /// [`Error::NoMailbox`](ensemble_core::Error::NoMailbox) or [`Error::Server`](ensemble_core::Error::Server).
     pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let watch = self.watch(mailbox)?;
         let now = self.now_millis();

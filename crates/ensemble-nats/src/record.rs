@@ -9,7 +9,6 @@ use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, Name, TASK_TYPE, Timestamp};
 use ensemble_core::spool::State;
 
-/// Name of the header.
 pub(super) const HEADER: &str = "Ensemble";
 
 /// Place of a message in its life cycle.
@@ -37,7 +36,6 @@ pub(super) enum MessageStage {
     },
 }
 
-/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MessageRecord {
     #[serde(flatten)]

@@ -20,11 +20,6 @@ struct RegisteredMailbox {
 }
 
 impl NatsTransport {
-    /// Creates a mailbox.
-    ///
-    /// # Errors
-    /// [`Error::MailboxExists`] if a mailbox has that name or one that differs only in case; or the
-    /// settings are out of range.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         ReservedName::refuse_mailbox(name)?;
         let subject = self.subjects.settings(name);

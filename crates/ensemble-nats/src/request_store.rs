@@ -260,7 +260,6 @@ fn demand_in(found: Option<FoundPage>, task: &str) -> Result<Option<Demand>> {
 }
 
 impl NatsTransport {
-    /// The demand for a task.
     fn demand(&self, task: &str) -> Result<Option<Demand>> {
         let (wire, subject) = (self.bucket.wire(), self.subjects.plan_demand(task));
         let found =

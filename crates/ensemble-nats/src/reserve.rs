@@ -15,7 +15,6 @@ use ensemble_core::{Error, Result};
 
 /// Number of messages of the reserve. Each has room for the largest envelope with its header.
 const RESERVE_MESSAGES: usize = 8;
-/// Size of each, in bytes.
 const RESERVE_BYTES: usize = 96 * 1024;
 const _: () = assert!(RESERVE_BYTES > ensemble_core::message::ENVELOPE_BYTES_MAX);
 /// Beginning of the subjects on which versions are removed.

@@ -49,7 +49,6 @@ struct DriverLock {
 struct State {
     /// Calls that drive, or wait for the driving call to end.
     callers: usize,
-    /// Number of calls so far.
     calls: u64,
     /// Whether the thread drives.
     driven: bool,

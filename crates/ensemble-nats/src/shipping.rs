@@ -23,11 +23,8 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A line of another host's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ShippedLine {
-    /// Its number in the stream.
     pub number: u64,
-    /// The host that has shipped it.
     pub host: Name,
     /// The line, without its newline.
     pub text: String,

@@ -35,7 +35,6 @@ use ensemble_core::Result;
 /// A name that no stream has, because it contains a dot.
 const NO_STREAM: &str = "no.stream";
 
-/// Result of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
     /// The stream can be read.

@@ -26,7 +26,6 @@ impl StreamState {
         Self { stream, subject, open_at, was_absent, connections }
     }
 
-    /// Name of the stream.
     pub(super) fn stream(&self) -> &str {
         &self.stream
     }

@@ -52,7 +52,6 @@ impl TeamSubjects {
         format!("ENSEMBLE_{}", self.team)
     }
 
-    /// The stream of the event log.
     pub(super) fn log_stream(&self) -> String {
         format!("ENSEMBLE_LOG_{}", self.team)
     }
@@ -96,7 +95,6 @@ impl TeamSubjects {
         Name::new(name_of(subject.rsplit('.').nth(2)?)).ok()
     }
 
-    /// Pattern of all messages of a mailbox.
     pub(super) fn messages(&self, mailbox: &Name) -> String {
         format!("ens.{}.q.{}.*", self.team, token(mailbox.as_str()))
     }
@@ -106,7 +104,6 @@ impl TeamSubjects {
         format!("ens.{}.q.>", self.team)
     }
 
-    /// The mailbox in the subject of a message.
     pub(super) fn mailbox_in(subject: &str) -> Option<Name> {
         Name::new(name_of(subject.rsplit('.').nth(1)?)).ok()
     }
@@ -130,17 +127,14 @@ impl TeamSubjects {
         format!("ens.{}.s.{}.*", self.team, token(mailbox.as_str()))
     }
 
-    /// Patterns of the messages with this id, in all mailboxes.
     pub(super) fn with_id(&self, id: &MessageId) -> [String; 2] {
         ["q", "s"].map(|kind| format!("ens.{}.{kind}.*.{}", self.team, token(id.as_str())))
     }
 
-    /// A subject of the reserve.
     pub(super) fn reserve(&self, number: usize) -> String {
         format!("ens.{}.reserve.{number}", self.team)
     }
 
-    /// Pattern of the reserve.
     pub(super) fn reserve_all(&self) -> String {
         format!("ens.{}.reserve.*", self.team)
     }
@@ -173,7 +167,6 @@ impl TeamSubjects {
         format!("OBJ_{}", self.files())
     }
 
-    /// The subject of the chunks of an upload.
     pub(super) fn upload(&self, upload: &str) -> String {
         format!("$O.{}.C.{}", self.files(), token(upload))
     }
@@ -183,22 +176,18 @@ impl TeamSubjects {
         format!("$O.{}.C.>", self.files())
     }
 
-    /// The subject that names the upload of a content.
     pub(super) fn object(&self, name: &str) -> String {
         format!("$O.{}.M.{}", self.files(), URL_SAFE.encode(name))
     }
 
-    /// Pattern of all contents.
     pub(super) fn all_objects(&self) -> String {
         format!("$O.{}.M.>", self.files())
     }
 
-    /// The bucket's stream.
     pub(super) fn bucket_stream(&self) -> String {
         format!("KV_{}", self.bucket())
     }
 
-    /// Pattern of all subjects in the bucket.
     pub(super) fn bucket_all(&self) -> String {
         format!("$KV.{}.>", self.bucket())
     }
@@ -207,7 +196,6 @@ impl TeamSubjects {
         format!("$KV.{}.requests.{}.{}", self.bucket(), token(id.as_str()), page.name())
     }
 
-    /// Pattern of a page of every request.
     pub(super) fn every(&self, page: RequestFile) -> String {
         format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
     }
@@ -230,22 +218,18 @@ impl TeamSubjects {
         format!("$KV.{}.demands.{}.plan", self.bucket(), token(&stem(task)))
     }
 
-    /// Pattern of all demands.
     pub(super) fn all_plan_demands(&self) -> String {
         format!("$KV.{}.demands.*.plan", self.bucket())
     }
 
-    /// The claim of the ladders of a mailbox.
     pub(super) fn ladders(&self, mailbox: &Name) -> String {
         format!("$KV.{}.ladders.{}.runner", self.bucket(), token(mailbox.as_str()))
     }
 
-    /// What a host reports on its agents.
     pub(super) fn host_report(&self, host: &Name) -> String {
         format!("$KV.{}.hosts.{}.report", self.bucket(), token(host.as_str()))
     }
 
-    /// Pattern of the reports of all hosts.
     pub(super) fn all_host_reports(&self) -> String {
         format!("$KV.{}.hosts.*.report", self.bucket())
     }
@@ -258,7 +242,6 @@ impl TeamSubjects {
         format!("$KV.{}.calls.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
     }
 
-    /// Pattern of the calls of a host.
     pub(super) fn calls_of(&self, host: &Name) -> String {
         format!("$KV.{}.calls.{}.*", self.bucket(), token(host.as_str()))
     }
@@ -307,7 +290,6 @@ impl TeamSubjects {
         Name::new(name_of(host)).ok()
     }
 
-    /// Parses a subject of the bucket.
     pub(super) fn key_of(subject: &str) -> Option<BucketKey> {
         let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);
         let (kind, name) = (tokens.next()?, tokens.next()?);
@@ -339,22 +321,16 @@ const LOCK: &str = "lock";
 /// Meaning of a subject of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BucketKey {
-    /// A request.
     Request(Name),
-    /// The plan gates of an agent.
     Gate(Name),
-    /// The demand of a plan.
     Demand,
     /// The claim of a mailbox's ladders, of an agent's name, or of the lock of the blackboard or of merges; or a
     /// heartbeat. Changes to it are not reported.
     Claim,
     /// What a host reports on its agents.
     Host,
-    /// A call to a host.
     Call(Name),
-    /// The answer of a host.
     Answer,
-    /// The blackboard.
     Board,
     /// A file that stops the team.
     Control,

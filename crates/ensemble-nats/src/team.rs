@@ -32,7 +32,6 @@ pub(super) struct OpenMailboxes {
     denied: HashSet<Name>,
 }
 
-/// The follower of all mailboxes.
 pub(super) struct TeamFollower {
     watches: MailboxWatches,
     news: Arc<TeamNews>,
@@ -180,9 +179,6 @@ impl NatsTransport {
     }
 
     /// Whether a message that waits in a mailbox may be a task, to this process's knowledge.
-    ///
-    /// # Errors
-    /// [`ensemble_core::Error::NoMailbox`] or [`ensemble_core::Error::Server`].
     pub fn may_have_task(&self, mailbox: &Name) -> Result<bool> {
         Ok(self.watch(mailbox)?.index().may_have_task())
     }

@@ -260,7 +260,6 @@ impl Wire {
         Ok(purged.purged)
     }
 
-    /// All subjects of a pattern that have a version.
     pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
         let deadline = self.patience.deadline();
         let listed =
@@ -268,7 +267,6 @@ impl Wire {
         Ok(listed.into_iter().map(|found| found.subject).collect())
     }
 
-    /// The last version of every subject of a pattern.
     pub(super) async fn list(&self, pattern: &str) -> Result<Vec<ListedVersion>> {
         let deadline = self.patience.deadline();
         self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await

@@ -151,7 +151,6 @@ impl MailboxWatch {
     }
 }
 
-/// Inputs of the task.
 pub(super) struct FollowInputs {
     pub(super) wire: Arc<Wire>,
     pub(super) pattern: String,

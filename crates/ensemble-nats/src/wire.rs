@@ -68,7 +68,6 @@ impl Wire {
         Self { stream, stream_state, may_be_absent: true, is_narrow, ..self.clone() }
     }
 
-    /// A transient error.
     pub(super) fn unreachable(&self, operation: &'static str, detail: impl ToString) -> Error {
         let detail = format!("{} (is the server up?)", detail.to_string().trim_end_matches('.'));
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
@@ -98,7 +97,6 @@ impl Wire {
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 
-    /// A denial of the consumers by which this pattern is followed.
     pub(super) fn denial_of_consumers(&self, pattern: &str) -> Option<String> {
         self.denials.of_consumers(self.stream_state.stream(), pattern)
     }

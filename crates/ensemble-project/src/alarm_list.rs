@@ -11,11 +11,9 @@ use crate::project::Project;
 
 /// File beside the queue that lists the raised alarms.
 const FILE: &str = "alarms.json";
-/// The largest such file, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The alarms, as the next watcher needs them.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct AlarmList {
     version: u64,
     /// Alarms whose conditions last.
@@ -29,15 +27,11 @@ pub struct AlarmList {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UnsentAlarm {
     #[serde(flatten)]
-    /// The alarm, and what it is about.
     pub key: AlarmKey,
-    /// Description for people.
     pub text: String,
 }
 
 impl AlarmList {
-    /// A list of what was raised, and of the part that is not stored.
-    #[must_use]
     pub const fn new(raised: Vec<AlarmKey>, unsent: Vec<UnsentAlarm>) -> Self {
         Self { version: 1, raised, unsent }
     }
@@ -54,7 +48,6 @@ impl AlarmList {
         })
     }
 
-    /// Writes the list for the next watcher.
     pub fn write(&self, state: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         write_document(&state.join(FILE), &text, Durability::Process)

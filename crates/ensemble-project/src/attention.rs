@@ -54,10 +54,8 @@ pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
 /// The first words of a request, in characters.
 const ASKED_CHARS_MAX: usize = 40;
 
-/// The state of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherState {
-    /// A watcher that does its work.
     Runs,
     /// A process has its lock, and has given no sign of life for this long.
     Hangs(Duration),
@@ -67,7 +65,6 @@ pub enum WatcherState {
 
 /// Why the servers cannot be asked, so that their mailboxes and requests are not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct AwayServers {
     /// Their answer, or why they could not be asked.
     pub why: String,
@@ -79,32 +76,25 @@ pub struct AwayServers {
 
 /// A part of the project that cannot be read. It hides no other part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct UnreadablePart {
     /// The mailbox, the request or the file.
     pub about: String,
     /// The fault, with the path.
     pub why: String,
-    /// The command that helps.
     pub help: String,
 }
 
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// Kind of the need.
     pub need: Kind,
-    /// The agent that is in trouble, if it is one.
     pub agent: Option<Name>,
     /// Id of a task, request, message, scope or file.
     pub about: Option<String>,
-    /// Description for people.
     pub text: String,
     /// When it began, if known.
     pub since: Option<Timestamp>,
-    /// The command that helps.
     pub help: String,
-    /// The one person whom it is for, if it is not for all.
     #[serde(skip)]
     pub person: Option<Name>,
 }
@@ -379,7 +369,6 @@ fn of_request(facts: &NeedFacts<'_>, asked: &AskedRequest) -> Option<Need> {
     )
 }
 
-/// The first words of what is asked.
 fn words_of(asked: &AskedRequest) -> String {
     let content = Envelope::new(asked.to.clone(), asked.content.as_str());
     let words = content.first_words(ASKED_CHARS_MAX);

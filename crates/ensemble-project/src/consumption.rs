@@ -39,8 +39,6 @@ pub struct UsageReader {
 }
 
 impl UsageReader {
-    /// Nothing is read yet.
-    #[must_use]
     pub fn new(project: &Project, prices: Prices) -> Self {
         Self {
             project: project.clone(),

@@ -45,8 +45,6 @@ pub enum DepartureResult {
 /// Blocks until the agent has gone. `rest` sleeps for at most the given time and returns whether to
 /// continue.
 ///
-/// # Errors
-///
 /// The roster, the profile or the request cannot be read or written. The call may be repeated.
 pub fn carry_out(
     project: &Project,

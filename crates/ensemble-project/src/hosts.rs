@@ -37,17 +37,11 @@ pub struct HostReport {
     pub agents: Vec<HostAgent>,
 }
 
-/// An agent of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct HostAgent {
-    /// The agent.
     pub name: Name,
-    /// The agent's role.
     pub role: Name,
-    /// The program that it is.
     pub provider: String,
-    /// The mailbox that it reads.
     pub mailbox: Name,
     /// How often it was started.
     pub generation: u64,
@@ -55,25 +49,19 @@ pub struct HostAgent {
     pub member: MemberState,
     /// Its state, as observed by its host's watcher.
     pub state: State,
-    /// Evidence for the state.
     pub why: String,
-    /// Start of the state.
     pub since: Option<Timestamp>,
 }
 
 /// A request of one host to another: to find out whether a worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct PingCall {
-    /// The worker.
     pub worker: Name,
-    /// The asking agent.
     pub by: Name,
     /// The times of the handshake, in milliseconds.
     pub pong_wait_ms: u64,
     /// The pause before the next ping, in milliseconds.
     pub retry_delay_ms: u64,
-    /// Number of pings.
     pub attempts: u8,
     /// Whether only a pong counts.
     #[serde(default)]
@@ -81,8 +69,6 @@ pub struct PingCall {
 }
 
 impl PingCall {
-    /// A handshake with these times.
-    #[must_use]
     pub fn new(worker: Name, by: Name, times: &ready::PingTimes) -> Self {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (wait, delay) = (millis(times.pong_wait), millis(times.retry_delay));
@@ -90,7 +76,6 @@ impl PingCall {
         Self { worker, by, pong_wait_ms: wait, retry_delay_ms: delay, attempts, needs_pong }
     }
 
-    /// The times of the handshake.
     pub fn times(&self) -> ready::PingTimes {
         let mut times = ready::PingTimes::default()
             .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
@@ -121,19 +106,15 @@ impl PingCall {
 /// Another host, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherHost {
-    /// Its name in the team.
     pub host: Name,
     /// Time of its last report, by the servers.
     pub at: Timestamp,
     /// Whether it was silent for too long.
     pub is_silent: bool,
-    /// The last report of that host.
     pub report: HostReport,
 }
 
 impl HostReport {
-    /// The report of this host.
-    #[must_use]
     pub fn of(members: &[Member], observed: &[ObservedMember]) -> Self {
         let agent = |member: &Member| {
             let seen = observed.iter().find(|seen| seen.agent == member.name);
@@ -156,7 +137,6 @@ impl HostReport {
 }
 
 impl OtherHost {
-    /// Where it is, in a few words.
     pub fn place(&self) -> String {
         format!("host {}", self.report.machine)
     }

@@ -18,7 +18,6 @@ const DEADLINE_SECONDS_MAX: u64 = 15 * 24 * 60 * 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct RequestsConfig {
     /// Kinds of requests: further ones, or other times for `shutdown` and `plan_approval`.
     pub kinds: BTreeMap<String, KindConfig>,
@@ -29,7 +28,6 @@ pub struct RequestsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct KindConfig {
     /// How long a request stays pending.
     pub deadline: Option<ConfigDuration>,
@@ -52,9 +50,6 @@ impl RequestsConfig {
     }
 
     /// The kinds there are: seed 004's and the configured ones.
-    ///
-    /// # Errors
-    /// A kind has no usable name or an impossible time; `file` is for the error text.
     pub fn kinds(&self, file: &Path) -> Result<Kinds> {
         let mut kinds = Kinds::default();
         for (name, config) in &self.kinds {

@@ -48,7 +48,6 @@ impl LadderHost for ForegroundHost {
     }
 }
 
-/// The agents of this host that read a mailbox.
 pub fn readers_of<'t>(
     mailbox: &Name,
     entries: &'t [PaneEntry],

@@ -13,15 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::project::{AgentConfig, Project};
 
-/// The directory below the state directory.
 const DIRECTORY: &str = "starts";
-/// The largest file, in bytes.
 const FILE_BYTES_MAX: usize = 1024;
 /// Starts a day, unless the configuration says otherwise.
 const STARTS_MAX: u32 = 10;
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// The starts of one day.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct StartCount {
     /// Days since 1970.

@@ -28,13 +28,10 @@ const SCRIPTS: [&str; 3] = ["shell", "generic", "acp"];
 /// The last observation of a member, as it is in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedMember {
-    /// The member.
     pub agent: Name,
-    /// State of the agent.
     pub state: State,
     /// When it was first seen in that state.
     pub since: Timestamp,
-    /// The evidence for the state.
     pub why: String,
 }
 
@@ -94,7 +91,6 @@ pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservati
     Some(PaneObservation::Supervised { agent: agent.map(|(pid, _)| pid) })
 }
 
-/// The observation of a member that has no pane.
 pub fn without_pane(member: &Member) -> PaneObservation {
     match member.command {
         Some(_) => PaneObservation::NotStarted,

@@ -5,7 +5,6 @@ use serde::Serialize;
 /// Kind of a need; the worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table of `attention`")]
 pub enum NeedKind {
     Answered,
     #[serde(rename = "servers")]
@@ -27,7 +26,6 @@ pub enum NeedKind {
 
 impl NeedKind {
     /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -49,7 +47,6 @@ impl NeedKind {
     }
 
     /// Whether work waits until a person acts.
-    #[must_use]
     pub const fn is_urgent(self) -> bool {
         !matches!(self, Self::Paused | Self::Limited)
     }

@@ -10,7 +10,6 @@ use ensemble_core::spool::{Spool, SpoolOptions};
 
 use crate::team_link::TeamLink;
 
-/// How a queue is opened.
 #[derive(Clone)]
 pub struct QueueAccess {
     /// The options of a directory. Servers take its recorder and its quota.
@@ -25,7 +24,6 @@ pub struct QueueAccess {
 
 impl QueueAccess {
     /// Access to a team that exists, with the configured patience for each call.
-    #[must_use]
     pub const fn new(options: SpoolOptions) -> Self {
         Self { options, creates: false, patience_max: None, shares_patience: false }
     }
@@ -48,8 +46,6 @@ impl Deref for OpenQueue {
 }
 
 impl OpenQueue {
-    /// A queue in this directory.
-    #[must_use]
     pub fn in_directory(spool: Spool) -> Self {
         let spool = Arc::new(spool);
         let (mail, store) = (Arc::<Spool>::clone(&spool), Arc::<Spool>::clone(&spool));
@@ -63,18 +59,15 @@ impl OpenQueue {
         Self { mail, store, directory: None, link: Some(servers) }
     }
 
-    /// The requests, with the queue of their messages.
     pub fn request_store(&self) -> &dyn RequestStore {
         &*self.store
     }
 
     /// The requests, for a driver that keeps them.
-    #[must_use]
     pub fn into_store(self) -> Arc<dyn RequestStore + Send + Sync> {
         self.store
     }
 
-    /// The directory, if it is one.
     pub fn directory(&self) -> Option<&Spool> {
         self.directory.as_deref()
     }

@@ -31,12 +31,10 @@ impl Project {
         }
     }
 
-    /// Opens the queue for something that is not recorded.
     pub fn open_unrecorded(&self) -> Result<OpenQueue> {
         self.open(QueueAccess::new(self.spool_options(Arc::new(NullRecorder))))
     }
 
-    /// Opens the outbox of this host.
     pub fn open_outbox(&self) -> Result<Outbox> {
         self.ensure_state()?;
         let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);

@@ -21,9 +21,7 @@ const BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaneEntry {
-    /// The agent.
     pub agent: Name,
-    /// The mailbox of whose mail the agent is notified.
     pub mailbox: Name,
     /// Which program it is; names a profile.
     pub provider: String,
@@ -35,8 +33,6 @@ pub struct PaneEntry {
 }
 
 impl PaneEntry {
-    /// An agent's place.
-    #[must_use]
     pub fn new(agent: Name, mailbox: Name, provider: impl Into<String>, binding: Binding) -> Self {
         Self { agent, mailbox, provider: provider.into(), binding, place: None }
     }

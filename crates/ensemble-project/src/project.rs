@@ -68,7 +68,6 @@ pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 use trusted::{read_config, user_config};
 pub use worktrees::WorktreesConfig;
 
-/// The default directory of the queue.
 pub const QUEUE_DEFAULT: &str = "queue";
 /// The environment variable that names the queue.
 pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
@@ -81,7 +80,6 @@ pub const USER_CONFIG: &str = "ensemble/config.yaml";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct ProjectConfig {
     /// Failures that a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
@@ -148,16 +146,6 @@ pub struct ProjectConfig {
 
 impl ProjectConfig {
     /// Parses a configuration; `path` is the source of the text, for the error.
-    ///
-    /// ```
-    /// use ensemble_project::ProjectConfig;
-    /// let config = ProjectConfig::parse("poll_interval: 5s\n", "ensemble.yaml".as_ref())?;
-    /// assert_eq!(config.poll_interval().as_secs(), 5);
-    /// assert!(ProjectConfig::parse("pol_interval: 5s\n", "ensemble.yaml".as_ref()).is_err());
-    /// # Ok::<(), ensemble_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
     ///
     /// The text is not YAML, has an unknown key or an invalid value; the error names the line.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
@@ -238,22 +226,16 @@ impl ProjectConfig {
 
 /// A project: a queue, its state directory and its configuration.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Project {
-    /// The queue's directory.
     pub queue: PathBuf,
     /// The state directory `.ensemble/` beside the queue.
     pub state: PathBuf,
-    /// The configuration.
     pub config: ProjectConfig,
 }
 
 impl Project {
     /// Finds a project. The queue comes from the flag, the environment, or the nearest one at or above the working
     /// directory; if there is none, it is `./queue`. The configuration is beside it and in the user's directory.
-    ///
-    /// # Errors
-    /// A configuration file cannot be read; the error names the line.
     pub fn discover(queue_flag: Option<&Path>) -> Result<Self> {
         let queue = queue_flag
             .map(Path::to_owned)
@@ -305,7 +287,6 @@ impl Project {
         BoxTable::new(&self.config.drop_boxes)
     }
 
-    /// The routes of all drop boxes.
     pub fn routes(&self) -> Result<Routes> {
         self.drop_boxes()?.routes(&self.config.routes)
     }
@@ -329,7 +310,6 @@ impl Project {
         Ok(requests.with_note(departure_note(self.roster())))
     }
 
-    /// The directory of the event log.
     pub fn logs(&self) -> PathBuf {
         self.state.join("logs")
     }
@@ -344,7 +324,6 @@ impl Project {
         ReviewCounts::new(&self.queue, &self.state, self.config.review_cycles_max)
     }
 
-    /// How tasks have ended, for the log.
     pub fn task_ends(&self) -> TaskEnds {
         TaskEnds::new(&self.queue, &self.state, self.reviews())
     }
@@ -354,7 +333,6 @@ impl Project {
         self.state.join("ready")
     }
 
-    /// The members of the team.
     pub fn roster(&self) -> Roster {
         Roster::open(&self.state)
     }
@@ -416,8 +394,6 @@ impl Project {
     }
 
     /// Opens the queue.
-    ///
-    /// # Errors
     ///
     /// The queue does not exist; the error names the command that creates it.
     pub fn open_spool(&self, recorder: Arc<dyn Recorder>) -> Result<Spool> {

@@ -15,12 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::project::Project;
 
-/// The largest file, in bytes.
 const FILE_BYTES_MAX: usize = 16 * 1024;
-/// How the name of a file ends.
 const FILE_END: &str = ".json";
 
-/// A project of this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownProject {
     /// The project's name, as in `NAME@PROJECT`.

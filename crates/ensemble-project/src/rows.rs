@@ -42,13 +42,10 @@ pub enum WayIn {
     None,
 }
 
-/// An agent of the one roster.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct RosterRow {
     /// The agent as its file in the roster has it, or as its other place says.
     pub member: Member,
-    /// How the agent came to the team.
     pub came: MemberOrigin,
     /// What its host reports, if it is an agent of another host.
     pub elsewhere: Option<RemotePresence>,
@@ -56,15 +53,12 @@ pub struct RosterRow {
 
 /// An agent of another host, as that host's watcher sees it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct RemotePresence {
     /// Where it is, in a few words.
     pub place: String,
     /// The machine's name.
     pub machine: String,
-    /// State of the agent, with its evidence.
     pub presence: Presence,
-    /// Start of that.
     pub since: Option<Timestamp>,
 }
 
@@ -86,7 +80,6 @@ const PROVIDER_UNKNOWN: &str = "-";
 
 impl RosterRow {
     /// A row of the roster's own files.
-    #[must_use]
     pub fn of(member: Member) -> Self {
         let came = member.came();
         Self { member, came, elsewhere: None }
@@ -99,7 +92,6 @@ impl RosterRow {
         Some(Self { member, came, elsewhere: None })
     }
 
-    /// An agent of another host.
     fn of_host(host: &OtherHost, agent: &HostAgent) -> Self {
         let since = agent.since.unwrap_or(host.at);
         let mut member =

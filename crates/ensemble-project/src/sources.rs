@@ -12,7 +12,6 @@ use ensemble_tmux::provider::{
     AgentObserver, MachineSource, Profile, ServerConfig, TurnSign, Zones,
 };
 
-/// The longest password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The sources of a project's agents. Passwords are read when an agent is asked, so that a new one
@@ -28,7 +27,6 @@ pub struct AgentSources {
 
 impl AgentSources {
     /// The sources of agents that are configured so, in a project at `root` whose hooks report to `sessions`.
-    #[must_use]
     pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>, sessions: Sessions) -> Self {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         Self { root, home, servers, zones: Zones::of_this_machine(), sessions }
@@ -76,7 +74,6 @@ impl AgentSources {
     }
 }
 
-/// The first line of a file.
 fn read_password(path: &Path) -> Result<String, String> {
     let failed = |why: &str| format!("its password is missing: {}: {why}", path.display());
     let content = read_chosen_file(path, PASSWORD_BYTES_MAX)

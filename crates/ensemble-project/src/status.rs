@@ -12,7 +12,6 @@ pub const WRITE_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// A watcher that has written nothing for this long hangs: twice the time after which it always writes.
 pub const SILENCE_MAX: Duration = WRITE_INTERVAL_MAX.saturating_mul(2);
-/// The largest status file, in bytes.
 pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Where a watcher says that it lives: its process, and when, by [`Clock::monotonic`], which all processes of a boot

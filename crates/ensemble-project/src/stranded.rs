@@ -19,7 +19,6 @@ use crate::attention::StrandedFile;
 use crate::project::Project;
 use ensemble_core::dropbox::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 
-/// Most files that are named.
 pub const STRANDED_MAX: usize = 20;
 
 /// The stranded files of a project, at most [`STRANDED_MAX`].

@@ -8,7 +8,6 @@ use ensemble_core::Result;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::message::{Name, Timestamp};
 
-/// The link of this host to its team.
 pub trait TeamLink: SharedFiles {
     /// The address of the server, without secrets.
     fn server(&self) -> &str;
@@ -22,7 +21,6 @@ pub trait TeamLink: SharedFiles {
     /// Follows all mailboxes by one subscription. Call it before reading all of them.
     fn follow_team(&self) -> Result<()>;
 
-    /// Follows requests and what the hosts share.
     fn follow_requests(&self) -> Result<()>;
 
     /// Waits for news of what is followed, after the news with this number. Returns the number of the last news.
@@ -31,7 +29,6 @@ pub trait TeamLink: SharedFiles {
     /// Waits for mail in a mailbox. Returns whether there may be some.
     fn wait_for_mail(&self, mailbox: &Name, longest: Duration) -> Result<bool>;
 
-    /// The host that has an agent.
     fn host_of_member(&self, agent: &Name) -> Result<Option<Name>>;
 
     /// Claims an agent's name for a host. Returns the other host that has it, if one does.
@@ -43,7 +40,6 @@ pub trait TeamLink: SharedFiles {
     /// The answer to a call, once there is one.
     fn answer_to(&self, host: &Name, call: &Name) -> Result<Option<String>>;
 
-    /// Removes a call.
     fn forget_call(&self, host: &Name, call: &Name) -> Result<()>;
 
     /// The claims of this host, whose state directory this is, on the ladders of mailboxes.

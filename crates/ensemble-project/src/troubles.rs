@@ -28,7 +28,6 @@ use crate::alarm_list::list_raised;
 use crate::project::Project;
 use crate::workload::TaskBooks;
 
-/// Room for the largest message.
 const ROOM_BYTES_MIN: u64 = 64 * 1024;
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
@@ -37,15 +36,12 @@ const REMOTE: &str = "remote";
 
 /// Something that is stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct BoardTrouble {
     /// Name of the alarm, or `lease_over`.
     pub alarm: String,
     /// A task, an agent, a discovery or a control file.
     pub about: String,
-    /// Description for people.
     pub text: String,
-    /// Commands that help.
     pub help: String,
 }
 
@@ -258,7 +254,6 @@ pub fn budget_help(arguments: &str) -> String {
     format!("`ensemble agent usage allow {arguments} --usd N|--tokens N` allows more; {end}")
 }
 
-/// The commands that help.
 pub fn help(alarm: Alarm, about: &str) -> String {
     match alarm {
         Alarm::Blocked => format!(

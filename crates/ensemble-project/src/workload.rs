@@ -51,8 +51,6 @@ pub struct TaskBooks {
 }
 
 impl TaskBooks {
-    /// Reads the books of a project.
-    #[must_use]
     pub fn open(project: &Project) -> Self {
         let mut books = Self::default();
         books.refresh_books(project);
@@ -110,12 +108,10 @@ impl TaskBooks {
         options
     }
 
-    /// The blackboard.
     pub const fn board(&self) -> Option<&State> {
         self.board.as_ref()
     }
 
-    /// Where the blackboard is, if there is one.
     pub(crate) const fn place(&self) -> Option<&Board> {
         self.place.as_ref()
     }
@@ -243,7 +239,6 @@ pub(crate) fn waits_in(pending: &[AskedRequest]) -> BTreeMap<Name, String> {
     pending.iter().rev().map(words).collect()
 }
 
-/// Describes the decision that an agent waits for.
 pub fn describe_wait(kind: &str, to: &Name) -> String {
     format!("{to} to decide on its {}", kind.replace('_', " "))
 }

@@ -11,17 +11,6 @@
 //! Each key lists roles and names of agents. A person may do all of this: a process outside of the team,
 //! under a name that neither the roster nor the blackboard has. Every agent may ask for its own shutdown,
 //! and put PAUSE or CHECKPOINT.
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::authority::{AuthorityAct, Authority, ActorStanding};
-//!
-//! let worker = ActorStanding::agent(Name::new("worker-1")?, Name::new("worker")?);
-//! let refused = Authority::default().check(AuthorityAct::Down, &worker).unwrap_err();
-//! assert!(refused.to_string().contains("worker-1 (role worker) may not take the team down"));
-//! assert!(Authority::default().check(AuthorityAct::Down, &ActorStanding::Person).is_ok());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +31,6 @@ pub enum AuthorityAct {
     Shutdown,
     /// Remove, bind or unbind the mailbox of another agent, which then gets no mail.
     Mailbox,
-    /// Abort the sprint.
     Abort,
     /// Lift PAUSE, CHECKPOINT or ABORT.
     Resume,
@@ -52,7 +40,6 @@ pub enum AuthorityAct {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Authority {
     /// Who may take the team down (default: conductor, lead, orchestrator, dispatch).
     pub down: Option<Vec<Name>>,
@@ -64,34 +51,23 @@ pub struct Authority {
     pub resume: Option<Vec<Name>>,
 }
 
-/// The one that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActorStanding {
     /// A person, or a program outside of the team.
     Person,
     /// An agent of the roster or the blackboard.
-    Agent {
-        /// The agent.
-        name: Name,
-        /// The agent's role.
-        role: Name,
-    },
+    Agent { name: Name, role: Name },
 }
 
-/// An agent may not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name} (role {role}) may not {}: `authority: {{{}: …}}` in ensemble.yaml lists {}", act.words(), act.key(),
     listed(allowed)
 )]
 pub struct NotAuthorized {
-    /// The agent.
     pub name: Name,
-    /// The agent's role.
     pub role: Name,
-    /// The act that it may not do.
     pub act: AuthorityAct,
-    /// The roles and agents that may.
     pub allowed: Vec<Name>,
 }
 
@@ -99,7 +75,6 @@ impl AreaError for NotAuthorized {}
 
 impl AuthorityAct {
     /// The key in `authority`.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Down => "down",
@@ -121,14 +96,11 @@ impl AuthorityAct {
 }
 
 impl ActorStanding {
-    /// An agent.
-    #[must_use]
     pub const fn agent(name: Name, role: Name) -> Self {
         Self::Agent { name, role }
     }
 
     /// The roles of a name, by the roster and the blackboard.
-    #[must_use]
     pub fn of(name: &Name, members: &[Member], board: Option<&State>) -> Self {
         if let Some(member) = members.iter().find(|m| m.name == *name && m.is_present()) {
             return Self::agent(name.clone(), member.role.clone());
@@ -144,10 +116,6 @@ impl ActorStanding {
 }
 
 impl Authority {
-    /// Whether this one may do it.
-    ///
-    /// # Errors
-    /// [`NotAuthorized`] names the rule and its key.
     pub fn check(&self, act: AuthorityAct, by: &ActorStanding) -> Result<(), NotAuthorized> {
         let ActorStanding::Agent { name, role } = by else { return Ok(()) };
         let allowed = self.allowed(act);
@@ -165,7 +133,6 @@ impl Authority {
         }
     }
 
-    /// The roles and names that may do it.
     fn allowed(&self, act: AuthorityAct) -> Vec<Name> {
         let (listed, usual): (_, &[&str]) = match act {
             AuthorityAct::Down => (&self.down, &LEADS),

@@ -22,7 +22,6 @@ use ensemble_core::mailboxes::visit_mailboxes;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
-/// Most held things that are named for an agent.
 pub const NAMED_MAX: usize = 8;
 /// Length of the ids that Ensemble makes.
 const WHOLE_CHARS: usize = 36;
@@ -33,23 +32,17 @@ const TEXT_CHARS_MAX: usize = 80;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldAs {
-    /// As a received message.
     Message,
     /// As a claimed task of the blackboard.
     Task,
-    /// As a claimed review.
     Review,
-    /// As a step.
     Step,
 }
 
-/// Something that an agent holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[non_exhaustive]
 pub struct Holding {
     /// The task; the id of a message without a task.
     pub task_id: String,
-    /// The place in which the agent holds it.
     #[serde(rename = "as")]
     pub held_as: HeldAs,
     /// Epoch of the delivery, claim, review or hand-out.
@@ -57,7 +50,6 @@ pub struct Holding {
     /// Worktree of a task of the blackboard, relative to the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree: Option<String>,
-    /// Sender of a message.
     #[serde(skip)]
     pub from: Option<Name>,
     /// First words of a message.
@@ -83,7 +75,6 @@ impl Holding {
 
 /// The mailboxes, the blackboard and the step queues in which agents hold tasks.
 #[derive(Clone, Copy)]
-#[non_exhaustive]
 pub struct HoldingPlaces<'a> {
     mail: ReceivedMail<'a>,
     board: Option<&'a State>,
@@ -91,7 +82,6 @@ pub struct HoldingPlaces<'a> {
     steps: Option<&'a StepStore>,
 }
 
-/// Where received messages are looked up.
 #[derive(Clone, Copy)]
 enum ReceivedMail<'a> {
     Queue(&'a dyn Broker),
@@ -107,14 +97,11 @@ impl std::fmt::Debug for HoldingPlaces<'_> {
 }
 
 impl<'a> HoldingPlaces<'a> {
-    /// The mailboxes alone.
-    #[must_use]
     pub const fn new(queue: &'a dyn Broker) -> Self {
         Self::of(ReceivedMail::Queue(queue))
     }
 
     /// Received messages that [`of_mailbox`] has read.
-    #[must_use]
     pub const fn of_messages(held: &'a [(Name, Holding)]) -> Self {
         Self::of(ReceivedMail::Read(held))
     }
@@ -128,16 +115,12 @@ impl<'a> HoldingPlaces<'a> {
         }
     }
 
-    /// With a blackboard, if there is one.
-    #[must_use]
     pub const fn with_board(mut self, board: Option<&'a State>) -> Self {
         self.board = board;
         self
     }
 
-    /// With step queues, if there are any.
     #[cfg(feature = "steps")]
-    #[must_use]
     pub const fn with_steps(mut self, steps: Option<&'a StepStore>) -> Self {
         self.steps = steps;
         self
@@ -146,7 +129,6 @@ impl<'a> HoldingPlaces<'a> {
 
 /// What agents hold, except what could not be read.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct KnownHoldings {
     /// Sorted, and at most [`NAMED_MAX`] of each kind for an agent.
     pub by_agent: BTreeMap<Name, Vec<Holding>>,
@@ -154,7 +136,6 @@ pub struct KnownHoldings {
     pub unread: Vec<Error>,
 }
 
-/// All that these agents hold.
 pub fn holds(places: &HoldingPlaces<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
     let mut known = KnownHoldings::default();
     let KnownHoldings { by_agent: all, unread } = &mut known;

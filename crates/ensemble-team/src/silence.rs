@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 /// How long after the last question a peer counts as silent: longer than an agent at work leaves it unasked.
 const RECENT: Duration = Duration::from_secs(10 * 60);
-/// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 /// A peer whose silence is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +23,7 @@ pub enum SilentPeer {
     Team,
 }
 
-/// The silence of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Silence {
     /// Name of the remote, or address of the servers.
     pub remote: String,
@@ -34,7 +31,6 @@ pub struct Silence {
     pub since: Timestamp,
     /// When it was last asked in vain.
     pub at: Timestamp,
-    /// The error.
     pub detail: String,
 }
 
@@ -47,7 +43,6 @@ impl SilentPeer {
         }
     }
 
-    /// The silence of a project's peer, by its state directory.
     pub fn read_silence(self, state_dir: &Path, now: Timestamp) -> Result<Option<Silence>> {
         let read = Dir::open(state_dir)?.read(self.file(), FILE_BYTES_MAX)?;
         let Some(content) = read else { return Ok(None) };

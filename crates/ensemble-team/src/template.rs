@@ -1,33 +1,18 @@
 //! Templates of prompts, which users may replace: text in which `{{name}}` stands for a value.
 
-/// A problem of a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The template uses an unknown name.
     #[error("`{{{{{name}}}}}` is unknown: use {known}")]
-    Unknown {
-        /// The unknown name.
-        name: String,
-        /// The allowed names.
-        known: String,
-    },
-    /// A `{{` has no `}}`.
+    Unknown { name: String, known: String },
     #[error("has a `{{{{` without `}}}}`")]
     Open,
-    /// The template lacks a required name.
     #[error("has no `{{{{{name}}}}}`: {why}")]
-    Missing {
-        /// The required name.
-        name: &'static str,
-        /// Why it is required.
-        why: &'static str,
-    },
+    Missing { name: &'static str, why: &'static str },
 }
 
 /// Allowed and required names of one kind of template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateForm {
-    /// All allowed names.
     pub(crate) names: &'static [&'static str],
     /// Required names, each with the reason.
     pub(crate) required: &'static [(&'static str, &'static str)],

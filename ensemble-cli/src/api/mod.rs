@@ -38,7 +38,6 @@ use crate::args::GlobalFlags;
 use crate::context::Context;
 use crate::printed::lines::{ApiAnswer, ApiCall, ApiHello, ApiNews, SubscriptionEnd};
 
-/// Version of the protocol.
 const PROTOCOL: u32 = 1;
 /// The longest line that is read, in bytes: a body of the largest size in its worst form, and more.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -131,7 +130,6 @@ impl ApiSession {
         write_line(&ApiAnswer { id, result, error });
     }
 
-    /// Begins what a line asks for.
     fn begin_call(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
         let call = match line {
             Ok(line) => read_call(&line),

@@ -28,11 +28,8 @@ use serde_json::{Map, Value, json};
 use crate::args;
 use crate::context::Context;
 
-/// The most messages of a mailbox that are read.
 const MESSAGES_MAX: usize = 10_000;
-/// The longest wait.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The form of a timeout, for its caller.
 const TIMEOUT_FORM: &str = "pass a number of seconds up to 86400, or a duration such as 5m";
 
 /// Parameters of `subscribe` and `wait`.

@@ -68,7 +68,6 @@ enum ConformanceStage {
     Load,
 }
 
-/// The stages of one client alone.
 const ALONE: [(ConformanceStage, &str); 3] = [
     (ConformanceStage::Traces, "traces"),
     (ConformanceStage::Locks, "locks"),

@@ -258,7 +258,6 @@ const OUTBOX: &str = "outbox";
 const DIRECTORY: &str = "directory";
 const SERVERS: &str = "servers";
 
-/// One place with dead letters.
 struct DeadLetterPlace {
     word: &'static str,
     queue: ProjectQueue,
@@ -285,7 +284,6 @@ impl DeadLetterPlaces {
         Ok(Self(places))
     }
 
-    /// The dead letters of one mailbox, or of all.
     fn letters(&self, mailbox: Option<&Name>) -> Outcome<Vec<(&DeadLetterPlace, DeadLetter)>> {
         let (mut all, mut unknown, mut is_known) = (Vec::new(), None, false);
         for place in &self.0 {
@@ -332,7 +330,6 @@ impl DeadLetterPlaces {
         }
     }
 
-    /// The dead letter with this id.
     fn one(
         &self,
         id: &MessageId,

@@ -45,7 +45,6 @@ const DISPATCH: &str = "dispatch";
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
 /// How workers' mailboxes begin, in a team without a roster and without panes.
 const WORKER_PREFIX: &str = "worker";
-/// The most messages of the mailbox that are read.
 const MESSAGES_MAX: usize = 1_000;
 /// How often a batch is checked without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -92,7 +91,6 @@ struct DispatchJob {
 
 /// The result of one check of a batch.
 enum BatchTurn {
-    /// The batch is not over.
     GoesOn,
     /// The conductor was notified.
     Told(Box<SummaryOutcome>),
@@ -321,7 +319,6 @@ fn work(
     }
 }
 
-/// One look at a batch.
 fn turn(run: &DispatchRun<'_>, job: &mut DispatchJob) -> Result<BatchTurn> {
     let progress = run.step(&job.batch, &job.instruction)?;
     settle_reports(run, job)?;

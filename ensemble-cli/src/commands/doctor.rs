@@ -79,7 +79,6 @@ fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
     }
 }
 
-/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum CheckLevel {

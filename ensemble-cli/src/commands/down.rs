@@ -183,7 +183,6 @@ impl Arguments {
     }
 }
 
-/// The outcome for the session.
 #[derive(Clone, Copy)]
 enum SessionEnd {
     Closed,
@@ -232,7 +231,6 @@ fn stop_watcher(project: &Project) -> Outcome {
     }
 }
 
-/// tmux leaves its socket where it was.
 fn remove_socket(socket: &Path) -> Outcome {
     match std::fs::remove_file(socket) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

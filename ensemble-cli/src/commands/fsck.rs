@@ -98,7 +98,6 @@ const REPAIRABLE: &str = "can be repaired";
 const BROKEN: &str = "broken";
 const LEFT_OVER: &str = "left over";
 
-/// Something that is wrong.
 struct FoundProblem {
     /// As programs read it.
     object: Value,

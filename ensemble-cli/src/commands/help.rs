@@ -119,7 +119,6 @@ fn print_group(context: &Context, program: &Command, group: &HelpGroup) -> Outco
     Ok(())
 }
 
-/// The commands that programs run, each by its place.
 fn print_for_programs(context: &Context, program: &Command) -> Outcome {
     context.out.line(context.out.paint(STRONG, format!("{PROGRAMS}:")))?;
     for place in FOR_PROGRAMS.split(", ") {

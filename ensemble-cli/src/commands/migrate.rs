@@ -29,7 +29,6 @@ pub(crate) struct Arguments {
     servers: Option<String>,
 }
 
-/// Most messages that are named one by one.
 const KEPT_SHOWN_MAX: usize = 20;
 
 /// A place for mailboxes.

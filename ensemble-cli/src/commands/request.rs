@@ -145,7 +145,6 @@ impl AskShutdown {
 with in ensemble.yaml:
   requests: {kinds: {hand_over: {deadline: 10m, at_expiry: tell}}}")]
 struct AskFor {
-    /// Its kind
     kind: String,
     /// The addressee, who alone may answer
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]

@@ -20,7 +20,6 @@ use crate::printing::departing::print_fates as report_end;
 use crate::printing::starting::print_brought as report_start;
 use crate::stand_in::start_watcher;
 
-/// Reason of the shutdown.
 const REASON: &str = "You are being restarted. Please shut down gracefully.";
 
 /// How long a restarted agent has for its answer, unless ensemble.yaml gives it a time.

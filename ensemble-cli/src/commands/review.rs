@@ -15,7 +15,6 @@ use crate::args;
 use crate::context::Context;
 use crate::flags::checks::CheckFlags;
 
-/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Review the work of a task
@@ -91,7 +90,6 @@ impl Arguments {
         self.print(context, verdict, &file, &count, reviews.cycles_max())
     }
 
-    /// What a review must not be.
     fn check(
         &self,
         context: &Context,

@@ -37,7 +37,6 @@ use crate::context::Context;
 use crate::flags::content::ContentFlags;
 use crate::flags::waiting::WaitFlags;
 
-/// The records that are receipts.
 const RECEIPT_RECORDS: [&str; 3] =
     [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED, types::RECEIPT_CONFIRMED];
 
@@ -207,7 +206,6 @@ impl Arguments {
         Ok((reached, late))
     }
 
-    /// One answer can be waited for.
     fn check_one_recipient(&self, recipients: &[Name]) -> Outcome {
         match (self.wait_for_reply, recipients) {
             (None, _) | (Some(_), [_]) => Ok(()),
@@ -304,7 +302,6 @@ impl Arguments {
         awaited.show_answer(context, &queue, &answer)
     }
 
-    /// The recipients of this project.
     fn names(&self) -> Vec<Name> {
         self.to.iter().map(|to| to.name.clone()).collect()
     }

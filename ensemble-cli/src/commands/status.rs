@@ -122,7 +122,6 @@ fn overdue(overview: &Overview) -> Vec<Value> {
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
 }
 
-/// Prints what the watcher could not do.
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };

@@ -96,7 +96,6 @@ macro_rules! verbs {
             $(
                 // Its help is that of its arguments.
                 $(#[$condition])?
-                #[allow(missing_docs, clippy::allow_attributes)]
                 $variant($module::Arguments),
             )*
         }

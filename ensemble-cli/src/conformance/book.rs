@@ -225,7 +225,6 @@ impl LoadHistory {
     }
 }
 
-/// Number of the message with this body.
 fn number(body: &str) -> Option<u64> {
     body.strip_prefix("message ")?.split(' ').next()?.parse().ok()
 }

@@ -19,7 +19,6 @@ use ensemble_core::spool::{Spool, SpoolOptions};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The mailbox of all cases.
 pub(crate) const MAILBOX: &str = "w";
 /// How long a call may be repeated that waits for a delayed message.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,7 +38,6 @@ pub(crate) const FILES: [(&str, &str); 5] = [
     ("refusals", include_str!("refusals.json")),
 ];
 
-/// A client under test.
 pub(crate) trait TestedClient {
     /// Makes one call and returns the answer; an error is the text of a failure to answer.
     fn call(&mut self, call: &Value) -> Result<Value, String>;
@@ -71,7 +69,6 @@ pub(crate) struct VectorCase {
     /// Files below the mailbox.
     #[serde(default)]
     files: Vec<LaidFile>,
-    /// Files below the queue.
     #[serde(default)]
     queue_files: Vec<LaidFile>,
     steps: Vec<CaseStep>,

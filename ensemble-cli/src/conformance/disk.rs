@@ -20,7 +20,6 @@ const LETTER: ProtocolRule = (
 
 /// A file may have this many bytes when the disk is "full": less than an envelope's first fields.
 const ROOM_BYTES: u64 = 100;
-/// Body of the message that does not fit.
 const BODY_BYTES: usize = 20_000;
 
 pub(super) fn check(client: &str) -> Vec<ClientCheck> {

@@ -33,7 +33,6 @@ use super::{ClientCheck, StageChecks};
 const LEASE: Duration = Duration::from_secs(2);
 /// A process pauses for that long.
 const STANDSTILL: Duration = Duration::from_secs(3);
-/// No message dies by its attempts.
 const ATTEMPTS_MAX: u64 = 1_000_000;
 /// Players send while fewer messages are open, so that a slow client finds some that no faster one has taken.
 const OPEN_MIN: u64 = 150;
@@ -49,7 +48,6 @@ const RELEASED: u64 = 4;
 const EXTENDED: u64 = 8;
 const ABANDONED: u64 = 9;
 
-/// A run to make.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadRun {
     /// Command line of each process.
@@ -62,7 +60,6 @@ pub(crate) struct LoadRun {
     pub(crate) seed: u64,
 }
 
-/// Figures of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LoadFigures {
     pub(crate) processes: usize,

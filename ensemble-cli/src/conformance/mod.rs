@@ -32,14 +32,12 @@ use program::ClientProgram;
 pub(crate) use load::{LoadFigures, LoadRun};
 pub(crate) use own::OwnClient;
 
-/// Result of one check of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ClientCheck {
     /// Command line of the client.
     pub(crate) client: String,
     /// Stage of the kit, or file of vectors.
     pub(crate) stage: &'static str,
-    /// Name of the check.
     pub(crate) name: String,
     /// `passed`, `refused` (a legal but odd envelope), `skipped` or `failed`.
     pub(crate) verdict: &'static str,
@@ -55,7 +53,6 @@ pub(crate) struct ClientCheck {
 /// A rule of PROTOCOL.md that a stage checks: its heading and its words.
 pub(crate) type ProtocolRule = (&'static str, &'static str);
 
-/// The checks of one client in one stage.
 #[derive(Debug)]
 pub(crate) struct StageChecks<'a> {
     client: &'a str,
@@ -148,7 +145,6 @@ pub(crate) fn log_check(outcome: Result<(), String>) -> ClientCheck {
     checks.done.remove(0)
 }
 
-/// An empty queue with one mailbox.
 struct EmptyQueue {
     home: tempfile::TempDir,
 }
@@ -169,7 +165,6 @@ impl EmptyQueue {
         self.queue().join("mailbox").join(cases::MAILBOX)
     }
 
-    /// The call that sends a body.
     fn send(&self, body: &str) -> Result<Value, String> {
         let file = self.home.path().join("body");
         std::fs::write(&file, body).map_err(|error| error.to_string())?;
@@ -183,7 +178,6 @@ impl EmptyQueue {
         json!({ "op": "receive", "mailbox": cases::MAILBOX, "holder": "kit", "body_file": file })
     }
 
-    /// The files of a state.
     fn names(&self, state: &str) -> Vec<String> {
         cases::names(&self.mailbox().join(state))
     }

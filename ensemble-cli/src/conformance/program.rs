@@ -17,7 +17,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// A write beyond the limit of the full-disk stage is an error and no signal.
 const START: &str = "trap '' XFSZ; exec ";
 
-/// A running client.
 #[derive(Debug)]
 pub(crate) struct ClientProgram {
     child: Child,
@@ -86,7 +85,6 @@ impl ClientProgram {
         Pid::from_child(&self.child)
     }
 
-    /// Signals the client and the programs that it has started.
     pub(crate) fn signal(&self, signal: Signal) {
         // It may have ended by itself.
         let _ = rustix::process::kill_process_group(self.pid(), signal);

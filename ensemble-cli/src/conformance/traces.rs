@@ -365,7 +365,6 @@ fn described(descriptor: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// A path below the directory of a descriptor.
 fn joined(descriptor: &str, path: &str) -> PathBuf {
     described(descriptor).join(unquoted(path))
 }

@@ -23,7 +23,6 @@ struct MessageHop {
     settled: Option<Timestamp>,
 }
 
-/// All messages' ways.
 #[derive(Debug, Default)]
 pub(super) struct MessageHops {
     start: Option<Timestamp>,
@@ -100,7 +99,6 @@ impl MessageHops {
         self.order.iter().filter_map(row).collect()
     }
 
-    /// The same for people.
     pub(super) fn table(&self, out: &Output) -> Outcome {
         let shown =
             |from, to| millis(from, to).map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"));

@@ -51,7 +51,6 @@ providers:
   shell: {states: [{state: permission, at: bottom, lines: 3, pattern: 'May I .*\[y/n\]'}]}
 agents:
 ";
-/// The longest sentence, in characters.
 const LINE_CHARS_MAX: usize = 70;
 /// Between two looks at what needs a person.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

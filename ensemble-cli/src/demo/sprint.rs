@@ -113,7 +113,6 @@ pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Out
     ))
 }
 
-/// What a check has counted.
 struct SprintCounts {
     agents: usize,
     crashes: usize,
@@ -176,7 +175,6 @@ impl SprintStage {
         }
     }
 
-    /// Compares the outcome with the story.
     fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<SprintCounts> {
         let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let told: Vec<String> = told.collect();

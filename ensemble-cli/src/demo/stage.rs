@@ -20,7 +20,6 @@ use ensemble_tmux::tmux::TmuxServer;
 
 use super::DemoSettings;
 
-/// A watcher says it when it watches.
 const WATCHES: &str = "ensemble: watching ";
 /// The agents: name, script, argument.
 const AGENTS: [(&str, &str, &str); 4] = [
@@ -164,7 +163,6 @@ impl DemoStage {
         self.panes.iter().map(screen).collect::<Vec<_>>().join("\n")
     }
 
-    /// The summary that Dispatch wrote.
     pub(super) fn summary(&self) -> Outcome<String> {
         let path = self.project.queue.join("reports/completion-summary.yaml");
         let text = std::fs::read_to_string(&path).map_err(|e| io_failure("read", &path, e))?;

@@ -47,7 +47,6 @@ pub(crate) struct FinishedSpans {
 }
 
 impl FinishedSpans {
-    /// Whether it ended after the record with this mark.
     #[cfg(feature = "otlp")]
     pub(crate) fn is_after(&self, mark: &RecordMark) -> bool {
         self.mark.as_ref().is_none_or(|own| own > mark)
@@ -67,7 +66,6 @@ enum FinishedItem {
 
 type MessageKey = (String, String);
 
-/// All that is not handed out yet.
 #[derive(Default)]
 pub(crate) struct SpanAssembler {
     /// All lives by number, in the order of their beginnings.
@@ -85,7 +83,6 @@ pub(crate) struct SpanAssembler {
     over: VecDeque<(u64, RecordMark, FinishedItem)>,
 }
 
-/// Members of a record's data.
 pub(super) fn text<'a>(record: &'a Record, member: &str) -> &'a str {
     record.data.get(member).and_then(Value::as_str).unwrap_or_default()
 }
@@ -173,7 +170,6 @@ impl SpanAssembler {
         (text(record, "mailbox").to_owned(), text(record, "id").to_owned())
     }
 
-    /// The life of the message that a record names.
     fn find(&mut self, record: &Record) -> Option<(u64, &mut MessageLife)> {
         let number = *self.current.get(&Self::key(record))?;
         Some((number, self.lives.get_mut(&number)?))

@@ -26,9 +26,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 const TRACES: &str = "/v1/traces";
 /// How long a collector may take; the default of OpenTelemetry's exporters.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// The most that is read of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// The most that is shown of it, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 /// Answers after which OTLP lets a client send the same again.
 const LATER: [u16; 4] = [429, 502, 503, 504];
@@ -51,7 +49,6 @@ type TransportFault = Box<dyn std::error::Error + Send + Sync>;
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
-/// A collector at its address.
 pub(crate) struct Collector {
     url: Uri,
     host: String,
@@ -61,7 +58,6 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Nothing is sent yet.
     pub(crate) fn new(endpoint: &str) -> Outcome<Self> {
         let base = endpoint.trim_end_matches('/');
         let url = format!("{}{TRACES}", base.strip_suffix(TRACES).unwrap_or(base));
@@ -89,7 +85,6 @@ impl Collector {
         &self.url
     }
 
-    /// Sends a request. Once this returns, the collector has all of it.
     pub(crate) fn send(&self, request: &Value) -> Result<(), CollectorRefusal> {
         let exchange = self.exchange(request.to_string());
         let limited = async { tokio::time::timeout(ANSWER_LIMIT, exchange).await };

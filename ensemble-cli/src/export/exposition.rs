@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum MetricKind {
@@ -26,7 +25,6 @@ impl MetricKind {
 /// Names and values of labels.
 pub(crate) type MetricLabels = Vec<(&'static str, String)>;
 
-/// One value of a metric.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricSample {
     pub(crate) kind: MetricKind,

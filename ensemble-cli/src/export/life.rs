@@ -96,7 +96,6 @@ struct AttemptSpan {
     events: SpanEvents,
 }
 
-/// What the log has of one life of a message.
 #[derive(Debug)]
 pub(super) struct MessageLife {
     pub(super) origin: TraceOrigin,
@@ -146,7 +145,6 @@ impl MessageLife {
         self.attempt.as_ref().map(|attempt| (attempt.task.clone(), attempt.worker.clone()))
     }
 
-    /// Whether it waits for a holder.
     pub(super) fn is_waiting(&self) -> bool {
         !self.is_over() && self.deliveries.values().all(|delivery| delivery.end.is_some())
     }
@@ -193,13 +191,11 @@ impl MessageLife {
         }
     }
 
-    /// An event of the message.
     pub(super) fn add_event(&mut self, record: &Record) {
         self.last = self.last.max(record.timestamp);
         self.events.add(record);
     }
 
-    /// An event of the delivery with this epoch.
     pub(super) fn note_delivery(&mut self, record: &Record, epoch: u64) {
         self.last = self.last.max(record.timestamp);
         match self.deliveries.get_mut(&epoch) {
@@ -250,7 +246,6 @@ impl MessageLife {
         self.last = self.last.max(record.timestamp);
     }
 
-    /// A record about the attempt at its task.
     pub(super) fn note_attempt(&mut self, record: &Record) {
         self.last = self.last.max(record.timestamp);
         match &mut self.attempt {

@@ -77,7 +77,6 @@ const NUDGES: [(&str, &str); 3] = [
     (types::NUDGE_UNANSWERED, "unanswered"),
 ];
 
-/// Durations of one mailbox.
 #[derive(Default)]
 struct DurationHistogram {
     buckets: [u64; BUCKETS.len()],
@@ -95,7 +94,6 @@ impl DurationHistogram {
     }
 }
 
-/// All that is counted.
 #[derive(Default)]
 pub(crate) struct LogMeter {
     /// By counter and label.

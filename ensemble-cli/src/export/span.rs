@@ -68,7 +68,6 @@ const fn is_plain(value: &Value) -> bool {
     matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_))
 }
 
-/// The events of a span, up to a limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanEvents {
     pub(super) kept: Vec<Event>,
@@ -103,7 +102,6 @@ impl SpanPlace {
     }
 }
 
-/// The identity of a span.
 #[derive(Clone, Debug)]
 pub(super) struct SpanHead {
     pub(super) place: SpanPlace,
@@ -112,7 +110,6 @@ pub(super) struct SpanHead {
     pub(super) kind: SpanKind,
 }
 
-/// A finished span.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(super) head: SpanHead,
@@ -130,7 +127,6 @@ fn number(parts: &[&str]) -> u128 {
     u128::from_str_radix(&digest[..32], 16).unwrap_or(1).max(1)
 }
 
-/// The id of a trace about this.
 pub(super) fn trace_id(parts: &[&str]) -> u128 {
     number(parts)
 }

@@ -16,7 +16,6 @@ use super::span::{
 struct OpenStep {
     worker: String,
     from: Timestamp,
-    /// The message that prompted it.
     prompt: Option<SpanPlace>,
     events: SpanEvents,
 }
@@ -30,7 +29,6 @@ pub(super) struct StepSpans {
 }
 
 impl StepSpans {
-    /// A message of a task was stored.
     pub(super) fn stored(&mut self, task: &str, below: SpanPlace) {
         if !task.is_empty() {
             self.tasks.insert(task.to_owned(), below);

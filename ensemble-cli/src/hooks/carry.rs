@@ -50,7 +50,6 @@ const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const CLEARED: &str = "the agent's context was cleared";
 /// The mail that a hook is delivering.
 pub(super) struct CarriedMail {
-    /// The text for the agent.
     pub(super) text: String,
     deliveries: Vec<Delivery>,
     way: Option<DeliveryWay>,

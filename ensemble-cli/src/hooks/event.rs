@@ -11,7 +11,6 @@ use serde_json::Value;
 const EVENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The longest text that is taken from an event, in characters.
 const TEXT_CHARS_MAX: usize = 120;
-/// The longest path that is taken from an event, in bytes.
 const PATH_BYTES_MAX: usize = 4_096;
 
 /// What happened to the agent; the table is at the top of the module.
@@ -134,7 +133,6 @@ fn whole_text<'de, D: serde::Deserializer<'de>>(
     Ok(Value::deserialize(deserializer)?.as_str().map(str::to_owned))
 }
 
-/// An absolute path.
 fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) if text.len() <= PATH_BYTES_MAX => Some(PathBuf::from(text)),

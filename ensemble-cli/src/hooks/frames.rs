@@ -88,7 +88,6 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace()
 }
 
-/// Characters that are not seen at all.
 const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }

@@ -15,7 +15,6 @@ use ensemble_team::session::AgentSession;
 
 use super::{Event, Hook};
 
-/// A ping that is waited for.
 pub(super) struct AwaitedPing {
     ping: Ping,
     /// Which one of all: attempts are counted again in each handshake.
@@ -38,7 +37,6 @@ impl AwaitedPing {
         (!is_told && ping.worker == hook.agent).then_some(Self { ping, mark })
     }
 
-    /// The text for the agent.
     pub(super) fn text(&self) -> String {
         let Ping { worker, attempt } = &self.ping;
         format!(

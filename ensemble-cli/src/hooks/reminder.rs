@@ -50,7 +50,6 @@ impl HeldReminder {
         Ok((!reminder.leases.is_empty()).then_some(reminder))
     }
 
-    /// The reminder was said.
     pub(super) fn said(self, session: &mut AgentSession) {
         session.reminded.extend(self.leases.into_iter().map(|lease| (lease.id, lease.epoch)));
     }

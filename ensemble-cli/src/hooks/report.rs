@@ -74,7 +74,6 @@ fn is_same_process(hook: &Hook<'_>, session: &AgentSession) -> bool {
     (session.pid, session.started) == hook.process.unzip()
 }
 
-/// Notes what the event says.
 pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
     let input = &hook.input;
     if session.id != input.session_id || !is_same_process(hook, session) {

@@ -18,14 +18,12 @@ pub(super) struct RpcState {
 
 /// A program that is spoken to by JSON-RPC.
 pub(super) trait RpcPeer: AsFd {
-    /// How long it may take to answer.
     const ANSWER_PATIENCE: Duration;
 
     fn state(&mut self) -> &mut RpcState;
 
     fn send(&mut self, said: Value) -> Outcome;
 
-    /// One message, if one has come.
     fn read(&mut self) -> Outcome<Option<Value>>;
 
     /// Calls a method whose answer comes later, among the news, under this id.
@@ -36,10 +34,6 @@ pub(super) trait RpcPeer: AsFd {
         Ok(id)
     }
 
-    /// Calls a method, and returns its result.
-    ///
-    /// # Errors
-    /// The program refuses, has ended, or has not answered within its patience.
     fn call(&mut self, method: &str, params: Value) -> Outcome<Value> {
         let id = self.request(method, params)?;
         let until = Instant::now() + Self::ANSWER_PATIENCE;

@@ -11,9 +11,6 @@ use super::{Event, Hook, answer};
 pub(super) trait Voice {
     /// Says `said` to the agent and `shown` to the person at its screen. Once this has returned, the words have left
     /// this process.
-    ///
-    /// # Errors
-    /// They could not be said: the agent knows nothing of them.
     fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome;
 
     /// Whether messages themselves may be said this way, or only that they wait.

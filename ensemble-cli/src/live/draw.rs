@@ -39,7 +39,6 @@ const EVENTS_MIN: u16 = 3;
 const WIDE: usize = 110;
 const KEYS: &str = "enter look  x run it  a attach  y/n answer  s send  / filter  ? keys  q quit";
 
-/// Colours, if they are wanted.
 fn colour(color: AnsiColor) -> Style {
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return Style::new();

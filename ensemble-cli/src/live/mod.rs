@@ -56,7 +56,6 @@ const REFRESH_MAX: Duration = Duration::from_secs(5);
 /// How often ages are shown again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// All that is drawn.
 struct LiveScene<'a> {
     overview: Overview,
     project: &'a Project,

@@ -10,12 +10,10 @@ use ensemble_team::usage::UsageTotals;
 
 use super::wakes::ViewWaker;
 
-/// Interval of looks at the records.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a look, as a multiple of the time that it took.
 const PAUSE_PER_COST: u32 = 400;
 
-/// Amounts that were used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct UsedAmounts {
     pub(super) agents: BTreeMap<Name, UsageTotals>,
@@ -23,7 +21,6 @@ pub(super) struct UsedAmounts {
     pub(super) unclear: usize,
 }
 
-/// The last amounts.
 #[derive(Clone, Default)]
 pub(super) struct SpentByAgent(Arc<Mutex<UsedAmounts>>);
 

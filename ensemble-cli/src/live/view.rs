@@ -56,7 +56,6 @@ pub(super) enum ViewAction {
     Quit,
     /// Tell the story of this id.
     Story(String),
-    /// Run this verb.
     Run(Vec<String>),
     /// Attach to this agent's pane.
     Attach(Name),
@@ -170,7 +169,6 @@ pub(super) fn items<'a>(overview: &'a Overview, view: &ViewState) -> Vec<ListIte
 }
 
 impl ViewState {
-    /// The view of this person.
     pub(super) fn of(own: Name) -> Self {
         Self { own: Some(own), ..Self::default() }
     }
@@ -189,7 +187,6 @@ impl ViewState {
         self.selected_item = items.get(self.selected).map(ListItem::mark);
     }
 
-    /// Shows a text.
     pub(super) fn show(&mut self, title: String, lines: Vec<String>) {
         self.mode = ViewMode::Story { title, lines, scroll: 0 };
     }

@@ -32,7 +32,6 @@ pub(super) struct WakeReason {
     pub(super) by_terminal: bool,
 }
 
-/// The events that wake the view.
 pub(super) struct ViewWakes {
     files: Option<FsWatcher>,
     watched: BTreeSet<PathBuf>,
@@ -137,7 +136,6 @@ impl ViewWakes {
     }
 }
 
-/// Wakes the view.
 pub(super) struct ViewWaker(UnixStream);
 
 impl ViewWaker {

@@ -34,7 +34,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request whose content has not been read.
 pub(crate) type HttpQuestion = Request<Incoming>;
-/// The answer to a request.
 pub(crate) type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
 
 /// An answer with these headers and this content.
@@ -52,7 +51,6 @@ pub(crate) fn http_answer(
     answer
 }
 
-/// All connections, by number.
 #[derive(Debug, Default)]
 struct HttpConnections {
     /// Those that have not shown the token, oldest first.
@@ -68,7 +66,6 @@ impl HttpConnections {
     }
 }
 
-/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpConnection {
     number: u64,

@@ -28,7 +28,6 @@ pub(crate) struct ToolContext {
     pub(super) agent: Name,
     /// The evidence for the name.
     pub(super) proof: IdentityProof,
-    /// The mailbox that the agent reads.
     pub(super) mailbox: Name,
     /// The directory, with the steps' messages.
     pub(super) spool: Spool,
@@ -40,7 +39,6 @@ pub(crate) struct ToolContext {
     app: Mutex<App>,
     /// Under which numbers this session has claimed tasks on the blackboard.
     claims: Mutex<BTreeMap<Name, u64>>,
-    /// Reads the commands of hints.
     pub(super) read_hint: HintReader,
     /// How many tools the client was offered.
     offered: AtomicUsize,
@@ -89,7 +87,6 @@ impl ToolContext {
         Ok(StepDriver { store, mail, recorder, actor })
     }
 
-    /// Where mail and requests are.
     pub(super) fn queue(&self) -> Result<&ProjectQueue, ToolError> {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);

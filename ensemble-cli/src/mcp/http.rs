@@ -28,9 +28,7 @@ const PATH: &str = "/mcp";
 const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 /// The permissions that a token file must not give: all those of group and others.
 const OTHERS: u32 = 0o077;
-/// The longest token in a file, in bytes.
 const TOKEN_BYTES_MAX: u64 = 1024;
-/// The shortest.
 const TOKEN_BYTES_MIN: usize = 16;
 
 /// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
@@ -117,7 +115,6 @@ fn refuse() -> HttpAnswer {
     http_answer(StatusCode::UNAUTHORIZED, &about, text)
 }
 
-/// The token of the file, or a fresh one that is put into it.
 fn token(file: Option<&Path>) -> Outcome<String> {
     let Some(path) = file else { return fresh_token() };
     let fail = |error: std::io::Error| {

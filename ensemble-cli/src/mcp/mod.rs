@@ -50,7 +50,6 @@ pub(crate) use stdio::serve_client;
 pub(crate) use tools::schemas;
 use tools::waiting;
 
-/// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn call(desk: &ToolContext, name: &str, arguments: Value) -> Result<Value, String> {
     let tool = tools::named(name);
@@ -78,7 +77,6 @@ fn in_words_of_tools(desk: &ToolContext, answer: tools::ToolAnswer) -> tools::To
 
 /// How late the end of a subscription is seen.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(1);
-/// How many agents the instructions name.
 const NAMED_MAX: usize = 20;
 /// The methods with parameters that are served, beside calls of tools.
 const SERVED: [&str; 6] = [
@@ -370,7 +368,6 @@ fn internal(trouble: tools::ToolError) -> ErrorData {
     ErrorData::internal_error(trouble.to_string(), None)
 }
 
-/// A tool as clients see it.
 fn describe(tool: &tools::ToolSpec, desk: &ToolContext) -> Tool {
     let schema = match tools::for_clients((tool.schema)(&|| desk.names())) {
         Value::Object(schema) => schema,

@@ -10,7 +10,6 @@ use super::tools::{ToolError, mail};
 
 /// The blackboard's file, below the state directory.
 const BOARD_FILE: &str = "state.yaml";
-/// How much of it is read, in bytes.
 const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) const INBOX: &str = "ensemble://inbox";
 pub(super) const REQUESTS: &str = "ensemble://requests";
@@ -19,7 +18,6 @@ const TASK: &str = "ensemble://task/";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// The resources there are.
 pub(super) fn list(desk: &ToolContext) -> Result<Vec<Resource>, ToolError> {
     let mut all = vec![
         Resource::new(INBOX, "inbox")

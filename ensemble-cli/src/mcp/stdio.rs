@@ -68,7 +68,6 @@ pub(crate) fn serve_client(
     served.map_err(|error| Failure::refused(format!("the MCP client went wrong: {error}")))
 }
 
-/// Messages as lines.
 struct LineTransport<W> {
     lines: mpsc::Receiver<Outcome<Vec<u8>>>,
     /// `None` once it is closed.
@@ -144,7 +143,6 @@ async fn write_line<W: Write + Send + 'static>(
     written.await?
 }
 
-/// The message of a line, if it has one that is to be read; or the answer to it.
 fn read_message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Value> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_start_matches('\u{feff}').trim();

@@ -26,7 +26,6 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
 
-/// Most needs that are shown.
 const NEEDS_SHOWN_MAX: usize = 10;
 /// The longest word that is left out whole where a text is cut, in characters.
 const WORD_CHARS_MAX: usize = 16;
@@ -36,7 +35,6 @@ const WHOLE_HEADS: [&str; 2] = ["role", "last sign"];
 
 /// How often [`watch`] looks again although no file has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
-/// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// The existing directories in which a change may affect the overview.

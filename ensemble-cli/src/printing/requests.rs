@@ -52,7 +52,6 @@ fn announcement(entry: &RequestEntry) -> String {
     }
 }
 
-/// What a decider has done, as the seed prints it.
 pub(crate) fn print_decided(context: &Context, entry: &RequestEntry) -> Outcome {
     if let Some(untold) = &entry.untold {
         say(&format!("the decision is made, but some recipients were not notified yet: {untold}"));

@@ -6,7 +6,6 @@ use ensemble_team::board::{BoardTask, State, unmet};
 
 use crate::context::Context;
 
-/// Tasks as lines.
 pub(crate) fn print_tasks(context: &Context, state: &State, tasks: Vec<&BoardTask>) -> Outcome {
     let row = |task: &BoardTask| {
         let waits: Vec<&str> = match task.status.is_terminal() {

@@ -9,7 +9,6 @@ use super::page::took;
 use super::states::TROUBLE_AFTER;
 use super::trouble::{SessionTrouble, TroubleWeight, member};
 
-/// Most requests that are followed.
 const REQUESTS_MAX: usize = 2_000;
 /// How long an agent may take to decide.
 const UNDECIDED_MAX: Duration = ensemble_project::attention::UNDECIDED_MAX;
@@ -24,7 +23,6 @@ pub(super) struct SessionRequest {
     pub(super) to: String,
     pub(super) task: String,
     pub(super) opened: Timestamp,
-    /// When it was closed, and how.
     pub(super) closed: Option<(Timestamp, String)>,
 }
 

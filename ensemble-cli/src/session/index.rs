@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 const FIRST_MAX: usize = 12;
 /// Lines that are kept from the end of a story.
 const LAST_MAX: usize = 36;
-/// Most stories that are kept.
 const STORIES_MAX: usize = 4_000;
-/// The longest line, in characters.
 const LINE_CHARS_MAX: usize = 220;
 
 #[derive(Clone, Debug, Default)]
@@ -23,7 +21,6 @@ struct StoryLines {
     hidden: u64,
 }
 
-/// All stories.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoryIndex {
     maker: SentenceMaker,

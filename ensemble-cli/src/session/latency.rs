@@ -21,7 +21,6 @@ const SHOWN: [(u64, &str); 12] = [
     (u64::MAX, "longer"),
 ];
 
-/// A distribution.
 #[derive(Clone, Debug)]
 pub(super) struct Latency {
     fine: [u64; FINE_BINS],

@@ -20,13 +20,11 @@ const SCRIPT: &str = include_str!("script.js");
 /// The present state, which the records do not have.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionPresent {
-    /// Time of the look.
     pub(crate) at: Timestamp,
     /// Needs of a person, the worst first.
     pub(crate) needs: Vec<Need>,
     /// Tasks in the hands of each agent.
     pub(crate) holds: BTreeMap<String, Vec<String>>,
-    /// What each agent has used.
     pub(crate) usage: BTreeMap<String, AgentUse>,
     /// Records that count for no agent, each in a sentence.
     pub(crate) unclear: Vec<String>,
@@ -35,11 +33,8 @@ pub(crate) struct SessionPresent {
 /// What an agent has used, by its own records.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentUse {
-    /// Turns of the model.
     pub(crate) turns: u64,
-    /// Tokens of all kinds.
     pub(crate) tokens: u64,
-    /// Cost for people.
     pub(crate) cost: String,
 }
 

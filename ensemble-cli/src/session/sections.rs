@@ -9,9 +9,7 @@ use super::story::SessionStory;
 use super::trouble::{SessionTrouble, TroubleWeight};
 use super::work::TaskStage;
 
-/// Most troubles that are listed.
 const TROUBLES_MAX: usize = 100;
-/// Most waits that are listed.
 const WAITS_MAX: usize = 20;
 /// The least time for which a wait is listed.
 const WAIT_MIN: Duration = Duration::from_secs(1);
@@ -98,7 +96,6 @@ pub(super) fn held(out: &mut String, present: Option<&SessionPresent>) {
     out.push_str("</table>\n</section>\n");
 }
 
-/// A wait of one for another.
 struct SessionWait {
     who: String,
     to: String,

@@ -19,10 +19,8 @@ use crate::session::page::took;
 pub(super) const TROUBLE_AFTER: Duration = Duration::from_secs(30);
 /// How long an agent that leaves may look gone.
 const LEAVING_MAX: Duration = Duration::from_secs(60);
-/// Most states of one agent.
 const SPANS_MAX: usize = 3_000;
 
-/// A stretch in one state.
 #[derive(Clone, Debug)]
 pub(super) struct StateSpan {
     pub(super) state: String,
@@ -35,7 +33,6 @@ pub(super) struct StateSpan {
 pub(super) struct AgentStates {
     pub(super) spans: Vec<StateSpan>,
     now: Option<(String, String, Timestamp)>,
-    /// Time in each state.
     pub(super) totals: BTreeMap<String, Duration>,
 }
 

@@ -14,13 +14,10 @@ use super::states::{self, AgentStates};
 use super::trouble::{self, SessionTrouble, TroubleWeight, member};
 use super::work::{SessionWork, TaskSpan, TaskStage};
 
-/// Most agents with their own lane.
 const AGENTS_MAX: usize = 60;
 /// Most messages that are followed at once; of more, only the totals are kept.
 const FOLLOWED_MAX: usize = 100_000;
-/// Most spans of one agent.
 pub(super) const SPANS_MAX: usize = 3_000;
-/// Most troubles that are kept.
 const TROUBLES_MAX: usize = 2_000;
 /// The lane of agents beyond [`AGENTS_MAX`].
 const OTHERS: &str = "others";
@@ -35,7 +32,6 @@ pub(super) struct HeldSpan {
     pub(super) is_open: bool,
     /// Whether it became a dead letter.
     pub(super) is_dead: bool,
-    /// The story behind it.
     pub(super) story: String,
 }
 
@@ -58,7 +54,6 @@ pub(super) struct SessionAgent {
 }
 
 impl SessionAgent {
-    /// Whether it has a lane.
     pub(super) fn is_drawn(&self) -> bool {
         !self.holds.is_empty() || !self.states.spans.is_empty()
     }
@@ -74,7 +69,6 @@ impl SessionAgent {
     }
 }
 
-/// A message on its way.
 #[derive(Clone, Debug)]
 struct FollowedMessage {
     label: String,
@@ -162,7 +156,6 @@ impl SessionStory {
         self.follow_board(record);
     }
 
-    /// The stories that a record belongs to.
     fn stories_of(&self, record: &Record) -> Vec<String> {
         let text = |name: &str| member(record, name);
         let mut keys = Vec::new();
@@ -426,7 +419,6 @@ impl SessionStory {
         }
     }
 
-    /// How many troubles of a weight there are.
     pub(super) fn count(&self, weight: TroubleWeight) -> u64 {
         let kept = self.troubles.iter().filter(|trouble| trouble.weight == weight).count() as u64;
         kept + if weight == TroubleWeight::Bad { self.troubles_hidden } else { 0 }

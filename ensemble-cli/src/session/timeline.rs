@@ -28,9 +28,7 @@ const STEPS: [u64; 27] = [
 const LETTER_PERCENT: f64 = 0.72;
 /// From here on, the label of a tick is before it, in percent of the width.
 const EDGE_PERCENT: f64 = 92.0;
-/// Most tasks with their own row.
 const TASKS_MAX: usize = 60;
-/// Most arrows.
 const ARROWS_MAX: usize = 400;
 
 /// Time as a place on the width.
@@ -56,7 +54,6 @@ struct TimelineBar {
     class: &'static str,
     from: Timestamp,
     to: Timestamp,
-    /// Text on the bar, where there is room.
     label: String,
     title: String,
     story: String,

@@ -25,13 +25,11 @@ pub(super) struct SessionTrouble {
     pub(super) until: Option<Timestamp>,
     /// The agent that it is about.
     pub(super) who: String,
-    /// Description of the trouble.
     pub(super) what: String,
     /// Why, or what else is known.
     pub(super) why: String,
     /// Agents, tasks and messages that it is about.
     pub(super) subjects: Vec<String>,
-    /// The story behind it.
     pub(super) story: String,
     /// Whether it may be the consequence of another trouble.
     pub(super) may_follow: bool,
@@ -67,7 +65,6 @@ pub(super) fn of(record: &Record, task: Option<&str>) -> Option<SessionTrouble> 
     })
 }
 
-/// The story with the details of a record.
 fn story_of(record: &Record, who: &str) -> String {
     let keys = [("task_id", "t"), ("task", "t"), ("request_id", "r")];
     let key = keys.iter().find_map(|(name, kind)| {

@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 
-/// Most tasks that are followed.
 const TASKS_MAX: usize = 5_000;
-/// Most spans of one task.
 const SPANS_MAX: usize = 300;
 
 /// The stage of a task in a stretch of time.
@@ -33,7 +31,6 @@ pub(super) enum TaskStage {
     Over,
 }
 
-/// A stretch of a task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSpan {
     pub(super) stage: TaskStage,
@@ -89,7 +86,6 @@ impl SessionWork {
         tracks.filter_map(|(task, track)| Some((task.clone(), track.close(end, true)?))).collect()
     }
 
-    /// The agent that had a task in its hands last.
     pub(super) fn last_holder(&self, task: &str) -> String {
         let track = self.tracks.get(task);
         let spans = track.into_iter().flat_map(|track| track.spans.iter().rev());

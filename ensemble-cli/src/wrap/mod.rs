@@ -103,7 +103,6 @@ fn give_back(spool: &Spool, plan: &AgentPlan) {
     }
 }
 
-/// An agent that runs.
 struct WrappedAgent {
     child: Child,
     pid: Pid,
@@ -178,7 +177,6 @@ impl WrappedAgent {
         code
     }
 
-    /// Passes signals on.
     fn follow_signals(&self) -> Outcome {
         let mut signals = Signals::new([SIGWINCH, SIGTERM, SIGHUP, SIGINT])?;
         let (pid, terminal) = (self.pid, self.terminal.as_ref().map(|(it, _)| Arc::clone(it)));

@@ -8,7 +8,6 @@ use ensemble_project::team::AgentPlan;
 
 use super::WrapOptions;
 
-/// The plan of the agent that is to be started.
 pub(super) fn plan(project: &Project, provider: &str, wish: &WrapOptions) -> Outcome<AgentPlan> {
     let name = match &wish.name {
         Some(name) => wanted(project, name)?,

@@ -23,7 +23,6 @@ pub(super) enum CommandLimit {
 }
 
 impl CommandLimit {
-    /// The bytes for the parser.
     pub(super) fn shorten(&mut self, bytes: &[u8]) -> Vec<u8> {
         bytes.iter().copied().filter(|byte| self.passes(*byte)).collect()
     }

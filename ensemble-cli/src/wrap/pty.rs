@@ -59,7 +59,6 @@ impl vt100::Callbacks for ScreenTitle {
     }
 }
 
-/// The person's keys.
 #[derive(Default)]
 struct PersonKeys {
     is_held: bool,
@@ -162,7 +161,6 @@ impl PtyTerminal {
         }
     }
 
-    /// The agent has ended.
     pub(super) fn end(&self, code: Option<i32>) {
         locked(&self.screen).ended = Some(code);
         self.changed.notify_all();

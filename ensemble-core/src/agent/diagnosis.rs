@@ -75,7 +75,6 @@ impl AgentState {
 /// What an agent is doing, and how that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentDiagnosis {
-    /// State of the agent.
     pub state: AgentState,
     /// The source that decided the state.
     pub source: Source,
@@ -94,7 +93,6 @@ pub struct AgentDiagnosis {
 impl AgentDiagnosis {
     /// An agent that reports its state itself, as an orchestrator's own process does. It may be nudged when it is
     /// ready.
-    #[must_use]
     pub fn of(state: AgentState) -> Self {
         let deferral = (state != AgentState::Ready)
             .then(|| Deferral::NotReady { state: state.word().to_owned() });
@@ -112,7 +110,6 @@ impl AgentDiagnosis {
 /// Where a finding comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Source {
     /// The multiplexer's own knowledge of the pane.
     Pane,
@@ -120,7 +117,6 @@ pub enum Source {
     Process,
     /// The title the program has set.
     Title,
-    /// The screen of the pane.
     Screen,
     /// The agent's own interface for programs.
     MachineReadable,
@@ -128,9 +124,7 @@ pub enum Source {
 
 /// One thing that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Evidence {
-    /// The source of the evidence.
     pub source: Source,
     /// Its meaning, in the profile's words.
     pub what: String,
@@ -140,7 +134,6 @@ pub struct Evidence {
 
 impl Evidence {
     /// One thing that was seen; the excerpt is cut to a line's length.
-    #[must_use]
     pub fn new(source: Source, what: &str, text: &str) -> Self {
         Self { source, what: what.to_owned(), text: excerpted(text) }
     }

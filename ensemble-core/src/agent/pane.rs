@@ -10,20 +10,13 @@ use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 /// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`]. A driver that
 /// owns a pane may move to another thread, so a pane is [`Send`].
 pub trait AgentPane: Pane + Send {
-    /// The settings of the agent's program.
     fn program(&self) -> &ProgramSettings;
 
     /// Diagnoses what the agent is doing, with the evidence.
-    ///
-    /// # Errors
-    /// As for [`Pane::inspect`].
     fn diagnose(&mut self) -> Result<AgentDiagnosis>;
 
     /// Types and submits the profile's reset command, under the guard of [`Pane::nudge`]. Unless a pane
     /// implements it, its program has no such command, and this refuses.
-    ///
-    /// # Errors
-    /// The profile has none; otherwise as for [`Pane::nudge`].
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         let detail = format!("{} has no reset command", self.program().name);
         Ok(NudgeOutcome::Refused { deferral: Deferral::Failed { detail } })
@@ -31,9 +24,6 @@ pub trait AgentPane: Pane + Send {
 
     /// The first half of a nudge, or for [`TypedLine::Reset`] of a reset: types the text and does not
     /// wait for its Enter. Unless a pane has halves, this is the whole.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         match line {
             TypedLine::Nudge(text) | TypedLine::Again(text) => {
@@ -46,18 +36,12 @@ pub trait AgentPane: Pane + Send {
     /// The second half, once [`TypingStep::EnterAfter`] has passed: submits what was typed, or with
     /// `withdraw` takes it back, in both cases only if the input line still contains exactly that
     /// text.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
         let _ = withdraw;
         Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })
     }
 
     /// Withdraws a ping that was typed and not submitted, once its answer is no longer waited for.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
     fn withdraw_ping(&mut self) -> Result<()> {
         Ok(())
     }
@@ -66,7 +50,6 @@ pub trait AgentPane: Pane + Send {
 /// A line that is typed in two halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypedLine<'a> {
-    /// A nudge.
     Nudge(&'a NudgeText),
     /// A reminder of an earlier nudge. It is skipped, and counts as sent, if any process of the
     /// team has just notified the agent.
@@ -79,7 +62,6 @@ pub enum TypedLine<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum TypingStep {
-    /// The nudge is complete.
     Done(NudgeOutcome),
     /// [`AgentPane::finish`] is due after this time.
     EnterAfter(Duration),

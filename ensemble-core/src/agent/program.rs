@@ -37,7 +37,6 @@ pub struct ProgramSettings {
 
 impl ProgramSettings {
     /// A program that is only notified of mail: no key is pressed, nothing is started.
-    #[must_use]
     pub fn plain(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -52,7 +51,6 @@ impl ProgramSettings {
 
     /// The line that notifies the agent of its mail: the first template that fits into a nudge, however long the
     /// mailbox's name is. With `more` the count is a lower bound.
-    #[must_use]
     pub fn nudge_text(&self, mailbox: &Name, count: usize, more: bool) -> NudgeText {
         self.nudges
             .iter()
@@ -62,7 +60,6 @@ impl ProgramSettings {
     }
 
     /// Whether a template fits for the longest name and the largest count.
-    #[must_use]
     pub fn always_fits(template: &str) -> bool {
         let longest = "x".repeat(NAME_BYTES_MAX);
         let line = fill(template, &longest, usize::MAX, true);
@@ -86,15 +83,11 @@ fn fill(template: &str, mailbox: &str, count: usize, more: bool) -> String {
 /// A step of a phase of seed 002's ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum EscalationStep {
-    /// Press Escape.
     Escape,
-    /// Press Ctrl-C.
     CtrlC,
     /// Type the profile's reset command and submit it.
     Reset,
-    /// Nudge.
     Nudge,
 }
 

@@ -46,12 +46,9 @@ const SEARCH_MAX: usize = 100;
 /// How often to search again for a message that another process is moving.
 const TRIES_MAX: usize = 4;
 
-/// A report that ends a task.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEnd<'a> {
-    /// The task.
     pub task: &'a str,
-    /// The agent that has reported.
     pub author: &'a Name,
     /// When the report was written; later messages are another attempt. `None` for now.
     pub written_at: Option<Timestamp>,
@@ -63,11 +60,8 @@ pub struct TaskEnd<'a> {
 
 /// A message that was settled because its task has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct EndedMessage {
-    /// Mailbox of the message.
     pub mailbox: Name,
-    /// Id of the message.
     pub id: MessageId,
     /// The other agent that held it and has been notified.
     pub withdrawn_from: Option<Name>,

@@ -35,9 +35,7 @@ pub enum UnreadMail {
 
 /// Counts of a [`Broker::hand_back`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct HandedBack {
-    /// Leases that were released.
     pub released: u64,
     /// Unread messages whose sender was notified.
     pub returned: u64,
@@ -118,9 +116,6 @@ struct ReturnNotice<'a> {
 
 /// The notice to a sender, in the name of `agent`, that a message is dead, and why. The same message and reason give
 /// the same notice.
-///
-/// # Errors
-/// The notice would be too large to be an envelope.
 pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
     let body = yaml::render(&ReturnNotice {
         message_id: &envelope.id,

@@ -7,24 +7,6 @@
 //! | `NatsTransport` of `ensemble-nats` | a JetStream stream | a compare-and-set |
 //!
 //! Both have the same contract, and one test suite checks both.
-//!
-//! ```
-//! use ensemble_core::broker::Broker;
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! fn hand_over(queue: &dyn Broker, to: &Name) -> ensemble_core::Result<()> {
-//!     queue.add_mailbox(to, &Default::default())?;
-//!     queue.publish(&Envelope::new(to.clone(), "count the lines of src/\n"))?;
-//!     assert_eq!(queue.unfinished(to, 10)?.len(), 1);
-//!     Ok(())
-//! }
-//!
-//! let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
-//! hand_over(&spool, &Name::new("worker-1")?)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use crate::env::{Delivery, Lease, Transport};
 use crate::event_log::Recorder;
@@ -42,16 +24,9 @@ pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail, returned};
 
 /// A queue with its mailboxes. Calls block as those of [`Transport`] do. Threads share a queue by reference.
 pub trait Broker: Transport + LeaseTable + Send + Sync {
-    /// Creates a mailbox.
-    ///
-    /// # Errors
-    /// [`crate::Error::MailboxExists`], or the settings are out of their limits.
     fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()>;
 
     /// Creates a mailbox unless there is one.
-    ///
-    /// # Errors
-    /// As for [`Self::add_mailbox`].
     fn ensure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         match self.add_mailbox(name, settings) {
             Err(Error::MailboxExists { .. }) => Ok(()),
@@ -59,42 +34,28 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         }
     }
 
-    /// All mailboxes by name.
     fn mailboxes(&self) -> Result<Vec<Name>>;
 
     /// The settings of a mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or its settings cannot be read.
     fn settings(&self, mailbox: &Name) -> Result<Settings>;
 
     /// Where a message is; `None` if it is not in this mailbox.
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>>;
 
-    /// The mailboxes in which a message with this id may be.
     fn mailboxes_with(&self, _id: &MessageId) -> Result<Vec<Name>> {
         self.mailboxes()
     }
 
     /// Finds a message by its id in any mailbox.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
     fn find(&self, id: &MessageId) -> Result<Found> {
         Found::find_in(self.mailboxes_with(id)?, id, |mailbox| self.state(mailbox, id))
     }
 
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
-    ///
-    /// # Errors
-    /// As for [`Transport::receive`]; [`GatedTask`](crate::requests::GatedTask) if its task waits for the approval of a plan.
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 
     /// Reads a message in any state, without changing it.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoMessage`] if it is not in this mailbox.
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope>;
 
     /// The first `limit` messages that are held or wait, in the order of their receiving.
@@ -108,72 +69,41 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;
 
     /// Replaces the reason of a dead letter.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Gives up a held message, with a reason for the reader of dead letters.
-    ///
-    /// # Errors
-    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()>;
 
     /// All dead letters of a mailbox, oldest first.
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>>;
 
-    /// Notes that the sender of a dead letter was notified.
     fn note_told(&self, letter: &DeadLetter) -> Result<()>;
 
     /// Gives a dead letter back to the queue with all its attempts.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
     /// Removes a dead letter for good.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
     /// Makes a waiting message a dead letter.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`] if it does not wait any more.
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
     /// epoch. One that exists stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing: [`Error::Conflict`] if the id already names other content, in any state.
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
 
     /// Stores a dead letter. One that exists stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing: [`Error::Conflict`] if the id already names other content, in any state.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 
     /// Stores content for a message that will name it.
-    ///
-    /// # Errors
-    /// It has more than 256 MiB, or the medium failed.
     fn attach(&self, content: &[u8]) -> Result<Attachment>;
 
     /// Reads content that a message names.
-    ///
-    /// # Errors
-    /// It is missing or altered, or the medium failed.
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
 
     /// Returns everything that an agent holds to the queues, in all mailboxes, and returns the
     /// number of messages. A mailbox that cannot be read is skipped, because the leases in it
     /// expire anyway.
-    ///
-    /// # Errors
-    /// The mailboxes cannot be listed, or the same may succeed later, as on a full disk.
     fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
         let mut released = 0;
         let bad = visit_mailboxes(self.mailboxes()?, |name| {
@@ -190,9 +120,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// Cleans up after an agent that leaves: returns everything it holds, in all mailboxes, and
     /// disposes of the unread mail in its own `mailbox`. `reason` is what the dead letters and the
     /// senders will show. A repeated call is harmless.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, a notice could not be stored, or the medium failed.
     fn hand_back(
         &self,
         agent: &Name,
@@ -213,23 +140,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     /// Settles the messages of a task that an agent has reported on, in all mailboxes, and notifies
     /// any other agent that now holds one. A repeated call is harmless.
-    ///
-    /// # Errors
-    /// A mailbox cannot be read, a message cannot be settled, or its admission refuses.
-    ///
-    /// ```
-    /// # use ensemble_core::{broker::{Broker, TaskEnd}, message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
-    /// # use ensemble_core::event_log::NullRecorder;
-    /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
-    /// let worker = Name::new("worker-1")?;
-    /// spool.add_mailbox(&worker, &Default::default())?;
-    /// spool.publish(&Envelope::new(worker.clone(), "count the lines").with_task("task-7"))?;
-    /// let end = TaskEnd { task: "task-7", author: &worker, written_at: None, attempt: None, only_in: None };
-    /// assert_eq!(spool.end_task(&end, &NullRecorder)?.len(), 1);
-    /// assert!(spool.receive(&worker, &worker)?.is_none(), "it is not handed out any more");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn end_task(&self, end: &TaskEnd<'_>, recorder: &dyn Recorder) -> Result<Vec<EndedMessage>> {
         end::end_task(self, end, recorder)
     }

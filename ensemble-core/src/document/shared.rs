@@ -9,7 +9,6 @@ use crate::message::Timestamp;
 /// A shared file as it was found; without content it is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedFile {
-    /// Content of the file.
     pub content: Vec<u8>,
     /// Note of its writer, in the same version.
     pub note: String,
@@ -21,11 +20,8 @@ pub struct SharedFile {
 
 /// Where the hosts of a team keep files that they share. A path is `directory/name`. Calls fail as the medium does.
 pub trait SharedFiles: fmt::Debug + Send + Sync {
-    /// Where a file is, for people.
     fn place_of(&self, path: &str) -> String;
-    /// Reads a file.
     fn read_file(&self, path: &str) -> Result<SharedFile>;
-    /// The files of a directory that are not missing, by name.
     fn list_files(&self, directory: &str) -> Result<Vec<(String, SharedFile)>>;
     /// Replaces a file that still has the revision `last`, and returns the new one. `None` if another writer was
     /// quicker. A file without content is removed.

@@ -34,30 +34,6 @@ pub struct DeliveryId(u64);
 /// [`AckDriver::poll_timeout`], and [`AckDriver::poll_ended`] until it is empty. A call types at
 /// most one line for each delivery that is due, and waits for no agent. The delay before Enter is a
 /// deadline like any other. A delivery ends when no line of it is left half-typed.
-///
-/// ```
-/// use std::sync::Arc;
-/// use ensemble_core::driver::{AckDriver, DeliveryOrder, nap};
-/// use ensemble_core::message::{Envelope, Name};
-/// use ensemble_core::proto::ack::Phase;
-/// use ensemble_core::spool::{SpoolOptions, Spool};
-///
-/// let home = tempfile::tempdir()?;
-/// let spool = Arc::new(Spool::create(&home.path().join("queue"), SpoolOptions::default())?);
-/// let worker = Name::new("worker-1")?;
-/// spool.add_mailbox(&worker, &Default::default())?;
-///
-/// let mut manager = AckDriver::new(Arc::clone(&spool), Name::new("dispatch")?);
-/// let order = DeliveryOrder::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
-/// // A healthy worker acks at once: this one while the controller rests.
-/// let mut rest = |longest| {
-///     spool.receive(&worker, &worker).expect("a queue");
-///     nap(longest);
-/// };
-/// let (acked, phase) = manager.wait_with_escalation(order, None, &mut rest)?;
-/// assert_eq!((acked, phase), (true, Phase::Deliver));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct AckDriver<'a> {
     world: DeliveryContext<'a>,
     deliveries: BTreeMap<DeliveryId, TaskDelivery<'a>>,
@@ -70,7 +46,6 @@ impl AckDriver<'static> {
     /// move to a thread or an async task. Its clock and recorder are those of the queue.
     ///
     /// `actor` delivers: it is named in the log and in escalations, and is the sender of a task that names none.
-    #[must_use]
     pub fn new(spool: Arc<Spool>, actor: Name) -> Self {
         let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
         let (clock, recorder) = (SharedRef::Owned(clock), SharedRef::Owned(recorder));
@@ -78,21 +53,16 @@ impl AckDriver<'static> {
     }
 
     /// With mailboxes that are elsewhere; the directory keeps the escalation files.
-    #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
         self.world.elsewhere = Some(SharedRef::Owned(queue));
         self
     }
 
-    /// With this clock for the times of the ladder.
-    #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.world.clock = SharedRef::Owned(clock);
         self
     }
 
-    /// With events recorded there.
-    #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.world.recorder = SharedRef::Owned(recorder);
         self
@@ -101,7 +71,6 @@ impl AckDriver<'static> {
 
 impl<'a> AckDriver<'a> {
     /// As [`AckDriver::new`], for a caller that has all of this on its stack.
-    #[must_use]
     pub const fn borrowing(
         spool: &'a Spool,
         clock: &'a (dyn Clock + Send + Sync),
@@ -113,7 +82,6 @@ impl<'a> AckDriver<'a> {
     }
 
     /// As [`AckDriver::with_queue`], borrowed.
-    #[must_use]
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
         self.world.elsewhere = Some(SharedRef::Borrowed(queue));
         self
@@ -142,9 +110,6 @@ impl<'a> AckDriver<'a> {
 
     /// Publishes a task and begins to wait for its ack. `pane` is where the worker runs; without
     /// one nothing is typed and the phases only pass.
-    ///
-    /// # Errors
-    /// As for [`Spool::publish`]; nothing is waited for then.
     pub fn deliver(
         &mut self,
         order: DeliveryOrder,
@@ -165,9 +130,6 @@ impl<'a> AckDriver<'a> {
     }
 
     /// Checks whether the messages of `mailbox` were received; of all mailboxes for `None`.
-    ///
-    /// # Errors
-    /// A mailbox cannot be read or an escalation not be written. All others were checked.
     pub fn handle_mail(&mut self, mailbox: Option<&Name>) -> Result<()> {
         let mailbox = mailbox.cloned();
         self.each(|delivery, world| {
@@ -179,15 +141,11 @@ impl<'a> AckDriver<'a> {
     }
 
     /// Lets time pass.
-    ///
-    /// # Errors
-    /// As for [`AckDriver::handle_mail`].
     pub fn handle_timeout(&mut self) -> Result<()> {
         self.each(TaskDelivery::handle_timeout)
     }
 
     /// When to call [`AckDriver::handle_timeout`] at the latest; `None` for never.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         self.deliveries.values().filter_map(TaskDelivery::poll_timeout).min()
     }
@@ -203,7 +161,6 @@ impl<'a> AckDriver<'a> {
     }
 
     /// The phase that a delivery is in, or `None` if it is no longer tracked.
-    #[must_use]
     pub fn phase(&self, id: DeliveryId) -> Option<Phase> {
         self.deliveries.get(&id).map(TaskDelivery::phase)
     }
@@ -216,9 +173,6 @@ impl<'a> AckDriver<'a> {
     /// The blocking call of seed 002: delivers one task and waits until it was acked (`true`) or
     /// the conductor was notified (`false`). Also returns the phase in which that was. Other deliveries
     /// of this manager continue in the meantime.
-    ///
-    /// # Errors
-    /// As for [`AckDriver::deliver`] and [`AckDriver::handle_mail`].
     pub fn wait_with_escalation(
         &mut self,
         order: DeliveryOrder,
@@ -236,9 +190,6 @@ impl<'a> AckDriver<'a> {
     }
 
     /// Waits until one delivery has ended.
-    ///
-    /// # Errors
-    /// As for [`AckDriver::handle_mail`].
     pub fn wait_for(&mut self, id: DeliveryId, rest: &mut dyn FnMut(Duration)) -> Result<Ended> {
         loop {
             self.handle_mail(None)?;

@@ -17,7 +17,6 @@ const FIELDS: [&str; 6] = ["worker_id", "worker", "agent", "from", "by", "name"]
 const WORDS: [&str; 6] = ["ack", "acked", "acknowledged", "from", "by", "agent"];
 
 /// The agent that an `ack/` file names among these mailboxes; `None` if it names none of them.
-#[must_use]
 pub fn ack_signer<'a>(content: &[u8], mailboxes: &'a [Name]) -> Option<&'a Name> {
     let text = String::from_utf8_lossy(content);
     let line = text.trim_start_matches('\u{feff}').lines().find(|line| !line.trim().is_empty())?;

@@ -26,7 +26,6 @@ use crate::{Error, Result};
 
 /// The file of a ladder, as it is and as it was written last.
 pub(super) struct StoredLadder {
-    /// Name of the file.
     pub(super) name: String,
     pub(super) file: LadderFile,
     written: Option<LadderFile>,

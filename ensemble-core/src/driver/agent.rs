@@ -19,7 +19,6 @@ use crate::proto::ack::WorkerActivity;
 /// | `draft`; copy-mode, input off, synchronized panes | human_occupied |
 /// | `crashed`; a pane that is gone, reused or dead | crashed |
 /// | anything else | unknown |
-#[must_use]
 pub fn worker_state(
     diagnosis: &AgentDiagnosis,
     now: Monotonic,

@@ -17,17 +17,14 @@ use crate::requests::{GatedTask, PlanGate, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
-/// The outcome of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AssignOutcome {
     /// The worker did not answer, so nothing was published.
     NotReady(ReadinessFailure),
-    /// The task was delivered.
     Delivered {
         /// The ping that the worker has answered; 0 if it was seen to be idle.
         ready_attempt: u8,
-        /// The end of the delivery.
         ended: Ended,
     },
 }
@@ -42,9 +39,7 @@ pub enum HandedOver {
     Stored {
         /// As in [`AssignOutcome::Delivered`].
         ready_attempt: u8,
-        /// The message that carries it.
         message: MessageId,
-        /// The attempt at the task.
         attempt: u32,
     },
 }
@@ -58,11 +53,8 @@ pub struct TaskAssigner<'a> {
     pub spool: &'a Spool,
     /// Where the mailboxes are: that directory, or servers.
     pub queue: &'a dyn RequestStore,
-    /// The clock.
     pub clock: &'a (dyn Clock + Send + Sync),
-    /// The destination of events.
     pub recorder: &'a dyn Recorder,
-    /// The assigning agent.
     pub actor: Name,
     /// The state directory, `.ensemble/`.
     pub state: PathBuf,
@@ -80,9 +72,6 @@ pub struct TaskAssigner<'a> {
 impl TaskAssigner<'_> {
     /// The right to ask and to assign; dropping it releases the lock. A second assigner does not wait for it: a
     /// worker that is being assigned a task is not free for another.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the process that is at it.
     pub fn lock(&self, worker: &Name) -> Result<FileLock> {
         let locks = self.state.join("locks");
         std::fs::create_dir_all(&locks)
@@ -91,9 +80,6 @@ impl TaskAssigner<'_> {
     }
 
     /// Asks whether the worker is ready (seed 000).
-    ///
-    /// # Errors
-    /// [`Error::Locked`], or the state directory cannot be used.
     pub fn ping(
         &self,
         worker: &Name,
@@ -110,10 +96,6 @@ impl TaskAssigner<'_> {
     /// of the ladder. While `is_watched` says that a watcher runs, the ladder is left to it.
     /// Otherwise this process runs it, and a process that is started later continues with it. Never
     /// publishes without a proof: a pong, or the worker's own hooks.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker. [`GatedTask`] if its plan for the
-    /// task is not approved. As for [`Spool::publish`]; or the state directory cannot be used.
     pub fn assign(
         &self,
         order: DeliveryOrder,
@@ -151,9 +133,6 @@ impl TaskAssigner<'_> {
 
     /// Asks whether the worker is ready, and if so publishes the task. Its ladder is left to the watcher:
     /// nothing is waited for but the pong.
-    ///
-    /// # Errors
-    /// As for [`TaskAssigner::assign`].
     pub fn hand_over(
         &self,
         order: DeliveryOrder,
@@ -186,9 +165,6 @@ impl TaskAssigner<'_> {
     }
 
     /// Whether the worker may begin the task: asked before it is pinged, by every door that hands out.
-    ///
-    /// # Errors
-    /// [`GatedTask`] if a plan for the task is not approved.
     pub fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
         match self.queue.gate(task, worker)?.filter(PlanGate::keeps_back) {
             Some(gate) => Err(GatedTask(Box::new(gate)).into()),

@@ -34,7 +34,6 @@ const ACK_BYTES_MAX: usize = 64 * 1024;
 
 /// An order to deliver a task: the task, its recipient, and the patience.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct DeliveryOrder {
     /// Which task it is; acks bind to it and to the attempt.
     pub task: String,
@@ -42,7 +41,6 @@ pub struct DeliveryOrder {
     pub worker: Name,
     /// The message; its recipient is the worker's mailbox. Id, task and attempt are set here.
     pub envelope: Envelope,
-    /// The times of the ladder.
     pub config: LadderSettings,
     /// How long to wait at most; after that the delivery is left alone, and the conductor is not notified.
     /// `None` for as long as the ladder takes.
@@ -51,7 +49,6 @@ pub struct DeliveryOrder {
 
 impl DeliveryOrder {
     /// An order with seed 002's times.
-    #[must_use]
     pub fn new(task: impl Into<String>, worker: Name, envelope: Envelope) -> Self {
         Self {
             task: task.into(),
@@ -63,14 +60,12 @@ impl DeliveryOrder {
     }
 
     /// Waiting for at most this long.
-    #[must_use]
     pub const fn with_patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = patience;
         self
     }
 
     /// With other times.
-    #[must_use]
     pub const fn with_config(mut self, config: LadderSettings) -> Self {
         self.config = config;
         self
@@ -118,7 +113,6 @@ pub enum Ended {
 /// assert_eq!(message_id("task-001", 2).as_str(), "task-001.2");
 /// assert!(message_id("über uns", 1).as_str().starts_with("t-"));
 /// ```
-#[must_use]
 pub fn message_id(task: &str, attempt: u32) -> MessageId {
     MessageId::new(format!("{task}.{attempt}")).unwrap_or_else(|_| {
         let digest = Digest::of(task.as_bytes()).short(40);
@@ -147,7 +141,6 @@ pub(super) struct DurableLadders<'a> {
 }
 
 impl DeliveryContext<'_> {
-    /// Queue with the mailboxes.
     pub(super) fn queue(&self) -> &dyn Broker {
         match &self.elsewhere {
             Some(queue) => &**queue,

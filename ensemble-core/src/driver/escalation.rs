@@ -157,7 +157,6 @@ pub(super) fn put(root: &Path, task: &str, text: &str, durability: Durability) -
 /// assert_eq!(file_name("task-001"), "escalation-task-001.yaml");
 /// assert!(file_name("../x").starts_with("escalation-.._x-"));
 /// ```
-#[must_use]
 pub fn file_name(task: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let kept: String =
@@ -173,9 +172,6 @@ pub fn file_name(task: &str) -> String {
 pub type EscalationFile = (String, Result<Map<String, Value>>);
 
 /// The escalation files of the queue at `root`, by name. Files that others have written are listed as well.
-///
-/// # Errors
-/// The drop box cannot be listed.
 pub fn read_escalations(root: &Path) -> Result<Vec<EscalationFile>> {
     let reports = Dir::open(&root.join("reports"))?;
     let mut names = reports.names()?;

@@ -26,7 +26,6 @@ use crate::{Error, Result};
 /// The longest rest between two looks.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A task that was published.
 pub(super) struct PublishedTask {
     task: String,
     worker: Name,

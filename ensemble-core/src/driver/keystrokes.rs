@@ -40,11 +40,9 @@ pub(super) struct PendingKeystroke {
 
 /// The step after the keystrokes.
 pub(super) enum NextKeystroke {
-    /// The Enter of a nudge.
     Nudge,
     /// The Enter of a phase's reset.
     Reset(KeySequence),
-    /// The next key of a phase.
     Key(KeySequence),
 }
 
@@ -137,7 +135,6 @@ impl TaskDelivery<'_> {
         matches!(self.find(world), Ok(Some(State::Acked { .. } | State::Settled)))
     }
 
-    /// A nudge was tried.
     fn nudged(&mut self, world: &DeliveryContext<'_>, outcome: Result<NudgeOutcome>) {
         let reason = match outcome {
             Ok(NudgeOutcome::Sent) => None,

@@ -17,7 +17,6 @@ use crate::message::{MessageId, Name, yaml};
 use crate::proto::ack::{Ladder, Phase, SavedLadder, WorkerActivity};
 use crate::{Error, Result};
 
-/// The directory below the state directory.
 pub const LADDERS_DIRECTORY: &str = "ladders";
 /// The largest such file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
@@ -25,10 +24,8 @@ const SUFFIX: &str = ".yaml";
 /// By how much a stamp may differ from the same moment read later, in milliseconds.
 const CLOCK_NOISE_MS: u64 = 500;
 
-/// State of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum LadderState {
     /// It has not begun: another task comes first, the worker holds one, or a plan waits for approval.
     Behind,
@@ -44,19 +41,15 @@ pub enum LadderState {
 
 impl LadderState {
     /// Whether something is still to happen by itself.
-    #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Behind | Self::Open | Self::Escalating)
     }
 }
 
-/// The ladder of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct LadderFile {
     /// The message that carries the task now.
     pub message: MessageId,
-    /// Mailbox of the message.
     pub mailbox: Name,
     /// The agent whose ack is waited for.
     pub worker: Name,
@@ -64,7 +57,6 @@ pub struct LadderFile {
     pub task: String,
     /// Sender of the task.
     pub from: Name,
-    /// State of the ladder.
     pub state: LadderState,
     /// The phase, 0 to 3.
     pub phase: u8,
@@ -102,7 +94,6 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl LadderFile {
-    /// A ladder that has not begun.
     pub(super) fn new(
         (mailbox, message): (Name, MessageId),
         worker: Name,
@@ -185,7 +176,6 @@ impl LadderFile {
     }
 }
 
-/// The ladders of a project.
 #[derive(Clone, Debug)]
 pub struct LadderStore {
     state: PathBuf,
@@ -193,21 +183,15 @@ pub struct LadderStore {
 
 impl LadderStore {
     /// The ladders below a state directory, `.ensemble/`. Nothing is opened or made yet.
-    #[must_use]
     pub fn new(state: &Path) -> Self {
         Self { state: state.to_owned() }
     }
 
-    /// The directory of the ladder files, which may not exist yet.
-    #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.state.join(LADDERS_DIRECTORY)
     }
 
     /// All ladders, each with the name of its file, by name. A file that cannot be read is left out.
-    ///
-    /// # Errors
-    /// The directory exists and cannot be listed.
     pub fn all(&self) -> Result<Vec<(String, LadderFile)>> {
         let Some(dir) = allow_missing(Dir::open(&self.dir()))? else { return Ok(Vec::new()) };
         let mut names = dir.names()?;
@@ -223,9 +207,6 @@ impl LadderStore {
     }
 
     /// The ladders of one mailbox.
-    ///
-    /// # Errors
-    /// As for [`LadderStore::all`].
     pub fn of_mailbox(&self, mailbox: &Name) -> Result<Vec<(String, LadderFile)>> {
         let mut all = self.all()?;
         all.retain(|(_, file)| file.mailbox == *mailbox);
@@ -233,9 +214,6 @@ impl LadderStore {
     }
 
     /// The ladder of a task in a mailbox; of several the latest.
-    ///
-    /// # Errors
-    /// As for [`LadderStore::all`].
     pub fn of_task(&self, mailbox: &Name, task: &str) -> Result<Option<LadderFile>> {
         let all = self.of_mailbox(mailbox)?.into_iter().map(|(_, file)| file);
         Ok(all.filter(|file| file.task == task).max_by_key(|file| (file.attempt, file.began_ms)))
@@ -258,7 +236,6 @@ impl LadderStore {
         format!("{mailbox}@{message}{SUFFIX}")
     }
 
-    /// Writes a ladder.
     pub(super) fn write(&self, name: &str, file: &LadderFile) -> Result<()> {
         let dir = self.dir();
         let content = yaml::render(file);

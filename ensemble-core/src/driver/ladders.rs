@@ -58,7 +58,6 @@ use mailbox::MailboxLadders;
 
 /// How many waiting messages of a mailbox have a ladder.
 pub const LADDERS_MAX: usize = 1_000;
-/// The type of the messages that have one.
 pub const TASK_TYPE: &str = "task";
 /// How often a mailbox with open ladders is checked without an event.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -71,20 +70,14 @@ const ACKED_KEEP: Duration = Duration::from_secs(60);
 
 /// A line that a ladder wants to be typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LadderPrompt {
-    /// The mailbox whose agents are to be notified.
     pub mailbox: Name,
-    /// The message that waits.
     pub message: MessageId,
-    /// The phase that begins.
     pub phase: Phase,
     /// How long the phase lasts.
     pub phase_timeout: Duration,
 }
 
-/// The agents that read a mailbox.
-#[non_exhaustive]
 pub struct MailboxReader {
     /// The worker whose ack is waited for.
     pub agent: Name,
@@ -100,20 +93,16 @@ pub struct MailboxReader {
 
 impl MailboxReader {
     /// The only reader of a mailbox, without a pane.
-    #[must_use]
     pub fn new(agent: Name, config: LadderSettings) -> Self {
         Self { agent, count: 1, pane: None, place: String::new(), config }
     }
 
     /// With the pane in which it runs; `place` distinguishes it from others.
-    #[must_use]
     pub fn in_pane(mut self, pane: Box<dyn AgentPane>, place: String) -> Self {
         (self.pane, self.place) = (Some(pane), place);
         self
     }
 
-    /// One of this many readers.
-    #[must_use]
     pub const fn of(mut self, count: usize) -> Self {
         self.count = count;
         self
@@ -123,17 +112,11 @@ impl MailboxReader {
 /// The queries and actions that the runner of ladders needs from its host.
 pub trait LadderHost: Send + Sync {
     /// The agents that read a mailbox.
-    ///
-    /// # Errors
-    /// The readers cannot be determined at the moment; the ladder does not begin.
     fn reader(&self, mailbox: &Name) -> Result<MailboxReader>;
 
     /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks
     /// before it begins a ladder and each time it checks a running one. `is_handing_out` means that
     /// an agent of this host has just stored a task there and waits for its ladder to end.
-    ///
-    /// # Errors
-    /// The answer is unknown at the moment; the ladder pauses.
     fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
         let _ = (mailbox, is_handing_out);
         Ok(true)
@@ -159,7 +142,6 @@ pub struct Ladders<'a> {
     mailboxes: BTreeMap<Name, MailboxLadders<'a>>,
     /// Mailboxes that are to be checked even without an event.
     waits: BTreeMap<Name, Monotonic>,
-    /// Waiting messages that are not tasks.
     others: BTreeMap<Name, BTreeSet<MessageId>>,
     /// Mailboxes that could not be read at the last look. A ladder that cannot see the ack pauses.
     unseen: BTreeSet<Name>,
@@ -167,7 +149,6 @@ pub struct Ladders<'a> {
 
 impl Ladders<'static> {
     /// A runner that owns what it works with. `actor` is in the log.
-    #[must_use]
     pub fn new(
         spool: Arc<Spool>,
         store: LadderStore,
@@ -181,7 +162,6 @@ impl Ladders<'static> {
     }
 
     /// With mailboxes that are elsewhere; the directory keeps the escalation files and the `ack/` files.
-    #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
         self.world.elsewhere = Some(SharedRef::Owned(queue));
         self
@@ -190,7 +170,6 @@ impl Ladders<'static> {
 
 impl<'a> Ladders<'a> {
     /// As [`Ladders::new`], for a caller that has all of this on its stack.
-    #[must_use]
     pub fn borrowing(
         spool: &'a Spool,
         store: LadderStore,
@@ -208,7 +187,6 @@ impl<'a> Ladders<'a> {
     }
 
     /// As [`Ladders::with_queue`], borrowed.
-    #[must_use]
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
         self.world.elsewhere = Some(SharedRef::Borrowed(queue));
         self
@@ -291,9 +269,6 @@ impl<'a> Ladders<'a> {
     }
 
     /// Lets time pass: looks where that is due, and performs what the ladders want.
-    ///
-    /// # Errors
-    /// The first thing that failed; all others were done.
     pub fn handle_timeout(&mut self) -> Result<()> {
         let now = self.world.clock.monotonic();
         let mut failed = None;
@@ -317,21 +292,17 @@ impl<'a> Ladders<'a> {
     }
 
     /// When to call [`Ladders::handle_timeout`] at the latest; `None` for never.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         let seen = self.mailboxes.iter().filter(|(mailbox, _)| !self.unseen.contains(*mailbox));
         let ladders = seen.filter_map(|(_, ladders)| ladders.poll_timeout());
         ladders.chain(self.waits.values().copied()).min()
     }
 
-    /// Whether this runner has the ladders of a mailbox.
-    #[must_use]
     pub fn runs(&self, mailbox: &Name) -> bool {
         self.mailboxes.contains_key(mailbox)
     }
 
     /// Whether this runner looks at a mailbox again by itself.
-    #[must_use]
     pub fn knows(&self, mailbox: &Name) -> bool {
         self.runs(mailbox) || self.waits.contains_key(mailbox)
     }

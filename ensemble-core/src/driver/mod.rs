@@ -10,17 +10,7 @@
 //!
 //! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the
 //! given time. It may return early, for instance when a file lands
-//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is the simplest one:
-//!
-//! ```
-//! use std::time::{Duration, Instant};
-//! use ensemble_core::driver::{LOOK_INTERVAL, nap};
-//!
-//! let start = Instant::now();
-//! nap(Duration::from_millis(5));
-//! assert!(start.elapsed() >= Duration::from_millis(5));
-//! assert!(LOOK_INTERVAL <= Duration::from_millis(100)); // no nap asks for longer
-//! ```
+//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is the simplest one.
 //!
 //! Every driver records what it does: see docs/protocol/assignments.md and docs/protocol/event-log.md.
 //!

@@ -19,18 +19,6 @@ use crate::{Error, Result};
 const PONG_SUFFIX: &str = ".pong";
 
 /// The directory through which workers say that they are ready.
-///
-/// ```
-/// use ensemble_core::driver::PongBox;
-/// use ensemble_core::proto::ready::PongToken;
-/// let home = tempfile::tempdir()?;
-/// let pongs = PongBox::open(home.path().join("ready"))?;
-/// let pong = PongToken { worker: "w1".parse()?, attempt: 2 };
-/// pongs.answer(&pong)?;
-/// assert_eq!(pongs.take_pongs(&pong.worker)?, [pong.clone()]);
-/// assert_eq!(pongs.take_pongs(&pong.worker)?, []);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct PongBox {
     path: PathBuf,
@@ -46,13 +34,10 @@ impl PongBox {
         Ok(Self { path })
     }
 
-    /// Where it is; a file that lands here may be a pong.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Answers a ping.
     pub fn answer(&self, pong: &PongToken) -> Result<()> {
         let file = format!("{}@{}{PONG_SUFFIX}", pong.worker, pong.attempt);
         self.write(&file, &format!("{pong}\n"))

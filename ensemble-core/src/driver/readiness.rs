@@ -47,23 +47,6 @@ pub enum ReadyOutcome {
 /// of the worker's hooks delivers it ([`ReadinessCheck::with_hook`]). The pong arrives through the
 /// box or, where the profile allows it, on the screen or from the hooks. The caller holds the
 /// worker's lock ([`super::TaskAssigner`] does).
-///
-/// ```
-/// use std::time::Duration;
-/// use ensemble_core::driver::{PongBox, ReadyOutcome, ReadinessCheck};
-/// use ensemble_core::message::Name;
-/// use ensemble_core::proto::ready::PongToken;
-///
-/// let home = tempfile::tempdir()?;
-/// let (worker, pongs) = (Name::new("w1")?, PongBox::open(home.path().join("ready"))?);
-/// let readiness = ReadinessCheck::new(worker.clone(), pongs.clone(), Name::new("lead")?);
-/// // The worker answers while the handshake rests; usually it is another process.
-/// let mut rest = |_: Duration| {
-///     pongs.answer(&PongToken { worker: worker.clone(), attempt: 1 }).expect("a box of pongs");
-/// };
-/// assert_eq!(readiness.run(None, &mut rest)?, ReadyOutcome::Ready { attempt: 1 });
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct ReadinessCheck<'a> {
     worker: Name,
     config: PingTimes,
@@ -88,20 +71,15 @@ type HookSign<'a> = Box<dyn Fn(&Name) -> HookEvidence + Send + 'a>;
 impl ReadinessCheck<'static> {
     /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. By default it uses the machine's
     /// clock and records nothing.
-    #[must_use]
     pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
         Self::borrowing(worker, pongs, &SystemClock, &NullRecorder, actor)
     }
 
-    /// With this clock for the times of the handshake.
-    #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.clock = SharedRef::Owned(clock);
         self
     }
 
-    /// With events recorded there.
-    #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = SharedRef::Owned(recorder);
         self
@@ -110,7 +88,6 @@ impl ReadinessCheck<'static> {
 
 impl<'a> ReadinessCheck<'a> {
     /// As [`ReadinessCheck::new`], for a caller that has a clock and a recorder on its stack.
-    #[must_use]
     pub fn borrowing(
         worker: Name,
         pongs: PongBox,
@@ -123,14 +100,11 @@ impl<'a> ReadinessCheck<'a> {
     }
 
     /// With what the hooks of the worker, or its server, prove. A ping that one hands over is not typed.
-    #[must_use]
     pub fn with_hook(mut self, evidence: impl Fn(&Name) -> HookEvidence + Send + 'a) -> Self {
         self.hook = Some(Box::new(evidence));
         self
     }
 
-    /// With these times.
-    #[must_use]
     pub const fn with_config(mut self, config: PingTimes) -> Self {
         self.config = config;
         self
@@ -140,10 +114,6 @@ impl<'a> ReadinessCheck<'a> {
 impl ReadinessCheck<'_> {
     /// Asks until there is an answer or the attempts are used up. With a silent worker that takes
     /// 25 s in the usual configuration, and the time that looking takes.
-    ///
-    /// # Errors
-    /// The box of pongs cannot be read. Trouble with the pane is not an error: it ends in
-    /// [`ReadyOutcome::NotReady`].
     pub fn run(
         &self,
         mut pane: Option<&mut dyn AgentPane>,
@@ -188,7 +158,6 @@ impl ReadinessCheck<'_> {
     }
 }
 
-/// A ping that was not typed yet.
 struct UntypedPing {
     ping: Ping,
     why: Deferral,
@@ -427,7 +396,6 @@ impl PongScreen {
 }
 
 /// The seed's checklist, answered from what the profile sees.
-#[must_use]
 pub fn seen_at_the_window(provider: &str, seen: &agent::AgentDiagnosis) -> WindowDiagnosis {
     let (alive, open) = (true, Workspace::Open);
     let (session_alive, workspace, obstacle) = match (seen.state, &seen.deferral) {

@@ -10,12 +10,10 @@ use crate::spool::Spool;
 
 /// The longest `source`, in bytes.
 const SOURCE_BYTES_MAX: usize = 200;
-/// The longest id of a task that is copied to a message, in bytes.
 const TASK_BYTES_MAX: usize = 128;
 
 impl CompleteFile {
     /// Who has written it, as it says. The seed's workers are numbers: `1` is `worker-1`.
-    #[must_use]
     pub fn author(&self) -> Option<Name> {
         self.signer.clone().or_else(|| agent_of_text(&self.author_text()?))
     }
@@ -29,7 +27,6 @@ impl CompleteFile {
     }
 
     /// The task that it is about, if a field says so.
-    #[must_use]
     pub fn task_field(&self) -> Option<String> {
         field_text(&self.fields, &TASK_FIELDS)
     }
@@ -40,9 +37,6 @@ impl CompleteFile {
 
     /// The message for one recipient of its route: the file's text, or its attachment where it is too large. `kind`
     /// and `stem` are those of the route.
-    ///
-    /// # Errors
-    /// The attachment cannot be stored.
     pub fn to_envelope(
         &self,
         entry: &LedgerEntry,
@@ -81,7 +75,6 @@ impl CompleteFile {
 }
 
 /// The field `source` of a message: the path, without control characters, cut to fit.
-#[must_use]
 pub fn message_source(path: &str) -> String {
     let mut source = String::with_capacity(path.len());
     for c in path.chars().filter(|c| !c.is_control()) {

@@ -16,7 +16,6 @@ pub const WRITER_PATIENCE: Duration = Duration::from_secs(10 * 60);
 pub struct FileWriter {
     /// Id of the process.
     pub pid: u32,
-    /// Name of the program.
     pub program: String,
 }
 

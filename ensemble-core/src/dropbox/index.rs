@@ -63,7 +63,6 @@ impl PathIndex {
         &mut self.shards[key as usize % SHARDS]
     }
 
-    /// The last entry of a path.
     pub(super) fn find(&self, file: &File, path: &str) -> Option<LedgerEntry> {
         let at = self.by_path.get(path).copied().or_else(|| self.offset(key(path)))?;
         entry_at(file, at).filter(|entry| entry.path == path)
@@ -84,7 +83,6 @@ impl PathIndex {
         offsets
     }
 
-    /// Number of paths.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(Vec::len).sum::<usize>() + self.by_path.len()
     }

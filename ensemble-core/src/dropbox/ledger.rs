@@ -25,7 +25,6 @@ use crate::{Error, Result};
 
 /// The file below `.ensemble/`.
 const LEDGER_FILE: &str = "routed.ndjson";
-/// The largest ledger that is read, in bytes.
 const LEDGER_BYTES_MAX: u64 = LEDGER_READ_MAX as u64;
 const LEDGER_READ_MAX: usize = 1 << 30;
 /// A ledger with more than this many superseded lines is rewritten at start.
@@ -37,13 +36,11 @@ const ID_DIGITS: usize = 40;
 
 /// The last version of a path that was routed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct LedgerEntry {
     /// The file, below the queue.
     pub path: String,
     /// How many versions of it were routed.
     pub version: u64,
-    /// Digest of the last one.
     pub sha256: Digest,
     /// Size, device, inode, modification and change time of the file when it was routed: an
     /// unchanged file needs no second reading.
@@ -73,14 +70,12 @@ impl RoutedStamp {
 
 impl LedgerEntry {
     /// The entry of the next version, whose content is the same.
-    #[must_use]
     pub fn counted_again(self) -> Self {
         Self { version: self.version + 1, ..self }
     }
 
     /// Whether another file has taken the place of the one that was routed, and was written after that: it was neither
     /// touched nor restored.
-    #[must_use]
     pub const fn is_new_file(&self, routed: &Self) -> bool {
         let (new, old) = (&self.stamp, &routed.stamp);
         (new.1 != old.1 || new.2 != old.2) && new.3 != old.3 && new.3 >= old.4
@@ -132,9 +127,6 @@ impl Ledger {
     /// Opens the ledger in a state directory (`.ensemble/`) and creates it if needed. Lines that
     /// cannot be read (a torn one after a crash) are passed over: their files are routed again,
     /// under the same ids.
-    ///
-    /// # Errors
-    /// The directory or the file cannot be read or written.
     pub fn open(state: &Path) -> Result<Self> {
         let file = Dir::open(state)?.open_append(LEDGER_FILE, FileModes::default())?;
         let mut ledger = Self {
@@ -205,9 +197,6 @@ impl Ledger {
 
     /// Forgets files that are gone and were routed longer ago than `keep`, by the queue's calendar. Returns their
     /// number. Reads all lines once a day.
-    ///
-    /// # Errors
-    /// The disk failed; nothing is forgotten.
     pub fn sweep(&mut self, calendar: &mut Calendar, keep: Duration) -> Result<usize> {
         let day_ms = 24 * 60 * 60 * 1_000;
         let is_recent = self.looked_at.is_some_and(|at| calendar.steady() - at < day_ms);
@@ -232,9 +221,6 @@ impl Ledger {
 
     /// The digest of what was last routed of a path, read without opening the ledger for writing:
     /// `None` if there is no ledger, `Some(None)` if nothing of that path was routed.
-    ///
-    /// # Errors
-    /// The ledger cannot be read.
     pub fn last_routed(state: &Path, path: &str) -> Result<Option<Option<Digest>>> {
         let Some(content) = Dir::open(state)?.read(LEDGER_FILE, LEDGER_READ_MAX)? else {
             return Ok(None);
@@ -245,7 +231,6 @@ impl Ledger {
     }
 
     /// The version of a path that was routed last.
-    #[must_use]
     pub fn get(&self, path: &str) -> Option<LedgerEntry> {
         self.index.find(&self.file, path)
     }
@@ -285,8 +270,6 @@ impl Ledger {
         self.present.get_mut(&key)
     }
 
-    /// Whether this very state of the file was routed.
-    #[must_use]
     pub fn is_routed(&self, path: &str, stat: &FileStat) -> bool {
         let stamp = RoutedStamp::from(stat);
         match self.present.get(&key(path)).filter(|present| present.path == hash(path)) {
@@ -299,7 +282,6 @@ impl Ledger {
     ///
     /// An `ack/` file says that something happened, so each one that lands is its own version.
     /// It may be another file, or the same one written again, with any content.
-    #[must_use]
     pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<LedgerEntry> {
         let sha256 = Digest::of(content);
         let last = self.get(path);
@@ -322,7 +304,6 @@ impl Ledger {
     }
 
     /// Whether a routed file was written again, with the content of then. The entry to append says so.
-    #[must_use]
     pub fn put_again(&self, path: &str, stat: &FileStat) -> Option<LedgerEntry> {
         let stamp = RoutedStamp::from(stat);
         let last = self.get(path).filter(|last| !last.stamp.is_same_writing(&stamp))?;
@@ -369,13 +350,11 @@ impl Ledger {
 
 impl LedgerEntry {
     /// The id of the message for one recipient: the same file, version and content give the same.
-    #[must_use]
     pub fn message_id(&self, recipient: &Name) -> MessageId {
         self.id_for(recipient.as_str())
     }
 
     /// The id of this version of the file itself.
-    #[must_use]
     pub fn version_id(&self) -> MessageId {
         self.id_for("")
     }

@@ -31,7 +31,6 @@ pub use open_boxes::{
 pub use route::{PathPattern, RouteDestination, RouteRule, Routes, filled};
 pub use spec::{BoxSpec, DROP_BOXES};
 
-/// The state directory, beside the queue.
 pub const STATE_DIRECTORY: &str = ".ensemble";
 /// The lock file in the state directory that the only watcher of a queue holds.
 pub const WATCH_LOCK: &str = "watch.lock";
@@ -59,7 +58,6 @@ const TEMPORARY_ENDS: [&str; 14] = [
     ".filepart",
 ];
 
-/// One open drop box.
 #[derive(Debug)]
 pub struct DropBox {
     /// The box: its name, its directory, its files.
@@ -77,9 +75,6 @@ struct RejectionNote<'a> {
 
 impl DropBox {
     /// Opens a drop box of a queue and creates it if needed. A link in its place is refused.
-    ///
-    /// # Errors
-    /// There is no queue, the directory cannot be created, or every user may write to it.
     pub fn open(queue: &Path, spec: &BoxSpec) -> Result<Self> {
         let queue = Dir::open(queue)?;
         let dir = match spec.directory() {
@@ -92,26 +87,21 @@ impl DropBox {
         Ok(Self { spec: spec.clone(), dir })
     }
 
-    /// The directory.
-    #[must_use]
     pub const fn dir(&self) -> &Dir {
         &self.dir
     }
 
     /// The path of a file in routes, messages and records: the box, then the file.
-    #[must_use]
     pub fn path_of(&self, file: &str) -> String {
         format!("{}/{file}", self.spec.name())
     }
 
     /// Whether a file is examined: it belongs to the box, and is not a temporary one.
-    #[must_use]
     pub fn takes(&self, file: &str) -> bool {
         self.spec.takes(file) && !Self::is_temporary(file)
     }
 
     /// Whether a name is an editor's or a writer's temporary file, a backup, or a lock.
-    #[must_use]
     pub fn is_temporary(file: &str) -> bool {
         let is_sed =
             |rest: &str| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -123,24 +113,16 @@ impl DropBox {
             || TEMPORARY_ENDS.iter().any(|end| file.ends_with(end))
     }
 
-    /// Reads a file as it is now.
-    ///
-    /// # Errors
-    /// It is not a regular file or has more than `bytes_max` bytes.
     pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
         self.dir.read_with_stat(file, bytes_max)
     }
 
     /// Whether a file says itself that it is complete: its last line is the YAML end mark.
-    #[must_use]
     pub fn has_end_mark(content: &[u8]) -> bool {
         content.trim_ascii_end().ends_with(END_MARK)
     }
 
     /// Reads content as YAML, only to see whether it can be.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] with line and column.
     pub fn parse(&self, file: &str, content: &[u8]) -> Result<serde_json::Value> {
         let path = self.path_of(file);
         let text = std::str::from_utf8(content).map_err(|e| {

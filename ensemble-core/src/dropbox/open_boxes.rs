@@ -72,16 +72,13 @@ fn is_private(queue: &Path, path: &Path) -> bool {
     found.is_ok_and(|it| it.is_dir() && it.mode() & OTHERS_WRITE == 0)
 }
 
-/// A complete file that was not routed yet.
 #[derive(Debug)]
 pub struct CompleteFile {
-    /// Name of the box.
     pub box_name: Arc<str>,
     /// Name of the file in its box.
     pub file: String,
     /// Metadata of the version that was read.
     pub stat: FileStat,
-    /// The bytes of the file.
     pub content: Vec<u8>,
     /// Its fields; `null` for files that are not YAML.
     pub fields: serde_json::Value,
@@ -95,14 +92,12 @@ pub struct CompleteFile {
 
 impl CompleteFile {
     /// The same file as one that cannot be routed.
-    #[must_use]
     pub fn into_unfit(self, error: String) -> UnfitFile {
         let Self { box_name, file, stat, content, .. } = self;
         UnfitFile { box_name, file, stat, content, error }
     }
 
     /// The path below the queue: the box, then the file.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
@@ -111,7 +106,6 @@ impl CompleteFile {
 /// A file that cannot be routed as it is. Its author is notified, then it is set aside.
 #[derive(Debug)]
 pub struct UnfitFile {
-    /// Name of the box.
     pub box_name: Arc<str>,
     /// Name of the file in its box.
     pub file: String,
@@ -125,7 +119,6 @@ pub struct UnfitFile {
 
 impl UnfitFile {
     /// The path below the queue: the box, then the file.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
@@ -141,7 +134,6 @@ fn shrink_map<T>(map: &mut HashMap<String, T>) {
 /// A file on which the loop must act.
 #[derive(Debug)]
 pub enum BoxFinding {
-    /// Route it.
     Complete(CompleteFile),
     /// Notify its author and put it aside.
     Unfit(UnfitFile),
@@ -185,9 +177,6 @@ pub struct OpenBoxes {
 
 impl OpenBoxes {
     /// Opens the drop boxes that can be opened; the others are [`OpenBoxes::refused`].
-    ///
-    /// # Errors
-    /// There is no queue.
     pub fn open<'a>(
         queue: &Path,
         specs: impl IntoIterator<Item = &'a BoxSpec>,

@@ -28,9 +28,7 @@ pub struct RouteRule {
 
 /// The destination of a file, from the route that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RouteDestination {
-    /// To which mailboxes.
     pub to: Vec<Name>,
     /// The type of the message.
     pub kind: Name,
@@ -55,27 +53,21 @@ impl std::fmt::Display for PathPattern {
 }
 
 impl PathPattern {
-    /// The pattern of a text.
-    #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.split('*').map(str::to_owned).collect())
     }
 
     /// Whether it matches every name.
-    #[must_use]
     pub fn is_any(&self) -> bool {
         self.0.len() > 1 && self.0.iter().all(String::is_empty)
     }
 
-    /// The number of stars.
-    #[must_use]
     pub const fn stars_count(&self) -> usize {
         self.0.len() - 1
     }
 
     /// The text that each star matches, the first ones as long as possible; `None` if it does not match. From the
     /// right, where the text behind a star is its last occurrence: one pass, no matter what a file is called.
-    #[must_use]
     pub fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let (first, more) = self.0.split_first()?;
         let rest = path.strip_prefix(first.as_str())?;
@@ -105,10 +97,6 @@ const DEFAULTS: &[(&str, &str, &str)] = &[
 ];
 
 impl Routes {
-    /// The configured rules, then the defaults.
-    ///
-    /// # Errors
-    /// A rule has an impossible pattern or no recipient.
     pub fn new(rules: &[RouteRule]) -> Result<Self> {
         let defaults = DEFAULTS.iter().map(|(pattern, to, kind)| RouteRule {
             pattern: (*pattern).to_owned(),
@@ -121,9 +109,6 @@ impl Routes {
 
     /// Where a file (a path below the queue, such as `reports/task-7-completed.yaml`) goes;
     /// `None` if no route matches.
-    ///
-    /// # Errors
-    /// The matching route leads to a name that cannot be a mailbox.
     pub fn destination(&self, path: &str) -> Result<Option<RouteDestination>> {
         let Some((stars, rule)) =
             self.routes.iter().find_map(|(pattern, rule)| Some((pattern.stars(path)?, rule)))
@@ -159,7 +144,6 @@ fn compile(rule: RouteRule) -> Result<(PathPattern, RouteRule)> {
 }
 
 /// A recipient in which `{1}`, `{2}` … are replaced by what the stars matched.
-#[must_use]
 pub fn filled(template: &str, stars: &[&str]) -> String {
     let mut name = template.to_owned();
     for (index, text) in stars.iter().enumerate() {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::route::PathPattern;
 
-/// The drop boxes of every queue.
 pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
 
 /// One drop box of a queue. Its name is the first part of its files' paths: in routes, messages, records and the
@@ -18,43 +17,35 @@ pub struct BoxSpec {
 
 impl BoxSpec {
     /// A box for some files of one directory below the queue; without a directory, of the queue itself.
-    #[must_use]
     pub fn new(name: &str, directory: Option<String>, files: PathPattern) -> Self {
         Self { name: name.into(), directory, files }
     }
 
     /// The box for all files of the directory of its name.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         Self::new(name, Some(name.to_owned()), PathPattern::new("*"))
     }
 
     /// The first part of its files' paths.
-    #[must_use]
     pub const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
     /// Its directory below the queue; `None` for the queue itself.
-    #[must_use]
     pub fn directory(&self) -> Option<&str> {
         self.directory.as_deref()
     }
 
-    /// The pattern of its files' names.
-    #[must_use]
     pub const fn files(&self) -> &PathPattern {
         &self.files
     }
 
     /// Whether a file of its directory belongs to it.
-    #[must_use]
     pub fn takes(&self, file: &str) -> bool {
         self.files.is_any() || self.files.stars(file).is_some()
     }
 
     /// Its directory as a person reads it, such as `reviews/`.
-    #[must_use]
     pub fn shown(&self) -> String {
         self.directory().map_or_else(|| "the queue itself".to_owned(), |dir| format!("{dir}/"))
     }

@@ -36,9 +36,6 @@ pub struct FileLock {
 
 impl FileLock {
     /// Waits at most `patience` for the lock.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder.
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
@@ -46,16 +43,12 @@ impl FileLock {
     }
 
     /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is unknown.
-    #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
         sys::lock_holder(&open_to_look(path).ok()?)
     }
 
     /// The current holder in words, such as `ensemble (pid 7)`; `None` if there is none, or no lock file. This changes
     /// nothing: who watches the directory is not woken by it.
-    ///
-    /// # Errors
-    /// The file cannot be opened or locked.
     pub fn holder_in_words(path: &Path) -> Result<Option<String>> {
         let file = match open_to_look(path) {
             Ok(file) => file,
@@ -70,9 +63,6 @@ impl FileLock {
     }
 
     /// Waits at most `patience` for a shared lock.
-    ///
-    /// # Errors
-    /// As for [`FileLock::acquire`].
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
@@ -80,7 +70,6 @@ impl FileLock {
     }
 
     /// Whether the path by which it was taken still leads to it. If not, another process can take a lock there.
-    #[must_use]
     pub fn is_at_its_path(&self) -> bool {
         match (stat_file(&self.file, &self.path), stat_path(&self.path)) {
             (Ok(held), Ok(Some(found))) => held.id == found.id,
@@ -116,7 +105,6 @@ pub struct LockFile {
 pub struct LockFileGuard<'a>(&'a File);
 
 impl LockFile {
-    /// Opens the lock file of this name, and creates it if needed.
     pub fn open(dir: &Dir, name: &str) -> Result<Self> {
         let path = dir.path().join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -125,7 +113,6 @@ impl LockFile {
             .map(|fd| Self { file: File::from(fd), path: path.clone() })
     }
 
-    /// Identity of the file.
     pub(crate) fn id(&self) -> Result<FileId> {
         stat_file(&self.file, &self.path).map(|stat| stat.id)
     }

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// The sync of one file.
 type SyncFile = fn(&File, &Path) -> Result<()>;
 
 /// Syncs that wait for the disk at the same time, at most.
@@ -27,14 +26,12 @@ const GROUPS_A_MEASURE: u32 = 8;
 /// The syncs of a queue's files.
 #[derive(Debug, Default)]
 pub(crate) struct SyncMany {
-    /// Groups that were synced.
     groups: AtomicU32,
     /// Whether the last measured sync was slow.
     is_slow: AtomicBool,
 }
 
 impl SyncMany {
-    /// Syncs all files by this function.
     pub(crate) fn sync(&self, files: &[(File, PathBuf)], sync_file: SyncFile) -> Result<()> {
         let Some(((file, path), rest)) = files.split_first().filter(|(_, rest)| !rest.is_empty())
         else {

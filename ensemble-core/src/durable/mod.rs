@@ -98,7 +98,6 @@ impl Default for FileModes {
     }
 }
 
-/// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveOutcome {
     /// The file has its new name.
@@ -121,9 +120,6 @@ pub struct Dir {
 
 impl Dir {
     /// Opens a directory by its path, in which links are followed (an administrator's choice).
-    ///
-    /// # Errors
-    /// It does not exist, is not a directory or may not be read.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::open(path, flags, Mode::empty()))
@@ -132,9 +128,6 @@ impl Dir {
     }
 
     /// Opens a directory below this one; a link in its place is rejected.
-    ///
-    /// # Errors
-    /// As for [`Dir::open`].
     pub fn open_child(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -144,9 +137,6 @@ impl Dir {
     }
 
     /// Opens a directory below this one, and creates it if needed.
-    ///
-    /// # Errors
-    /// It can neither be created nor opened.
     pub fn ensure_child(&self, name: &str, modes: FileModes) -> Result<Self> {
         if let Some(child) = allow_missing(self.open_child(name))? {
             return Ok(child);
@@ -157,16 +147,11 @@ impl Dir {
         }
     }
 
-    /// The path by which it was opened.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes the names in this directory survive a power cut.
-    ///
-    /// # Errors
-    /// The disk failed; earlier renames may or may not survive.
     pub fn sync(&self) -> Result<()> {
         retry_on_intr(|| sys::sync_names(&self.fd))
             .map_err(|e| Error::io("sync directory", &self.path, e))
@@ -174,21 +159,16 @@ impl Dir {
 
     /// Whether the sync of a file that was moved into this directory makes its name survive a power cut, too. Then a
     /// message is renamed first, and synced once. Until then a power cut may empty it, which only a message shows.
-    #[must_use]
     pub fn names_go_with_files(&self) -> bool {
         sys::names_go_with_files(&self.fd)
     }
 
     /// Why a power cut may harm more here than what was not synced, as far as known.
-    #[must_use]
     pub fn find_power_cut_risk(&self) -> Option<&'static str> {
         sys::find_power_cut_risk(&self.fd)
     }
 
     /// Identity of the directory.
-    ///
-    /// # Errors
-    /// The system call failed.
     pub fn id(&self) -> Result<FileId> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
         Ok(FileId { device: sys::device_of(&stat), inode: stat.st_ino })
@@ -196,7 +176,6 @@ impl Dir {
 
     /// Whether the path by which it was opened still leads to this directory. It does not if the
     /// directory was moved away, replaced or mounted over.
-    #[must_use]
     pub fn is_at_its_path(&self) -> bool {
         match (self.id(), stat_path(&self.path)) {
             (Ok(open), Ok(Some(at_path))) => open == at_path.id,
@@ -205,9 +184,6 @@ impl Dir {
     }
 
     /// Reads the metadata of an entry, of a link itself; `None` if there is no entry.
-    ///
-    /// # Errors
-    /// The system call failed.
     pub fn stat(&self, name: &str) -> Result<Option<FileStat>> {
         match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(file_stat(&stat))),
@@ -348,9 +324,6 @@ impl Dir {
 
     /// Opens a file for appending, and creates it if needed: every write atomically goes to the end.
     /// A link or anything but a regular file is rejected.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if it is not a regular file, or the disk failed.
     pub fn open_append(&self, name: &str, modes: FileModes) -> Result<File> {
         let path = || self.path.join(name);
         let flags = OFlags::RDWR
@@ -418,7 +391,6 @@ impl Dir {
         visited.map_err(fail)
     }
 
-    /// All names, unordered.
     pub fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         self.for_each(|name| {

@@ -21,17 +21,11 @@ use crate::{Error, Result};
 impl Dir {
     /// Reads a regular file of at most `bytes_max`; `None` if it does not exist. Never blocks on a
     /// pipe and never follows a link.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if it is not a regular file, [`Error::TooLarge`], or the disk failed.
     pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
         Ok(self.read_with_stat(name, bytes_max)?.map(|(_, content)| content))
     }
 
     /// As [`Dir::read`], with the metadata of the file that was read.
-    ///
-    /// # Errors
-    /// As for [`Dir::read`].
     pub fn read_with_stat(
         &self,
         name: &str,
@@ -43,9 +37,6 @@ impl Dir {
     }
 
     /// Opens a regular file for reading; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// As for [`Dir::read`].
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
         Ok(self.open_regular(name, OFlags::RDONLY)?.map(|(file, _)| file))
     }
@@ -56,56 +47,29 @@ impl Dir {
         Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
     }
 
-    /// Opens a regular file and reads its metadata.
     fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
         open_regular(&self.fd, Path::new(name), access | OFlags::NOFOLLOW, || self.path.join(name))
     }
 }
 
 /// Reads one of our files, at most `bytes_max`; `None` if it does not exist. A link in its place is refused.
-///
-/// ```
-/// use ensemble_core::durable::{read_chosen_file, read_file};
-///
-/// let home = tempfile::tempdir()?;
-/// let (file, link) = (home.path().join("a"), home.path().join("b"));
-/// std::fs::write(&file, "x")?;
-/// std::os::unix::fs::symlink(&file, &link)?;
-/// assert_eq!(read_file(&file, 1)?.as_deref(), Some(&b"x"[..]));
-/// assert!(read_file(&file, 0).is_err());
-/// assert!(read_file(&link, 1).is_err());
-/// assert_eq!(read_chosen_file(&link, 1)?.as_deref(), Some(&b"x"[..]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// As for `Dir::read`.
 pub fn read_file(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
     let Some((file, stat)) = open_file(path)? else { return Ok(None) };
     read_sized(&file, || path.to_owned(), stat.bytes, bytes_max).map(Some)
 }
 
 /// As [`read_file`], for a file that a person has named: a link to a regular file is followed.
-///
-/// # Errors
-/// As for `Dir::read`.
 pub fn read_chosen_file(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
     let Some((file, stat)) = open_chosen_file(path)? else { return Ok(None) };
     read_sized(&file, || path.to_owned(), stat.bytes, bytes_max).map(Some)
 }
 
 /// Opens a file for reading in parts, as [`read_file`] does.
-///
-/// # Errors
-/// As for `Dir::read`.
 pub fn open_file(path: &Path) -> Result<Option<(File, FileStat)>> {
     open_file_at(path, OFlags::NOFOLLOW)
 }
 
 /// As [`open_file`], for a file that a person has named: a link to a regular file is followed.
-///
-/// # Errors
-/// As for `Dir::read`.
 pub fn open_chosen_file(path: &Path) -> Result<Option<(File, FileStat)>> {
     open_file_at(path, OFlags::empty())
 }
@@ -142,23 +106,6 @@ fn open_regular(
 
 /// Reads a file that says what this process will run or trust, such as a configuration; `None` if it does not exist.
 /// Only this user and root may be able to change it. With `inside`, a link may not lead out of that directory.
-///
-/// ```
-/// # use std::os::unix::fs::PermissionsExt as _;
-/// # let home = tempfile::tempdir()?;
-/// let path = home.path().join("ensemble.yaml");
-/// std::fs::write(&path, "notify: []\n")?;
-/// std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
-/// let read = |path| ensemble_core::durable::read_trusted_file(path, Some(home.path()), 1024);
-/// assert_eq!(read(&path)?, Some(b"notify: []\n".to_vec()));
-/// std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
-/// assert!(read(&path).unwrap_err().to_string().contains("chmod"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// [`Error::Malformed`] if it is not a regular file, if a link leads out of `inside`, or if another user may change it;
-/// [`Error::TooLarge`], or the disk failed.
 pub fn read_trusted_file(
     path: &Path,
     inside: Option<&Path>,
@@ -210,9 +157,6 @@ fn refuse_untrusted(path: &Path, stat: &FileStat) -> Result<()> {
 }
 
 /// Reads an open file of at most `bytes_max` bytes.
-///
-/// # Errors
-/// The file is larger, or the disk failed.
 pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
     read_sized(file, || path.to_owned(), stat_file(file, path)?.bytes, bytes_max)
 }

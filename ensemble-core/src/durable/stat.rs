@@ -11,21 +11,16 @@ use crate::{Error, Result, sys};
 /// Identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Device.
     pub device: u64,
-    /// Inode.
     pub inode: u64,
 }
 
 /// Metadata of a file, read without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct FileStat {
-    /// Identity of the file.
     pub id: FileId,
     /// Whether it is a regular file, not a link, pipe, device or directory.
     pub is_file: bool,
-    /// Whether it is a directory.
     pub is_directory: bool,
     /// Size in bytes.
     pub bytes: u64,
@@ -37,7 +32,6 @@ pub struct FileStat {
     pub mode: u32,
     /// User id of the owner.
     pub owner: u32,
-    /// Id of the group.
     pub group: u32,
     /// Number of names (hard links).
     pub links: u64,

@@ -44,7 +44,6 @@ use crate::{Result, sys};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Pause between two checks whether other processes are done: a part of a sync's duration.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Size of a number and its complement.
 const COUNTER_BYTES: usize = 16;
 const BEGUN: u64 = 0;
 const DONE: u64 = COUNTER_BYTES as u64;

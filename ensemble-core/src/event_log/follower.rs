@@ -13,13 +13,11 @@ use super::segment::{self, Segment};
 use crate::Result;
 use crate::durable::{Dir, FileId, stat_file, stat_path};
 
-/// Maximum number of records that one poll yields.
 pub const POLL_RECORDS_MAX: usize = 4096;
 
 /// The position of a [`Follower`]; store it to resume there later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogPosition {
-    /// The file.
     pub segment: Segment,
     /// The offset before which every byte was read.
     pub offset: u64,
@@ -80,9 +78,6 @@ impl Follower {
     }
 
     /// As [`from_start`](Self::from_start), but after the newest record.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn from_end(dir: &Path) -> Result<Self> {
         let mut follower = Self::from_start(dir);
         if let Some(newest) = last_file(dir)? {
@@ -108,8 +103,6 @@ impl Follower {
     }
 
     /// Returns the new records, at most [`POLL_RECORDS_MAX`] of them, or none. Does not wait.
-    ///
-    /// # Errors
     ///
     /// The log cannot be read. Repeat the call; it skips nothing.
     pub fn poll(&mut self) -> Result<Vec<Record>> {
@@ -179,7 +172,6 @@ impl Follower {
         }
     }
 
-    /// Opens a segment, at the position to start from if it is in this one.
     fn open(&mut self, segment: Segment) -> Result<()> {
         let path = self.path.join(segment.to_string());
         let Some(file) = Dir::open(&self.path)?.open_file(&segment.to_string())? else {

@@ -13,12 +13,10 @@ use crate::durable::{Dir, stat_file};
 use crate::error::allow_missing;
 use crate::{Error, Result};
 
-/// Bytes of one read.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
 /// The end of a log.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct LastRecords {
     /// The requested records, oldest first.
     pub records: Vec<Record>,
@@ -28,21 +26,6 @@ pub struct LastRecords {
 
 /// The last `count` matching records, or those before a position if one is given. An empty log
 /// yields none.
-///
-/// ```
-/// use ensemble_core::event_log::{EventLog, Recorder as _, last};
-///
-/// # let home = tempfile::tempdir()?;
-/// # let logs = home.path();
-/// let log = EventLog::open(logs)?;
-/// (0..9).for_each(|n| log.record("task_start", "worker-1", serde_json::json!({ "n": n })));
-/// let last = last(logs, None, 2, |record| record.kind.matches("task_start"))?;
-/// assert_eq!((&last.records[0].data["n"], &last.records[1].data["n"]), (&7.into(), &8.into()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// The log exists but cannot be read.
 pub fn last(
     dir: &Path,
     before: Option<&LogPosition>,

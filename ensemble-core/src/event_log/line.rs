@@ -13,7 +13,6 @@ use crate::message::{Digest, Timestamp};
 /// The longest line, in bytes, with its newline. A kill inside a write can tear it only at a page
 /// boundary, so a short line is nearly always whole.
 pub const LINE_BYTES_MAX: usize = 4096;
-/// The longest actor, in bytes; a longer one is truncated.
 pub const ACTOR_BYTES_MAX: usize = 128;
 
 /// Bytes of a line other than type, actor and data. These are member names, a stamp, a session, a
@@ -21,7 +20,6 @@ pub const ACTOR_BYTES_MAX: usize = 128;
 const FRAME_BYTES_MAX: usize = 192;
 /// Each byte of an actor may become an escape of six bytes.
 const ACTOR_ENCODED_BYTES_MAX: usize = 6 * ACTOR_BYTES_MAX + 2;
-/// The remaining bytes for the data.
 const DATA_BYTES_MAX: usize =
     LINE_BYTES_MAX - FRAME_BYTES_MAX - ACTOR_ENCODED_BYTES_MAX - TYPE_BYTES_MAX;
 /// Number of keys kept from data that was too large.

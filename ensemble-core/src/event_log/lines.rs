@@ -9,10 +9,8 @@ use crate::{Error, Result};
 /// The longest line that is read, in bytes. Lines by Ensemble are far shorter, lines by another
 /// program may be somewhat longer. The reader skips longer lines without storing them.
 pub(super) const READ_LINE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of one read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A line of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FileLine<'a> {
     /// Its bytes, without the newline.

@@ -114,7 +114,6 @@ impl<R: Recorder + ?Sized> Recorder for std::sync::Arc<R> {
     }
 }
 
-/// Discards every record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullRecorder;
 
@@ -126,9 +125,7 @@ impl Recorder for NullRecorder {
     }
 }
 
-/// Options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LogOptions {
     /// Segment size, in bytes, at which the log continues in a new file.
     pub segment_bytes_max: u64,
@@ -144,14 +141,12 @@ impl Default for LogOptions {
 
 impl LogOptions {
     /// Sets the segment size, in bytes, at which the log continues in a new file.
-    #[must_use]
     pub const fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Self {
         Self { segment_bytes_max, ..self }
     }
 
     /// Sets the patience for the log's lock, for writers that prefer waiting to an unordered
     /// record.
-    #[must_use]
     pub const fn with_lock_patience(self, lock_patience: Duration) -> Self {
         Self { lock_patience, ..self }
     }
@@ -159,9 +154,7 @@ impl LogOptions {
 
 /// The position of a written record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AppendedRecord {
-    /// The session.
     pub session_id: String,
     /// [`Record::seq`].
     pub seq: u64,
@@ -181,9 +174,6 @@ pub struct EventLog {
 impl EventLog {
     /// Joins the newest session of the log in this directory, or begins the first one. Makes the
     /// directory if needed. [`QueueOptions`](crate::QueueOptions) has an example.
-    ///
-    /// # Errors
-    /// The directory or a file in it can be neither made nor written.
     pub fn open(dir: &Path) -> Result<Self> {
         Self::open_with(dir, LogOptions::default())
     }
@@ -210,9 +200,6 @@ impl EventLog {
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl EventLog {
     /// As [`EventLog::open`], with options.
-    ///
-    /// # Errors
-    /// As for [`EventLog::open`].
     pub fn open_with(dir: &Path, options: LogOptions) -> Result<Self> {
         let log = Self::deferred(dir, options);
         log.writer().join()?;
@@ -233,17 +220,11 @@ impl EventLog {
 
     /// Begins a new session as `actor`. The previous session ends with a pointer to it: every
     /// process that writes the log moves over at its next record.
-    ///
-    /// # Errors
-    /// As for [`EventLog::open`]; [`Error::Locked`] if a writer was stopped inside the lock.
     pub fn start_session(dir: &Path, actor: &str) -> Result<Self> {
         Self::start_session_with(dir, actor, LogOptions::default())
     }
 
     /// As [`EventLog::start_session`], with options.
-    ///
-    /// # Errors
-    /// As for [`EventLog::start_session`].
     pub fn start_session_with(dir: &Path, actor: &str, options: LogOptions) -> Result<Self> {
         let log = Self::deferred(dir, options);
         log.writer().start_session(actor)?;
@@ -252,18 +233,12 @@ impl EventLog {
 
     /// Records the end of the session. The session stays the newest, and takes late records, until
     /// another one begins.
-    ///
-    /// # Errors
-    /// As for [`EventLog::try_record`].
     pub fn end_session(&self, actor: &str) -> Result<AppendedRecord> {
         self.try_record(RecordType::SESSION_END.as_str(), actor, json!({}))
     }
 
     /// Writes a record and returns its position. `data` that is not an object becomes the member
     /// `value` of one. An actor longer than [`ACTOR_BYTES_MAX`] is truncated.
-    ///
-    /// # Errors
-    /// `kind` is not a [`RecordType`], or the line could not be written whole.
     pub fn try_record(&self, kind: &str, actor: &str, data: Value) -> Result<AppendedRecord> {
         let kind = RecordType::new(kind)
             .map_err(|error| Error::malformed(&self.path, "type", error.to_string()))?;

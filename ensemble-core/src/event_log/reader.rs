@@ -12,16 +12,12 @@ use crate::{Error, Result};
 /// Number of bad lines that are kept; all are counted.
 const BAD_LINES_KEPT: usize = 100;
 
-/// A line that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {detail}", path.display())]
-#[non_exhaustive]
 pub struct BadLine {
-    /// The file.
     pub path: PathBuf,
     /// The line's number, from 1.
     pub line: u64,
-    /// The error.
     pub detail: String,
 }
 
@@ -33,8 +29,6 @@ pub struct BadLines {
 }
 
 impl BadLines {
-    /// Number of skipped lines.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -85,19 +79,6 @@ pub struct LogRecords {
 /// Reads all records present now, in bounded memory. It skips lines that are not records and counts
 /// them. A directory that does not exist is an empty log.
 ///
-/// ```
-/// # use ensemble_core::event_log::{EventLog, read_all};
-/// # let home = tempfile::tempdir()?;
-/// # let logs = home.path();
-/// # EventLog::open(logs)?;
-/// let mut records = read_all(logs)?;
-/// let failed = records.by_ref().filter(|record| record.kind.as_str() == "task_failed").count();
-/// assert_eq!((failed, records.bad_lines().count()), (0, 0));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-///
 /// The log cannot be read. If reading fails later, the iterator ends and [`LogRecords::failure`] returns the error.
 pub fn read_all(dir: &Path) -> Result<LogRecords> {
     read(Follower::from_start(dir))
@@ -115,19 +96,16 @@ fn read(mut follower: Follower) -> Result<LogRecords> {
 
 impl LogRecords {
     /// The lines skipped so far.
-    #[must_use]
     pub fn bad_lines(&self) -> &BadLines {
         self.follower.bad_lines()
     }
 
     /// The error that ended reading early, if any.
-    #[must_use]
     pub fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
 
     /// The error that ended the reading, if one did.
-    #[must_use]
     pub fn into_failure(self) -> Option<Error> {
         self.failure
     }

@@ -11,9 +11,6 @@ use crate::{Error, Result};
 
 /// The last records of the newest file of the log, oldest first: those in its last `bytes_max`
 /// bytes. An empty log yields none. Torn lines are skipped.
-///
-/// # Errors
-/// The log exists but cannot be read.
 pub fn recent(dir: &Path, bytes_max: u64) -> Result<Vec<Record>> {
     let Some(dir) = allow_missing(Dir::open(dir))? else { return Ok(Vec::new()) };
     let Some(newest) = segment::list(&dir)?.into_iter().max() else { return Ok(Vec::new()) };

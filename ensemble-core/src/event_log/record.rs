@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use super::{line, types};
 use crate::message::Timestamp;
 
-/// The longest type, in bytes.
 pub const TYPE_BYTES_MAX: usize = 64;
 
 /// A namespace that is kept for Ensemble, besides those of [`types::TABLE`].
@@ -29,7 +28,6 @@ const RESERVED_NAMESPACE: &str = "ensemble";
 #[serde(try_from = "String", into = "String")]
 pub struct RecordType(Cow<'static, str>);
 
-/// The error for a text that is not a record type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a record type: use a plain type such as `task_start`, or `name.event` in a-z 0-9 _ -"
@@ -81,8 +79,6 @@ impl RecordType {
 
     /// Checks a type.
     ///
-    /// # Errors
-    ///
     /// The text is neither a plain type nor namespaced.
     pub fn new(text: impl Into<String>) -> Result<Self, RecordTypeError> {
         let text = text.into();
@@ -106,7 +102,6 @@ impl RecordType {
     /// assert!(!RecordType::new("deploy.done")?.is_reserved());
     /// # Ok::<(), ensemble_core::event_log::RecordTypeError>(())
     /// ```
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         let namespace = namespace_of(&self.0);
         let is_in_table = || types::TABLE.iter().any(|row| namespace_of(row.name) == namespace);
@@ -114,8 +109,6 @@ impl RecordType {
             || (namespace.is_some() && (namespace == Some(RESERVED_NAMESPACE) || is_in_table()))
     }
 
-    /// The type as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -128,7 +121,6 @@ impl RecordType {
     /// assert!(!RecordType::ESCALATION.matches("nudge.*"));
     /// # Ok::<(), ensemble_core::event_log::RecordTypeError>(())
     /// ```
-    #[must_use]
     pub fn matches(&self, pattern: &str) -> bool {
         match pattern.strip_suffix('*') {
             Some(namespace) if namespace.ends_with('.') => self.0.starts_with(namespace),
@@ -206,8 +198,6 @@ pub struct Record {
 
 impl Record {
     /// Reads a line, without its newline. A [`Follower`](crate::event_log::Follower) does that for a whole log.
-    ///
-    /// # Errors
     ///
     /// The line is not JSON, a member is missing or has the wrong type of value.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {

@@ -40,7 +40,6 @@ impl Segment {
     }
 
     /// Reads a file's name; `None` if it is not a segment.
-    #[must_use]
     pub fn parse(file_name: &str) -> Option<Self> {
         let stem = file_name.strip_prefix("session-")?.strip_suffix(".ndjson")?;
         let (stamp, part) = match stem.split_once('.') {
@@ -54,19 +53,15 @@ impl Segment {
     }
 
     /// Start of its session as `YYYYMMDD-HHMMSS`, UTC.
-    #[must_use]
     pub fn session_stamp(&self) -> &str {
         &self.stamp
     }
 
     /// Name of the session, as `session-YYYYMMDD-HHMMSS`.
-    #[must_use]
     pub fn session_id(&self) -> String {
         format!("session-{}", self.stamp)
     }
 
-    /// Whether it is the first segment of its session.
-    #[must_use]
     pub fn is_first(&self) -> bool {
         self.part == 0
     }
@@ -118,7 +113,6 @@ fn begin_of(stamp: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// All segments of a log, in order.
 pub(super) fn list(dir: &Dir) -> Result<Vec<Segment>> {
     let mut segments: Vec<Segment> =
         dir.names()?.iter().filter_map(|name| Segment::parse(name)).collect();

@@ -33,7 +33,6 @@ macro_rules! shared_setters {
         }
     };
     (@ clock) => {
-        /// Sets the clock.
         #[must_use]
         pub fn with_clock(
             mut self,

@@ -15,7 +15,6 @@ const ABOUT: [&str; 3] = ["task_id", "request_id", "correlation_id"];
 
 /// The log's records of one message, task, step, request or agent.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct ObjectStory {
     /// The requested name, and the ids of the messages about it.
     pub names: BTreeSet<String>,
@@ -31,21 +30,6 @@ pub struct ObjectStory {
 /// Reads all records about `id` from the log in `dir`. A message belongs to a task, a request or
 /// another message if its stored record names it. Such a message's records belong to the story,
 /// too.
-///
-/// ```
-/// use ensemble_core::event_log::{EventLog, Recorder as _, story};
-///
-/// # let home = tempfile::tempdir()?;
-/// # let logs = home.path();
-/// let log = EventLog::open(logs)?;
-/// log.record("message.stored", "lead", serde_json::json!({ "id": "m1", "task_id": "T1" }));
-/// log.record("message.settled", "worker", serde_json::json!({ "id": "m1" }));
-/// assert_eq!(story(logs, "T1")?.records.len(), 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// The log cannot be read.
 pub fn story(dir: &Path, id: &str) -> Result<ObjectStory> {
     let asked = BTreeSet::from([id.to_owned()]);
     let told = of_names(dir, asked.clone())?;

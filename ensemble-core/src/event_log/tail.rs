@@ -13,7 +13,6 @@ use crate::{Error, Result};
 /// Bytes read from the end: two of the longest lines.
 const TAIL_BYTES: u64 = 2 * LINE_BYTES_MAX as u64;
 
-/// The end of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentTail {
     /// The number of the last ordered record; 0 if there is none.

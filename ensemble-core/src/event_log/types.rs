@@ -12,7 +12,6 @@
 
 /// A row of [`TABLE`]. Its texts are Markdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct EventType {
     /// The type, as `name.event` or one of the eleven plain types.
     pub name: &'static str,
@@ -99,8 +98,6 @@ event_types! {
     NUDGE_UNANSWERED = "nudge.unanswered" by "watcher": "`agent`, `mailbox`, `waiting`, `nudges`";
     /// A hook of an agent failed, and the agent was not notified.
     HOOK_FAILED = "hook.failed" by "`hook`": "`event`, `provider`, `why`";
-    /// Reserved for later reports about nudges.
-    NUDGE_NOTED = "nudge.noted" by "watcher": "`agent`, `what`";
 
     /// A task was delivered to a worker.
     WORKER_ASSIGN = "worker_assign" by "`assign`, `dispatch`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `id`, `mailbox`";

@@ -90,7 +90,6 @@ impl LogWriter {
         }
     }
 
-    /// The segment of the last write.
     pub(super) fn segment(&self) -> Option<&Segment> {
         self.current.as_ref().map(|current| &current.segment)
     }
@@ -100,7 +99,6 @@ impl LogWriter {
         self.at_the_end(LOG_ACTOR, |_, _, _| Ok(()))
     }
 
-    /// Appends a record.
     pub(super) fn append(&mut self, body: &RecordBody) -> Result<AppendedRecord> {
         self.at_the_end(LOG_ACTOR, |writer, place, locked| {
             if locked.is_ok() && writer.is_full() {

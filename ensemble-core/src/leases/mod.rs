@@ -10,27 +10,6 @@
 //!
 //! *A crash* of the observer loses its observations, which lengthens leases but never shortens them.
 //! [`MailboxLeases::remembered`] keeps the observations in a file, so the next process of the same boot continues.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::SystemClock;
-//! use ensemble_core::event_log::NullRecorder;
-//! use ensemble_core::leases::MailboxLeases;
-//! use ensemble_core::message::Name;
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
-//! let mailboxes = [Name::new("worker-1")?];
-//! spool.add_mailbox(&mailboxes[0], &Default::default())?;
-//!
-//! let mut leases = MailboxLeases::new("lead", &SystemClock);
-//! // In a loop, whenever `leases.is_due(now)`, and at least every 30 s:
-//! let returned = leases.scan_mailboxes(&SystemClock, &spool, &mailboxes, &NullRecorder)?;
-//! assert!(returned.is_empty());
-//! assert_eq!(leases.poll_timeout(), None, "no message is held");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,7 +34,6 @@ const SNAPSHOT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A held message as an observer of leases sees it. A change of `sequence` alone proves that its holder
 /// lives; timestamps are not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ObservedLease {
     /// Lease under which the message is held.
     pub lease: Lease,
@@ -67,7 +45,6 @@ pub struct ObservedLease {
 
 impl ObservedLease {
     /// An observation, for implementors of [`LeaseTable`].
-    #[must_use]
     pub const fn new(lease: Lease, sequence: u64, duration: Duration) -> Self {
         Self { lease, sequence, duration }
     }
@@ -105,14 +82,12 @@ pub struct MailboxLeases {
 
 impl MailboxLeases {
     /// An observer without observations. `actor` is its name in the event log.
-    #[must_use]
     pub fn new(actor: impl Into<String>, clock: &dyn Clock) -> Self {
         Self::with(actor.into(), clock, None)
     }
 
     /// An observer that continues where one with the same file stopped in this boot. The file is replaced
     /// at each scan that finds a held message. Observers of different mailboxes need different files.
-    #[must_use]
     pub fn remembered(actor: impl Into<String>, clock: &dyn Clock, file: &Path) -> Self {
         Self::with(actor.into(), clock, Some(file.to_owned()))
     }
@@ -184,7 +159,6 @@ impl MailboxLeases {
     /// When a look is due, by [`Clock::monotonic`]; `None` if no message was held at the last look. A lease
     /// that begins later is found by the regular look, every
     /// [`LOOK_INTERVAL`](crate::proto::lease::LOOK_INTERVAL) or sooner.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         let due = self.watch.poll_timeout()?;
         Some(Monotonic::from_duration(due.as_duration().saturating_sub(self.suspended)))
@@ -202,19 +176,16 @@ impl MailboxLeases {
     }
 
     /// Leases at the last look, each with its duration.
-    #[must_use]
     pub fn held(&self) -> &[(Lease, Duration)] {
         &self.held
     }
 
     /// Leases of this holder at the last look, each with its duration.
-    #[must_use]
     pub fn held_by(&self, holder: &Name) -> Vec<(Lease, Duration)> {
         self.held.iter().filter(|(lease, _)| lease.holder == *holder).cloned().collect()
     }
 
     /// Holders of any lease at the last look.
-    #[must_use]
     pub fn holders(&self) -> BTreeSet<Name> {
         self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
     }

@@ -16,15 +16,12 @@ pub enum DeliveryClass {
     /// After the tool that runs.
     #[default]
     Tool,
-    /// When its turn has ended.
     Turn,
 }
 
 impl DeliveryClass {
     const ALL: [Self; 3] = [Self::Interrupt, Self::Tool, Self::Turn];
 
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Interrupt => "interrupt",
@@ -34,7 +31,6 @@ impl DeliveryClass {
     }
 
     /// The least priority: what interrupts overtakes all that waits.
-    #[must_use]
     pub const fn priority_min(self) -> u8 {
         match self {
             Self::Interrupt => PRIORITY_MAX,

@@ -17,14 +17,12 @@ pub struct DigestError;
 
 impl Digest {
     /// Computes the digest of these bytes.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// Computes the digest of several pieces, separated by their lengths: `["ab", "c"]` and `["a",
     /// "bc"]` differ.
-    #[must_use]
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -35,7 +33,6 @@ impl Digest {
     }
 
     /// Returns the first `digits` hexadecimal digits.
-    #[must_use]
     pub fn short(&self, digits: usize) -> String {
         self.to_string().chars().take(digits).collect()
     }

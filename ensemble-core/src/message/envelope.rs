@@ -114,7 +114,6 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Whether a sender was named.
     pub(crate) fn names_sender(&self) -> bool {
         self.from.as_str() != UNNAMED
     }
@@ -166,7 +165,6 @@ impl Envelope {
         self
     }
 
-    /// Sets the kind.
     #[must_use]
     pub fn with_kind(mut self, kind: Name) -> Self {
         self.kind = kind;
@@ -180,14 +178,12 @@ impl Envelope {
         self
     }
 
-    /// Sets how the sender is known.
     #[must_use]
     pub fn with_proof(mut self, proof: Option<SenderProof>) -> Self {
         self.proof = proof;
         self
     }
 
-    /// Sets the task.
     #[must_use]
     pub fn with_task(mut self, task_id: impl Into<String>) -> Self {
         self.task_id = Some(task_id.into());

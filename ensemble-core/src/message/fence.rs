@@ -9,7 +9,6 @@
 /// assert_eq!(fenced("plain"), "```\nplain\n```");
 /// assert_eq!(fenced("```\nfrom  the operator\n"), "````\n```\nfrom  the operator\n````");
 /// ```
-#[must_use]
 pub fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

@@ -17,7 +17,6 @@ pub const EXECUTOR_FIELDS: [&str; 2] = ["executed_by", "executor"];
 pub const REVIEWER_FIELDS: [&str; 2] = ["reviewer", "reviewed_by"];
 
 /// A field's name in the form in which names are compared: `taskId`, `task-id` and `Task_ID` become `task_id`.
-#[must_use]
 pub fn plain_field(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     let mut was_lower = false;
@@ -36,7 +35,6 @@ pub fn plain_field(name: &str) -> String {
 }
 
 /// The first of these fields that has a text, a number or a truth value, as text.
-#[must_use]
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;
     names.iter().find_map(|name| {
@@ -57,7 +55,6 @@ fn scalar_text(value: &Value) -> Option<String> {
 
 /// The fields that may name the author of a file whose messages have this type, best first. A task and an escalation
 /// name a worker as well, who has not written them.
-#[must_use]
 pub fn author_fields(kind: Option<&str>) -> Vec<&'static str> {
     let work = [&WORKER_FIELDS[..], &EXECUTOR_FIELDS];
     match kind {
@@ -68,14 +65,12 @@ pub fn author_fields(kind: Option<&str>) -> Vec<&'static str> {
 }
 
 /// The agent that a text names: seed 002's workers are numbers, and `1` is `worker-1`. Quotes around it do not count.
-#[must_use]
 pub fn agent_of_text(text: &str) -> Option<Name> {
     let text = bare(text);
     Name::new(if is_number(text) { format!("worker-{text}") } else { text.to_owned() }).ok()
 }
 
 /// The same among the names of mailboxes, in any case.
-#[must_use]
 pub fn agent_among<'a>(text: &str, mailboxes: &'a [Name]) -> Option<&'a Name> {
     let text = bare(text);
     let find = |name: &str| mailboxes.iter().find(|it| it.as_str().eq_ignore_ascii_case(name));

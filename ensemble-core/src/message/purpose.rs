@@ -16,7 +16,6 @@
 
 use super::{Envelope, Name};
 
-/// Types that are work.
 pub const WORK_TYPES: [&str; 4] = ["message", "task", "step", "dispatch.instruction"];
 /// The type of a message that is only said.
 pub const PLAIN_TYPE: &str = "message";
@@ -51,8 +50,6 @@ pub enum MessagePurpose {
 }
 
 impl MessagePurpose {
-    /// The purpose of a type.
-    #[must_use]
     pub fn of(kind: &str) -> Self {
         if WORK_TYPES.contains(&kind) {
             return Self::Work;
@@ -70,7 +67,6 @@ impl MessagePurpose {
     }
 
     /// The purpose as a word: `work`, `request`, `notice`, `other`.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Work => "work",

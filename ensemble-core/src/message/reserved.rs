@@ -32,9 +32,7 @@ pub const RESERVED_NAMES: [&str; 6] = {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is a reserved name ({meaning}): use another, such as `{name}-1`")]
 pub struct ReservedName {
-    /// The name.
     pub name: Name,
-    /// Meaning of the name.
     pub meaning: &'static str,
 }
 

@@ -12,7 +12,6 @@ use super::{Envelope, Name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SenderProof {
-    /// An agent, by the pass that it was given.
     Pass,
     /// An agent, by the pane that it runs in.
     Pane,
@@ -21,11 +20,8 @@ pub enum SenderProof {
 }
 
 impl SenderProof {
-    /// All of them.
     const ALL: [Self; 3] = [Self::Pass, Self::Pane, Self::Person];
 
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -52,7 +48,6 @@ impl FromStr for SenderProof {
 /// Who writes messages, and how the program that stores them knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownSender {
-    /// The name in the messages.
     pub name: Name,
     /// How it is known; `None` if nothing but the name says who it is.
     pub proof: Option<SenderProof>,
@@ -60,14 +55,12 @@ pub struct KnownSender {
 
 impl KnownSender {
     /// Puts the sender into a message, and how it is known.
-    #[must_use]
     pub fn sign(&self, envelope: Envelope) -> Envelope {
         envelope.from(self.name.clone()).with_proof(self.proof)
     }
 }
 
 impl From<Name> for KnownSender {
-    /// A sender that only says its name.
     fn from(name: Name) -> Self {
         Self { name, proof: None }
     }

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(i64);
 
-/// The error for a text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a time: write it as 2026-11-21T22:50:01.123Z, with its offset")]
 pub struct TimestampError {

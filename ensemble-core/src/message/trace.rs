@@ -8,14 +8,12 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceParent(String);
 
-/// The error for a text that is not a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a W3C traceparent, such as 00-<32 hex digits>-<16 hex digits>-01")]
 pub struct TraceParentError;
 
 impl TraceParent {
     /// Version, trace, span and flags in hexadecimal digits, with dashes between them: 55 characters.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -14,7 +14,6 @@ use serde_saphyr::{Budget, Options, with_deserializer_from_str_with_options};
 use super::nearest;
 use crate::{Error, Result};
 
-/// Maximum depth of a document.
 pub const DEPTH_MAX: usize = 16;
 /// Maximum number of nodes in a document.
 const NODES_MAX: usize = 100_000;
@@ -54,7 +53,6 @@ pub struct YamlFault {
 
 impl YamlFault {
     /// The error of the file at `path`; `field` is the field with the fault, if known.
-    #[must_use]
     pub fn at(self, path: &Path, field: Option<&str>) -> Error {
         let place = self.place.map_or_else(
             || "file".to_owned(),

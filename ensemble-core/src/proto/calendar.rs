@@ -20,22 +20,6 @@
 //! Without the file all stamps count as made now, which removes nothing too early. *Silence* is not a jump: the
 //! boot-time clock tells how long it lasted. A jump there and back between two looks leaves no line. Its stamps
 //! are then explained by no line, or by one of which they claim to be older.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::message::Timestamp;
-//! use ensemble_core::proto::calendar::{Calendar, ClockReading};
-//!
-//! let (hour, week) = (Duration::from_secs(3_600), Duration::from_secs(7 * 86_400));
-//! let wall = Timestamp::from_unix_millis(1_800_000_000_000);
-//! let mut calendar = Calendar::begin(&ClockReading::new("boot-1", Monotonic::ZERO, wall));
-//! // An hour later the wall clock says that it is a week and an hour later.
-//! let jumped = wall.plus(week + hour);
-//! calendar.read_clocks(&ClockReading::new("boot-1", Monotonic::ZERO + hour, jumped));
-//! assert_eq!(calendar.age(wall), hour);
-//! assert_eq!(calendar.now(), wall.plus(hour));
-//! ```
 
 use std::time::Duration;
 
@@ -62,7 +46,6 @@ const LOOK_LASTS: Duration = Duration::from_secs(10 * 60);
 /// A calendar that only continued is written again after so much time.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Readings of the clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     boot: String,
@@ -71,8 +54,6 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Reads the clocks in this boot of the machine.
-    #[must_use]
     pub fn new(boot: &str, boottime: Monotonic, wall: Timestamp) -> Self {
         let boottime_ms = i64::try_from(boottime.as_duration().as_millis()).unwrap_or(i64::MAX);
         Self { boot: boot.to_owned(), boottime_ms, wall_ms: wall.unix_millis() }
@@ -152,7 +133,6 @@ pub struct Calendar {
 
 impl Calendar {
     /// A calendar that knows of no time before this reading, and believes it.
-    #[must_use]
     pub fn begin(reading: &ClockReading) -> Self {
         // A file that is made right after this reading may have a stamp from before it.
         let lag_ms = millis(STAMP_LAG);
@@ -207,13 +187,11 @@ impl Calendar {
     }
 
     /// Whether the calendar follows the wall clock, as of the last look.
-    #[must_use]
     pub const fn is_believed(&self) -> bool {
         self.current == self.believed
     }
 
     /// The calendar's time at the last look.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_unix_millis(self.line(self.believed).wall_at(self.steady_ms))
     }
@@ -244,37 +222,31 @@ impl Calendar {
     }
 
     /// The steady time of the last look, in milliseconds since the calendar began.
-    #[must_use]
     pub const fn steady(&self) -> i64 {
         self.steady_ms
     }
 
     /// Whether this calendar has read the clocks more recently than that one.
-    #[must_use]
     pub fn is_newer(&self, other: &Self) -> bool {
         self.began_ms == other.began_ms && self.steady_ms >= other.steady_ms
     }
 
     /// Identifies this calendar: one that begins again, since its file was lost, has another.
-    #[must_use]
     pub const fn identity(&self) -> i64 {
         self.began_ms
     }
 
     /// Whether it is to be written: it has changed, or was written long ago.
-    #[must_use]
     pub fn is_due(&self) -> bool {
         let written = self.written_ms.unwrap_or(self.steady_ms);
         self.is_changed || self.steady_ms - written >= millis(WRITE_INTERVAL)
     }
 
-    /// Says that it was written.
     pub const fn note_written(&mut self) {
         (self.is_changed, self.written_ms) = (false, Some(self.steady_ms));
     }
 
     /// Whether the wall clock has been set back: a line reaches beyond the time that is believed.
-    #[must_use]
     pub fn was_set_back(&self) -> bool {
         let now = self.now().unix_millis().saturating_add(millis(JUMP_MIN));
         self.lines.iter().any(|line| line.to_wall_ms > now)

@@ -48,7 +48,6 @@ pub mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {
-    /// The input of the machine.
     type Event;
     /// The actions that the machine requests.
     type Effect;

@@ -45,16 +45,12 @@ const _: () = assert!(CANARY_PATIENCE.as_secs() < SCAN_INTERVAL.as_secs());
 const _: () = assert!(PATH_CHECK_INTERVAL.as_secs() < SCAN_INTERVAL.as_secs());
 const _: () = assert!(SCAN_INTERVAL.as_secs() <= RETRY_INTERVAL.as_secs());
 
-/// An event of the watching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// All directories are watched.
     SourceUp,
     /// The directories cannot be watched, or no longer.
-    SourceFailed {
-        /// Reason, for people.
-        why: String,
-    },
+    SourceFailed { why: String },
     /// The source has lost events.
     Overflow,
     /// A watched path now leads to another directory, appeared or vanished.
@@ -75,10 +71,7 @@ pub enum Effect {
     /// Write the canary file.
     RingCanary,
     /// Record that only polling finds files from now on.
-    Degraded {
-        /// Reason.
-        why: String,
-    },
+    Degraded { why: String },
     /// Record that the source no longer delivers events.
     SourceDead,
     /// Record that events work again.
@@ -96,7 +89,6 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchMode {
-    /// Not decided yet.
     Starting,
     /// By events, with a scan as a safety net.
     Native,
@@ -117,7 +109,6 @@ pub struct Reconcile {
 
 impl Reconcile {
     /// A watcher that is about to start; its first effect is [`Effect::Rewatch`].
-    #[must_use]
     pub fn new(scan_interval: Duration) -> Self {
         Self {
             scan_interval,
@@ -129,7 +120,6 @@ impl Reconcile {
     }
 
     /// How files are found now.
-    #[must_use]
     pub const fn mode(&self) -> WatchMode {
         match self.state {
             State::Starting { .. } => WatchMode::Starting,

@@ -16,7 +16,6 @@ pub fn at_millis(millis: u64) -> Monotonic {
     Monotonic::ZERO + Duration::from_millis(millis)
 }
 
-/// All effects that the machine has ready.
 pub fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
     std::iter::from_fn(|| machine.poll_effect()).collect()
 }

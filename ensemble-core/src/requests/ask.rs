@@ -15,7 +15,6 @@ use crate::{Error, Result, sys};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
 pub const REQUEST_ID_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
-/// Longer content is attached, in bytes.
 pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 /// How many ids are tried before it is a fault.
 const IDS_TRIED_MAX: usize = 64;
@@ -41,7 +40,6 @@ pub struct NewRequest {
 }
 
 impl NewRequest {
-    /// Asks for a thing of this kind.
     pub fn new(kind: impl Into<String>, from: Name, to: Name, content: impl Into<Vec<u8>>) -> Self {
         Self {
             kind: kind.into(),
@@ -71,7 +69,6 @@ impl NewRequest {
         self
     }
 
-    /// From this file.
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
@@ -111,10 +108,6 @@ impl NewRequest {
 impl Requests<'_> {
     /// Asks: when this returns, the request is on disk and its addressee has the message. Asking the same under the
     /// same id again, or the same plan for the same task, gives the request that exists.
-    ///
-    /// # Errors
-    /// [`DecisionRefusal`] if the kind is unknown, the id is taken, requester and addressee are the same, or an earlier plan
-    /// for the task is pending. [`Error::NoMailbox`] of the addressee; or the disk failed.
     pub fn ask(&self, ask: NewRequest) -> Result<RequestEntry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);

@@ -31,13 +31,11 @@ pub enum SenderEvidence {
 
 /// The effect of a message on requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CorrelationOutcome {
     /// Nothing: it is of another type, or Ensemble's own message of a request.
     Unrelated,
     /// It asked something that was not known yet.
     Asked(RequestEntry),
-    /// The message decided this request.
     Decided(RequestEntry),
     /// It would decide this request, but its sender is only stated; recorded.
     Unproven(RequestEntry),
@@ -52,10 +50,6 @@ impl Requests<'_> {
     /// type decides the request in its sender's name, if the sender is proven and may decide. A
     /// message of a kind's request type whose id is unknown becomes a request. Call this for every
     /// message that is sent or received; unrelated ones are ignored.
-    ///
-    /// # Errors
-    /// The disk failed. A message that tries what it may not do is not an error but
-    /// [`CorrelationOutcome::Refused`].
     pub fn correlate(
         &self,
         envelope: &Envelope,
@@ -72,17 +66,11 @@ impl Requests<'_> {
     }
 
     /// The request without an answer that a message asks; `None` for any other message.
-    ///
-    /// # Errors
-    /// The request cannot be read.
     pub fn undecided(&self, envelope: &Envelope) -> Result<Option<RequestEntry>> {
         Ok(self.find_asked(envelope)?.filter(|entry| entry.decision.is_none()))
     }
 
     /// The request that a message asks of its recipient, decided or not; `None` for any other message.
-    ///
-    /// # Errors
-    /// The request cannot be read.
     pub fn find_asked(&self, envelope: &Envelope) -> Result<Option<RequestEntry>> {
         if self.kinds.asked_by(&envelope.kind).is_none() {
             return Ok(None);

@@ -15,11 +15,8 @@ const ASIDE_MAX: usize = 16;
 
 /// The outcome of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ProposedDecision {
-    /// The decision in the file.
     pub standing: Decision,
-    /// Whether it is the one that was proposed.
     pub is_ours: bool,
 }
 
@@ -41,9 +38,6 @@ impl Requests<'_> {
     }
 
     /// Takes a request back in the name of `by`, who must have made it.
-    ///
-    /// # Errors
-    /// As for [`Requests::respond`].
     pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<RequestEntry> {
         let decision = Decision::new(Outcome::Cancelled, by.clone(), self.store.now());
         self.decide(id, decision.with_comment(comment))
@@ -92,9 +86,6 @@ impl Requests<'_> {
     /// Cancels a request in its requester's name because it no longer matters, for instance because
     /// its addressee has left. Returns the request as it is then, or `None` if there is no such
     /// request.
-    ///
-    /// # Errors
-    /// As for [`Requests::resume`].
     pub fn moot(&self, id: &str, why: &str) -> Result<Option<RequestEntry>> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         if entry.decision.is_none() {
@@ -164,9 +155,6 @@ impl Requests<'_> {
     }
 
     /// Puts a request aside that cannot be read: all of it. `None` if it can be.
-    ///
-    /// # Errors
-    /// The disk failed; or it is of a newer version, which is left where it is.
     pub fn reject(&self, id: &Name) -> Result<Option<String>> {
         let _lock = self.store.lock()?;
         let place = |page| self.store.place(id, page);

@@ -8,28 +8,21 @@ use crate::message::{FORMAT_VERSION, Name, Timestamp, yaml};
 
 /// The content of a demand: `gates/<task>@.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Demand {
     version: u32,
-    /// The task.
     pub task_id: String,
     /// The agent or person that demands the plan, and reviews it.
     pub by: Name,
-    /// Time of the demand.
     pub at: Timestamp,
 }
 
 impl Demand {
     /// A demand of `by` for a task.
-    #[must_use]
     pub fn new(task: &str, by: Name, at: Timestamp) -> Self {
         Self { version: FORMAT_VERSION, task_id: task.to_owned(), by, at }
     }
 
     /// The content of a demand's file. A damaged one is a demand of the Conductor.
-    ///
-    /// # Errors
-    /// None that a file can cause: the name of the Conductor is valid.
     pub fn parse(content: &[u8], task: &str) -> Result<Self> {
         let text = String::from_utf8_lossy(content);
         let read = yaml::parse::<Self>(&text, "a demand".as_ref()).ok();

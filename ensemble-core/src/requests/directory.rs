@@ -28,7 +28,6 @@ const LOCK_FILE: &str = ".lock";
 /// How the directory of a request begins in `tmp/`, before it is renamed.
 const TMP_STEM: &str = "request";
 
-/// The file of a page.
 pub(super) const fn file_of(page: RequestFile) -> &'static str {
     match page {
         RequestFile::Request => "request.yaml",

@@ -16,23 +16,18 @@ use crate::{Error, Result};
 
 /// The largest of these pages, in bytes: the longest content, with every character escaped.
 pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
-/// The longest words of a decider, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
 
 /// The question: [`RequestFile::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
 /// remind of it, to decide it and to answer, so that no configuration is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct AskedRequest {
-    /// The version of the format.
     #[serde(default = "oldest_version")]
     pub version: u32,
     /// Its id, which is its directory's name.
     #[serde(alias = "requestId")]
     pub request_id: Name,
-    /// Kind of the request.
     pub kind: Name,
-    /// The requester.
     pub from: Name,
     /// The addressee, which alone may decide.
     pub to: Name,
@@ -47,12 +42,9 @@ pub struct AskedRequest {
     #[serde(default = "default_expiry")]
     pub at_expiry: AtExpiry,
     /// The type of the message that asks; `<kind>_request` if it is missing.
-    #[serde(default)]
     pub request_type: Option<Name>,
     /// The type of the message that answers; `<kind>_response` if it is missing.
-    #[serde(default)]
     pub response_type: Option<Name>,
-    /// The field of the request that carries its content.
     #[serde(default = "content_field")]
     pub content_field: String,
     /// The field of the response that carries the decider's words.
@@ -64,7 +56,6 @@ pub struct AskedRequest {
     /// The content, if it is too long for the request itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
-    /// The task it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     /// Revision number of the plan, starting at 1.
@@ -73,10 +64,8 @@ pub struct AskedRequest {
     /// The request of the round before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Name>,
-    /// The comment with which that one was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_comment: Option<String>,
-    /// The file the content is from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// For a shutdown: what happens to the mail that the agent has not read, if it is not what is configured for it.
@@ -108,8 +97,6 @@ fn comment_field() -> String {
 }
 
 impl AskedRequest {
-    /// Its kind, as the file has it.
-    #[must_use]
     pub fn kind(&self) -> RequestKind {
         let usual = RequestKind::new(self.kind.to_string());
         let or =
@@ -133,14 +120,11 @@ impl AskedRequest {
         is_absent || expiry.at >= self.deadline_at()
     }
 
-    /// The time at which the request expires.
-    #[must_use]
     pub fn deadline_at(&self) -> Timestamp {
         self.created_at.plus(Duration::from_secs(self.deadline_seconds))
     }
 
     /// Its machine, which knows of nothing that has happened yet.
-    #[must_use]
     pub fn machine(&self) -> Request {
         let (from, to) = (self.from.clone(), self.to.clone());
         Request::new(self.request_id.as_str(), self.kind(), from, to, self.created_at)
@@ -186,7 +170,6 @@ struct MarkFile<'a> {
     at: Timestamp,
 }
 
-/// One request, as it was read.
 #[derive(Debug)]
 pub struct StoredRequest {
     pub(super) asked: AskedRequest,
@@ -253,7 +236,6 @@ impl StoredRequest {
         })
     }
 
-    /// The decision that counts.
     pub(super) fn decision(&self) -> Option<Decision> {
         match &self.standing {
             DecisionState::Nothing | DecisionState::Invalid(..) => None,
@@ -307,7 +289,6 @@ impl StoredRequest {
         Err(DecisionRefusal::NotOver { id }.into())
     }
 
-    /// The content of a decision file.
     pub(super) fn render(&self, decision: &Decision) -> String {
         yaml::render(&DecisionFile {
             version: FORMAT_VERSION,

@@ -35,9 +35,6 @@ impl Requests<'_> {
     }
 
     /// Sends the `nth` reminder to the addressee. The same reminder is stored once, however many processes send it.
-    ///
-    /// # Errors
-    /// As for [`Requests::resume`].
     pub fn remind(&self, id: &str, nth: u32) -> Result<()> {
         let Some(entry) = self.find(id)?.filter(|entry| entry.decision.is_none()) else {
             return Ok(());
@@ -226,9 +223,6 @@ impl Requests<'_> {
     }
 
     /// The decision that closes a request after its deadline, for a waiting process where no watcher runs.
-    ///
-    /// # Errors
-    /// As for [`Requests::resume`].
     pub fn expire(&self, id: &Name) -> Result<Option<RequestEntry>> {
         let Some(entry) = self.find(id.as_str())? else { return Ok(None) };
         if entry.decision.is_some() || self.store.now() < entry.request.deadline_at() {

@@ -34,13 +34,11 @@ use crate::{Error, Result};
 
 /// The directory below the queue; there is none while there is no gate.
 pub(crate) const GATES: &str = "gates";
-/// The largest gate file, in bytes.
 pub(super) const FILE_BYTES_MAX: usize = 4 * 1024;
 pub(super) const EXTENSION: &str = ".yaml";
 /// The suffix of a demand's file name, which has no agent after the `@`.
 pub(super) const DEMAND_END: &str = "@.yaml";
 
-/// The state of a plan gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateState {
@@ -60,22 +58,15 @@ pub enum GateState {
 
 /// What an agent's work on a task waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct PlanGate {
-    /// The task.
     pub task_id: String,
-    /// The agent whose work waits.
     pub agent: Name,
-    /// The request of the last plan.
     pub request_id: Name,
     /// Revision number of the plan, starting at 1.
     pub round: u32,
-    /// The plan before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Name>,
-    /// The state of the gate.
     pub state: GateState,
-    /// The reviewer of the plan.
     pub waits_for: Option<Name>,
     /// When it entered that state.
     pub since: Option<Timestamp>,
@@ -90,7 +81,6 @@ pub struct PlanGate {
     pub unasked: Option<Box<AskedRequest>>,
 }
 
-/// A task waits for the approval of its plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
 pub struct GatedTask(pub Box<PlanGate>);
@@ -101,7 +91,6 @@ impl AreaError for GatedTask {}
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request {request} has no answer yet: approve or reject it")]
 pub struct UndecidedRequest {
-    /// The request's id.
     pub request: Name,
 }
 
@@ -126,7 +115,6 @@ impl PlanGate {
     }
 
     /// One of an agent that has submitted no plan for a task that demands one.
-    #[must_use]
     pub fn needed(demand: &Demand, agent: &Name) -> Self {
         Self {
             state: GateState::Needed,
@@ -192,13 +180,11 @@ impl PlanGate {
     }
 
     /// Whether the agent may not finish the task: settle it, submit it, report its success.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state != GateState::Open
     }
 
     /// Whether the agent may not even take the task.
-    #[must_use]
     pub fn keeps_back(&self) -> bool {
         match self.state {
             GateState::Pending
@@ -210,7 +196,6 @@ impl PlanGate {
     }
 
     /// Whether the agent has to submit a plan to open it.
-    #[must_use]
     pub fn needs_plan(&self) -> bool {
         match self.state {
             GateState::Rejected
@@ -222,7 +207,6 @@ impl PlanGate {
     }
 
     /// Describes in a phrase what it waits for and what to do.
-    #[must_use]
     pub fn advice(&self) -> String {
         let Self { request_id, round, state, .. } = self;
         let reviewer = self.waits_for.as_ref().map_or("its reviewer", Name::as_str);
@@ -253,11 +237,8 @@ impl PlanGate {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GateFile {
     version: u32,
-    /// The task.
     pub task_id: String,
-    /// The agent whose work waits.
     pub agent: Name,
-    /// The request of the plan.
     pub request_id: Name,
     round: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,13 +267,10 @@ impl GateFile {
     }
 
     /// The same for a task that demands a plan.
-    #[must_use]
     pub fn with_demand(self, demanded: bool) -> Self {
         Self { demanded, ..self }
     }
 
-    /// The same with the question in it.
-    #[must_use]
     pub fn with_question(self, asked: &AskedRequest) -> Self {
         Self { question: Some(Box::new(asked.clone())), ..self }
     }
@@ -304,7 +282,6 @@ pub fn stem(task: &str) -> String {
         .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from)
 }
 
-/// The demand of a task.
 pub(super) fn demand_file(task: &str) -> String {
     format!("{}{DEMAND_END}", stem(task))
 }
@@ -331,9 +308,6 @@ pub fn gated_task(envelope: &Envelope) -> Option<&str> {
 impl Requests<'_> {
     /// The gate that this agent's work on this task waits for; `None` if nothing. A gate that exists may be open: see
     /// [`PlanGate::is_closed`].
-    ///
-    /// # Errors
-    /// A file of the gate or of its request cannot be read.
     pub fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
         self.store.gate(task, agent)
     }
@@ -351,9 +325,6 @@ impl Requests<'_> {
     }
 
     /// All gates of agents.
-    ///
-    /// # Errors
-    /// As for [`Requests::gate`].
     pub fn gates(&self) -> Result<Vec<PlanGate>> {
         let mut all = self.store.gates()?;
         all.sort_unstable_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));

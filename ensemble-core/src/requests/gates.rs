@@ -14,7 +14,6 @@ use crate::message::{Envelope, MessageId, Name, yaml};
 use crate::spool::Admission;
 use crate::{Error, Result};
 
-/// The gates of a queue that has any.
 #[derive(Debug)]
 pub(crate) struct QueueGates<'q> {
     queue: &'q Dir,
@@ -39,7 +38,6 @@ impl<'q> QueueGates<'q> {
         Ok(self.names()?.iter().any(concerns))
     }
 
-    /// The files of all demands.
     pub(super) fn demands(&self) -> Result<Vec<String>> {
         let mut files = self.names()?;
         files.retain(|file| file.ends_with(DEMAND_END));

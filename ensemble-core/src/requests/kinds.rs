@@ -9,14 +9,6 @@ use crate::proto::request::RequestKind;
 pub const KIND_BYTES_MAX: usize = NAME_BYTES_MAX - "_response".len();
 
 /// The kinds of requests that a program knows: the built-in ones, and what is added.
-///
-/// ```
-/// use ensemble_core::proto::request::RequestKind;
-/// use ensemble_core::requests::Kinds;
-/// let kinds = Kinds::default().with(RequestKind::new("hand_over"));
-/// assert!(kinds.find("shutdown").is_some());
-/// assert_eq!(kinds.find("hand_over").unwrap().request_type, "hand_over_request");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kinds(Arc<[RequestKind]>);
 
@@ -28,7 +20,6 @@ impl Default for Kinds {
 
 impl Kinds {
     /// With this kind, in the place of one of the same name.
-    #[must_use]
     pub fn with(self, kind: RequestKind) -> Self {
         let mut kinds: Vec<RequestKind> = self.0.iter().cloned().collect();
         match kinds.iter_mut().find(|known| known.name == kind.name) {
@@ -38,33 +29,24 @@ impl Kinds {
         Self(kinds.into())
     }
 
-    /// The kind of this name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.name == name)
     }
 
-    /// The kind whose requests are messages of this type.
-    #[must_use]
     pub fn asked_by(&self, message_type: &Name) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.request_type == message_type.as_str())
     }
 
-    /// The kind whose responses are messages of this type.
-    #[must_use]
     pub fn answered_by(&self, message_type: &Name) -> Option<&RequestKind> {
         self.0.iter().find(|kind| kind.response_type == message_type.as_str())
     }
 
-    /// The names of all kinds.
-    #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.0.iter().map(|kind| kind.name.as_ref()).collect()
     }
 }
 
 /// The fault of a kind's name, if there is one.
-#[must_use]
 pub fn kind_fault(name: &str) -> Option<String> {
     match Name::new(name) {
         Err(error) => Some(error.to_string()),

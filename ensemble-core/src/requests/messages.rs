@@ -9,7 +9,6 @@ use crate::proto::request::{Decision, Outcome};
 
 /// Received before everyday mail: the requester waits for the answer.
 const PRIORITY: u8 = 1;
-/// The type of the message to the conductor.
 const EXPIRED_TYPE: &str = "request.expired";
 
 /// Derives the id of one of a request's messages.
@@ -38,7 +37,6 @@ pub(super) fn body(advice: Option<String>, fields: Map<String, Value>) -> String
 }
 
 impl Requests<'_> {
-    /// The message that asks.
     pub(super) fn question(&self, asked: &AskedRequest) -> Envelope {
         self.ask_by(asked, "request", None)
     }
@@ -78,7 +76,6 @@ impl Requests<'_> {
         envelope
     }
 
-    /// The response to the requester.
     pub(super) fn response(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let to = asked.from.clone();
         let body = body(None, outcome_fields(asked, decision));

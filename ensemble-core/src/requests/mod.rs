@@ -24,27 +24,6 @@
 //! again. The ids of a request's messages follow from its own id, so a repeated step stores no
 //! second message. `.lock` keeps two processes from doing the same step at the same time.
 //!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_core::requests::{NewRequest, Requests};
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
-//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
-//! for mailbox in [&lead, &alice] {
-//!     spool.add_mailbox(mailbox, &Default::default())?;
-//! }
-//! let requests = Requests::new(&spool);
-//! let asked = requests.ask(NewRequest::new("shutdown", lead.clone(), alice.clone(), "enough for today"))?;
-//! let id = asked.request.request_id.as_str();
-//! assert_eq!(requests.respond(id, &alice, true, "bye")?.state(), "approved");
-//! let late = requests.respond(id, &alice, false, "wait").unwrap_err();
-//! assert!(late.to_string().contains("was approved by alice at"));
-//! assert_eq!(spool.receive(&lead, &lead)?.unwrap().envelope.kind.as_str(), "shutdown_response");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! # Limits
 //!
 //! An id has at most [`REQUEST_ID_BYTES_MAX`] bytes, a question [`CONTENT_BYTES_MAX`]. Closed requests
@@ -113,11 +92,8 @@ impl std::fmt::Debug for Requests<'_> {
     }
 }
 
-/// A request and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RequestEntry {
-    /// The request as it was asked.
     pub request: AskedRequest,
     /// The answer; `None` while it is pending.
     pub decision: Option<Decision>,
@@ -134,20 +110,17 @@ impl RequestEntry {
     }
 
     /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
-    #[must_use]
     pub fn state(&self) -> &'static str {
         self.decision.as_ref().map_or("pending", |decision| decision.outcome.word())
     }
 
     /// Whether the kind's decision handler still has to carry out the decision.
-    #[must_use]
     pub fn is_to_be_carried_out(&self) -> bool {
         let decided = self.decision.as_ref();
         !self.is_closed && decided.is_some_and(|d| self.request.kind().carries_out(d))
     }
 
     /// For programs: ids first, as every `--json` answer has it.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         let asked = &self.request;
         let mut object = json!({
@@ -174,7 +147,6 @@ impl RequestEntry {
 
 impl<'a> Requests<'a> {
     /// The requests of this queue, of seed 004's kinds.
-    #[must_use]
     pub fn new(store: &'a dyn RequestStore) -> Self {
         Self { store, kinds: Kinds::default(), note: None }
     }
@@ -182,22 +154,16 @@ impl<'a> Requests<'a> {
     /// Calls `note` for each decision before both sides are notified: in the process that decides,
     /// and in every process that continues after a crash, so it may be called again. If it fails,
     /// the decision counts anyway, and the next process does the rest.
-    #[must_use]
     pub fn with_note(self, note: DecisionNote<'a>) -> Self {
         Self { note: Some(note), ..self }
     }
 
-    /// With these kinds.
-    #[must_use]
     pub fn with_kinds(self, kinds: Kinds) -> Self {
         Self { kinds, ..self }
     }
 
     /// Finds a request and its state; `None` if there is none. An invalid decision is set aside on the
     /// way.
-    ///
-    /// # Errors
-    /// Its files cannot be read, or are of a newer version.
     pub fn find(&self, id: &str) -> Result<Option<RequestEntry>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         self.entry(&id, self.store.files(&id)?)
@@ -212,9 +178,6 @@ impl<'a> Requests<'a> {
     }
 
     /// As [`Requests::find`], but fails if there is no such request.
-    ///
-    /// # Errors
-    /// [`DecisionRefusal::Unknown`], with the seed's text; or as for [`Requests::find`].
     pub fn get(&self, id: &str) -> Result<RequestEntry> {
         self.find(id)?.ok_or_else(|| DecisionRefusal::Unknown { id: printable(id) }.into())
     }
@@ -241,9 +204,6 @@ impl<'a> Requests<'a> {
     }
 
     /// Whether everything about a request is done: a look that opens no file.
-    ///
-    /// # Errors
-    /// The medium failed.
     pub fn is_closed(&self, id: &Name) -> Result<bool> {
         self.store.is_closed(id)
     }

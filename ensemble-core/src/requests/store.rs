@@ -26,12 +26,10 @@ use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Name, Timestamp};
 
-/// One file of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestFile {
     /// What was asked. Without it there is no request.
     Request,
-    /// The decision.
     Decision,
     /// All recipients know the decision, and it still has to be carried out.
     Told,
@@ -44,7 +42,6 @@ impl RequestFile {
     pub const ALL: [Self; 4] = [Self::Request, Self::Decision, Self::Told, Self::Closed];
 
     /// Name of the file, without `.yaml`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -55,11 +52,8 @@ impl RequestFile {
     }
 }
 
-/// A file as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StoredFile {
-    /// Content of the file.
     pub content: Vec<u8>,
     /// When it was written, by the clock of the store.
     pub at: Timestamp,
@@ -68,18 +62,13 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
-    /// A file with this content.
-    #[must_use]
     pub const fn new(content: Vec<u8>, at: Timestamp, revision: u64) -> Self {
         Self { content, at, revision }
     }
 }
 
-/// All files of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RequestFiles {
-    /// The request file.
     pub request: StoredFile,
     /// The decision; or why what is in its place cannot be read.
     pub decision: Option<std::result::Result<StoredFile, String>>,
@@ -90,8 +79,6 @@ pub struct RequestFiles {
 }
 
 impl RequestFiles {
-    /// The files of a request that is not decided.
-    #[must_use]
     pub const fn new(request: StoredFile) -> Self {
         Self { request, decision: None, is_told: false, is_closed: false }
     }
@@ -120,13 +107,11 @@ impl RequestLock {
     }
 
     /// Without a lock: other processes may do the same at the same time.
-    #[must_use]
     pub const fn shared() -> Self {
         Self { lock: None }
     }
 
     /// Whether no other process does the same in the meantime.
-    #[must_use]
     pub const fn is_alone(&self) -> bool {
         self.lock.is_some()
     }
@@ -141,16 +126,11 @@ pub trait RequestStore: Send + Sync {
     /// Now, by the queue's clock.
     fn now(&self) -> Timestamp;
 
-    /// Where each step is recorded.
     fn recorder(&self) -> &dyn Recorder;
 
-    /// Path of a file, for people.
     fn place(&self, id: &Name, page: RequestFile) -> PathBuf;
 
     /// Waits for the lock, where the store has one.
-    ///
-    /// # Errors
-    /// Another process holds the lock for too long.
     fn lock(&self) -> Result<RequestLock>;
 
     /// The ids of all requests, in no order.
@@ -187,7 +167,6 @@ pub trait RequestStore: Send + Sync {
     /// The gate that an agent's work on a task waits for; `None` if nothing.
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>>;
 
-    /// All gates.
     fn gates(&self) -> Result<Vec<PlanGate>>;
 
     /// The gate that keeps this lease's holder from its message; `None` if nothing does.

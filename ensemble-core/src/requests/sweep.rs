@@ -14,9 +14,6 @@ pub const DEMAND_KEPT: Duration = Duration::from_secs(90 * 24 * 3_600);
 impl Requests<'_> {
     /// Removes requests that were closed 30 days ago and that no gate names. Also removes gates whose request was
     /// never made, and directories of killed senders in `tmp/`. Returns how much was removed.
-    ///
-    /// # Errors
-    /// A directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self) -> Result<usize> {
         let _lock = self.store.lock()?;
         self.store.sweep_requests()

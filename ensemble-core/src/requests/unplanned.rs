@@ -14,25 +14,19 @@ use crate::{Error, Result};
 
 /// The end of the id of a notice; the id of the settled message comes before it.
 const UNPLANNED_END: &str = "unplanned";
-/// The type of the notice.
 const UNPLANNED_TYPE: &str = "request.unplanned";
 
 /// A task that was settled without an approved plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnplannedTask {
-    /// The task.
     pub task_id: String,
-    /// The agent that has settled it.
     pub settled_by: Name,
-    /// The agent that has the notice.
     pub notified: Name,
-    /// Time of the notice.
     pub at: Timestamp,
 }
 
 impl UnplannedTask {
     /// Parses this message, if it is such a notice.
-    #[must_use]
     pub fn of(notice: &Envelope) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct NoticeBody {
@@ -48,9 +42,6 @@ impl UnplannedTask {
 impl Requests<'_> {
     /// The agent that is to review a plan of `agent`: the one that demands it or has reviewed the last one, or the
     /// conductor by default.
-    ///
-    /// # Errors
-    /// As for [`Requests::gate`].
     pub fn reviewer(&self, task: Option<&str>, agent: &Name) -> Result<Name> {
         let gate = task.map(|task| self.gate(task, agent)).transpose()?.flatten();
         match gate.and_then(|gate| gate.waits_for) {
@@ -115,8 +106,6 @@ fn unplanned_notice(settled: &Envelope, task: &str, agent: &Name, to: Name) -> R
     Ok(notice)
 }
 
-/// Whether a message is such a notice.
-#[must_use]
 pub fn is_unplanned_notice(id: &MessageId) -> bool {
     id.as_str().rsplit_once('.').is_some_and(|(_, end)| end == UNPLANNED_END)
 }

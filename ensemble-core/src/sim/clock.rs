@@ -19,14 +19,11 @@ struct SimTimes {
 }
 
 impl SimClock {
-    /// A clock at its origin, with this wall-clock time.
-    #[must_use]
     pub fn new(wall: Timestamp) -> Self {
         let (monotonic, suspended) = (Duration::ZERO, Duration::ZERO);
         Self(Arc::new(Mutex::new(SimTimes { monotonic, suspended, wall })))
     }
 
-    /// Advances all clocks.
     pub fn advance(&self, by: Duration) {
         let mut times = lock(&self.0);
         times.monotonic += by;
@@ -45,7 +42,6 @@ impl SimClock {
         times.wall = times.wall.plus(by);
     }
 
-    /// Sets the wall clock.
     pub fn set_wall(&self, wall: Timestamp) {
         lock(&self.0).wall = wall;
     }

@@ -12,27 +12,6 @@
 //! All doubles are cheap to clone, and clones share their state: pass one to the code under test
 //! and keep the other. No double waits: simulated days pass in milliseconds, and a run repeats from
 //! its seed.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::{Clock, Transport};
-//! use ensemble_core::message::{Envelope, Name, Timestamp};
-//! use ensemble_core::sim::{SimClock, SimTransport};
-//!
-//! let clock = SimClock::new(Timestamp::from_unix_millis(0));
-//! let transport = SimTransport::new(clock.clone());
-//! let worker = Name::new("worker-1")?;
-//! transport.add_mailbox(&worker);
-//! transport.publish(&Envelope::new(worker.clone(), "task 7"))?;
-//!
-//! let first = transport.receive(&worker, &worker)?.expect("a message is available");
-//! clock.advance(Duration::from_secs(301)); // the worker dies; its lease expires
-//! assert_eq!(transport.sweep(), 1);
-//! let second = transport.receive(&worker, &worker)?.expect("the message is available again");
-//! assert_eq!((first.lease.epoch, second.lease.epoch), (1, 2));
-//! assert!(transport.settle(&first.lease).is_err());
-//! # Ok::<(), ensemble_core::Error>(())
-//! ```
 
 mod clock;
 mod pane;

@@ -13,12 +13,10 @@ use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 pub enum PaneAction {
     /// A hint was typed.
     Text {
-        /// The hint.
         text: NudgeText,
         /// Whether Enter followed.
         submitted: bool,
     },
-    /// A key was pressed.
     Key(Key),
     /// The agent's program was started.
     Open(String),
@@ -26,22 +24,6 @@ pub enum PaneAction {
 
 /// A scripted pane. It first refuses for the reasons that its [`PaneState`] gives, then for the
 /// configured reason. Otherwise it does what it is asked. Clones are the same pane.
-///
-/// ```
-/// use ensemble_core::env::Pane;
-/// use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-/// use ensemble_core::sim::SimPane;
-///
-/// let screen = SimPane::default();
-/// let mut pane = screen.clone();
-/// let hint = NudgeText::new("ensemble: 1 message")?;
-/// screen.defer(Some(Deferral::Busy));
-/// assert_eq!(pane.nudge(&hint)?, NudgeOutcome::Refused { deferral: Deferral::Busy });
-/// screen.defer(None);
-/// assert_eq!(pane.nudge(&hint)?, NudgeOutcome::Sent);
-/// assert_eq!(screen.presses().len(), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct SimPane(Arc<Mutex<PaneScript>>);
 
@@ -61,14 +43,11 @@ impl Default for SimPane {
 }
 
 impl SimPane {
-    /// A pane in this state.
-    #[must_use]
     pub fn new(state: PaneState) -> Self {
         let (outcomes, presses) = (VecDeque::new(), Vec::new());
         Self(Arc::new(Mutex::new(PaneScript { state, deferral: None, outcomes, presses })))
     }
 
-    /// Changes the pane's state.
     pub fn show(&self, change: impl FnOnce(&mut PaneState)) {
         change(&mut lock(&self.0).state);
     }
@@ -85,13 +64,10 @@ impl SimPane {
     }
 
     /// Every action on the pane, oldest first.
-    #[must_use]
     pub fn presses(&self) -> Vec<PaneAction> {
         lock(&self.0).presses.clone()
     }
 
-    /// Number of actions on the pane.
-    #[must_use]
     pub fn presses_count(&self) -> usize {
         lock(&self.0).presses.len()
     }

@@ -21,21 +21,17 @@ impl Recorder for SimRecorder {
 }
 
 impl SimRecorder {
-    /// Number of records of a type.
-    #[must_use]
     pub fn count(&self, kind: &str) -> usize {
         lock(&self.0).iter().filter(|(known, _)| known == kind).count()
     }
 
     /// The data of all records of a type.
-    #[must_use]
     pub fn of(&self, kind: &str) -> Vec<Value> {
         let records = lock(&self.0);
         records.iter().filter(|(known, _)| known == kind).map(|(_, data)| data.clone()).collect()
     }
 
     /// The types of all records, in their order.
-    #[must_use]
     pub fn kinds(&self) -> Vec<String> {
         lock(&self.0).iter().map(|(kind, _)| kind.clone()).collect()
     }

@@ -4,23 +4,14 @@ use std::time::Duration;
 
 /// A small random generator (SplitMix64) whose numbers depend only on its seed: they are the same
 /// on every machine and in every version. Not for secrets.
-///
-/// ```
-/// use ensemble_core::sim::SimRng;
-/// let (mut one, mut other) = (SimRng::new(7), SimRng::new(7));
-/// assert_eq!(one.below(100), other.below(100));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimRng(u64);
 
 impl SimRng {
-    /// The generator of this seed.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -58,7 +58,6 @@ impl SimPlace {
 
 impl SimTransport {
     /// A queue without mailboxes.
-    #[must_use]
     pub fn new(clock: SimClock) -> Self {
         Self { clock, mailboxes: Arc::default() }
     }

@@ -7,7 +7,6 @@ use crate::durable::Dir;
 use crate::message::{Envelope, MessageId, MessagePurpose, Name};
 use crate::{Error, Result};
 
-/// The type of a message that is not an assignment by itself.
 const MESSAGE_TYPE: &str = "message";
 
 /// Decides for each message whether a holder may receive and settle it.
@@ -71,7 +70,6 @@ pub fn refusal_to_begin(
 
 /// Whether an agent that receives this message begins work with it: an assignment, or a message about a task.
 /// Questions, answers, reports and notices begin nothing.
-#[must_use]
 pub fn begins_work(envelope: &Envelope) -> bool {
     let kind = envelope.kind.as_str();
     MessagePurpose::of(kind) == MessagePurpose::Work

@@ -9,7 +9,6 @@ use crate::durable::{self, MoveOutcome};
 use crate::message::{Attachment, Digest};
 use crate::{Error, Result};
 
-/// The largest attachment, in bytes.
 pub const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The directory below the queue.
 pub(crate) const ATTACHMENTS: &str = "attachments";
@@ -17,9 +16,6 @@ pub(crate) const ATTACHMENTS: &str = "attachments";
 /// # Attachments
 impl Spool {
     /// Stores content for a message that names it.
-    ///
-    /// # Errors
-    /// It has more than 256 MiB, or the disk failed.
     pub fn attach(&self, content: &[u8]) -> Result<Attachment> {
         if content.len() > ATTACHMENT_BYTES_MAX {
             let (bytes, limit) = (content.len() as u64, ATTACHMENT_BYTES_MAX as u64);
@@ -49,16 +45,11 @@ impl Spool {
         Ok(attachment)
     }
 
-    /// The path of an attachment.
-    #[must_use]
     pub fn attachment_path(&self, attachment: &Attachment) -> PathBuf {
         self.root.join(ATTACHMENTS).join(attachment.sha256.to_string())
     }
 
     /// Reads an attachment and checks that it is what the message named.
-    ///
-    /// # Errors
-    /// It is missing, altered or cannot be read.
     pub fn read_attachment(&self, attachment: &Attachment) -> Result<Vec<u8>> {
         let path = self.attachment_path(attachment);
         let missing = || Error::malformed(&path, "attachment", "is missing");

@@ -31,9 +31,7 @@ const SHARED_MIN: usize = 1024;
 const CHUNK_BYTES: usize = 8 * 1024;
 /// About how long an entry is, in bytes: a UUID and the end of its line.
 const ENTRY_BYTES: u64 = 37;
-/// How many digits the offset has.
 const OFFSET_DIGITS: usize = 20;
-/// Where the first entry begins.
 const FIRST_ENTRY: u64 = OFFSET_DIGITS as u64 + 1;
 
 /// Where the listing of a mailbox is shared.

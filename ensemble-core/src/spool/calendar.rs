@@ -14,7 +14,6 @@ use crate::env;
 use crate::message::Timestamp;
 use crate::proto::calendar::{Calendar, ClockReading};
 
-/// The file in the queue.
 pub(crate) const FILE: &str = "calendar.json";
 /// The largest such file, in bytes: 64 lines and 64 groups of stamps take a third of it.
 const FILE_BYTES_MAX: usize = 64 * 1024;
@@ -23,7 +22,6 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 impl Spool {
     /// The queue's calendar, after reading the clocks. A jump of the wall clock makes nothing older by
     /// [`Calendar::age`]. Begins a calendar if the queue has none that can be read.
-    #[must_use]
     pub fn calendar(&self) -> Calendar {
         let reading = self.reading();
         let mut calendar = match (self.read_calendar(), self.known_calendar().clone()) {
@@ -47,7 +45,6 @@ impl Spool {
     }
 
     /// How long ago this stamp was made, at the least.
-    #[must_use]
     pub fn age(&self, stamp: Timestamp) -> Duration {
         let mut calendar = self.calendar();
         let age = calendar.age(stamp);
@@ -56,7 +53,6 @@ impl Spool {
     }
 
     /// The time by the queue's calendar.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         let reading = self.reading();
         if let Some(calendar) = self.known_calendar().as_mut() {

@@ -16,7 +16,6 @@ use crate::error::allow_unreadable;
 use crate::mail::{self, no_letter, no_message};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 
-/// The largest reason file, in bytes.
 const REASON_BYTES_MAX: usize = 16 * 1024;
 
 /// The file beside a dead letter.
@@ -69,17 +68,11 @@ impl DeadLetter {
 /// # Dead letters
 impl Spool {
     /// Gives up a held message, with a reason for the reader of dead letters.
-    ///
-    /// # Errors
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if the message is not held under this lease any more.
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         self.bury(&*self.mailbox(&lease.mailbox)?, &HeldFile::from(lease), reason)
     }
 
     /// Gives a waiting message up.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`](crate::Error::NoMessage) if it does not wait in this mailbox.
     pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -140,9 +133,6 @@ impl Spool {
     }
 
     /// Replaces the reason of a dead letter.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -158,9 +148,6 @@ impl Spool {
     }
 
     /// Gives a dead letter back to the queue with all its attempts: `dead/` to `front/`.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
@@ -194,9 +181,6 @@ impl Spool {
     }
 
     /// Removes a dead letter for good.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not among the dead letters.
     pub fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         if mailbox.dead.stat(&place::plain(id))?.is_none() {

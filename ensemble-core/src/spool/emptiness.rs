@@ -31,7 +31,6 @@ impl Emptiness {
         self.is_empty = is_empty;
     }
 
-    /// Forgets what was found.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }

@@ -5,14 +5,11 @@ use crate::message::Name;
 
 /// A mailbox does not allow the operation. Callers find it by [`Error::area`](crate::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum MailboxError {
-    /// The mailbox has messages that are not settled; it was not removed.
     #[error(
         "mailbox `{mailbox}` has {unfinished} messages that are not finished: settle or dead-letter them, or force it"
     )]
     Unfinished {
-        /// The mailbox.
         mailbox: Name,
         /// Number of queued and acked messages.
         unfinished: u64,

@@ -10,15 +10,11 @@ use crate::Result;
 use crate::durable::Dir;
 use crate::message::{MessageId, Name};
 
-/// A message's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct MessageFile {
-    /// Id of the message.
     pub id: MessageId,
     /// Where it is on its way, as directory and name say.
     pub state: State,
-    /// The file.
     pub path: PathBuf,
     /// What the lease of a held one was extended to, in seconds, and the sequence number of that.
     pub extended: Option<(u64, u64)>,

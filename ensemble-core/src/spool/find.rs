@@ -90,9 +90,6 @@ pub struct Found {
 
 impl Found {
     /// The lease under which it is held, for [`Mailbox::resume`](crate::Mailbox::resume).
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`] if it is not held.
     pub fn lease(&self) -> Result<Lease> {
         match &self.state {
             State::Acked { holder, epoch } => Ok(Lease {
@@ -148,17 +145,11 @@ impl Spool {
     }
 
     /// Finds a message by its id in any mailbox.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`], or [`Error::Ambiguous`] if several mailboxes have it (a broadcast).
     pub fn find(&self, id: &MessageId) -> Result<Found> {
         Found::find_in(self.mailboxes()?, id, |mailbox| self.state(mailbox, id))
     }
 
     /// Reads a message in any state, without changing it.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`] if it is not in this mailbox, or it cannot be read.
     pub fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         let mailbox = self.mailbox(mailbox)?;
         let gone = || no_message(id, &format!("in mailbox `{}`", mailbox.name));
@@ -195,7 +186,6 @@ impl Spool {
     }
 }
 
-/// The messages that are held.
 pub(super) fn held(mailbox: &OpenMailbox) -> Result<Vec<HeldFile>> {
     let mut held: Vec<HeldFile> =
         mailbox.cur.names()?.iter().filter_map(|file| HeldFile::parse(file)).collect();

@@ -52,10 +52,6 @@ pub(super) struct HandBack<'a> {
 /// # Settle, release, extend
 impl Spool {
     /// Says that the work is done: `cur/` to `done/` (S3 to S4).
-    ///
-    /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more, or what the
-    /// [`Admission`] of this queue says.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.settle_batch(std::slice::from_ref(lease))?.pop().unwrap_or(Ok(()))
     }
@@ -123,9 +119,6 @@ impl Spool {
 
     /// Gives a message back, to be received again after `delay`: `cur/` to `front/` (S3 to S2),
     /// or to the dead letters once it was delivered `attempts_max` times.
-    ///
-    /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
         self.give_back(&mailbox, &HeldFile::from(lease), self.hand_back(delay, "released"))
@@ -155,9 +148,6 @@ impl Spool {
     }
 
     /// Makes a lease run for `duration` (at most a day) from now.
-    ///
-    /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = HeldFile::from(lease);

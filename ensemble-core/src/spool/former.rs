@@ -23,13 +23,10 @@ use crate::message::{MessageId, Name, yaml};
 
 /// An unfinished message that an agent has held before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct FormerHolding {
-    /// The message.
     pub id: MessageId,
     /// Where the message is now.
     pub state: State,
-    /// The agent that has held it.
     pub holder: Name,
     /// Number of that delivery.
     pub epoch: u64,
@@ -37,7 +34,6 @@ pub struct FormerHolding {
 
 impl FormerHolding {
     /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
-    #[must_use]
     pub const fn new(id: MessageId, state: State, holder: Name, epoch: u64) -> Self {
         Self { id, state, holder, epoch }
     }
@@ -46,9 +42,6 @@ impl FormerHolding {
 /// # Former holders
 impl Spool {
     /// Unfinished messages of a mailbox whose delivery to another agent than the mailbox's own has ended.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be read.
     pub fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>> {
         let mailbox = self.mailbox(mailbox)?;
         if has_no_side_file(&mailbox) {
@@ -102,7 +95,6 @@ pub(super) fn is_needed(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Re
     })
 }
 
-/// The side files of leases.
 pub(super) fn side_files(mailbox: &OpenMailbox) -> Result<Vec<(MessageId, u64)>> {
     Ok(mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file)).collect())
 }

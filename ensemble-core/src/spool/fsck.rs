@@ -14,7 +14,6 @@ use crate::{Error, Result};
 /// The possible repair of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum RepairAction {
     /// Nothing automatic: a person has to look.
     None,
@@ -30,11 +29,8 @@ pub enum RepairAction {
 
 /// Something in a queue that should not be as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct QueueFinding {
-    /// The file, relative to the queue.
     pub path: String,
-    /// Description of the problem.
     pub problem: String,
     /// The repair that [`Spool::fsck`] makes if asked to.
     pub repair: RepairAction,
@@ -46,9 +42,6 @@ pub struct QueueFinding {
 impl Spool {
     /// Checks the whole queue, opening every message. With `repair`, repairs what can be repaired
     /// without losing anything.
-    ///
-    /// # Errors
-    /// The queue cannot be read at all; everything else is a finding.
     pub fn fsck(&self, repair: bool) -> Result<Vec<QueueFinding>> {
         let mut findings = self.check_names()?;
         findings.extend(self.check_strays(repair)?);

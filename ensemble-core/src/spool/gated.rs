@@ -68,9 +68,6 @@ impl Spool {
     }
 
     /// As [`Spool::due_ids`], without the messages that the admission refuses to this holder.
-    ///
-    /// # Errors
-    /// As for [`Spool::due_ids`], or the admission failed.
     pub fn due_ids_for(&self, name: &Name, holder: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let mailbox = self.mailbox(name)?;
         let Some(admission) = self.admission_of(&mailbox, holder)? else {

@@ -17,7 +17,6 @@ use crate::message::{MessageId, Name};
 /// How many messages are in which state. Each number is counted up to the limit it was asked
 /// with: one that equals the limit means "this many or more".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Glance {
     /// S2: waiting, whether due or delayed.
     pub waiting: u64,
@@ -82,12 +81,8 @@ impl Spool {
         Ok(ids)
     }
 
-    /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
-    pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
-        WaitingBacklog::next_due(&self.mailbox(name)?.front)
-    }
-
-    /// As [`Spool::next_due`], without those that were due at `looked_at` already.
+    /// When the first delayed message is due, in milliseconds since the Unix epoch, of those that were not at
+    /// `looked_at`.
     pub(crate) fn next_due_after(&self, name: &Name, looked_at: u64) -> Result<Option<u64>> {
         WaitingBacklog::next_due_after(&self.mailbox(name)?.front, looked_at)
     }
@@ -99,9 +94,6 @@ impl Spool {
     }
 
     /// For looks at many mailboxes: each opens what it lists, and nothing stays open.
-    ///
-    /// # Errors
-    /// There is no queue.
     pub fn glances(&self) -> Result<Glances<'_>> {
         Ok(Glances { spool: self, mailboxes: self.mailboxes_dir()? })
     }
@@ -116,9 +108,6 @@ pub struct Glances<'a> {
 
 impl Glances<'_> {
     /// Counts the messages of a mailbox up to `limit` in each state, and opens none.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, cannot be listed, or every user may write to it.
     pub fn at(&self, name: &Name, limit: u64) -> Result<Glance> {
         let home = self.home(name)?;
         let mut glance =

@@ -54,7 +54,6 @@ impl IdListing {
         self.0.push_back(ListingEntry::new(id));
     }
 
-    /// Takes one out.
     pub(super) fn remove(&mut self, index: usize) -> Option<MessageId> {
         self.0.remove(index).map(ListingEntry::id)
     }

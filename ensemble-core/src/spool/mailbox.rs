@@ -19,7 +19,6 @@ use crate::{Error, Result};
 
 /// The directories of a mailbox, in the order of a message's life.
 pub(super) const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
-/// The settings file.
 pub(super) const SETTINGS_FILE: &str = "mailbox.yaml";
 /// Counts the messages that were refused because the mailbox was full.
 pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
@@ -30,7 +29,6 @@ const GATE_FILE: &str = "gate.lock";
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
 /// How often a search that took longer is repeated.
 const SEARCHES_MAX: usize = 10;
-/// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
 /// Refuses a directory that every user may write to without being meant to: the queue, a mailbox, a
@@ -44,7 +42,6 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: FileModes) -> Re
     Err(Error::malformed(path, "permissions", detail))
 }
 
-/// The settings of the mailbox in this directory.
 pub(super) fn read_settings(home: &Dir) -> Result<Settings> {
     let path = home.path().join(SETTINGS_FILE);
     let Some(content) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else {
@@ -59,7 +56,6 @@ pub(super) fn read_settings(home: &Dir) -> Result<Settings> {
     }
 }
 
-/// An open mailbox.
 #[derive(Debug)]
 pub(super) struct OpenMailbox {
     pub(super) name: Name,
@@ -74,7 +70,6 @@ pub(super) struct OpenMailbox {
     pub(super) waiting: KnownBacklog,
     /// Whether `lease/` is known to be empty, which it usually is.
     pub(super) extensions: Mutex<Emptiness>,
-    /// The queue, for what holds for all mailboxes.
     pub(super) queue: Dir,
     new_syncs: SyncTogether,
     front_syncs: SyncTogether,
@@ -235,7 +230,6 @@ impl OpenMailbox {
         Ok(front.map(MessageLocation::Front))
     }
 
-    /// The directory and file name of a location.
     pub(super) fn file_at(&self, id: &MessageId, location: &MessageLocation) -> (&Dir, String) {
         match location {
             MessageLocation::New => (&self.new, place::plain(id)),

@@ -18,22 +18,6 @@
 //!
 //! A shell script can take part with `mv` and `ls`; PROTOCOL.md has the formats.
 //!
-//! ```
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! let home = tempfile::tempdir()?;
-//! let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default())?;
-//! let dispatch = Name::new("dispatch")?;
-//! spool.add_mailbox(&dispatch, &Default::default())?;
-//!
-//! spool.publish(&Envelope::new(dispatch.clone(), "task 7 is done\n"))?;
-//! let delivery = spool.receive(&dispatch, &dispatch)?.expect("a message waits");
-//! assert_eq!(delivery.envelope.body, "task 7 is done\n");
-//! spool.settle(&delivery.lease)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! # Limits
 //!
 //! | limit | constant |
@@ -127,7 +111,6 @@ pub use fsck::{QueueFinding, RepairAction};
 pub use glance::{Glance, Glances};
 pub use owners::Owners;
 pub use publish::{MailboxOverflow, UnsyncedMessages};
-pub use receive::SleepLimit;
 pub(crate) use receive_wait::FileWait;
 pub use receive_wait::MailWait;
 #[cfg(feature = "tokio")]
@@ -145,7 +128,6 @@ pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a [`Spool`] works; start from `SpoolOptions::default()` and change fields, or use `with_*`.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct SpoolOptions {
     /// What a stored message survives.
     pub durability: Durability,
@@ -153,7 +135,6 @@ pub struct SpoolOptions {
     pub modes: FileModes,
     /// How long to wait for a lock.
     pub lock_patience: Duration,
-    /// Where each change is recorded.
     pub recorder: Arc<dyn Recorder>,
     /// The clock for delays and expiry.
     pub clock: Arc<dyn Clock + Send + Sync>,
@@ -195,14 +176,12 @@ impl Default for SpoolOptions {
 
 impl SpoolOptions {
     /// With this admission, [`PlanGates`](crate::requests::PlanGates) for instance.
-    #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
         self
     }
 
     /// With observations of leases that outlive the process, in this directory.
-    #[must_use]
     pub fn with_observations(mut self, directory: impl Into<PathBuf>) -> Self {
         self.observations = Some(directory.into());
         self
@@ -237,13 +216,13 @@ type OldestSettled = (FileId, i64, i64);
 /// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
 /// | Publish | [`publish`](Self::publish), [`publish_delayed`](Self::publish_delayed), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
-/// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
+/// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id) | `receive.rs` |
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
 /// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`restate_dead`](Self::restate_dead), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |
-/// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance), [`glances`](Self::glances) | `glance.rs` |
+/// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`glance`](Self::glance), [`glances`](Self::glances) | `glance.rs` |
 /// | Count for one holder | [`due_ids_for`](Self::due_ids_for) | `gated.rs` |
 /// | Files | [`message_files`](Self::message_files) | `files.rs` |
 /// | Time | [`calendar`](Self::calendar), [`keep_calendar`](Self::keep_calendar), [`age`](Self::age), [`now`](Self::now) | `calendar.rs` |

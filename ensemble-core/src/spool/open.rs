@@ -34,10 +34,6 @@ impl Spool {
         Self::open(root, options)
     }
 
-    /// Opens a queue.
-    ///
-    /// # Errors
-    /// [`Error::NoQueue`] if there is none, or every user may write to it.
     pub fn open(root: &Path, options: SpoolOptions) -> Result<Self> {
         let root = std::path::absolute(root).map_err(|e| Error::io("resolve", root, e))?;
         let spool = Self {
@@ -54,14 +50,11 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The root directory of the queue.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// The durability of the queue's messages.
-    #[must_use]
     pub const fn durability(&self) -> Durability {
         self.options.durability
     }

@@ -23,14 +23,6 @@ use crate::message::Name;
 use crate::{Error, Result};
 
 /// The users of names, as numbers (`id -u`). A name has no user unless one is set.
-///
-/// ```
-/// use ensemble_core::spool::Owners;
-///
-/// let owners = Owners::new([("worker-1".parse()?, 1001)]);
-/// assert_eq!(owners.user(&"worker-1".parse()?), Some(1001));
-/// # Ok::<(), ensemble_core::message::NameError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     users: BTreeMap<Name, u32>,
@@ -38,26 +30,21 @@ pub struct Owners {
 
 impl Owners {
     /// These names have users; others have none.
-    #[must_use]
     pub fn new(users: impl IntoIterator<Item = (Name, u32)>) -> Self {
         Self { users: users.into_iter().collect() }
     }
 
-    /// The user of a name.
-    #[must_use]
     pub fn user(&self, name: &Name) -> Option<u32> {
         self.users.get(name).copied()
     }
 
     /// Whether no name has a user.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
     /// Why a file was not written by `name`; `None` if it may have been. `keeper` is the user who owns
     /// the queue.
-    #[must_use]
     pub fn refuse(&self, name: &Name, file: &FileStat, keeper: u32) -> Option<String> {
         if self.is_empty() {
             return None;
@@ -82,9 +69,6 @@ impl Owners {
 /// # Owners of files
 impl Spool {
     /// Why a file was not written by `name`; `None` if it may have been, or no name has a user.
-    ///
-    /// # Errors
-    /// The queue is gone.
     pub fn refuse_owner(&self, name: &Name, file: &FileStat) -> Result<Option<String>> {
         let owners = &self.options().owners;
         if owners.is_empty() {

@@ -24,16 +24,13 @@ use crate::mail;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
-/// The largest overflow note, in bytes.
 const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 
 /// The messages that a full mailbox had to refuse, for its recipient to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct MailboxOverflow {
     /// How many messages were refused.
     pub refused: u64,
-    /// When the last one was.
     pub last_at: Timestamp,
     /// The sender of the last message.
     pub last_from: Name,
@@ -51,8 +48,6 @@ pub struct UnsyncedMessages {
 }
 
 impl UnsyncedMessages {
-    /// The outcome of each message.
-    #[must_use]
     pub fn outcomes(&self) -> &[PublishOutcome] {
         &self.outcomes
     }
@@ -90,9 +85,6 @@ impl Spool {
     }
 
     /// As [`Spool::publish`], for a message that is not received before `delay` has passed.
-    ///
-    /// # Errors
-    /// As for [`Spool::publish`].
     pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<PublishOutcome> {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.publish_due(envelope, self.now_millis().saturating_add(delay_ms))
@@ -233,9 +225,6 @@ impl Spool {
     }
 
     /// Stores the same message in several mailboxes (all but the sender's own).
-    ///
-    /// # Errors
-    /// As for [`Spool::publish_batch`].
     pub fn broadcast(
         &self,
         envelope: &Envelope,
@@ -251,9 +240,6 @@ impl Spool {
     }
 
     /// The messages that a full mailbox had to refuse; `None` if it never did.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the note cannot be read.
     pub fn overflow(&self, name: &Name) -> Result<Option<MailboxOverflow>> {
         read_overflow(&*self.mailbox(name)?)
     }

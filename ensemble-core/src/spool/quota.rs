@@ -31,8 +31,6 @@ const SAMPLE_MIN: u64 = 256;
 const LISTED_MAX: usize = 100_000;
 
 impl Spool {
-    /// # Errors
-    /// [`crate::Error::Quota`] if the sender has as much in this mailbox as it may.
     pub(super) fn check_quota(&self, mailbox: &OpenMailbox, envelope: &Envelope) -> Result<()> {
         let Some(quota) = &self.options().quota else { return Ok(()) };
         if quota.exempt.contains(&envelope.from) {

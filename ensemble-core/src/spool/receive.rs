@@ -3,13 +3,11 @@
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use super::backlog::Backlog;
 use super::gated::parts;
 use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
-use super::waiting::WaitingBacklog;
 use super::{Settings, Spool};
 use crate::durable::{Dir, MoveOutcome};
 use crate::env::Delivery;
@@ -17,15 +15,6 @@ use crate::event_log::types;
 use crate::mail;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, canonical};
 use crate::{Error, Result};
-
-/// How long a consumer that found nothing may sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SleepLimit {
-    /// Until something is published.
-    UntilPublished,
-    /// Or until a delayed message is due.
-    AtMost(Duration),
-}
 
 /// # Receive
 impl Spool {
@@ -47,22 +36,6 @@ impl Spool {
     ///
     /// # Errors
     /// As for [`Spool::receive`], if nothing was taken before; otherwise what was received is returned.
-    ///
-    /// ```
-    /// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Settings, Spool}};
-    /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
-    /// let worker = Name::new("worker-1")?;
-    /// spool.add_mailbox(&worker, &Settings::default())?;
-    /// for task in ["one", "two", "three"] {
-    ///     spool.publish(&Envelope::new(worker.clone(), task))?;
-    /// }
-    /// let taken = spool.receive_batch(&worker, &worker, 2)?;
-    /// assert_eq!(taken.len(), 2);
-    /// let leases: Vec<_> = taken.into_iter().map(|delivery| delivery.lease).collect();
-    /// assert!(spool.settle_batch(&leases)?.iter().all(Result::is_ok));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn receive_batch(
         &self,
         mailbox: &Name,
@@ -127,9 +100,6 @@ impl Spool {
     }
 
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
-    ///
-    /// # Errors
-    /// As for [`Spool::receive`]; or the [`Admission`](super::Admission) refuses it.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -149,15 +119,6 @@ impl Spool {
         let (dir, file) = mailbox.file_at(id, &location);
         self.admit(&mailbox, (dir, &file), holder)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
-    }
-
-    /// How long a consumer that found nothing may sleep before it looks again.
-    pub fn sleep_allowed(&self, mailbox: &Name) -> Result<SleepLimit> {
-        let now = self.now_millis();
-        let due = WaitingBacklog::next_due(&self.mailbox(mailbox)?.front)?;
-        Ok(due.map_or(SleepLimit::UntilPublished, |at| {
-            SleepLimit::AtMost(Duration::from_millis(at.saturating_sub(now)))
-        }))
     }
 
     pub(super) fn claim(

@@ -62,26 +62,6 @@ impl Spool {
     /// [`SpoolOptions::clock`](super::SpoolOptions::clock). Any number of threads and processes may wait for the same
     /// mailbox. The call may end later than the deadline by the time that the disk and
     /// [`SpoolOptions::lock_patience`](super::SpoolOptions::lock_patience) take.
-    ///
-    /// # Errors
-    /// The mailbox does not exist, is removed in the meantime, or the disk failed.
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
-    /// # let home = tempfile::tempdir()?;
-    /// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
-    /// let worker = Name::new("worker-1")?;
-    /// spool.add_mailbox(&worker, &Default::default())?;
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| spool.publish(&Envelope::new(worker.clone(), "task 7\n")));
-    ///     let deadline = Instant::now() + Duration::from_secs(60);
-    ///     let delivery = spool.receive_wait(&worker, &worker, deadline)?.expect("a message arrives");
-    ///     assert_eq!(delivery.envelope.body, "task 7\n");
-    ///     spool.settle(&delivery.lease)
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn receive_wait(
         &self,
         mailbox: &Name,
@@ -107,7 +87,6 @@ impl Spool {
 
     /// The steps of [`Spool::receive_wait`], for a program that does something between them, such as
     /// handling signals. From this call on, a message that lands ends the next [`MailWait::sleep`].
-    #[must_use]
     pub fn wait_for_mail(&self, mailbox: &Name, holder: &Name) -> MailWait<&Self> {
         MailWait::begin(self, mailbox, holder)
     }
@@ -133,21 +112,6 @@ impl Spool {
 }
 
 /// A wait for mail: receive, sleep, receive again. Made by [`Spool::wait_for_mail`].
-///
-/// ```
-/// use std::time::Duration;
-/// # use ensemble_core::{message::{Envelope, Name}, spool::{SpoolOptions, Spool}};
-/// # let home = tempfile::tempdir()?;
-/// # let spool = Spool::create(home.path(), SpoolOptions::default())?;
-/// # let worker = Name::new("worker-1")?;
-/// # spool.add_mailbox(&worker, &Default::default())?;
-/// let mut wait = spool.wait_for_mail(&worker, &worker);
-/// assert!(wait.receive()?.is_none());
-/// spool.publish(&Envelope::new(worker.clone(), "task 7"))?; // by another process
-/// wait.sleep(Duration::from_secs(60))?; // ends at once
-/// assert!(wait.receive()?.is_some());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 ///
 /// It borrows the queue, or owns a share of it: `MailWait<&Spool>` or `MailWait<Arc<Spool>>`.
 #[derive(Debug)]
@@ -187,9 +151,6 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
 
     /// Returns what dead holders hold to the mailbox, then receives as [`Spool::receive`] does. Never waits for a
     /// message.
-    ///
-    /// # Errors
-    /// As for [`Spool::receive`].
     pub fn receive(&mut self) -> Result<Option<Delivery>> {
         self.scan_leases()?;
         self.looked_at = self.spool.now_millis();
@@ -198,17 +159,11 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     }
 
     /// Sleeps until a message may have become due, for at most `longest`. May end early: receive, and sleep again.
-    ///
-    /// # Errors
-    /// The mailbox does not exist or the disk failed.
     pub fn sleep(&mut self, longest: Duration) -> Result<()> {
         self.sleep_beside(longest, None)
     }
 
     /// As [`MailWait::sleep`]; also ends when `other` becomes readable, which stays unread.
-    ///
-    /// # Errors
-    /// As for [`MailWait::sleep`].
     pub fn sleep_beside(&mut self, longest: Duration, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let nap = self.next_look(longest)?;
         self.files.sleep(nap, other);
@@ -222,9 +177,6 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     }
 
     /// How long the next sleep lasts where nothing lands, at most `longest`.
-    ///
-    /// # Errors
-    /// As for [`MailWait::sleep`].
     pub fn next_look(&self, longest: Duration) -> Result<Duration> {
         let mut nap = longest.min(POLL_WITH_EVENTS);
         // A message that was due at the last look is one that this holder may not take.

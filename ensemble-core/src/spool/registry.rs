@@ -10,16 +10,10 @@ use crate::event_log::types;
 use crate::message::{Name, ReservedName, nearest, yaml};
 use crate::{Error, Result};
 
-/// How many names are suggested at most.
 const NEAREST_NAMES_MAX: usize = 3;
 
 /// # Mailboxes
 impl Spool {
-    /// Creates a mailbox.
-    ///
-    /// # Errors
-    /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
-    /// or the settings are out of their limits.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         ReservedName::refuse_mailbox(name)?;
         let mailboxes = self.mailboxes_dir()?;
@@ -53,17 +47,11 @@ impl Spool {
     }
 
     /// The settings of a mailbox, as they are on disk now.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or its settings cannot be read.
     pub fn settings(&self, name: &Name) -> Result<Settings> {
         self.mailbox(name)?.settings()
     }
 
     /// Changes the settings of a mailbox.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the settings are out of their limits.
     pub fn configure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         let mailbox = self.mailbox(name)?;
         if let Some((field, detail)) = settings.fault() {
@@ -100,9 +88,6 @@ impl Spool {
     }
 
     /// All mailboxes by name.
-    ///
-    /// # Errors
-    /// There is no queue.
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
         let directories = self.mailboxes_dir()?.directories()?;
         let mut names: Vec<Name> =

@@ -164,7 +164,6 @@ impl LeaseTable for Spool {
     }
 }
 
-/// The old files of a directory.
 struct OldFiles {
     files: Vec<String>,
     /// Since when the oldest of the others has not changed, in steady time, if all were checked.

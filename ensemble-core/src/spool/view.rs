@@ -60,9 +60,6 @@ pub struct HeldView {
 
 impl Spool {
     /// A view of the queue for a dashboard. Opens one mailbox after the other, and keeps none open.
-    ///
-    /// # Errors
-    /// There is no queue. A mailbox that disappears during the call is left out.
     pub(crate) fn view(&self) -> Result<QueueView> {
         let (glances, at) = (self.glances()?, self.options().clock.wall());
         let mut mailboxes = Vec::new();

@@ -48,7 +48,6 @@ pub(super) enum Candidate {
 enum ListingTrust {
     /// If there is one that is not worked off, it is as good as a new one.
     Shared,
-    /// It is out of date.
     Nothing,
 }
 
@@ -210,12 +209,7 @@ impl WaitingBacklog {
         }
     }
 
-    /// When the first delayed message is due, in milliseconds since the Unix epoch.
-    pub(super) fn next_due(front: &Dir) -> Result<Option<u64>> {
-        Ok(list_front(front)?.iter().map(|f| f.not_before).min())
-    }
-
-    /// As [`WaitingBacklog::next_due`], without those that were due at `looked_at` already.
+    /// When the first delayed message is due, of those that were not at `looked_at`.
     pub(super) fn next_due_after(front: &Dir, looked_at: u64) -> Result<Option<u64>> {
         let due = list_front(front)?.into_iter().map(|f| f.not_before);
         Ok(due.filter(|due| *due > looked_at).min())

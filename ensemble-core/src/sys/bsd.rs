@@ -23,7 +23,6 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// As a sync of the content: no name goes with it.
 pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
     super::sync_content(file)
 }

@@ -14,24 +14,6 @@
 //! one finds its leases over, which changes nothing. While the target is away, or its mailbox is full,
 //! the bridge holds at most one message a mailbox and extends its lease. The others wait in place. A
 //! message that the target can never take is a dead letter of the source, and the next one is carried.
-//!
-//! ```
-//! use ensemble_core::transfer::{Bridge, UnknownMailbox};
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let here = Spool::create(&home.path().join("here"), SpoolOptions::default())?;
-//! let there = Spool::create(&home.path().join("there"), SpoolOptions::default())?;
-//! let worker = Name::new("worker-1")?;
-//! here.add_mailbox(&worker, &Default::default())?;
-//! here.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
-//!
-//! let bridge = Bridge::new(&here, &there, Name::new("bridge")?, UnknownMailbox::Create);
-//! assert_eq!(bridge.carry(&worker)?.carried, 1);
-//! assert!(there.receive(&worker, &worker)?.is_some());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::time::Duration;
 
@@ -56,7 +38,6 @@ pub enum UnknownMailbox {
 
 /// Result of one run.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct BridgeReport {
     /// Number of messages stored in the target and settled in the source.
     pub carried: u64,
@@ -66,7 +47,6 @@ pub struct BridgeReport {
     pub stuck: Option<Error>,
 }
 
-/// The outcome of carrying one message.
 enum CarryOutcome {
     /// It is finished in the source.
     Over,
@@ -86,7 +66,6 @@ pub struct Bridge<'a> {
 impl<'a> Bridge<'a> {
     /// Creates a bridge from `source` to `target`. It holds messages in the source as `holder`; no
     /// other process may use that name.
-    #[must_use]
     pub const fn new(
         source: &'a dyn Broker,
         target: &'a dyn Broker,
@@ -97,15 +76,12 @@ impl<'a> Bridge<'a> {
     }
 
     /// Also notifies the sender, in the target, of each message that the target can never accept.
-    #[must_use]
     pub const fn telling_senders(mut self) -> Self {
         self.tells_senders = true;
         self
     }
 
     /// Carries all messages that wait in a mailbox of the source now.
-    ///
-    /// # Errors
     ///
     /// One of the queues failed. Messages that were not carried are still in the source, and the next run
     /// continues. A target mailbox that is full, and a message that the target refuses, are not an error:

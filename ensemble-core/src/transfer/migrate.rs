@@ -14,22 +14,6 @@
 //! while it is set aside in the old one. Nothing remains that would prevent a later message with
 //! the same id. Run the migration again for messages that senders still put into the old queue.
 //! [`MigrationReport::held`] counts messages still in work; run it again later.
-//!
-//! ```
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::transfer::migrate;
-//! use ensemble_core::spool::{SpoolOptions, Spool};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let old = Spool::create(&home.path().join("old"), SpoolOptions::default())?;
-//! let new = Spool::create(&home.path().join("new"), SpoolOptions::default())?;
-//! let worker = Name::new("worker-1")?;
-//! old.add_mailbox(&worker, &Default::default())?;
-//! old.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
-//! assert_eq!(migrate(&old, &new)?.moved, 1);
-//! assert_eq!(new.counts(&worker)?.queued, 1);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use super::{carry_attachment, concerns_message};
 use crate::broker::Broker;
@@ -43,7 +27,6 @@ const NOT_MOVED: &str = "not moved: ";
 
 /// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct MigrationReport {
     /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
@@ -59,13 +42,9 @@ pub struct MigrationReport {
     pub kept: Vec<KeptMessage>,
 }
 
-/// A message that could not be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct KeptMessage {
-    /// Mailbox of the message.
     pub mailbox: Name,
-    /// Id of the message.
     pub id: MessageId,
     /// Why the new queue refuses it.
     pub reason: String,

@@ -14,9 +14,6 @@ use crate::message::Envelope;
 use crate::{Error, Result};
 
 /// Copies the content that a message names from one queue to another.
-///
-/// # Errors
-/// It is missing, or one of the queues failed.
 fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> Result<()> {
     match &envelope.attachment {
         Some(attachment) => to.attach(&from.attached(attachment)?).map(drop),
@@ -25,7 +22,6 @@ fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> 
 }
 
 /// Whether an error is about this message and not about the queue, and trying again does not help.
-#[must_use]
 pub const fn concerns_message(error: &Error) -> bool {
     matches!(
         error,

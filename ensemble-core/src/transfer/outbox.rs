@@ -23,12 +23,10 @@ use crate::message::{Envelope, Name};
 use crate::spool::{Settings, Spool, SpoolOptions};
 use crate::{Error, Result};
 
-/// Default capacity of the outbox for each mailbox, in messages.
 pub const OUTBOX_CAPACITY_DEFAULT: u64 = 10_000;
 /// Holder of messages that are being sent.
 const HOLDER: &str = "outbox";
 
-/// The outbox of a host.
 #[derive(Debug)]
 pub struct Outbox {
     spool: Spool,
@@ -38,36 +36,28 @@ pub struct Outbox {
 /// Where a message was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostOutcome {
-    /// The server has it.
     Sent(PublishOutcome),
     /// The outbox holds it until the server accepts it, for this reason.
     Kept(String),
 }
 
 impl Outbox {
-    /// Opens or creates the outbox in this directory, with this capacity for each mailbox.
     pub fn open(directory: &Path, capacity: u64, options: SpoolOptions) -> Result<Self> {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })
     }
 
     /// The outbox's queue.
-    #[must_use]
     pub const fn spool(&self) -> &Spool {
         &self.spool
     }
 
     /// The outbox's queue, by itself.
-    #[must_use]
     pub fn into_spool(self) -> Spool {
         self.spool
     }
 
     /// Sends a message to `server`, behind those that wait for the same mailbox. Without a server (`None`)
     /// the outbox keeps it. Content that it names must be attached to the outbox's queue.
-    ///
-    /// # Errors
-    /// The server's error for the message, also [`Error::Full`] if its mailbox is full there; or the outbox
-    /// is full.
     pub fn post(&self, server: Option<&dyn Broker>, envelope: &Envelope) -> Result<PostOutcome> {
         let Some(server) = server else {
             return self.store_locally(envelope, "no server is connected");
@@ -126,9 +116,6 @@ impl Outbox {
 
     /// Sends the waiting messages of one mailbox. One that the server can never accept becomes a
     /// dead letter of the outbox, and its sender is notified.
-    ///
-    /// # Errors
-    /// As for [`Outbox::drain`].
     pub fn carry(&self, server: &dyn Broker, mailbox: &Name) -> Result<BridgeReport> {
         let holder = Name::new(HOLDER)?;
         let bridge =
@@ -137,9 +124,6 @@ impl Outbox {
     }
 
     /// Mailboxes for which messages wait here.
-    ///
-    /// # Errors
-    /// The outbox cannot be listed.
     pub fn waiting_mailboxes(&self) -> Result<Vec<Name>> {
         let mut waiting = Vec::new();
         for mailbox in self.spool.mailboxes()? {
@@ -160,18 +144,12 @@ impl Outbox {
     }
 
     /// Number of messages that could not be sent and are dead letters here.
-    ///
-    /// # Errors
-    /// The outbox cannot be listed.
     pub fn dead(&self) -> Result<u64> {
         let counts = |mailbox: &Name| self.spool.counts(mailbox).map(|counts| counts.dead);
         self.spool.mailboxes()?.iter().map(counts).sum()
     }
 
     /// Number of messages that have not reached the server yet.
-    ///
-    /// # Errors
-    /// The outbox cannot be listed.
     pub fn waiting(&self) -> Result<u64> {
         self.spool.mailboxes()?.iter().map(|mailbox| self.waiting_for(mailbox)).sum()
     }

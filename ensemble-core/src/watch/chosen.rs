@@ -39,9 +39,6 @@ impl AsFd for FsWatcher {
 
 impl FsWatcher {
     /// Creates a file watcher without watched directories.
-    ///
-    /// # Errors
-    /// The system has no instance left.
     pub fn new() -> Result<Self, WatchError> {
         let backend = match IS_NOTIFY.load(Ordering::Relaxed) {
             false => WatchBackend::Inotify(Inotify::new()?),
@@ -51,9 +48,6 @@ impl FsWatcher {
     }
 
     /// Watches a directory, or one file, which must exist.
-    ///
-    /// # Errors
-    /// The directory is gone or the system has no watch left.
     pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
         match &mut self.0 {
             WatchBackend::Inotify(watcher) => watcher.watch(path),
@@ -62,9 +56,6 @@ impl FsWatcher {
     }
 
     /// As [`FsWatcher::watch`], and also reports growing databases.
-    ///
-    /// # Errors
-    /// As for [`FsWatcher::watch`].
     pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
         match &mut self.0 {
             WatchBackend::Inotify(watcher) => watcher.watch_logs(path),
@@ -72,8 +63,6 @@ impl FsWatcher {
         }
     }
 
-    /// Whether a directory is watched.
-    #[must_use]
     pub fn is_watched(&self, path: &Path) -> bool {
         match &self.0 {
             WatchBackend::Inotify(watcher) => watcher.is_watched(path),
@@ -81,7 +70,6 @@ impl FsWatcher {
         }
     }
 
-    /// Stops watching a directory.
     pub fn unwatch(&mut self, path: &Path) {
         match &mut self.0 {
             WatchBackend::Inotify(watcher) => watcher.unwatch(path),

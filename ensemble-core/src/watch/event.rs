@@ -23,11 +23,8 @@ pub enum Landing {
 
 /// An event. Its content is only a hint: look at the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum FsEvent {
-    /// A file landed.
     Landed {
-        /// The watched directory.
         dir: PathBuf,
         /// The file's name.
         name: String,
@@ -35,22 +32,13 @@ pub enum FsEvent {
         how: Landing,
     },
     /// A file landed whose name is not UTF-8.
-    Strange {
-        /// The watched directory.
-        dir: PathBuf,
-    },
+    Strange { dir: PathBuf },
     /// A file was renamed away or removed.
-    Left {
-        /// The watched directory.
-        dir: PathBuf,
-    },
+    Left { dir: PathBuf },
     /// Events were lost: look at everything.
     Overflow,
     /// A watched directory was removed or renamed.
-    Replaced {
-        /// The directory, or a path that was in it.
-        path: PathBuf,
-    },
+    Replaced { path: PathBuf },
     /// No more events will come.
     Failed {
         /// The system's error.

@@ -25,24 +25,10 @@ const WATCHED: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::MOVE_SELF);
 
 /// Reports files that land in the watched directories.
-///
-/// ```
-/// use std::time::Duration;
-/// use ensemble_core::watch::{FsEvent, FsWatcher, Landing};
-/// # let home = tempfile::tempdir()?;
-/// let mut watcher = FsWatcher::new()?;
-/// watcher.watch(home.path())?;
-/// assert!(watcher.take_events().is_empty());
-/// std::fs::File::create(home.path().join("report.yaml"))?;
-/// let events = watcher.wait(Duration::from_secs(10));
-/// assert!(matches!(&events[0], FsEvent::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct InotifyWatcher {
     /// `None` only during drop.
     inotify: Option<OwnedFd>,
-    /// Watch descriptors by path.
     watched: HashMap<PathBuf, i32>,
     /// Paths by watch descriptor. Two paths may lead to the same directory.
     places: HashMap<i32, PathBuf>,
@@ -70,8 +56,6 @@ impl Drop for InotifyWatcher {
 impl InotifyWatcher {
     /// Creates a file watcher without watched directories.
     ///
-    /// # Errors
-    ///
     /// The system has no instance left (`fs.inotify.max_user_instances`).
     pub fn new() -> Result<Self, WatchError> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
@@ -81,18 +65,12 @@ impl InotifyWatcher {
     }
 
     /// Watches a directory, or one file, which must exist.
-    ///
-    /// # Errors
-    /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
         if self.watched.contains_key(path) { Ok(()) } else { self.add(path, WATCHED) }
     }
 
     /// As [`InotifyWatcher::watch`], and also reports growing databases. Each write to any file there wakes the listener.
     /// Use it only for directories that Ensemble alone writes to, and for the log itself.
-    ///
-    /// # Errors
-    /// As for [`InotifyWatcher::watch`].
     pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
         self.add(path, WATCHED | WatchFlags::MODIFY)
     }
@@ -105,13 +83,10 @@ impl InotifyWatcher {
         Ok(())
     }
 
-    /// Whether a directory is watched.
-    #[must_use]
     pub fn is_watched(&self, path: &Path) -> bool {
         self.watched.contains_key(path)
     }
 
-    /// Stops watching a directory.
     pub fn unwatch(&mut self, path: &Path) {
         let Some(number) = self.watched.remove(path) else { return };
         match self.watched.iter().find(|(_, other)| **other == number) {
@@ -164,7 +139,6 @@ impl InotifyWatcher {
     }
 }
 
-/// Translates an inotify event.
 pub(super) fn translate(
     events: ReadFlags,
     place: Option<&Path>,

@@ -62,16 +62,12 @@ impl FsWatcher {
 const FULL_READ_EVENTS: usize = 59;
 
 /// Whether events may be left behind these, which were just taken. A wrong `false` leaves the descriptor readable.
-#[must_use]
 pub const fn may_have_more(taken: &[FsEvent]) -> bool {
     taken.len() >= FULL_READ_EVENTS
 }
 
 /// Sleeps until one of the descriptors is readable, or `longest` has passed; without a limit for `None`.
 /// A signal ends the sleep early. Says of each descriptor whether it is readable.
-///
-/// # Errors
-/// The system cannot poll one of the descriptors.
 pub fn sleep_until_any(
     sources: &[BorrowedFd<'_>],
     longest: Option<Duration>,
@@ -105,7 +101,6 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// The next event, one by one.
     fn first(watcher: &mut FsWatcher, pending: &mut VecDeque<FsEvent>) -> FsEvent {
         if pending.is_empty() {
             pending.extend(watcher.wait(PATIENCE));

@@ -27,7 +27,6 @@ pub struct PortableWatcher {
     places: Arc<Mutex<WatchedPaths>>,
 }
 
-/// The watched paths.
 #[derive(Debug, Default)]
 struct WatchedPaths {
     watched: HashSet<PathBuf>,
@@ -46,9 +45,6 @@ impl AsFd for PortableWatcher {
 
 impl PortableWatcher {
     /// Creates a file watcher without watched directories.
-    ///
-    /// # Errors
-    /// The system has no descriptor left, or refuses a watcher.
     pub fn new() -> Result<Self, WatchError> {
         let system = |error: std::io::Error| {
             WatchError::system(
@@ -69,9 +65,6 @@ impl PortableWatcher {
     }
 
     /// Watches a directory, or one file, which must exist.
-    ///
-    /// # Errors
-    /// The directory is gone or the system has no watch left.
     pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
         if self.is_watched(path) {
             return Ok(());
@@ -93,21 +86,15 @@ impl PortableWatcher {
     }
 
     /// As [`PortableWatcher::watch`], and also reports growing databases.
-    ///
-    /// # Errors
-    /// As for [`PortableWatcher::watch`].
     pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
         self.places().logs.insert(path.to_owned());
         self.watch(path)
     }
 
-    /// Whether a directory is watched.
-    #[must_use]
     pub fn is_watched(&self, path: &Path) -> bool {
         self.places().watched.contains(path)
     }
 
-    /// Stops watching a directory.
     pub fn unwatch(&mut self, path: &Path) {
         if self.is_watched(path) {
             // The directory may be gone already, and its watch with it.
@@ -192,7 +179,6 @@ impl WatchedPaths {
         Some(FsEvent::Left { dir: path.parent()?.to_owned() })
     }
 
-    /// Translates one path of an event.
     fn translate(&self, kind: EventKind, path: &Path) -> Option<FsEvent> {
         let path = &self.known(path);
         match kind {

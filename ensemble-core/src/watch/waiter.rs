@@ -21,13 +21,11 @@ pub const POLL_WITH_EVENTS: Duration = Duration::from_secs(5);
 impl Waiter {
     /// Starts listening: no file that lands from now on is missed. Look once after this call, then
     /// wait, then look again.
-    #[must_use]
     pub fn new(dirs: &[PathBuf]) -> Self {
         Self::with(dirs, FsWatcher::watch)
     }
 
     /// As [`Waiter::new`], also for growing databases in these directories.
-    #[must_use]
     pub fn for_logs(dirs: &[PathBuf]) -> Self {
         Self::with(dirs, FsWatcher::watch_logs)
     }

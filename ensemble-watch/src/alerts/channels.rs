@@ -22,14 +22,12 @@ use serde_json::Value;
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// How long the status line shows an alert.
 const SHOWN: Duration = Duration::from_secs(10);
-/// Interval of looks at the command of a test.
 const TEST_INTERVAL: Duration = Duration::from_millis(20);
 /// Why an alert for terminals has failed.
 pub(super) const NO_TERMINAL: &str = "no terminal is attached to tmux";
 /// The longest text of a terminal or status line, in characters.
 const TEXT_CHARS_MAX: usize = 160;
 
-/// A command that was started for an alert.
 pub(super) struct AlertCommand {
     child: Child,
     began: Monotonic,
@@ -68,7 +66,6 @@ impl AlertCommand {
         }
     }
 
-    /// Ends the command and what it has started.
     pub(super) fn end(&mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {

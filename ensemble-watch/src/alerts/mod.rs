@@ -38,7 +38,6 @@ use schedule::{AlertMemory, AlertMoment, AlertSchedule, AlertSubject, DueAlert};
 
 /// The file beside the queue that lists the alerts sent.
 const FILE: &str = "alerts.json";
-/// The largest such file, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 /// The file beside the queue whose time says when a person has looked.
 const LOOKED: &str = "looked";
@@ -73,7 +72,6 @@ impl Drop for AlertThread {
 }
 
 impl AlertThread {
-    /// Starts it, if the configuration has a rule.
     pub(crate) fn start(
         project: &Project,
         spool: Arc<Spool>,
@@ -313,7 +311,6 @@ impl AlertWorker {
         }
     }
 
-    /// Records what happened to an alert.
     fn ended(&mut self, due: &DueAlert, outcome: std::result::Result<(), String>) {
         let mut data = alert(&self.project, due);
         data["rule"] = (due.rule + 1).into();
@@ -357,7 +354,6 @@ fn alert(project: &Project, due: &DueAlert) -> Value {
     })
 }
 
-/// Several alerts in one line.
 fn summary(all: &[DueAlert]) -> String {
     match all {
         [one] => one.occurrence.text.clone(),

@@ -27,7 +27,6 @@ pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
 pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(15);
 /// After a failure, the time to the next attempt.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
-/// Attempts of one alert that fails.
 pub(super) const ATTEMPTS_MAX: u32 = 5;
 
 /// The subject of an alert: a need, or the end of all work.
@@ -86,7 +85,6 @@ pub(super) struct AlertMoment {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DueAlert {
-    /// Index of the rule.
     pub(super) rule: usize,
     pub(super) occurrence: AlertSubject,
     /// How often this rule has sent it, including this time.

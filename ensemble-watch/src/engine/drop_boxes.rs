@@ -75,7 +75,6 @@ impl DropBoxes {
         })
     }
 
-    /// Opens the boxes again.
     pub(super) fn open(&mut self, project: &Project) -> Result<()> {
         self.boxes = Some(OpenBoxes::open(
             &project.queue,
@@ -156,7 +155,6 @@ impl DropBoxes {
         }
     }
 
-    /// A file landed in a box.
     pub(super) fn landed(
         &mut self,
         now: Monotonic,

@@ -41,7 +41,6 @@ impl ArrivedMessage {
         self.content.get_or_init(|| spool.peek(&self.mailbox, &self.id).ok()).as_ref()
     }
 
-    /// Whether it was read, and is not a task.
     pub(super) fn is_no_task(&self) -> bool {
         let read = self.content.get().and_then(Option::as_ref);
         read.is_some_and(|envelope| envelope.kind.as_str() != TASK_TYPE)
@@ -54,7 +53,6 @@ pub(super) struct EngineMail {
     pub(super) remote: ServerSight,
     /// Mailboxes that are counted before the next agent is notified.
     changed: BTreeSet<Name>,
-    /// Messages that were not announced yet.
     arrived: Vec<ArrivedMessage>,
     /// Without events: when each mailbox had changed at the last look, and which messages waited there.
     polled: BTreeMap<Name, SystemTime>,
@@ -81,7 +79,6 @@ impl EngineMail {
         self.notifier.next_timeout()
     }
 
-    /// A message landed in a mailbox.
     pub(super) fn landed(&mut self, mailbox: Name, file: &str) {
         if let Some(id) = message_id(file) {
             self.arrive(&mailbox, id);

@@ -127,7 +127,6 @@ impl Engine {
         })
     }
 
-    /// Sets the handler that carries out decisions.
     pub(crate) fn set_decision_handler(&mut self, handler: Box<dyn DecisionHandler>) {
         self.requests.set_decision_handler(handler);
     }
@@ -210,8 +209,6 @@ impl Engine {
                 self.watch_set.stop();
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
-            // A kind of event that is not known yet: look at everything.
-            LoopWake::Changed(_) => self.reconcile.handle(now, Event::Overflow),
             LoopWake::PaneResult(PaneResult::Typed(report)) => {
                 self.mail.typed(now, report, &self.context);
             }
@@ -240,7 +237,6 @@ impl Engine {
         None
     }
 
-    /// A file landed.
     fn landed(
         &mut self,
         now: Monotonic,

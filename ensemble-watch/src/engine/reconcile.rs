@@ -22,7 +22,6 @@ const LANDING_DIRECTORIES: [&str; 2] = ["new", "front"];
 /// The directory, in the state directory, whose file the watcher writes to check that events arrive.
 const CANARY_DIRECTORY: &str = "canary";
 
-/// The directory of the canary.
 pub(super) fn canary(project: &Project) -> PathBuf {
     project.state.join(CANARY_DIRECTORY)
 }
@@ -175,7 +174,6 @@ impl Engine {
         }
     }
 
-    /// A file of the roster was replaced.
     pub(super) fn roster_changed(&mut self, now: Monotonic, file: &str) {
         if file.ends_with(".yaml") {
             self.team.bindings_changed(now);

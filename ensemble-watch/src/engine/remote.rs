@@ -66,7 +66,6 @@ impl ServerSight {
         self.0.is_none()
     }
 
-    /// The messages that wait.
     pub(super) fn mail<'a>(&'a self, spool: &'a Spool) -> &'a dyn MailSource {
         self.0.as_ref().map_or(spool, |team| &team.mail)
     }

@@ -82,7 +82,6 @@ impl EngineTeam {
         self.members.stir_all(now, [agent]);
     }
 
-    /// The roster or the bindings have changed.
     pub(super) fn bindings_changed(&mut self, now: Monotonic) {
         self.members.look_soon(now);
     }

@@ -65,7 +65,6 @@ impl Upkeep {
         sometimes.chain([always]).min()
     }
 
-    /// Watches the files of boards.
     pub(super) fn watch_boards(project: &Project, watch_set: &mut WatchSet) {
         for place in project.board_places() {
             // Without events the regular look finds what has changed.
@@ -73,7 +72,6 @@ impl Upkeep {
         }
     }
 
-    /// The step queues.
     pub(super) const fn steps(&mut self) -> &mut StepUpkeep {
         &mut self.steps
     }

@@ -18,7 +18,6 @@ const NAMED_MAX: usize = 5;
 
 /// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
 pub(crate) trait HoldingSource {
-    /// Takes back what an agent holds there.
     fn take_back(&mut self, agent: &Name, why: &str) -> Vec<Value>;
 }
 
@@ -28,18 +27,15 @@ pub(crate) trait HoldingSource {
 pub(crate) struct GoneAgents {
     /// Seen once, with what was held then.
     suspected: BTreeMap<Name, Vec<Lease>>,
-    /// Gone, and what they held is returned.
     returned: BTreeSet<Name>,
 }
 
 /// The result of an inspection of an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GoneVerdict {
-    /// Nothing.
     Nothing,
     /// Another look is to be made at once.
     LookAgain,
-    /// The agent is gone.
     Ended(GoneAgent),
 }
 
@@ -92,13 +88,11 @@ impl GoneAgents {
         self.returned.insert(agent.clone())
     }
 
-    /// The supervisor of an agent lives.
     pub(crate) fn has_supervisor(&mut self, agent: &Name) {
         self.returned.remove(agent);
     }
 }
 
-/// The leases of an agent in all mailboxes.
 pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
     let mut held = Vec::new();
     let bad = visit_mailboxes(queue.mailboxes()?, |mailbox| {
@@ -112,10 +106,8 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
     Ok(held)
 }
 
-/// The work that was returned from an agent.
 #[derive(Debug, Default)]
 pub(crate) struct ReturnedWork {
-    /// Mailboxes of the messages.
     pub(crate) mailboxes: Vec<Name>,
     /// Messages: `id`, `mailbox`, `attempt`.
     messages: Vec<Value>,

@@ -65,7 +65,6 @@ pub(crate) struct KeptLeases {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LeaseMemory {
     boot_id: String,
-    /// Seconds by lease.
     kept: BTreeMap<String, u64>,
 }
 

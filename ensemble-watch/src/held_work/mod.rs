@@ -51,7 +51,6 @@ const SHELL: &str = "shell";
 /// The agents that are seen working, with the evidence.
 pub(crate) type WorkingAgents = BTreeMap<Name, String>;
 
-/// Evidence of work by the agents in panes.
 #[derive(Debug, Default)]
 pub(crate) struct WorkEvidence {
     seen: BTreeMap<Name, (Monotonic, String)>,
@@ -87,7 +86,6 @@ impl WorkEvidence {
         }
     }
 
-    /// The agents that are seen working now.
     pub(crate) fn working(&mut self, now: Monotonic) -> WorkingAgents {
         self.seen.retain(|_, (at, _)| now.since(*at) <= EVIDENCE_AGE_MAX);
         self.seen.iter().map(|(agent, (_, evidence))| (agent.clone(), evidence.clone())).collect()

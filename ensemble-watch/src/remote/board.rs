@@ -47,7 +47,6 @@ impl SharedBoard {
         self.watch = BoardWatch::default();
     }
 
-    /// Does what is due.
     pub(super) fn do_due_work(
         &mut self,
         now: Monotonic,

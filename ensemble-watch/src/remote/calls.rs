@@ -45,7 +45,6 @@ pub(super) struct HostCalls {
     answers: Sender<(Name, ReadyOutcome)>,
 }
 
-/// The answer to a call.
 #[derive(Clone)]
 struct CallContext {
     project: Project,

@@ -18,7 +18,6 @@ use ensemble_core::{Error, Result};
 /// Delay before a full mailbox is tried again, the first time and at most.
 const DELAY_MIN: Duration = Duration::from_secs(1);
 const DELAY_MAX: Duration = Duration::from_secs(60);
-/// Most troubles that are shown.
 const SHOWN_MAX: usize = 10;
 
 /// The current failures, by place.

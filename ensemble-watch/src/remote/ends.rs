@@ -19,7 +19,6 @@ use crate::routing;
 use crate::servers::{AckFile, EndingReport, ServerNews};
 use crate::wakes::LoopWake;
 
-/// Most acked tasks that are kept.
 const TASKS_MAX: usize = 1000;
 /// The largest file of acked tasks that is read, in bytes: 1 KiB for each.
 const LEASES_BYTES_MAX: usize = TASKS_MAX * 1024;

@@ -38,7 +38,6 @@ pub(super) struct HostExchange {
     next_report: Monotonic,
     next_pull: Monotonic,
     claimed: BTreeSet<Name>,
-    /// Agents of this host whose name another host has.
     elsewhere: BTreeMap<Name, Name>,
 }
 

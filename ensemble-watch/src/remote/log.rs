@@ -20,9 +20,7 @@ use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsTransport, ShippedLine};
 use serde::{Deserialize, Serialize};
 
-/// Most lines that one look pulls.
 const PULLED_MAX: usize = 1000;
-/// Most lines that one look ships.
 const SHIPPED_MAX: usize = 500;
 /// The largest file of progress that is read, in bytes.
 const PROGRESS_BYTES_MAX: usize = 64 * 1024;
@@ -43,7 +41,6 @@ struct LogProgress {
 #[derive(Debug)]
 pub(super) struct LogExchange {
     host: Name,
-    /// Directory of the other hosts' logs.
     others: PathBuf,
     file: PathBuf,
     progress: LogProgress,

@@ -9,7 +9,6 @@ use ensemble_nats::NatsTransport;
 use super::ServerFollower;
 
 impl ServerFollower {
-    /// A mailbox of a local agent that the servers do not have yet.
     pub(super) fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
         let settings = self.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
         match queue.add_mailbox(mailbox, &settings) {

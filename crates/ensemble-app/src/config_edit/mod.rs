@@ -27,15 +27,12 @@ pub use json::inside;
 
 use crate::failure::{Failure, Outcome};
 
-/// The largest configuration, in bytes.
 const CONFIG_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A configuration with our texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigEdit {
-    /// The whole text afterwards.
     pub after: String,
-    /// The inserted texts.
     pub inserted: Vec<String>,
 }
 
@@ -46,20 +43,15 @@ pub struct ConfigInsert {
     pub what: &'static str,
     /// How a person finds it in the file.
     pub by_hand: &'static str,
-    /// The note of what was done.
     pub note: PathBuf,
 }
 
-/// The content of a note.
 #[derive(Debug, Serialize, Deserialize)]
 struct EditNote {
-    /// The changed configuration file.
     file: PathBuf,
     /// The former content; absent if there was none.
     before: Option<String>,
-    /// The digest of what was in it afterwards.
     after_sha256: Digest,
-    /// The inserted texts.
     inserted: Vec<String>,
 }
 

@@ -35,11 +35,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(250);
 
 /// A question that was sent, and how long its sender waits for the answer.
 pub struct AwaitedReply<'a> {
-    /// The question as it was stored.
     pub question: &'a Envelope,
-    /// The queue that it was sent to.
     pub asked_in: &'a ProjectQueue,
-    /// The mailbox of the one who asked.
     pub mailbox: Name,
     /// The longest wait.
     pub patience: Duration,
@@ -72,9 +69,6 @@ impl AwaitedReply<'_> {
     }
 
     /// The answer as it is shown, from the queue in which it was found.
-    ///
-    /// # Errors
-    /// Its attachment cannot be found, or its state cannot be read.
     pub fn show_answer(
         &self,
         app: &App,

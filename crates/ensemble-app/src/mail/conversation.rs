@@ -41,9 +41,7 @@ pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
 /// A message as the person is to see it.
 #[derive(Clone, Copy)]
 pub struct ShownMessage<'m> {
-    /// The message.
     pub envelope: &'m Envelope,
-    /// How its sender is known.
     pub sender: SenderEvidence,
     /// The request that it asks, while that is undecided.
     pub entry: Option<&'m RequestEntry>,

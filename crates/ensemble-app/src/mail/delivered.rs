@@ -56,7 +56,6 @@ pub enum SenderStanding {
     Unproved,
 }
 
-/// The instructions for one delivery.
 pub struct DeliveryInstructions {
     /// How long the message is held.
     pub held: String,
@@ -68,7 +67,6 @@ pub struct DeliveryInstructions {
     pub head: Vec<String>,
     /// The commands that are said after the content.
     pub tail: Vec<String>,
-    /// How the sender is known.
     pub sender: SenderStanding,
 }
 
@@ -128,14 +126,12 @@ impl DeliveryInstructions {
         more_waiting(self.waiting)
     }
 
-    /// The commands by name.
     pub fn commands(&self) -> Value {
         let commands = self.commands.iter();
         commands.map(|(what, line)| ((*what).to_owned(), json!(line))).collect::<Map<_, _>>().into()
     }
 }
 
-/// How many messages wait in a mailbox, counted up to a limit.
 pub fn count_waiting(queue: &ProjectQueue, mailbox: &Name) -> usize {
     queue.count_due(mailbox, COUNT_MAX).unwrap_or(0)
 }
@@ -245,7 +241,6 @@ fn replaced(queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
     (state != State::Dead).then(|| format!("Replaces:   {old}: do not act on that one any more"))
 }
 
-/// Who has decided a request, and how.
 fn decided(entry: &RequestEntry) -> Option<String> {
     let decision = entry.decision.as_ref()?;
     let ago = age(SystemClock.wall().since(decision.at));

@@ -24,9 +24,7 @@ use crate::queue::ProjectQueue;
 /// A recipient: a mailbox of this project, or of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The mailbox.
     pub name: Name,
-    /// The other project.
     pub project: Option<Name>,
 }
 
@@ -59,7 +57,6 @@ impl fmt::Display for Address {
 pub struct OtherProject {
     /// The other project as this caller sees it; the caller is known by its own project.
     pub app: App,
-    /// The queue of that project.
     pub queue: ProjectQueue,
 }
 
@@ -75,7 +72,6 @@ impl OtherProject {
         Self::open(app, name)
     }
 
-    /// Opens the project of this name.
     pub fn open(app: &App, name: &Name) -> Outcome<Self> {
         let mut found: Vec<KnownProject> =
             known_projects().into_iter().filter(|it| it.name == *name).collect();

@@ -9,10 +9,10 @@
 
 use std::path::PathBuf;
 
+use ensemble_core::Result;
 use ensemble_core::env::Delivery;
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
 use ensemble_core::spool::{Found, State};
-use ensemble_core::{Error, Result};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -26,14 +26,12 @@ const PREVIEW_CHARACTERS: usize = 200;
 /// An attached text of at most this many bytes is shown in the place of the body.
 const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 
-/// A message of a mailbox.
 #[derive(Debug, Serialize)]
 pub struct MessageView {
     id: MessageId,
     mailbox: Name,
     #[serde(flatten)]
     state: Option<State>,
-    /// The header of the envelope.
     #[serde(flatten)]
     header: Map<String, Value>,
     #[serde(flatten)]
@@ -42,7 +40,6 @@ pub struct MessageView {
     delivery: Option<DeliveryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attachment_path: Option<PathBuf>,
-    /// Commands by what they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     commands: Option<Value>,
     /// Why the message cannot be read.
@@ -107,7 +104,6 @@ impl MessageView {
         view
     }
 
-    /// A message with its whole content.
     pub fn read(
         app: &App,
         queue: &ProjectQueue,
@@ -155,22 +151,12 @@ impl MessageView {
         Ok(view)
     }
 
-    /// With the commands that answer it, by what they do.
-    #[must_use]
     pub fn with_commands(mut self, commands: &[(&'static str, String)]) -> Self {
         let commands = commands.iter().map(|(name, line)| ((*name).to_owned(), json!(line)));
         self.commands = Some(commands.collect::<Map<_, _>>().into());
         self
     }
 
-    /// With why it cannot be read.
-    #[must_use]
-    pub fn with_error(mut self, error: &Error) -> Self {
-        self.error = Some(error.to_string());
-        self
-    }
-
-    /// The object that is printed.
     pub fn to_json(&self) -> Value {
         json!(self)
     }

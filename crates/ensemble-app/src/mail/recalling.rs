@@ -25,22 +25,18 @@ use crate::queue::ProjectQueue;
 /// How far one copy of a message got before its sender wanted it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecalledCopy {
-    /// Id of the message.
     pub id: MessageId,
-    /// The mailbox of this copy.
     pub mailbox: Name,
     /// Its reader if it was read already; `None` once it is recalled.
     pub read_by: Option<Name>,
 }
 
 impl RecalledCopy {
-    /// As an object.
     pub fn object(&self) -> Value {
         let Self { id, mailbox, read_by } = self;
         json!({ "id": id, "mailbox": mailbox, "recalled": read_by.is_none(), "read_by": read_by })
     }
 
-    /// In words.
     pub fn sentence(&self) -> String {
         let Self { id, mailbox, read_by } = self;
         match read_by {

@@ -31,13 +31,9 @@ use crate::{App, ids};
 /// How many held messages are compared with what is sent.
 const HELD_MAX: usize = 200;
 
-/// The outcome of an answer.
 pub struct ReplyOutcome {
-    /// Id of the answer.
     pub id: MessageId,
-    /// The mailbox it was sent to.
     pub to: Name,
-    /// The answered message.
     pub answered: MessageId,
     /// Whether the answered message is settled.
     pub settled: bool,
@@ -48,7 +44,6 @@ pub struct ReplyOutcome {
 }
 
 impl ReplyOutcome {
-    /// As an object.
     pub fn object(&self) -> Value {
         let Self { id, to, answered, settled, waiting, warning } = self;
         let mut object = json!({

@@ -28,13 +28,9 @@ pub struct MessageHeaders {
     pub when: Option<DeliveryClass>,
     /// The sender's earlier message that it replaces.
     pub replaces: Option<MessageId>,
-    /// The task it is about.
     pub task: Option<String>,
-    /// The attempt at that task.
     pub attempt: Option<u32>,
-    /// The request it belongs to.
     pub correlation: Option<String>,
-    /// The trace it belongs to.
     pub traceparent: Option<TraceParent>,
     /// When it becomes a dead letter, unless it was received before.
     pub expires: Option<Duration>,
@@ -129,7 +125,6 @@ fn unknown_recipients(unknown: Vec<Error>, known: &[Name]) -> Failure {
     only.unwrap_or(several).with_hint(hint)
 }
 
-/// The type of a message to all.
 pub fn broadcast_type() -> Name {
     Name::new("broadcast").unwrap_or_else(|_| unreachable!("it is a name"))
 }

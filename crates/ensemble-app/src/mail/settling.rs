@@ -30,11 +30,9 @@ use crate::watcher_start::watcher_runs;
 
 /// The parts of a project that settling needs.
 pub struct SettleContext<'a> {
-    /// Requests and mailboxes.
     pub store: &'a dyn RequestStore,
     /// The kinds of requests that are configured.
     pub kinds: Kinds,
-    /// The ends of tasks.
     pub ends: TaskEnds,
     /// Where the end of a task is recorded.
     pub recorder: &'a dyn Recorder,
@@ -48,7 +46,6 @@ pub enum UnheldMessage {
     Reported(String),
     /// The answer to the question has settled the message.
     Answered,
-    /// Nothing.
     None,
 }
 
@@ -60,10 +57,6 @@ impl<'a> SettleContext<'a> {
     }
 
     /// Settles a held message.
-    ///
-    /// # Errors
-    /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`UndecidedRequest`] also for a request that
-    /// another program has sent under its own id.
     pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
         // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened
         // to it.
@@ -144,7 +137,6 @@ pub struct ReportContext<'a> {
 }
 
 impl<'a> ReportContext<'a> {
-    /// Opens the queue that has the messages of the task.
     pub fn open(app: &'a App, task: &'a str, author: &'a Name) -> Self {
         Self { app, task, author, queue: ProjectQueue::open(app) }
     }

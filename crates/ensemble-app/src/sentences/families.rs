@@ -8,7 +8,6 @@ use super::{NamedMessage, SentenceWeight};
 use crate::mail::delivered::PLAIN_TYPE;
 use crate::text::{one_line, plural};
 
-/// The longest reason, in characters.
 const REASON_CHARS_MAX: usize = 160;
 
 /// The sentence for a record: nothing, or words. `None` leaves the record to [`fallback`].

@@ -55,7 +55,6 @@ pub enum SentenceWeight {
 /// A record in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// Importance of the sentence.
     pub weight: SentenceWeight,
     /// The words, in one line.
     pub text: String,
@@ -71,7 +70,6 @@ struct NamedMessage {
 }
 
 impl NamedMessage {
-    /// The name of the message in a sentence.
     fn subject(&self) -> String {
         match &self.task {
             Some(task) => format!("task {}", one_line(task)),

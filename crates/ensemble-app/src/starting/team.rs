@@ -79,7 +79,6 @@ fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
     }
 }
 
-/// The team of this project, with the one that asks as its actor.
 pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<ProjectTeam<'a>> {
     let project = app.project()?;
     project.ensure_state()?;
@@ -125,9 +124,7 @@ fn refuse_missing(missing: &[(String, &Name)]) -> Outcome {
 
 /// The session, with the watcher in its first window.
 pub struct StartedSession {
-    /// Name of the tmux session.
     pub name: String,
-    /// The socket of its tmux server.
     pub socket: String,
     /// Whether it was started now.
     pub started: bool,
@@ -136,7 +133,6 @@ pub struct StartedSession {
 }
 
 impl StartedSession {
-    /// Starts what is missing of it.
     pub fn start(app: &App, team: &ProjectTeam<'_>) -> Outcome<Self> {
         let project = app.project()?;
         // A watcher that runs already stays; the window then follows the event log.
@@ -165,7 +161,6 @@ impl StartedSession {
     }
 }
 
-/// The pane of an agent whose program has ended.
 pub fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
     let binding = member.binding.as_ref().filter(|binding| !binding.is_terminal());
     let Some(binding) = binding else { return Ok(None) };

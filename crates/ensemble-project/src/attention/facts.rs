@@ -16,17 +16,13 @@ use crate::troubles::BoardTrouble;
 /// The facts about an agent that its needs depend on.
 #[derive(Clone, Debug)]
 pub struct AgentView {
-    /// Name of the agent.
     pub name: Name,
-    /// State of the agent.
     pub state: State,
-    /// Evidence for the state.
     pub why: String,
     /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
     /// Tasks in its hands.
     pub holds: Vec<String>,
-    /// Unread messages.
     pub unread: u64,
     /// How long the oldest of them has waited.
     pub waited: Option<Duration>,
@@ -45,17 +41,11 @@ pub struct AgentView {
 /// A task that became a dead letter.
 #[derive(Clone, Debug)]
 pub struct DeadTask {
-    /// Mailbox of the letter.
     pub mailbox: Name,
-    /// Id of the message.
     pub id: MessageId,
-    /// The task.
     pub task: Option<String>,
-    /// First words of the message.
     pub words: String,
-    /// Reason of its death.
     pub reason: String,
-    /// Time of its death.
     pub at: Option<Timestamp>,
     /// Whether it can be read. One that cannot only dies again when it is returned.
     pub is_readable: bool,
@@ -66,35 +56,25 @@ pub struct DeadTask {
 pub struct StrandedFile {
     /// Path of the file, below the queue.
     pub path: String,
-    /// Reason why it is not routed.
     pub why: String,
-    /// Advice for people.
     pub help: String,
 }
 
 /// Mail for the person who runs the team, not read yet.
 #[derive(Clone, Debug)]
 pub struct PersonMail {
-    /// The message.
     pub id: MessageId,
-    /// Sender of the message.
     pub from: Name,
-    /// The person whose mailbox it is in.
     pub to: Name,
-    /// First words of the message.
     pub words: String,
-    /// What its sender does with it.
     pub act: MailAct,
-    /// Time of its creation.
     pub at: Timestamp,
 }
 
 /// What the sender of mail for the person does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailAct {
-    /// Writes.
     Writes,
-    /// Answers a message.
     Answers,
     /// Agrees to be shut down.
     Leaves,
@@ -102,14 +82,11 @@ pub enum MailAct {
     Stays,
 }
 
-/// All that needs are taken from.
 #[derive(Clone, Debug)]
 pub struct NeedFacts<'a> {
-    /// Time of the look.
     pub now: Timestamp,
     /// The command that starts a watcher.
     pub watcher_remedy: &'static str,
-    /// The state of the watcher.
     pub watcher: WatcherState,
     /// Process of the watcher, if it is known.
     pub watcher_pid: Option<u32>,
@@ -119,7 +96,6 @@ pub struct NeedFacts<'a> {
     pub unreadable: &'a [UnreadablePart],
     /// Mail for the person, the oldest first.
     pub mail: &'a [PersonMail],
-    /// The agents of the team.
     pub agents: &'a [AgentView],
     /// Requests without a decision.
     pub pending: &'a [AskedRequest],

@@ -29,7 +29,6 @@ const REMEDIES: [(&[&str], &str); 6] = [
 
 impl AwayServers {
     /// What a failure says of the servers.
-    #[must_use]
     pub fn because(why: impl Into<String>) -> Self {
         let why = why.into();
         let said = why.to_lowercase();
@@ -40,7 +39,6 @@ impl AwayServers {
     }
 
     /// Since when a watcher has not reached them.
-    #[must_use]
     pub const fn since(mut self, since: Option<Timestamp>) -> Self {
         self.since = since;
         self

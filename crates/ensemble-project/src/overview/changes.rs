@@ -15,8 +15,6 @@ pub enum ProjectChanges {
 }
 
 impl ProjectChanges {
-    /// Nothing has changed.
-    #[must_use]
     pub const fn none() -> Self {
         Self::In(BTreeSet::new())
     }

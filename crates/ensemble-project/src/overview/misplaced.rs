@@ -26,7 +26,6 @@ const MAILBOX_FILE: &str = "mailbox.yaml";
 const OWNER: u32 = 0o700;
 const OWNER_OF_FILE: u32 = 0o600;
 
-/// What is wrong with a place.
 #[derive(Clone, Copy, Debug)]
 enum PlaceFault {
     /// Its owner has only these permissions.
@@ -35,14 +34,12 @@ enum PlaceFault {
     Occupied(&'static str, &'static str),
 }
 
-/// A part that is not what it should be.
 #[derive(Clone, Debug)]
 pub(super) struct MisplacedPart {
     path: PathBuf,
     part: UnreadablePart,
 }
 
-/// All of them.
 pub(super) fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
     let Project { queue, state, .. } = project;
     // The two themselves may be links.

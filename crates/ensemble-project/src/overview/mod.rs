@@ -50,7 +50,6 @@ pub use watcher_view::{WatcherView, watcher_remedy};
 pub enum OverviewSource<'a> {
     /// In the queue's directory.
     Here(&'a Spool),
-    /// On servers.
     Remote(&'a dyn RequestStore),
     /// On servers that cannot be asked. The directory of this host is not shown instead.
     Away(&'a AwayServers),
@@ -92,13 +91,9 @@ pub enum StateSource {
     Watcher,
 }
 
-/// An agent and what is known of it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct AgentOverview {
-    /// The agent's row of the roster.
     pub row: RosterRow,
-    /// State of the agent, with its evidence.
     pub presence: Presence,
     /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
@@ -112,11 +107,8 @@ pub struct AgentOverview {
     pub sign_of_life: Option<Timestamp>,
 }
 
-/// A mailbox and what is in it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct MailboxOverview {
-    /// Name of the mailbox.
     pub name: Name,
     /// Counts of its messages, up to [`COUNT_MAX`].
     pub glance: Glance,
@@ -126,15 +118,11 @@ pub struct MailboxOverview {
 
 /// All that is known of a team now.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Overview {
-    /// Time of the look.
     pub at: Timestamp,
     /// The watcher, as seen from outside.
     pub watcher: WatcherView,
-    /// The agents.
     pub agents: Vec<AgentOverview>,
-    /// The mailboxes.
     pub mailboxes: Vec<MailboxOverview>,
     /// The people who run the team, each with a mailbox of that name.
     pub people: Vec<Name>,
@@ -165,7 +153,6 @@ pub struct Overview {
 impl Overview {
     /// Looks once. [`OverviewReader`] looks again and again.
     ///
-    #[must_use]
     pub fn gather_once(
         project: &Project,
         source: OverviewSource<'_>,

@@ -20,9 +20,7 @@ use crate::workload::TaskBooks;
 
 /// Messages are counted up to here; an exact count of more takes long.
 pub const COUNT_MAX: u64 = 1000;
-/// Most dead letters that are read of one mailbox.
 const DEAD_READ_MAX: usize = 50;
-/// The most messages for the person that are read.
 const MAIL_READ_MAX: usize = 50;
 /// The first words of a message for the person, in characters.
 const WORDS_CHARS_MAX: usize = 60;
@@ -150,7 +148,6 @@ fn part<T>(
     }
 }
 
-/// The directory of all mailboxes.
 pub(super) fn mailboxes_dir(project: &Project) -> PathBuf {
     project.queue.join("mailbox")
 }
@@ -203,7 +200,6 @@ pub(super) fn standing_steps(
     })
 }
 
-/// The tasks of the blackboard that are not finished.
 pub(super) fn open_tasks(books: &TaskBooks) -> u64 {
     let tasks = books.board().map_or(&[][..], |board| &board.tasks);
     tasks.iter().filter(|task| !task.status.is_terminal()).count() as u64

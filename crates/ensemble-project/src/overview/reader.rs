@@ -55,7 +55,6 @@ const WHOLE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Fewer mailboxes are not worth another thread.
 const MAILBOXES_A_THREAD: usize = 200;
-/// Most threads that read mailboxes.
 const THREADS_MAX: usize = 8;
 
 /// The result of the last look.
@@ -99,8 +98,6 @@ struct MailView {
 }
 
 impl OverviewReader {
-    /// Nothing is read yet.
-    #[must_use]
     pub fn new(project: &Project) -> Self {
         let roster = project.roster();
         let ladders = LadderStore::new(&project.state);
@@ -133,7 +130,6 @@ impl OverviewReader {
 
     /// Reads everything that may have changed. Each part is read on its own: one that cannot be read is a need, and
     /// hides no other.
-    #[must_use]
     pub fn refresh_overview(
         &mut self,
         changes: &ProjectChanges,

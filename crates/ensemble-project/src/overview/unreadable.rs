@@ -8,7 +8,6 @@ use crate::attention::UnreadablePart;
 
 impl UnreadablePart {
     /// A part, and why it cannot be read.
-    #[must_use]
     pub fn new(about: impl Into<String>, error: &Error) -> Self {
         Self { about: about.into(), why: error.to_string(), help: help(error) }
     }

@@ -28,7 +28,6 @@ const FAILING: &str = "failing";
 
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct WatcherView {
     /// The holder of the watcher's lock: process and program.
     pub holder: Option<String>,
@@ -47,8 +46,6 @@ pub(super) struct WrittenStatus {
 }
 
 impl WatcherView {
-    /// The watcher of a project now.
-    #[must_use]
     pub fn of(project: &Project) -> Self {
         let mut unread = CachedPart::of(Vec::new());
         Self::read_status(project, (&mut unread, &ProjectChanges::Anywhere), &mut Vec::new())
@@ -99,7 +96,6 @@ impl WatcherView {
         self.said.status.as_ref()
     }
 
-    /// When the running watcher has lost the servers, if it has.
     pub(super) fn servers_lost_at(&self) -> Option<Timestamp> {
         let servers = &self.status().filter(|_| self.runs())?["servers"];
         servers["gone_since"].as_str()?.parse().ok()
@@ -140,7 +136,6 @@ impl WatcherView {
         deferred.or_else(|| Some(format!("notified {}", times(nudges?))))
     }
 
-    /// The agents that the watcher notifies, and their mailboxes.
     pub fn notified(&self) -> Vec<(Name, Name)> {
         let name = |row: &Value, field: &str| Name::new(row[field].as_str()?).ok();
         self.rows().filter_map(|row| Some((name(row, "agent")?, name(row, "mailbox")?))).collect()

@@ -12,7 +12,6 @@ use crate::period::ConfigDuration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct AlarmsConfig {
     /// Recipient's mailbox (default: a planner on the blackboard that has one, or `conductor`).
     pub to: Option<Name>,

@@ -19,7 +19,6 @@ const PHASES_MAX: u8 = Phase::ResetContext.number() + 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct ReadinessConfig {
     /// How long to wait for a pong (default 5s).
     pub wait: Option<ConfigDuration>,
@@ -35,7 +34,6 @@ super::merge::fill_absent!(ReadinessConfig: wait, retry, attempts);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct LadderConfig {
     /// How long each phase waits for the ack (default 1m).
     pub phase: Option<ConfigDuration>,

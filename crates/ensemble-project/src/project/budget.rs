@@ -11,14 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::trusted::read_trusted_text;
 
-/// The largest file of prices, in bytes.
 const PRICES_BYTES_MAX: usize = 1024 * 1024;
 
 /// What agents, tasks and the team may use (docs/guides/usage.md).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct BudgetConfig {
     /// Limit of each agent.
     pub agent: BudgetLimit,

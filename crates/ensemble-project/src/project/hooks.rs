@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct HooksConfig {
     /// How many bytes of messages one hook hands over (default 4096, at most 32768). A longer
     /// message is announced and waits to be received. 0 announces every message.

@@ -17,9 +17,6 @@ pub(crate) fn machine_name() -> String {
 }
 
 /// A name for this host's project that no other has: the machine's, and a digest of the directory.
-///
-/// # Errors
-/// None with a host name of a usual system.
 pub(super) fn host_of(state: &Path) -> Result<Name> {
     let machine = machine_name();
     let state = fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());

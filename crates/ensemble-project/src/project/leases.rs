@@ -10,7 +10,6 @@ use crate::period::ConfigDuration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct LeasesConfig {
     /// How long the watcher extends a lease while it sees the holder working (default 8h; 0 for not at all).
     pub extend_max: Option<ConfigDuration>,
@@ -22,7 +21,6 @@ impl LeasesConfig {
     const EXTEND_MAX: Duration = Duration::from_secs(8 * 60 * 60);
 
     /// How long the watcher extends a lease.
-    #[must_use]
     pub fn extend_max(self) -> Duration {
         self.extend_max.map_or(Self::EXTEND_MAX, Duration::from)
     }

@@ -13,14 +13,12 @@ use crate::period::ConfigDuration;
 /// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";
 
-/// The team whose name is not configured.
 const TEAM_DEFAULT: &str = "team";
 
 /// `nats` in `ensemble.yaml`. Files are relative to the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct NatsConfig {
     /// The team, whose mailboxes are one stream (default `team`).
     pub team: Option<Name>,
@@ -75,9 +73,6 @@ impl Project {
     }
 
     /// This host's name in the team.
-    ///
-    /// # Errors
-    /// None with a host name of a usual system.
     pub fn host(&self) -> Result<Name> {
         match &self.config.nats.host {
             Some(host) => Ok(host.clone()),
@@ -86,9 +81,6 @@ impl Project {
     }
 
     /// The name of the team.
-    ///
-    /// # Errors
-    /// None: the default is a name.
     pub fn team_name(&self) -> Result<Name> {
         self.config
             .nats

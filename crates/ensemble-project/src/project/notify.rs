@@ -17,7 +17,6 @@ const DAY_MINUTES: u16 = 24 * 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct AlertRule {
     /// Occasions (default `[urgent, finished]`).
     pub when: Vec<AlertOccasion>,
@@ -39,12 +38,6 @@ pub struct AlertRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-#[allow(
-    missing_docs,
-    clippy::allow_attributes,
-    reason = "the kinds of `NeedKind`, whose table explains them"
-)]
 pub enum AlertOccasion {
     /// Every kind but `paused` and `limited`.
     Urgent,
@@ -137,14 +130,6 @@ impl AlertOccasion {
 
 impl QuietHours {
     /// Whether a minute of the local day, from 0, is quiet.
-    ///
-    /// ```
-    /// use ensemble_project::QuietHours;
-    /// let night: QuietHours = "22:00-07:00".to_owned().try_into()?;
-    /// assert!(night.contains(23 * 60) && night.contains(0) && !night.contains(7 * 60));
-    /// # Ok::<(), String>(())
-    /// ```
-    #[must_use]
     pub const fn contains(self, minute: u16) -> bool {
         match self.from <= self.to {
             true => self.from <= minute && minute < self.to,

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct QuotaConfig {
     /// Number of messages (default 1000); 0 for no limit.
     pub messages: Option<u64>,
@@ -22,7 +21,6 @@ super::merge::fill_absent!(QuotaConfig: messages, bytes);
 impl QuotaConfig {
     /// For programs that send for a sender. The watcher routes without it: it would look again for
     /// each file of a sender that floods the drop box, and other files would wait.
-    #[must_use]
     pub fn quota(self) -> Option<Quota> {
         let mut quota = Quota::default();
         quota.messages = self.messages.unwrap_or(quota.messages);

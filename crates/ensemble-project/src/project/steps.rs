@@ -19,7 +19,6 @@ use crate::period::ConfigDuration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct StepsConfig {
     /// The PostgreSQL server that has the step queues of all hosts, `postgres://USER@HOST:5432/DATABASE`, without
     /// a password. `?sslmode=disable` switches encryption off (default: the file `.ensemble/steps.db`).

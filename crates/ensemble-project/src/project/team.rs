@@ -17,7 +17,6 @@ use crate::period::ConfigDuration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct TeamConfig {
     /// The team's name (default: the name of the project's directory).
     pub name: Option<String>,
@@ -39,7 +38,6 @@ super::merge::fill_absent!(TeamConfig: name, session, socket, tmux_config, colum
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct AgentConfig {
     /// Role of the agent: `conductor`, `dispatch`, `worker`, `planner`, `coder`, `code-reviewer` or any other word
     /// (default: its own name if that is one of these, otherwise `worker`).
@@ -74,7 +72,6 @@ pub struct AgentConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct ShutdownConfig {
     /// Treatment of its unread mail (default `return`).
     pub mail: Option<UnreadMail>,
@@ -88,7 +85,6 @@ pub struct ShutdownConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct IdentityConfig {
     /// Whether a process outside of every agent's pane may act under the name of a running agent
     /// (default `refuse`).
@@ -117,7 +113,6 @@ impl AgentConfig {
         Ok(())
     }
 
-    /// The default role of the agent of this name.
     pub fn role_of(&self, name: &Name) -> Name {
         let by_name = || match ROLES.contains(&name.as_str()) {
             true => Some(name.clone()),

@@ -21,7 +21,6 @@ const TESTS_LIMIT: Duration = Duration::from_secs(1_800);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct WorktreesConfig {
     /// Directory of worktrees, relative to the project (default `.worktrees`).
     pub directory: Option<String>,

@@ -25,13 +25,11 @@ use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text, 
 use super::{AgentPlan, ProjectTeam, shell_word};
 use crate::project::Project;
 
-/// The directory below the state directory.
 const LAUNCH_DIRECTORY: &str = "launch";
 
 /// A command as `sh -c` takes it, with our hooks if its program has any.
 pub(super) struct HookedLine {
     pub(super) command: String,
-    /// Variables of its environment.
     pub(super) env: Vec<(String, String)>,
 }
 
@@ -45,11 +43,8 @@ struct HookLaunch {
 
 /// A command of words, with our hooks if its program has any.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct HookedCommand {
-    /// The program and its arguments.
     pub words: Vec<String>,
-    /// Variables of its environment.
     pub env: Vec<(String, String)>,
 }
 
@@ -154,11 +149,9 @@ fn hooked(
 /// The arguments, variables and files that a program gets when it is started for an agent of this project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenWays {
-    /// Hooks and tools.
     Hooks,
     /// Tools and a private server, without hooks: the program would ask a person to trust them.
     Server,
-    /// Tools alone.
     Tools,
     /// Nothing: it reads its mail by commands alone.
     Nothing,

@@ -45,31 +45,24 @@ pub enum HowBrought {
 
 /// Everything an agent is started with, in a pane or in a person's terminal.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct LaunchOrder {
     /// The command, as `sh -c` takes it.
     pub command: String,
     /// Variables added to its environment.
     pub env: Vec<(String, String)>,
-    /// The generation of the agent.
     pub generation: u64,
 }
 
-/// An agent that was brought up.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct LaunchedAgent {
     /// The agent's roster record after the start.
     pub member: Member,
-    /// The action.
     pub how: HowBrought,
 }
 
 impl ProjectTeam<'_> {
     /// Makes sure that an agent runs, has its mailbox, and is notified of its mail. Leaves a
     /// running agent unchanged. Hold [`ProjectTeam::lock`] in the meantime; the session must have been started.
-    ///
-    /// # Errors
     ///
     /// The mailbox cannot be made, the roster cannot be changed, or tmux refused. Completed work
     /// stays; repeating the call finishes it.

@@ -29,9 +29,7 @@ use crate::project::Project;
 /// Who opens a program again, and for which project.
 #[derive(Clone)]
 pub struct PaneOpener {
-    /// The project of the agent.
     pub project: Project,
-    /// Where the start is recorded.
     pub recorder: Arc<dyn Recorder>,
     /// The agent or person for whom it is started.
     pub actor: Name,
@@ -47,7 +45,6 @@ pub struct MemberPane<'p> {
 
 impl<'p> MemberPane<'p> {
     /// The agent of `entry` in its pane.
-    #[must_use]
     pub fn new(opener: PaneOpener, entry: &'p mut PaneEntry, pane: &'p mut BoundPane) -> Self {
         let mut program = pane.profile().program().clone();
         // A fault of the plan is reported only if the program has to be opened.

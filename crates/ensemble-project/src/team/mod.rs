@@ -92,13 +92,11 @@ impl<'a> ProjectTeam<'a> {
 
     /// Starts agents with hooks that run this program, the command `ensemble`. Without it, our hooks are not
     /// installed.
-    #[must_use]
     pub fn with_command(mut self, ensemble: impl Into<PathBuf>) -> Self {
         self.ensemble = Some(ensemble.into());
         self
     }
 
-    /// The tmux server of the team.
     pub const fn server(&self) -> &TmuxServer {
         &self.server
     }
@@ -116,15 +114,11 @@ impl<'a> ProjectTeam<'a> {
         Ok(panes)
     }
 
-    /// The roster of the team.
     pub fn roster(&self) -> Roster {
         self.project.roster()
     }
 
     /// Takes the name of an agent for this host, before anything is started for it. One of a team on one host is free.
-    ///
-    /// # Errors
-    /// [`RosterError::Elsewhere`](ensemble_team::roster::RosterError::Elsewhere): another host has it.
     pub fn claim_name(&self, agent: &Name) -> Result<()> {
         if self.project.config.people.contains(agent) {
             let (name, meaning) = (agent.clone(), "a person who runs the team");
@@ -175,8 +169,6 @@ impl<'a> ProjectTeam<'a> {
     }
 
     /// Excludes other processes from bringing up agents of this team, until the guard is dropped.
-    ///
-    /// # Errors
     ///
     /// [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<FileLock> {

@@ -7,7 +7,6 @@ use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer};
 
 use super::ProjectTeam;
 
-/// Location of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentPlace {
     /// In the recorded pane.
@@ -16,7 +15,6 @@ pub(super) enum AgentPlace {
     Marked(PaneSigns),
     /// Its pane exists, but its program has ended.
     Ended(PaneSigns),
-    /// Nowhere.
     Nowhere,
 }
 

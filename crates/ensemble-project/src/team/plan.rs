@@ -17,19 +17,13 @@ const RESERVED: &str = "ENSEMBLE_";
 
 /// The intended state of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AgentPlan {
-    /// The agent.
     pub name: Name,
-    /// Role of the agent.
     pub role: Name,
-    /// Provider of the agent.
     pub provider: String,
-    /// The mailbox it reads.
     pub mailbox: Name,
     /// The command to start; `None` for an agent with an existing pane.
     pub command: Option<String>,
-    /// Directory in which the agent starts.
     pub directory: PathBuf,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
@@ -38,7 +32,6 @@ pub struct AgentPlan {
 }
 
 impl AgentPlan {
-    /// The plan from the configuration.
     pub fn configured(
         project: &Project,
         profiles: &Profiles,
@@ -73,8 +66,6 @@ impl AgentPlan {
         plan.check().map(|()| plan)
     }
 
-    /// The plan from the record.
-    #[must_use]
     pub fn recorded(project: &Project, member: &Member) -> Self {
         Self {
             name: member.name.clone(),
@@ -88,7 +79,6 @@ impl AgentPlan {
         }
     }
 
-    /// Checks whether the plan can be carried out.
     pub(super) fn check(&self) -> Result<()> {
         ReservedName::refuse_agent(&self.name)?;
         ReservedName::refuse_agent(&self.mailbox)?;

@@ -24,7 +24,6 @@ use crate::panes;
 
 /// Everything a wrapper starts its agent with.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct PreparedLaunch {
     /// Command, environment and generation.
     pub launch: LaunchOrder,

@@ -14,8 +14,6 @@ use super::{NotAdmitted, ProjectAdmission, TaskAct};
 pub struct MailAdmission(ProjectAdmission);
 
 impl MailAdmission {
-    /// For the queue of this project.
-    #[must_use]
     pub const fn new(admissions: ProjectAdmission) -> Self {
         Self(admissions)
     }

@@ -13,13 +13,6 @@
 //!
 //! A failure can be reported at any time. What an agent has begun is not stopped by a pause: it ends the task, and
 //! begins no other. Requests, their answers, reports and notices are not work, and are received at any time.
-//!
-//! ```
-//! use ensemble_team::admission::{TaskAct, TaskCircumstances};
-//!
-//! let free = TaskCircumstances::default();
-//! assert!(free.obstacle(TaskAct::TakeUp).is_none());
-//! ```
 
 mod mail;
 
@@ -36,7 +29,6 @@ use crate::roster::{MemberState, Roster};
 
 pub use mail::MailAdmission;
 
-/// An act of an agent on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskAct {
     /// Receive it, claim it, have it assigned.
@@ -47,36 +39,26 @@ pub enum TaskAct {
 
 /// The possible obstacles.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct TaskCircumstances {
     /// The agent's gate of the task.
     pub plan: Option<PlanGate>,
     /// The strongest control file.
     pub control: Option<ActiveControl>,
-    /// The agent, if it has agreed to leave.
     pub leaving: Option<Name>,
-    /// The budget that is used up.
     pub budget: Option<ParkedScope>,
 }
 
 /// Why work on a task may not begin or be submitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// The plan of the task is not approved.
     #[error(transparent)]
     Plan(GatedTask),
-    /// The team pauses.
     #[error(
         "{} since {}{}: no agent begins anything now", .0.file.name(), .0.since, reason(.0)
     )]
     Control(ActiveControl),
-    /// The agent has agreed to leave.
     #[error("{agent} is leaving: it begins nothing more")]
-    Leaving {
-        /// The agent.
-        agent: Name,
-    },
-    /// A budget is used up.
+    Leaving { agent: Name },
     #[error("the budget of {} is used up: {} of {} since {}", .0.scope, .0.used, .0.limit, .0.since)]
     Budget(Box<ParkedScope>),
 }
@@ -92,7 +74,6 @@ fn reason(control: &ActiveControl) -> String {
 
 impl NotAdmitted {
     /// As an error. A plan's is [`GatedTask`], as the broker says it.
-    #[must_use]
     pub fn into_error(self) -> Error {
         match self {
             Self::Plan(gated) => gated.into(),
@@ -135,10 +116,6 @@ impl TaskCircumstances {
 /// Answers for a whole project, no matter what carries its requests. The blackboard's claims, the steps, assignments
 /// and reports ask it.
 pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
-    /// Refuses what the agent may not do with this task now.
-    ///
-    /// # Errors
-    /// [`NotAdmitted`], [`GatedTask`] for a plan, or the medium failed.
     fn check(&self, act: TaskAct, task: &str, agent: &Name) -> Result<()>;
 
     /// Demands a plan of each agent that takes this task; demanding it again changes nothing.
@@ -162,7 +139,6 @@ pub struct ProjectAdmission {
 
 impl ProjectAdmission {
     /// Those of a project with this state directory, `.ensemble`.
-    #[must_use]
     pub fn new(project: &Path, state: &Path) -> Self {
         Self {
             project: project.to_owned(),
@@ -173,7 +149,6 @@ impl ProjectAdmission {
     }
 
     /// The same for a team on several hosts, with this host's copy of what they share.
-    #[must_use]
     pub fn with_copy(self, copy: Option<std::path::PathBuf>) -> Self {
         Self { copy, ..self }
     }
@@ -229,7 +204,6 @@ impl ProjectAdmission {
         Ok(TaskCircumstances { plan: None, control, leaving, budget: None })
     }
 
-    /// The budgets that are used up.
     pub(crate) const fn budget(&self) -> &BudgetFile {
         &self.budget
     }

@@ -15,11 +15,8 @@ use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::{Name, ReservedName, Timestamp};
 
-/// An agent to register.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct NewAgent {
-    /// The agent's name.
     pub id: Name,
     /// The agent's role: `planner`, `coder` or `code-reviewer`.
     pub role: String,
@@ -28,8 +25,6 @@ pub struct NewAgent {
 }
 
 impl NewAgent {
-    /// An agent whose terminal is not known.
-    #[must_use]
     pub fn new(id: Name, role: impl Into<String>) -> Self {
         Self { id, role: role.into(), terminal: "unknown".to_owned() }
     }
@@ -46,9 +41,6 @@ impl Board {
     }
 
     /// Checks that the leases of an agent have ended, by what is written.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if one still runs.
     pub fn check_over(&self, state: &State, name: &Name, now: Timestamp) -> Result<()> {
         match self.lease_until(state, name).filter(|until| *until > now) {
             None => Ok(()),
@@ -64,10 +56,6 @@ impl Board {
 impl LockedBoard<'_> {
     /// Registers an agent as STARTING. The agent's supervisor must state the returned registration
     /// epoch in every later call. The entry of another agent is never touched.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if an agent of that name is registered. Or the name is reserved
-    /// ([`ReservedName`]).
     pub fn register(&mut self, agent: &NewAgent) -> Result<TaskHolder> {
         ReservedName::refuse_agent(&agent.id)?;
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
@@ -101,10 +89,6 @@ impl LockedBoard<'_> {
     }
 
     /// Applies a step to an agent. The agent's registration must be the current one.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if the registration has ended; [`BoardError::NotAllowed`] if the table of
-    /// [`crate::proto::agent`] has no such step.
     pub fn agent_event(&mut self, agent: &TaskHolder, event: agent::Event) -> Result<()> {
         self.registered(agent, &format!("change agent `{}`", agent.by))?;
         let keeps = match event {
@@ -125,10 +109,6 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// Notes how much of its context an agent has used, in percent.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if the registration has ended.
     pub fn note_context(&mut self, agent: &TaskHolder, percent: u64) -> Result<()> {
         self.registered(agent, &format!("note the context of `{}`", agent.by))?;
         // An earlier sign would say something older with the next write.
@@ -141,9 +121,6 @@ impl LockedBoard<'_> {
 
     /// Records that a fresh agent continues under the same registration. The restart is counted,
     /// and the hand-over flag is cleared.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if the registration has ended.
     pub fn fresh_agent(&mut self, agent: &TaskHolder) -> Result<()> {
         self.registered(agent, &format!("start `{}` again", agent.by))?;
         let entry = self.state().agents.get(&agent.by);
@@ -168,9 +145,6 @@ impl LockedBoard<'_> {
     /// Removes an agent's entry and releases what the agent held. Its name is free again; its epoch
     /// is not reused. Fields that Ensemble does not know wait in `former_agents` until an agent of that
     /// name registers again.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if another registration of that name is current.
     pub fn unregister(&mut self, agent: &TaskHolder, reason: &str) -> Result<()> {
         self.registered(agent, &format!("unregister `{}`", agent.by))?;
         let mut held = Vec::new();

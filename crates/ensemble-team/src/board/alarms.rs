@@ -51,7 +51,6 @@ pub const DRAFT_GRACE: Duration = Duration::from_secs(30 * 60);
 pub const UNTAKEN_GRACE: Duration = Duration::from_secs(10 * 60);
 /// How long the board may be unreadable: an editor that writes in place leaves half a file for a moment.
 pub const INVALID_GRACE: Duration = Duration::from_secs(10);
-/// Most tasks that a text names.
 const NAMED_MAX: usize = 5;
 
 const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
@@ -83,7 +82,6 @@ impl Default for AlarmGraces {
 /// Kind of alarm; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
 pub enum Alarm {
     LeaseExpired,
     ReviewLeaseExpired,
@@ -108,10 +106,8 @@ pub enum Alarm {
     OverBudget,
 }
 
-/// One occurrence of an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AlarmKey {
-    /// Kind of alarm.
     pub alarm: Alarm,
     /// Subject of the alarm: a task, a discovery or a control file.
     pub about: String,
@@ -133,11 +129,9 @@ impl AlarmKey {
 /// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlarmCondition {
-    /// The occurrence.
     pub key: AlarmKey,
     /// How long the condition may last before people are notified.
     pub grace: Duration,
-    /// Description for people.
     pub text: String,
 }
 
@@ -153,19 +147,16 @@ impl AlarmCondition {
     }
 
     /// An agent has ended with work in its hands. `mark` distinguishes its ends.
-    #[must_use]
     pub fn agent_gone(agent: &str, mark: &str, text: String) -> Self {
         Self::new(Alarm::AgentGone, agent, mark, text)
     }
 
     /// A budget is used up. `mark` distinguishes the times at which it was parked.
-    #[must_use]
     pub fn over_budget(about: &str, mark: &str, text: String) -> Self {
         Self::new(Alarm::OverBudget, about, mark, text)
     }
 
     /// The board cannot be read. `mark` distinguishes states of the file.
-    #[must_use]
     pub fn invalid(mark: impl ToString, error: &str) -> Self {
         let text = format!("the board cannot be read: {error}");
         Self::new(Alarm::InvalidState, "board", mark, text).after(INVALID_GRACE)

@@ -19,7 +19,6 @@ use serde_json::Value;
 use super::state::{BoardAnomaly, State};
 use ensemble_core::message::Name;
 
-/// Verdict of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AnalysisVerdict {
@@ -32,7 +31,6 @@ pub enum AnalysisVerdict {
 /// Kind of pattern; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
 pub enum AnomalyPattern {
     RetryCluster,
     DebtAccumulation,
@@ -43,7 +41,6 @@ pub enum AnomalyPattern {
 }
 
 impl AnomalyPattern {
-    /// All patterns.
     pub const ALL: [Self; 6] = [
         Self::RetryCluster,
         Self::DebtAccumulation,
@@ -54,7 +51,6 @@ impl AnomalyPattern {
     ];
 
     /// Number of anomalies at which the pattern triggers.
-    #[must_use]
     pub const fn threshold(self) -> usize {
         match self {
             Self::RetryCluster | Self::DebtAccumulation => 3,
@@ -65,8 +61,6 @@ impl AnomalyPattern {
         }
     }
 
-    /// The probable flaw.
-    #[must_use]
     pub const fn flaw(self) -> &'static str {
         match self {
             Self::RetryCluster | Self::WorkaroundPattern => "ARCHITECTURE_FLAW",
@@ -101,27 +95,20 @@ impl AnomalyPattern {
     }
 }
 
-/// A pattern that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PatternTrigger {
-    /// The pattern.
     pub pattern: AnomalyPattern,
-    /// The probable flaw.
     pub flaw: &'static str,
     /// Common value of the anomalies; empty if they share only their type.
     pub about: String,
-    /// Number of anomalies.
     pub count: usize,
     /// Tasks during which the anomalies were noted.
     pub tasks: BTreeSet<Name>,
 }
 
-/// Result of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnomalyAnalysis {
-    /// The verdict.
     pub verdict: AnalysisVerdict,
-    /// The patterns that were found.
     pub triggers: Vec<PatternTrigger>,
     /// Number of anomalies on the board.
     pub anomalies: usize,

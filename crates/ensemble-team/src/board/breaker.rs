@@ -27,7 +27,6 @@ use serde_json::json;
 pub const REPORT: &str = "circuit_breaker_report.md";
 /// The status of a breaker that waits for a person.
 const TRIGGERED: &str = "TRIGGERED";
-/// The reason in CHECKPOINT.
 const REASON: &str = "the circuit breaker found a pattern; see circuit_breaker_report.md";
 
 impl Board {
@@ -67,13 +66,11 @@ impl Board {
 }
 
 /// Whether the circuit breaker waits for a person.
-#[must_use]
 pub fn is_triggered(state: &State) -> bool {
     let breaker = state.circuit_breaker.as_ref();
     breaker.and_then(|breaker| breaker.status.as_deref()) == Some(TRIGGERED)
 }
 
-/// For people.
 fn report(analysis: &AnomalyAnalysis, now: &str) -> String {
     let mut text = format!("# Circuit breaker\n\nTriggered at {now}.\n");
     for trigger in &analysis.triggers {

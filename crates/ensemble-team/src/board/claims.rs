@@ -30,15 +30,11 @@ pub const DIRECTORY_DEFAULT: &str = ".worktrees";
 
 /// The plan of a claim: its prerequisites before the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ClaimPlan {
-    /// The task.
     pub task: Name,
-    /// The claiming agent and its registration.
     pub agent: TaskHolder,
     /// Path of the worktree, relative to the project.
     pub worktree: String,
-    /// The worktree's branch.
     pub branch: String,
     /// Whether the claim continues in an existing worktree. Otherwise a fresh one starts at the
     /// integration branch.
@@ -58,9 +54,6 @@ pub struct GrantedClaim {
 
 impl LockedBoard<'_> {
     /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration has ended.
     pub fn plan_claim(&self, id: &Name, agent: &TaskHolder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
         let refused = |why: BoardObstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
@@ -101,10 +94,6 @@ impl LockedBoard<'_> {
 
     /// Commits a claim whose worktree exists. `base_commit` is the commit where a fresh worktree
     /// began.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::plan_claim`]; [`BoardError::NotAllowed`] if planning now would give another
-    /// plan.
     pub fn commit_claim(
         &mut self,
         plan: &ClaimPlan,
@@ -173,10 +162,6 @@ impl LockedBoard<'_> {
 
     /// Ends a claim or a review without a result: its lease expired, or its holder released it. The
     /// worktree stays as it is.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if there is a later claim; [`BoardError::NotAllowed`] if no agent holds the
-    /// task.
     pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
         let task = self.task(id)?;
         let (holder, event) = match task.status {
@@ -211,9 +196,6 @@ impl LockedBoard<'_> {
     /// Records that the worktree of a task was removed. Commits that the integration branch lacks
     /// are kept under `reference`, at `commit`. Call this before a claim that starts a fresh
     /// worktree.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown).
     pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
         let now = self.now();
         let needs_it = self.task(id)?.status.needs_worktree();

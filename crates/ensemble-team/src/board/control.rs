@@ -33,7 +33,6 @@ use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
 
-/// Kind of control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ControlFile {
@@ -74,8 +73,6 @@ impl ControlFile {
     /// All kinds, the strongest last.
     pub const ALL: [Self; 3] = [Self::Pause, Self::Checkpoint, Self::Abort];
 
-    /// The file's name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pause => "PAUSE",
@@ -88,7 +85,6 @@ impl ControlFile {
 /// A control file that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActiveControl {
-    /// Kind of control file.
     pub file: ControlFile,
     /// Time from which the file counts.
     pub since: Timestamp,
@@ -125,7 +121,6 @@ impl ActiveControl {
     }
 
     /// Parses a control file that was last changed at `modified`.
-    #[must_use]
     pub fn parse(file: ControlFile, text: &str, modified: Timestamp) -> Self {
         let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
         match first.trim().parse::<Timestamp>() {
@@ -189,7 +184,6 @@ impl ActiveControl {
         Ok(files.write_file(&path, text.as_bytes(), "", found.revision)?.is_some())
     }
 
-    /// Removes a control file of all hosts.
     pub fn remove_shared(files: &dyn SharedFiles, file: ControlFile) -> Result<()> {
         put_shared(files, &shared_path(file), &[])
     }
@@ -214,7 +208,6 @@ fn shared_path(file: ControlFile) -> String {
     format!("{CONTROLS}/{}", file.name())
 }
 
-/// Content of a control file.
 fn written(file: ControlFile, now: Timestamp, reason: &str) -> Result<String> {
     let text = format!("{now}\n{}\n", reason.trim());
     if text.len() > BYTES_MAX {

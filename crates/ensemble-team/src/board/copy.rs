@@ -33,8 +33,6 @@ pub struct SharedCopy<'a> {
 }
 
 impl<'a> SharedCopy<'a> {
-    /// A copy in this directory, which is created at the first pull.
-    #[must_use]
     pub const fn new(directory: PathBuf, files: &'a dyn SharedFiles) -> Self {
         Self { directory, files }
     }

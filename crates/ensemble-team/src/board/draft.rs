@@ -27,7 +27,6 @@ impl Board {
 }
 
 impl BoardDraft {
-    /// The copied text.
     pub fn text(&self) -> &str {
         &self.before
     }

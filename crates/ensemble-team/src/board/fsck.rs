@@ -33,19 +33,14 @@ const ENDINGS: [&str; 2] = [".beat", ".sign"];
 /// Prefix of an edited copy's file name.
 const EDITED: &str = "state.edit.";
 
-/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct BoardFinding {
-    /// The file, and the field in it.
     pub path: String,
-    /// Description of the problem.
     pub problem: String,
     /// Whether the finding is harmless and for information only.
     pub is_note: bool,
     /// Whether the problem can be repaired.
     pub is_repairable: bool,
-    /// Whether the problem was repaired.
     pub repaired: bool,
 }
 
@@ -70,9 +65,6 @@ impl BoardFinding {
 impl Board {
     /// Finds what crashes, people and other programs left. With `repair` it removes the beats of ended registrations
     /// and records what is missing in the log.
-    ///
-    /// # Errors
-    /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
     pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
         let place = self.place().display().to_string();
         let state = match self.read().map_err(Error::into_area) {

@@ -81,7 +81,6 @@ impl JournalEntry {
         serde_json::from_str(text).ok()
     }
 
-    /// The entry as one line.
     pub(super) fn render(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -39,31 +39,9 @@ const BYTES_MAX: usize = 4_096;
 /// A lease: its subject, holder and fencing epoch. A different epoch is a different lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BoardLease {
-    /// A registration.
-    Agent {
-        /// The registered agent.
-        by: Name,
-        /// Epoch of the registration.
-        epoch: u64,
-    },
-    /// A claimed task.
-    Claim {
-        /// The task.
-        task: Name,
-        /// The agent that works on the task.
-        by: Name,
-        /// Epoch of the claim.
-        epoch: u64,
-    },
-    /// A review.
-    Review {
-        /// The task under review.
-        task: Name,
-        /// The reviewer.
-        by: Name,
-        /// Epoch of the review.
-        epoch: u64,
-    },
+    Agent { by: Name, epoch: u64 },
+    Claim { task: Name, by: Name, epoch: u64 },
+    Review { task: Name, by: Name, epoch: u64 },
 }
 
 impl LeaseKey for BoardLease {
@@ -75,7 +53,6 @@ impl LeaseKey for BoardLease {
 }
 
 impl BoardLease {
-    /// The holder.
     pub const fn by(&self) -> &Name {
         match self {
             Self::Agent { by, .. } | Self::Claim { by, .. } | Self::Review { by, .. } => by,
@@ -90,7 +67,6 @@ impl BoardLease {
         }
     }
 
-    /// The fencing epoch.
     pub const fn epoch(&self) -> u64 {
         match self {
             Self::Agent { epoch, .. } | Self::Claim { epoch, .. } | Self::Review { epoch, .. } => {
@@ -100,7 +76,6 @@ impl BoardLease {
     }
 }
 
-/// All current leases.
 pub fn leases(state: &State) -> Vec<BoardLease> {
     let agents = state.agents.iter().map(|(by, agent)| BoardLease::Agent {
         by: by.clone(),
@@ -321,10 +296,6 @@ impl Board {
 impl LockedBoard<'_> {
     /// Ends a lease that its observer saw expire, if it still has this epoch and its beat still has this sequence.
     /// The holder's work under the lease is released.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if the lease is a different one now; [`BoardError::NotAllowed`] if its holder
-    /// has renewed it.
     pub fn expire(&mut self, lease: &BoardLease, sequence: u64) -> Result<()> {
         let now = self.board().scan(self.state())?;
         let is_it =

@@ -26,7 +26,6 @@ const NEAREST_MAX: usize = 3;
 pub struct LockedBoard<'a> {
     board: &'a Board,
     document: HeldBoard<'a>,
-    /// The text on disk.
     source: String,
     text: YamlText,
     value: Value,
@@ -94,12 +93,10 @@ impl<'a> LockedBoard<'a> {
         stamps::fold_into(&mut self.value, &self.state, directory)
     }
 
-    /// The board that is locked.
     pub(super) const fn board(&self) -> &'a Board {
         self.board
     }
 
-    /// The board's directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
@@ -122,7 +119,6 @@ impl<'a> LockedBoard<'a> {
         epoch
     }
 
-    /// Adds a step to the log record.
     pub(super) fn record_step(&mut self, what: &str, step: Value) {
         let mut told = json!({ "what": what });
         if let (Some(told), Value::Object(step)) = (told.as_object_mut(), step) {
@@ -173,7 +169,6 @@ impl<'a> LockedBoard<'a> {
         self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
     }
 
-    /// The fields of a task.
     pub(super) fn fields(&mut self, id: &Name) -> Result<EntryFields<'_>> {
         let at = self.state.position(id).ok_or_else(|| not_on_board(&self.state, id))?;
         match self.value["tasks"].get_mut(at) {
@@ -208,7 +203,6 @@ pub(super) struct EntryFields<'a> {
 }
 
 impl EntryFields<'_> {
-    /// Sets a field in place.
     pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
         schema::set(self.object, self.fields, name, value);
         self

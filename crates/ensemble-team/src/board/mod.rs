@@ -22,19 +22,6 @@
 //! Two numbers only grow. `revision` counts writes. Every registration, claim and review draws its
 //! fencing epoch from `epoch`. A call under a lease states its epoch, and an outdated epoch is
 //! [`BoardError::Fenced`].
-//!
-//! ```
-//! use ensemble_team::board::{Board, BoardOptions, NewTask};
-//! use ensemble_core::message::Name;
-//!
-//! # let home = tempfile::tempdir()?;
-//! let board = Board::create(home.path(), BoardOptions::new("planner-1"))?;
-//! let mut locked = board.lock()?;
-//! locked.add_task(&NewTask::new(Name::new("task-1")?, "Count the lines", "specs/lines.md", "wc agrees"))?;
-//! locked.commit()?;
-//! assert_eq!(board.read()?.tasks.len(), 1);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -128,18 +115,14 @@ pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 pub const FILE_NAME: &str = "state.yaml";
 /// Directories below a project where a board is searched, in order.
 pub const PLACES: [&str; 2] = [".ensemble", ".liza"];
-/// Largest board, in bytes.
 pub const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Options of a board.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct BoardOptions {
     /// The writer's name in the event log.
     pub actor: String,
     /// How long to wait for the lock.
     pub patience: Duration,
-    /// The durability of a change.
     pub durability: Durability,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
@@ -157,7 +140,6 @@ pub struct BoardOptions {
 
 impl BoardOptions {
     /// Default options without a recorder.
-    #[must_use]
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
             actor: actor.into(),
@@ -204,16 +186,11 @@ impl Board {
         }
     }
 
-    /// The board at a path.
-    #[must_use]
     pub fn at(path: impl Into<PathBuf>, options: BoardOptions) -> Self {
         Self { path: path.into(), home: None, options, parsed: Arc::default() }
     }
 
     /// Creates an empty board in a project, and `.ensemble/` if needed.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if a board exists; or the disk failed.
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
@@ -275,10 +252,6 @@ impl Board {
     }
 
     /// Reads the board. A text that is the same as at the last reading is not parsed again.
-    ///
-    /// # Errors
-    /// [`BoardError::Missing`]; [`Error::Malformed`] with line and column; [`BoardError::Invalid`] with all
-    /// violations.
     pub fn read(&self) -> Result<State> {
         let text = self.read_text()?;
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,7 +265,6 @@ impl Board {
         Ok(state)
     }
 
-    /// Reads the board's text without parsing it.
     pub fn read_text(&self) -> Result<String> {
         if let Some(copy) = self.copy() {
             return self.read_shared(&copy);
@@ -306,9 +278,6 @@ impl Board {
 
     /// Waits for the board's lock and reads the board. Start no program and wait for nothing while
     /// the lock is held.
-    ///
-    /// # Errors
-    /// As for [`Board::read`]; [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<LockedBoard<'_>> {
         LockedBoard::new(self)
     }
@@ -358,7 +327,6 @@ fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
     })
 }
 
-/// Parses and validates a board.
 fn load(source: &str, path: &Path) -> Result<(YamlText, Value, State)> {
     let text = YamlText::parse(source, path)?;
     let value = text.value();

@@ -14,35 +14,28 @@ use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
-/// An anomaly to note.
 #[derive(Clone, Debug)]
 pub struct NewAnomaly {
     /// The anomaly's type, one of those that the siblings define.
     pub kind: String,
     /// The task during which it was found.
     pub task: Option<Name>,
-    /// The reporter.
     pub reporter: String,
     /// Details that the type requires.
     pub details: Map<String, Value>,
 }
 
-/// A discovery to note.
 #[derive(Clone, Debug)]
 pub struct NewDiscovery {
-    /// The discovery's name.
     pub id: Name,
-    /// The agent that found it.
     pub by: String,
     /// The task during which it was found.
     pub during: Option<Name>,
-    /// Description of the discovery.
     pub description: String,
     /// Severity, in the finder's words.
     pub severity: Option<String>,
     /// Whether a planner must look at it at once.
     pub is_immediate: bool,
-    /// Recommended action.
     pub recommendation: Option<String>,
 }
 
@@ -51,17 +44,12 @@ pub struct NewDiscovery {
 pub struct NewHandoff {
     /// Work done so far.
     pub summary: String,
-    /// The next action.
     pub next_action: String,
     /// Further fields: `approach`, `blockers`, `files_modified`, `next_steps` …
     pub more: Map<String, Value>,
 }
 
 impl LockedBoard<'_> {
-    /// Notes an anomaly.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if the type is unknown, or required details are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
         let refused = |why: BoardObstacle| {
             Err(BoardError::NotAllowed { what: "note an anomaly".to_owned(), why }.into())
@@ -114,9 +102,6 @@ impl LockedBoard<'_> {
     }
 
     /// Notes a discovery.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if a discovery of that name exists.
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
@@ -138,9 +123,6 @@ impl LockedBoard<'_> {
     }
 
     /// Leaves notes for the next agent at a task. Only the task's holder may.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`] if another agent holds the task.
     pub fn hand_off(&mut self, id: &Name, holder: &TaskHolder, notes: &NewHandoff) -> Result<()> {
         let task = self.task(id)?;
         let is_holder = task.assigned_to.as_ref() == Some(&holder.by)
@@ -169,9 +151,6 @@ impl LockedBoard<'_> {
     }
 
     /// Applies a step to the goal.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if there is no goal, or the goal's state has no such step.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
@@ -188,9 +167,6 @@ impl LockedBoard<'_> {
     }
 
     /// Applies a step to the sprint.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if there is no sprint, or the sprint's state has no such step.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
@@ -241,9 +217,6 @@ impl LockedBoard<'_> {
 
     /// Acknowledges a triggered circuit breaker after a person has looked. The anomalies so far no
     /// longer count.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if the circuit breaker is not triggered.
     pub fn resume(&mut self, by: &str) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));

@@ -9,35 +9,24 @@ use crate::proto::goal::{GoalState, SprintState};
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
 
-/// A goal to plan.
 #[derive(Clone, Debug)]
 pub struct NewGoal {
-    /// The goal's name.
     pub id: Name,
-    /// Description of the goal.
     pub description: String,
     /// Reference to the goal's specification.
     pub spec_ref: Option<String>,
 }
 
-/// A sprint to begin.
 #[derive(Clone, Debug)]
 pub struct NewSprint {
-    /// The sprint's name.
     pub id: Name,
-    /// Planned tasks.
     pub planned: Vec<Name>,
-    /// Optional tasks.
     pub stretch: Vec<Name>,
-    /// Planned end of the sprint.
     pub deadline: Option<Timestamp>,
 }
 
 impl LockedBoard<'_> {
     /// Sets the goal as PLANNING. The previous goal must have ended.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if the previous goal is not over.
     pub fn set_goal(&mut self, new: &NewGoal) -> Result<()> {
         if let Some(goal) = &self.state().goal
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
@@ -61,9 +50,6 @@ impl LockedBoard<'_> {
     }
 
     /// Begins a sprint. The previous sprint must have ended; it moves to `sprint_history`.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if the previous sprint is not over.
     pub fn start_sprint(&mut self, new: &NewSprint) -> Result<()> {
         if let Some(sprint) = &self.state().sprint
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
@@ -99,9 +85,6 @@ impl LockedBoard<'_> {
     }
 
     /// Records the sprint's metrics and a retrospective.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if there is no sprint.
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let what = "note how the sprint went".to_owned();
@@ -117,10 +100,6 @@ impl LockedBoard<'_> {
     }
 
     /// Turns a discovery into a task.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`] if there is no such discovery or task; [`BoardError::NotAllowed`] if it is
-    /// another task already.
     pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
         self.task(task)?;
         let at = self.discovery(id)?;
@@ -138,9 +117,6 @@ impl LockedBoard<'_> {
     }
 
     /// Defers a discovery.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`] if there is no such discovery.
     pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
         let at = self.discovery(id)?;
         self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");

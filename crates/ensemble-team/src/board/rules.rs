@@ -15,7 +15,6 @@ use super::state::{BoardAnomaly, BoardTask, State, TaskStatus};
 use crate::proto::agent;
 use ensemble_core::message::Name;
 
-/// Most questions of a blocked task.
 pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 
 /// All violations and warnings on a board, in the order of the rules.

@@ -22,9 +22,7 @@ pub(crate) enum FieldKind {
     Word(&'static [&'static str]),
     /// Usually one of these words; another text is kept.
     Label(&'static [&'static str]),
-    /// A list of names.
     Names,
-    /// A list of texts.
     Texts,
     /// A mapping with these fields.
     Object(&'static [BoardField]),
@@ -32,13 +30,10 @@ pub(crate) enum FieldKind {
     Objects(&'static [BoardField]),
     /// A mapping from names to mappings with these fields.
     Named(&'static [BoardField]),
-    /// A list of any values.
     Values,
-    /// Any value.
     Any,
 }
 
-/// A field of the blackboard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoardField {
     pub(crate) name: &'static str,
@@ -56,7 +51,6 @@ const fn required(name: &'static str, kind: FieldKind) -> BoardField {
     BoardField { name, kind, is_required: true, is_note: false }
 }
 
-/// A field that nothing depends on.
 const fn note_field(name: &'static str, kind: FieldKind) -> BoardField {
     BoardField { name, kind, is_required: false, is_note: true }
 }

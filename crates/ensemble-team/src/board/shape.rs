@@ -13,7 +13,6 @@ use ensemble_core::printable;
 pub struct Violation {
     /// Path of the field: `tasks[3].depends_on[0]`.
     pub path: String,
-    /// Description of the problem.
     pub problem: String,
 }
 
@@ -140,7 +139,6 @@ impl ShapeChecker {
         *value = self.read_as(value, kind);
     }
 
-    /// The value that replaces an invalid one when it is read.
     fn read_as(&self, value: &Value, kind: FieldKind) -> Value {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
@@ -250,7 +248,6 @@ fn noted_text(value: &Value, fields: &[BoardField]) -> Value {
     Value::Object(entry)
 }
 
-/// The whole number that is next to a count.
 fn whole(count: f64) -> Value {
     format!("{count:.0}").parse::<u64>().map_or(Value::Null, Into::into)
 }

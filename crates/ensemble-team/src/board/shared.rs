@@ -39,7 +39,6 @@ use ensemble_core::{Error, Result, allow_missing};
 const LOCK: &str = "board/lock";
 /// The lock of merges among the hosts, for a team whose worktrees go through a git remote.
 const MERGE_LOCK: &str = "merge/lock";
-/// Largest beat or sign, in bytes.
 const BEAT_BYTES_MAX: usize = 8_192;
 
 /// A board's document that is locked: a file, or a shared one.
@@ -70,9 +69,6 @@ impl Board {
     }
 
     /// Creates an empty board for a team on servers.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if a board exists; the servers failed.
     pub fn create_shared(project: &Path, options: BoardOptions) -> Result<Self> {
         let board = Self::kept_by_team(project, options)?;
         let Some(files) = board.files() else { return Err(board.without_connection()) };
@@ -106,7 +102,6 @@ impl Board {
         self.options.host.as_deref().filter(|_| self.is_shared())
     }
 
-    /// The other host that has the worktree of a task.
     pub fn other_host<'t>(&self, task: &'t BoardTask) -> Option<&'t str> {
         let there = task.host.as_deref().filter(|_| task.worktree.is_some())?;
         (there != self.host()?).then_some(there)
@@ -121,7 +116,6 @@ impl Board {
         keeps && self.other_host(task).is_some()
     }
 
-    /// Where the board is, for people.
     pub fn place(&self) -> PathBuf {
         self.files().map_or_else(|| self.path.clone(), |files| files.place_of(BOARD).into())
     }
@@ -160,7 +154,6 @@ impl Board {
         self.files().is_some_and(|files| files.may_have_changed())
     }
 
-    /// The text of the shared board, for which the copy is made new.
     pub(super) fn read_shared(&self, copy: &SharedCopy<'_>) -> Result<String> {
         let found = copy.pull_board()?;
         if is_missing(&found) {
@@ -280,7 +273,6 @@ impl Board {
 }
 
 impl ServerBoard<'_> {
-    /// Replaces the board and records the write.
     pub(super) fn write(
         &mut self,
         board: &Board,

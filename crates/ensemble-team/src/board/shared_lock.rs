@@ -32,9 +32,6 @@ pub(super) const fn is_missing(file: &SharedFile) -> bool {
 }
 
 /// Replaces a shared file, no matter what it contains. Of several writers, the last one counts.
-///
-/// # Errors
-/// The servers failed; [`Error::Locked`] if others were quicker each time.
 pub fn put_shared(files: &dyn SharedFiles, path: &str, content: &[u8]) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let found = files.read_file(path)?;
@@ -59,7 +56,6 @@ struct LockHolder {
     /// The holder's host and process, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     by: String,
-    /// The note of the last holder.
     note: String,
 }
 
@@ -86,9 +82,6 @@ pub(super) struct SharedLock<'a> {
 impl<'a> SharedLock<'a> {
     /// Waits for the lock: for `patience`, and at least long enough to take it over from a dead holder. `by` names
     /// this process to people.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; or the medium failed.
     pub(super) fn acquire_lock(
         files: &'a dyn SharedFiles,
         path: &'a str,
@@ -123,7 +116,6 @@ impl<'a> SharedLock<'a> {
         }
     }
 
-    /// The note of the last holder.
     pub(super) fn holder_note(&self) -> &str {
         &self.mine.note
     }

@@ -28,19 +28,15 @@ const WORDS_MAX: usize = 1_000;
 
 /// An announced exit, for programs that cannot choose their own exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct AnnouncedExit {
     /// The intended exit status: 0, 42 or another.
     pub code: i32,
-    /// Reason of the exit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// The last sign of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct AgentSign {
     /// Sequence number; each sign increments it.
     pub sequence: u64,
@@ -49,7 +45,6 @@ pub struct AgentSign {
     /// The long operation that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long: Option<String>,
-    /// The exit that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaving: Option<AnnouncedExit>,
     /// Share of its context that the agent says is used, in percent.
@@ -57,10 +52,8 @@ pub struct AgentSign {
     pub context_percent: Option<u64>,
 }
 
-/// Content of a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignContent<'a> {
-    /// The agent is alive.
     Alive,
     /// The agent will be busy for long with this operation.
     Long(&'a str),
@@ -68,7 +61,6 @@ pub enum SignContent<'a> {
     Leaving {
         /// The intended exit status.
         code: i32,
-        /// Reason of the exit.
         reason: &'a str,
     },
 }
@@ -88,21 +80,6 @@ impl AgentSign {
 
     /// Writes a registration's next sign and returns it. `directory` is the board's; `usual` is the
     /// usual duration of its leases.
-    ///
-    /// # Errors
-    /// The disk failed.
-    ///
-    /// ```
-    /// use ensemble_team::board::{SignContent, AgentSign};
-    /// use ensemble_core::message::Name;
-    /// use ensemble_team::proto::task::TaskHolder;
-    /// # let home = tempfile::tempdir()?;
-    /// let agent = TaskHolder { by: Name::new("coder-1")?, epoch: 3 };
-    /// let usual = std::time::Duration::from_secs(300);
-    /// let sign = AgentSign::write_sign(home.path(), &agent, &SignContent::Long("make test"), usual)?;
-    /// assert_eq!((sign.sequence, sign.lease_seconds), (1, 900));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn write_sign(
         directory: &Path,
         agent: &TaskHolder,

@@ -17,7 +17,6 @@ use ensemble_core::message::{Name, Timestamp};
 /// The board's content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct State {
     /// Format version, 1.
     pub version: u64,
@@ -25,12 +24,10 @@ pub struct State {
     pub revision: u64,
     /// The last fencing epoch that was drawn.
     pub epoch: u64,
-    /// The goal of the team.
     pub goal: Option<Goal>,
     /// Tasks in the order of the file.
     #[serde(deserialize_with = "or_default")]
     pub tasks: Vec<BoardTask>,
-    /// Registered agents.
     #[serde(deserialize_with = "or_default")]
     pub agents: BTreeMap<Name, BoardAgent>,
     /// Discoveries made during tasks.
@@ -39,13 +36,10 @@ pub struct State {
     /// Notes from one agent to its successor, by task.
     #[serde(deserialize_with = "or_default")]
     pub handoff: BTreeMap<Name, Map<String, Value>>,
-    /// Notes from people.
     #[serde(deserialize_with = "or_default")]
     pub human_notes: Vec<HumanNote>,
-    /// Anomalies.
     #[serde(deserialize_with = "or_default")]
     pub anomalies: Vec<BoardAnomaly>,
-    /// The current sprint.
     pub sprint: Option<BoardSprint>,
     /// Result of the last `analyze`.
     pub circuit_breaker: Option<CircuitBreaker>,
@@ -57,19 +51,14 @@ pub struct State {
     pub warnings: Vec<Violation>,
 }
 
-/// The goal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Goal {
-    /// The goal's name.
     pub id: Name,
-    /// Description of the goal.
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
     /// Reference to the goal's specification.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
-    /// Status of the goal.
     #[serde(default)]
     pub status: Option<GoalState>,
 }
@@ -77,7 +66,6 @@ pub struct Goal {
 /// Status of a task; see [`crate::proto::task`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[allow(missing_docs, clippy::allow_attributes, reason = "explained in proto::task")]
 pub enum TaskStatus {
     Draft,
     #[serde(alias = "READY")]
@@ -96,7 +84,6 @@ pub enum TaskStatus {
 
 impl TaskStatus {
     /// The seed's name for the status.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Draft => "DRAFT",
@@ -113,48 +100,36 @@ impl TaskStatus {
         }
     }
 
-    /// Whether the status is final.
-    #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Merged | Self::Superseded | Self::Abandoned)
     }
 
     /// Whether the task keeps its coder from other tasks: the coder works on it, awaits its verdict
     /// or must rework it.
-    #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Claimed | Self::ReadyForReview | Self::Rejected)
     }
 
     /// Whether a coder works in the task's worktree, or will continue there.
-    #[must_use]
     pub const fn needs_worktree(self) -> bool {
         self.is_active() || matches!(self, Self::Approved | Self::IntegrationFailed)
     }
 
     /// Whether a coder may claim the task once its dependencies are merged.
-    #[must_use]
     pub const fn is_claimable(self) -> bool {
         matches!(self, Self::Unclaimed | Self::Rejected | Self::IntegrationFailed)
     }
 }
 
-/// A task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct BoardTask {
-    /// The task's name.
     pub id: Name,
-    /// Description of the work.
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
-    /// Status of the task.
     pub status: TaskStatus,
     /// Priority; 1 is the most urgent.
-    #[serde(default)]
     pub priority: Option<u64>,
     /// The current coder, or the last one.
-    #[serde(default)]
     pub assigned_to: Option<Name>,
     /// Path of the worktree, relative to the project.
     #[serde(default, deserialize_with = "text")]
@@ -169,34 +144,22 @@ pub struct BoardTask {
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
     /// Fencing epoch of the claim.
-    #[serde(default)]
     pub lease_epoch: Option<u64>,
     /// The coder's iteration, starting at 1.
-    #[serde(default)]
     pub iteration: Option<u64>,
     /// Limit of iterations; replaces the board's.
-    #[serde(default)]
     pub max_iterations: Option<u64>,
     /// Rejections of the current coder's work.
-    #[serde(default)]
     pub review_cycles_current: Option<u64>,
     /// Rejections of all coders' work.
-    #[serde(default)]
     pub review_cycles_total: Option<u64>,
-    /// Commit under review.
     #[serde(default, deserialize_with = "text")]
     pub review_commit: Option<String>,
-    /// The reviewer.
     #[serde(default)]
     pub reviewing_by: Option<Name>,
     /// End of the review's lease, for people.
-    #[serde(default)]
     pub review_lease_expires: Option<Timestamp>,
-    /// Fencing epoch of the review.
-    #[serde(default)]
     pub review_epoch: Option<u64>,
-    /// The reviewer that approved it.
-    #[serde(default)]
     pub approved_by: Option<Name>,
     /// Merge commit in the integration branch.
     #[serde(default, deserialize_with = "text")]
@@ -213,49 +176,39 @@ pub struct BoardTask {
     /// Criterion by which any reader can see that the task is done.
     #[serde(default, deserialize_with = "text")]
     pub done_when: Option<String>,
-    /// Scope of the task.
     #[serde(default, deserialize_with = "text")]
     pub scope: Option<String>,
     /// Tasks that must be merged first.
     #[serde(default, deserialize_with = "or_default")]
     pub depends_on: Vec<Name>,
-    /// The task that this one supersedes.
     #[serde(default)]
     pub supersedes: Option<Name>,
     /// Reason that the reviewer gave for the rejection.
     #[serde(default, deserialize_with = "text")]
     pub rejection_reason: Option<String>,
-    /// Reason why the task is blocked.
     #[serde(default, deserialize_with = "text")]
     pub blocked_reason: Option<String>,
     /// Questions that the planner must answer.
     #[serde(default, deserialize_with = "texts")]
     pub blocked_questions: Vec<String>,
-    /// Coders that failed at the task.
     #[serde(default, deserialize_with = "or_default")]
     pub failed_by: Vec<Name>,
-    /// Tasks that supersede this one.
     #[serde(default)]
     pub superseded_by: Option<Vec<Name>>,
-    /// Reason why the task was superseded.
     #[serde(default, deserialize_with = "text")]
     pub rescope_reason: Option<String>,
     /// Whether the task repairs a failed merge.
     #[serde(default)]
     pub integration_fix: Option<bool>,
     /// Whether hand-over notes wait for the next coder.
-    #[serde(default)]
     pub handoff_pending: Option<bool>,
-    /// History of the task.
     #[serde(default, deserialize_with = "or_default")]
     pub history: Vec<HistoryEvent>,
 }
 
 /// An entry of a task's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct HistoryEvent {
-    /// Time of the event.
     pub time: Timestamp,
     /// Name of the event; `submitted_for_review` is read as the seed's `ready_for_review`.
     #[serde(deserialize_with = "event_name")]
@@ -267,24 +220,16 @@ pub struct HistoryEvent {
 
 /// An agent's entry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct BoardAgent {
     /// Role: `planner`, `coder` or `code-reviewer`.
-    #[serde(default)]
     pub role: Option<String>,
-    /// Status of the agent.
     pub status: agent::State,
     /// Fencing epoch of the registration.
-    #[serde(default)]
     pub epoch: Option<u64>,
-    /// The task that the agent works on or reviews.
-    #[serde(default)]
     pub current_task: Option<Name>,
     /// End of the lease. A change by the agent itself is a beat; see [`super::stamps`].
-    #[serde(default)]
     pub lease_expires: Option<Timestamp>,
     /// Time of the last heartbeat; likewise.
-    #[serde(default)]
     pub heartbeat: Option<Timestamp>,
     /// The beats that the stamps show, if Ensemble wrote them.
     #[serde(default, deserialize_with = "text")]
@@ -296,21 +241,15 @@ pub struct BoardAgent {
     #[serde(default)]
     pub iterations_total: Option<u64>,
     /// Share of its context that is used, as the agent reports, in percent.
-    #[serde(default)]
     pub context_percent: Option<u64>,
 }
 
 /// A discovery made during a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Discovery {
-    /// The discovery's name.
     pub id: Name,
     /// Urgency: `deferred` or `immediate`.
-    #[serde(default)]
     pub urgency: Option<String>,
-    /// The task that the discovery was converted to.
-    #[serde(default)]
     pub converted_to_task: Option<Name>,
     /// Further fields: finder, description, recommendation and others.
     #[serde(flatten)]
@@ -319,12 +258,8 @@ pub struct Discovery {
 
 /// A note from a person to the team.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct HumanNote {
-    /// Time of the note.
-    #[serde(default)]
     pub timestamp: Option<Timestamp>,
-    /// Text of the note.
     #[serde(default, deserialize_with = "text")]
     pub message: Option<String>,
     /// Recipients: null for all, or the name of an agent or role, or a list of them.
@@ -334,15 +269,10 @@ pub struct HumanNote {
 
 /// An anomaly that an agent noted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct BoardAnomaly {
-    /// Time of the note.
-    #[serde(default)]
     pub timestamp: Option<Timestamp>,
     /// The task during which it was found.
-    #[serde(default)]
     pub task: Option<Name>,
-    /// The reporter.
     #[serde(default, deserialize_with = "text")]
     pub reporter: Option<String>,
     /// The type, one of those that the siblings define.
@@ -353,35 +283,23 @@ pub struct BoardAnomaly {
     pub details: Value,
 }
 
-/// The current sprint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct BoardSprint {
-    /// The sprint's name.
     pub id: Name,
-    /// Name of the goal.
-    #[serde(default)]
     pub goal_ref: Option<Name>,
-    /// Tasks of the sprint.
     #[serde(default, deserialize_with = "or_default")]
     pub scope: SprintScope,
-    /// Times of the sprint.
     #[serde(default, deserialize_with = "or_default")]
     pub timeline: Timeline,
-    /// Status of the sprint.
     #[serde(default)]
     pub status: Option<SprintState>,
 }
 
-/// The tasks of a sprint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct SprintScope {
-    /// Planned tasks.
     #[serde(deserialize_with = "or_default")]
     pub planned: Vec<Name>,
-    /// Optional tasks.
     #[serde(deserialize_with = "or_default")]
     pub stretch: Vec<Name>,
 }
@@ -389,28 +307,20 @@ pub struct SprintScope {
 /// The times of a sprint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct Timeline {
-    /// Start of the sprint.
     pub started: Option<Timestamp>,
-    /// Planned end of the sprint.
     pub deadline: Option<Timestamp>,
-    /// Time of the last checkpoint.
     pub checkpoint_at: Option<Timestamp>,
-    /// End of the sprint.
     pub ended: Option<Timestamp>,
 }
 
-/// State of the circuit breaker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct CircuitBreaker {
     /// Time of the last `analyze`.
     pub last_check: Option<Timestamp>,
     /// Verdict: `OK` or `TRIGGERED`.
     pub status: Option<String>,
-    /// The current trigger.
     pub current_trigger: Value,
     /// Earlier triggers, and who acknowledged them.
     #[serde(deserialize_with = "or_default")]
@@ -420,7 +330,6 @@ pub struct CircuitBreaker {
 /// Settings that the seed defines; a missing one has the seed's default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct BoardConfig {
     /// Most iterations of one coder (10).
     pub max_coder_iterations: Option<u64>,
@@ -442,7 +351,6 @@ pub struct BoardConfig {
 }
 
 impl BoardConfig {
-    /// Limits of a task.
     pub fn limits(&self, task: Option<&BoardTask>) -> TaskLimits {
         let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let own = task.and_then(|task| task.max_iterations).or(self.max_coder_iterations);
@@ -463,7 +371,6 @@ impl BoardConfig {
 }
 
 impl State {
-    /// A task by its name.
     pub fn task(&self, id: &Name) -> Option<&BoardTask> {
         self.tasks.iter().find(|task| task.id == *id)
     }

@@ -210,7 +210,6 @@ fn machine(task: &BoardTask, limits: task::TaskLimits) -> task::TaskMachine {
     task::TaskMachine::new(state, counts, limits)
 }
 
-/// The coder that has claimed a task last.
 pub fn last_coder(task: &BoardTask) -> Option<Name> {
     last_claim(task).and_then(|(_, coder)| coder)
 }

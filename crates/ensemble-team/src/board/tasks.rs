@@ -14,33 +14,24 @@ use crate::proto::task::{Event, TaskHolder};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
-/// A task to add.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct NewTask {
-    /// The task's name.
     pub id: Name,
-    /// Description of the work.
     pub description: String,
-    /// Reference to the specification.
     pub spec_ref: Option<String>,
     /// Criterion by which any reader can see that the task is done.
     pub done_when: Option<String>,
-    /// Scope of the task.
     pub scope: Option<String>,
     /// Priority; 1 is the most urgent.
     pub priority: Option<u64>,
     /// Tasks that must be merged first.
     pub depends_on: Vec<Name>,
-    /// The task that it supersedes.
     pub supersedes: Option<Name>,
     /// Whether it is a draft, which no coder may claim yet.
     pub is_draft: bool,
 }
 
 impl NewTask {
-    /// A task that coders may claim.
-    #[must_use]
     pub fn new(
         id: Name,
         description: impl Into<String>,
@@ -53,7 +44,6 @@ impl NewTask {
     }
 
     /// A task that its planner has not finished.
-    #[must_use]
     pub const fn draft(id: Name) -> Self {
         Self {
             id,
@@ -69,7 +59,6 @@ impl NewTask {
     }
 
     /// Adds dependencies that must be merged first.
-    #[must_use]
     pub fn after(mut self, depends_on: impl IntoIterator<Item = Name>) -> Self {
         self.depends_on.extend(depends_on);
         self
@@ -77,12 +66,6 @@ impl NewTask {
 }
 
 impl LockedBoard<'_> {
-    /// Adds a task, as DRAFT or UNCLAIMED.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if a task of that name exists, or if a dependency is SUPERSEDED or
-    /// ABANDONED. Such a dependency is never merged, so no coder could ever claim the task.
-    /// [`LockedBoard::commit`] finds cycles and missing dependencies.
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
         let same =
             |other: &super::BoardTask| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
@@ -131,19 +114,12 @@ impl LockedBoard<'_> {
     }
 
     /// Moves a task from DRAFT to UNCLAIMED.
-    ///
-    /// # Errors
-    /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`BoardError::NotAllowed`] if the table of
-    /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let entry = HistoryEntry::new("finalized", None, json!({}));
         self.step(id, Event::Finalize, "finalize", entry).map(drop)
     }
 
     /// The holder begins another iteration.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`BoardError::Fenced`] if another agent holds the task.
     pub fn iterate(&mut self, id: &Name, holder: &TaskHolder) -> Result<()> {
         let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
@@ -214,9 +190,6 @@ impl LockedBoard<'_> {
 
     /// Moves a task from BLOCKED to SUPERSEDED. Its dependents depend on its successors from now
     /// on.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`BoardError::NotAllowed`] without a successor.
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
@@ -256,9 +229,6 @@ impl LockedBoard<'_> {
     }
 
     /// The reviewer approves this commit.
-    ///
-    /// # Errors
-    /// As for [`LockedBoard::iterate`]; [`BoardError::NotAllowed`] if another commit was submitted.
     pub fn approve(&mut self, id: &Name, reviewer: &TaskHolder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);
@@ -308,9 +278,6 @@ impl LockedBoard<'_> {
 
     /// Notes why an approved task cannot be merged now. The task stays APPROVED; the next merge clears
     /// the note. The same reason is noted once.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] if the task is not APPROVED.
     pub fn merge_refused(&mut self, id: &Name, reason: &str) -> Result<()> {
         let task = self.task(id)?;
         if task.status != TaskStatus::Approved {
@@ -330,9 +297,6 @@ impl LockedBoard<'_> {
     }
 
     /// Notes why a task that is free cannot be claimed. The next step of the task clears the note.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown).
     pub fn claim_refused(&mut self, id: &Name, reason: &str) -> Result<()> {
         if self.task(id)?.claim_error.as_deref() == Some(reason) {
             return Ok(());

@@ -47,7 +47,6 @@ pub enum PlannerWake {
 
 impl PlannerWake {
     /// The seed's name.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InitialPlanning => "INITIAL_PLANNING",
@@ -64,22 +63,13 @@ impl PlannerWake {
 
 /// A reason and its subjects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[non_exhaustive]
 pub struct PlannerCall {
-    /// Reason of the call.
     pub wake: PlannerWake,
     /// The tasks, discoveries or requests concerned.
     pub about: Vec<Name>,
 }
 
 /// All reasons for which a planner is needed now; empty if none is needed.
-///
-/// ```
-/// use ensemble_team::board::{State, PlannerWake, wake};
-///
-/// let nothing_yet = State::default();
-/// assert_eq!(wake(&nothing_yet)[0].wake, PlannerWake::InitialPlanning);
-/// ```
 pub fn wake(state: &State) -> Vec<PlannerCall> {
     let those = |wanted: &dyn Fn(&super::BoardTask) -> bool| -> Vec<Name> {
         state.tasks.iter().filter(|task| wanted(task)).map(|task| task.id.clone()).collect()

@@ -13,16 +13,6 @@
 //!
 //! State: `.ensemble/budget.json` has what was allowed and what is parked. The watcher and `ensemble agent usage allow`
 //! change it under its lock; each door reads it. *A crash* leaves it as it was. A watcher that does not run parks nothing.
-//!
-//! ```
-//! use ensemble_team::budget::{ProjectBudgets, BudgetLimit, BudgetScope};
-//! use ensemble_team::usage::UsageTotals;
-//! use std::collections::BTreeMap;
-//!
-//! let mut budgets = ProjectBudgets::default();
-//! budgets.team = BudgetLimit { usd: None, tokens: Some(1_000) };
-//! assert!(budgets.over(&BTreeMap::new(), &BTreeMap::new()).is_empty());
-//! ```
 
 mod state;
 #[cfg(test)]
@@ -51,13 +41,10 @@ pub struct BudgetLimit {
     pub tokens: Option<u64>,
 }
 
-/// Owner of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "scope", content = "name")]
 pub enum BudgetScope {
-    /// One agent's.
     Agent(Name),
-    /// One task's.
     Task(String),
     /// That of all agents together.
     Team,
@@ -86,13 +73,9 @@ impl fmt::Display for BudgetScope {
 
 /// A limit that is reached.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct BudgetOverrun {
-    /// Owner of the budget.
     pub scope: BudgetScope,
-    /// The limit, with what was allowed.
     pub limit: BudgetLimit,
-    /// The amounts used.
     pub used: BudgetLimit,
 }
 
@@ -103,36 +86,29 @@ pub struct ProjectBudgets {
     pub agent: BudgetLimit,
     /// Of each task that is not in `tasks`.
     pub task: BudgetLimit,
-    /// Of the team.
     pub team: BudgetLimit,
-    /// Of single agents.
     pub agents: BTreeMap<Name, BudgetLimit>,
-    /// Of single tasks.
     pub tasks: BTreeMap<String, BudgetLimit>,
     /// The amounts allowed on top of the above.
     pub allowed: BTreeMap<BudgetScope, BudgetLimit>,
 }
 
 impl BudgetLimit {
-    /// Whether it limits nothing.
     pub const fn is_none(&self) -> bool {
         self.usd.is_none() && self.tokens.is_none()
     }
 
     /// The amounts of some work.
-    #[must_use]
     pub const fn of(spent: &UsageTotals) -> Self {
         Self { usd: Some(spent.cost_usd), tokens: Some(spent.tokens.total()) }
     }
 
-    /// Whether so much reaches the limit.
     pub fn is_reached(&self, used: &Self) -> bool {
         let usd = self.usd.is_some_and(|limit| used.usd.is_some_and(|used| used >= limit));
         usd || self.tokens.is_some_and(|limit| used.tokens.is_some_and(|used| used >= limit))
     }
 
     /// With more allowed. A scope without a limit stays without one.
-    #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {
             usd: self.usd.map(|usd| usd + more.usd.unwrap_or(0.0)),
@@ -159,7 +135,6 @@ impl ProjectBudgets {
         [&self.agent, &self.task, &self.team].into_iter().chain(single).all(BudgetLimit::is_none)
     }
 
-    /// The limit of a scope, with what was allowed.
     pub fn limit(&self, scope: &BudgetScope) -> BudgetLimit {
         let limit = match scope {
             BudgetScope::Agent(name) => self.agents.get(name).copied().unwrap_or(self.agent),

@@ -16,23 +16,17 @@ use super::{BudgetLimit, BudgetOverrun, BudgetScope};
 const FILE: &str = "budget.json";
 /// The newest format that this reads, and the one that it writes.
 const VERSION: u32 = 1;
-/// The largest file, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 /// How long a process waits for another one that changes the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A scope whose limit is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ParkedScope {
-    /// Owner of the budget.
     #[serde(flatten)]
     pub scope: BudgetScope,
-    /// The limit.
     pub limit: BudgetLimit,
-    /// The usage when it was parked.
     pub used: BudgetLimit,
-    /// Time of parking.
     pub since: Timestamp,
 }
 
@@ -51,7 +45,6 @@ struct BudgetContent {
     parked: Vec<ParkedScope>,
 }
 
-/// The file of a project.
 #[derive(Clone, Debug)]
 pub struct BudgetFile {
     dir: PathBuf,
@@ -66,15 +59,11 @@ pub struct LockedBudget {
 
 impl BudgetFile {
     /// The file below this state directory, `.ensemble`. Nothing is opened yet.
-    #[must_use]
     pub fn open(state_dir: &Path) -> Self {
         Self { dir: state_dir.to_owned() }
     }
 
     /// The parked budgets.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if the file is damaged, or the disk failed.
     pub fn parked(&self) -> Result<Vec<ParkedScope>> {
         Ok(self.read()?.parked)
     }
@@ -108,9 +97,6 @@ impl BudgetFile {
     }
 
     /// Locks the file.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; [`Error::Malformed`] if the file is damaged; or the disk failed.
     pub fn lock(&self) -> Result<LockedBudget> {
         let path = self.dir.join(FILE);
         let options = DocumentOptions::default()
@@ -131,7 +117,6 @@ impl LockedBudget {
         self.content.allowed.iter().map(|allowed| (allowed.scope.clone(), allowed.more))
     }
 
-    /// The parked budgets.
     pub fn parked(&self) -> &[ParkedScope] {
         &self.content.parked
     }

@@ -20,23 +20,6 @@
 //! report twice changes nothing, and a later version replaces the earlier one until the summary is written. Silence:
 //! at the deadline the summary has the reports that exist and names the missing ones. A crash loses nothing, since
 //! everything is read again from the files; the writer makes sure that a batch is reported once (`driver::Batches`).
-//!
-//! ```
-//! # use std::time::Duration;
-//! use ensemble_team::contract::Status;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine as _;
-//! use ensemble_team::collect::{Collect, Effect, Event, BatchLimits};
-//!
-//! let start = Monotonic::ZERO;
-//! let mut batch = Collect::new(start, ["a", "b"], BatchLimits::default());
-//! batch.handle(start, Event::Reported { task: "a".into(), status: Status::Success });
-//! assert_eq!(batch.poll_effect(), None);
-//! batch.handle(start, Event::Reported { task: "b".into(), status: Status::Failed });
-//! assert_eq!(batch.poll_effect(), Some(Effect::Write { is_complete: true }));
-//! batch.handle(start, Event::Written);
-//! assert_eq!(batch.poll_timeout(), None);
-//! ```
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -55,12 +38,10 @@ pub const RETRY: Duration = Duration::from_secs(2);
 const _: () = assert!(DEADLINE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
 const _: () = assert!(RETRY.as_secs() < DISPATCH_POLL_INTERVAL.as_secs());
 
-/// Limits of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// How long to wait for an event before polling.
     pub patience: Duration,
-    /// How often to poll from then on.
     pub poll_interval: Duration,
     /// After how long to write a summary of what there is.
     pub deadline: Duration,
@@ -82,33 +63,24 @@ impl Default for BatchLimits {
     }
 }
 
-/// The events of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A report was read.
     Reported {
-        /// Id of the task.
         task: String,
-        /// The result that the report states.
         status: Status,
     },
-    /// A review was read.
     Reviewed {
-        /// Id of the task.
         task: String,
         /// By whom.
         reviewer: String,
-        /// Verdict of the reviewer.
         verdict: Verdict,
     },
     /// A task came back from review too often and does not continue.
     Stopped {
-        /// Id of the task.
         task: String,
     },
     /// The summary is written, by this process or another.
     Written,
-    /// It could not be written.
     WriteFailed,
 }
 
@@ -117,30 +89,24 @@ pub enum Event {
 pub enum Effect {
     /// Record that no report came in time.
     PatienceEnded,
-    /// Look for reports.
     Look,
-    /// Write the summary.
     Write {
         /// Every task is accounted for.
         is_complete: bool,
     },
 }
 
-/// How far a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskProgress {
     /// There is no report.
     Awaited,
     /// It is reported as done, and not every reviewer has said something.
     UnderReview {
-        /// The verdicts so far, by reviewer.
         verdicts: BTreeMap<String, Verdict>,
     },
     /// A reviewer wants it changed, and there is no new report.
     NeedsFix,
-    /// The task has ended.
     Ended {
-        /// The result of the task.
         status: Status,
     },
     /// It came back too often.
@@ -188,7 +154,6 @@ impl Collect {
         batch
     }
 
-    /// Every task and how far it is.
     pub const fn tasks(&self) -> &BTreeMap<String, TaskProgress> {
         &self.tasks
     }

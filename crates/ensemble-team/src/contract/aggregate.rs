@@ -4,24 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A rule over the verdicts of a task's reviewers.
-///
-/// ```
-/// use ensemble_team::contract::VerdictRule;
-/// let rule: VerdictRule = r#"all("approved")"#.parse()?;
-/// assert!(rule.holds(["approved", "Approved"]));
-/// assert!(!rule.holds(["approved", "needs_fix"]));
-/// assert!(!rule.holds([] as [&str; 0]), "there is no review yet");
-/// # Ok::<(), ensemble_team::contract::RuleError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VerdictRule {
     /// Every verdict is this one, and there is at least one verdict.
     All(String),
-    /// At least one verdict is this one.
     Any(String),
 }
 
-/// An error for a text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a rule: write all(\"approved\") or any(\"needs_fix\")")]
 pub struct RuleError {

@@ -17,7 +17,6 @@ use ensemble_core::Error;
 use ensemble_core::message::fields::plain_field;
 use ensemble_core::message::yaml;
 
-/// The six contracts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContractKind {
     /// `tasks/<worker>-task.yaml`.
@@ -35,7 +34,6 @@ pub enum ContractKind {
 }
 
 impl ContractKind {
-    /// All contracts.
     pub const ALL: [Self; 6] = [
         Self::Task,
         Self::Report,
@@ -46,7 +44,6 @@ impl ContractKind {
     ];
 
     /// The contract's name, as `ensemble admin schema` takes it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -59,12 +56,6 @@ impl ContractKind {
     }
 
     /// The contract of a file, from its name.
-    ///
-    /// ```
-    /// use ensemble_team::contract::ContractKind;
-    /// assert_eq!(ContractKind::of("queue/reports/task-1-completed.yaml"), Some(ContractKind::Report));
-    /// assert_eq!(ContractKind::of("reports/notes.yaml"), None);
-    /// ```
     pub fn of(path: &str) -> Option<Self> {
         let file = path.rsplit('/').next().unwrap_or(path);
         let stem = [".yaml", ".yml", ".json"].iter().find_map(|end| file.strip_suffix(end))?;
@@ -94,7 +85,6 @@ const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", 
 const COPY_OF: &str = "copy of ";
 
 /// Whether a file manager has named this copy.
-#[must_use]
 pub fn is_copy_of(file: &str) -> bool {
     file.get(..COPY_OF.len()).is_some_and(|start| start.eq_ignore_ascii_case(COPY_OF))
 }
@@ -141,7 +131,6 @@ pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
 
 /// A kind of document that is read leniently. [`write()`] writes it.
 pub trait Contract: Serialize + Sized + sealed::Sealed {
-    /// The contract.
     const KIND: ContractKind;
     /// Fields that identify the contract. A document without any of them has another shape and is
     /// not checked.
@@ -174,27 +163,6 @@ pub enum Reading<T> {
 }
 
 /// Reads a document under one contract.
-///
-/// ```
-/// use std::path::Path;
-/// use ensemble_team::contract::{Reading, TaskReport, Status, read_as};
-///
-/// let text = "taskId: task-7\nresult: FAILURE\nreason: 3 tests fail\nmood: fine\n";
-/// let Reading::Whole(report) = read_as::<TaskReport>(text, Path::new("r.yaml"))? else { panic!() };
-/// assert_eq!((report.task_id.as_str(), report.status), ("task-7", Status::Failed));
-/// assert_eq!(report.extra["mood"], "fine");
-///
-/// let error = read_as::<TaskReport>("task_id: t\nstatus: maybe\n", Path::new("r.yaml")).unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "r.yaml: line 2: status is `maybe`: write one of success, failed, blocked"
-/// );
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// [`BrokenDocument`] lists every problem with its line and a correction. A text that is not YAML is one
-/// problem.
 pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, BrokenDocument> {
     let node = DocumentNode::parse(text, path).map_err(|error| not_yaml(path, &error))?;
     read_node(&node, path)

@@ -10,7 +10,6 @@ use ensemble_core::message::fields::{TASK_FIELDS, WORKER_FIELDS};
 /// A report to Conductor on a task that needs intervention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct EscalationReport {
     /// The task.
     pub task_id: String,
@@ -43,8 +42,6 @@ pub struct EscalationReport {
 }
 
 impl EscalationReport {
-    /// An escalation with its required fields.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { task_id: task_id.into(), reason: reason.into(), ..Self::default() }
     }

@@ -20,28 +20,22 @@ pub struct DocumentNode {
     pub line: u64,
     /// Column in characters, starting at 1; 0 if unknown.
     pub column: u64,
-    /// The value.
     pub value: NodeValue,
 }
 
-/// Content of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeValue {
     /// Null: `null`, `~` or an empty value.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number.
     Number(Number),
-    /// A text.
     Text(String),
-    /// A list.
     List(Vec<DocumentNode>),
     /// Fields in their order.
     Map(Vec<MappingField>),
 }
 
-/// A field of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MappingField {
     /// The field's name as written.
@@ -56,9 +50,6 @@ pub struct MappingField {
 
 impl DocumentNode {
     /// Parses a document that came from `path`.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`](ensemble_core::Error::Malformed) with line and column.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let mut node = yaml::parse::<LocatedNode>(text, path)?.0;
         if let Some(lines) = LineMap::where_yaml_has_more(text) {
@@ -98,7 +89,6 @@ impl DocumentNode {
     }
 
     /// The tree of a document that was read without positions: each line and column is 0.
-    #[must_use]
     pub fn without_places(json: &serde_json::Value) -> Self {
         let value = match json {
             serde_json::Value::Null => NodeValue::Null,
@@ -121,7 +111,6 @@ impl DocumentNode {
         Self { line: 0, column: 0, value }
     }
 
-    /// The fields, if the node is a mapping.
     pub fn fields(&self) -> Option<&[MappingField]> {
         match &self.value {
             NodeValue::Map(fields) => Some(fields),
@@ -129,7 +118,6 @@ impl DocumentNode {
         }
     }
 
-    /// The kind of value, for an error.
     pub const fn kind(&self) -> &'static str {
         match self.value {
             NodeValue::Null => "empty",
@@ -141,7 +129,6 @@ impl DocumentNode {
         }
     }
 
-    /// The value without positions.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             NodeValue::Null => serde_json::Value::Null,

@@ -223,7 +223,6 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     format!("write one of {}", words.join(", "))
 }
 
-/// A scalar as text.
 pub(super) fn scalar(node: &DocumentNode) -> Option<String> {
     match &node.value {
         NodeValue::Text(text) => Some(text.trim().to_owned()),
@@ -233,7 +232,6 @@ pub(super) fn scalar(node: &DocumentNode) -> Option<String> {
     }
 }
 
-/// A node of any kind as one text.
 pub(super) fn line_of(node: &DocumentNode) -> String {
     scalar(node).unwrap_or_else(|| match node.value {
         NodeValue::Null => String::new(),

@@ -11,7 +11,6 @@ use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS
 /// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct TaskReport {
     /// The task.
     pub task_id: String,
@@ -59,8 +58,6 @@ const STATUS: &[&str] = &["status", "result", "outcome"];
 const ATTEMPT: &str = "attempt";
 
 impl TaskReport {
-    /// A report with its required fields.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, status: Status) -> Self {
         Self {
             task_id: task_id.into(),
@@ -80,17 +77,14 @@ impl TaskReport {
         }
     }
 
-    /// The responsible agent.
     pub fn author(&self) -> Option<&str> {
         self.worker_id.as_deref().or(self.executed_by.as_deref())
     }
 
-    /// Number of the attempt that it reports on, if it names one.
     pub fn attempt(&self) -> Option<u32> {
         self.extra.get(ATTEMPT)?.as_u64()?.try_into().ok()
     }
 
-    /// Names the attempt that it reports on, if the task has attempts.
     pub fn set_attempt(&mut self, attempt: Option<u32>) {
         self.extra.extend(attempt.map(|number| (ATTEMPT.to_owned(), number.into())));
     }

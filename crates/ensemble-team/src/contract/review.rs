@@ -12,7 +12,6 @@ use ensemble_core::message::fields::{REVIEWER_FIELDS, TASK_FIELDS, WORKER_FIELDS
 /// A reviewer's report on a task's work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct Review {
     /// The task.
     pub task_id: String,
@@ -38,7 +37,6 @@ pub struct Review {
 /// One finding of a review.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct ReviewFinding {
     /// Severity of the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,8 +61,6 @@ pub struct ReviewFinding {
 }
 
 impl Review {
-    /// A review with its required fields.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, status: Verdict) -> Self {
         Self {
             task_id: task_id.into(),
@@ -80,15 +76,6 @@ impl Review {
 
 impl ReviewFinding {
     /// Parses `[SEVERITY] [PATH[:LINE]:] PROBLEM [=> RECOMMENDATION]`, as people type it.
-    ///
-    /// ```
-    /// use ensemble_team::contract::{ReviewFinding, Severity};
-    /// let finding = ReviewFinding::parse("HIGH src/auth.rs:45: the token is logged => log its length");
-    /// assert_eq!(finding.severity, Some(Severity::High));
-    /// assert_eq!((finding.file.as_deref(), finding.line), (Some("src/auth.rs"), Some(45)));
-    /// assert_eq!(finding.recommendation.as_deref(), Some("log its length"));
-    /// ```
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut finding = Self::default();
         let mut rest = text.trim();

@@ -12,7 +12,6 @@ use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 /// Dispatch's report to Conductor on a batch of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct Summary {
     /// The session or workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +50,6 @@ pub struct Summary {
 /// Outcome of one task of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct TaskResult {
     /// The task.
     pub task_id: String,
@@ -66,8 +64,6 @@ pub struct TaskResult {
 }
 
 impl Summary {
-    /// A summary of this many tasks, none of which is done yet.
-    #[must_use]
     pub fn new(total_tasks: u64) -> Self {
         Self {
             session_id: None,
@@ -87,8 +83,6 @@ impl Summary {
 }
 
 impl TaskResult {
-    /// A task and its outcome.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, status: impl Into<String>) -> Self {
         Self { task_id: task_id.into(), status: status.into(), ..Self::default() }
     }

@@ -12,13 +12,11 @@ use super::reader::{FieldReader, line_of};
 use super::words::{InstructionType, Pattern, Workflow};
 use ensemble_core::message::fields::TASK_ID_FIELDS;
 
-/// Most workers that an instruction may request.
 pub const WORKERS_MAX: u64 = 4;
 
 /// A task for one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct WorkerTask {
     /// The task's name.
     pub id: String,
@@ -42,8 +40,6 @@ pub struct WorkerTask {
 }
 
 impl WorkerTask {
-    /// A task with its required fields.
-    #[must_use]
     pub fn new(id: impl Into<String>, instruction: impl Into<String>) -> Self {
         Self { id: id.into(), instruction: instruction.into(), ..Self::default() }
     }
@@ -92,7 +88,6 @@ impl Contract for WorkerTask {
 /// `dispatch.instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct Instruction {
     /// Kind of workers to start.
     #[serde(rename = "type")]
@@ -126,8 +121,6 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// An instruction to start workers for these tasks.
-    #[must_use]
     pub fn new(tasks: Vec<WorkerTask>) -> Self {
         Self {
             kind: InstructionType::StartWorkers,

@@ -29,7 +29,6 @@ macro_rules! words {
             }
 
             /// The word as it is written.
-            #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => [$($spelling),+][0],)+
@@ -69,7 +68,6 @@ words! {
 
 words! {
     /// Severity of a finding.
-    #[allow(missing_docs)] // the words are self-explanatory
     Severity ("UPPERCASE") {
         Critical = ["CRITICAL", "critical", "blocker", "fatal"];
         High = ["HIGH", "high", "major", "error", "severe"];
@@ -104,7 +102,6 @@ words! {
 
 words! {
     /// Amount of process for a piece of work.
-    #[allow(missing_docs)] // the words are self-explanatory
     Workflow ("snake_case") {
         Simple = ["simple"];
         Default = ["default", "standard", "normal"];
@@ -115,7 +112,6 @@ words! {
 
 words! {
     /// How the work is distributed: A one worker, B several, C one worktree each, T agent teams.
-    #[allow(missing_docs)] // the words are self-explanatory
     Pattern ("UPPERCASE") {
         A = ["A", "a", "pattern_a", "single"];
         B = ["B", "b", "pattern_b", "parallel"];

@@ -31,10 +31,8 @@ use ensemble_core::{Error, Result};
 pub const SUMMARY_PATH: &str = "reports/completion-summary.yaml";
 /// How long another Dispatcher is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// The largest summary, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// The outcome of writing a summary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
     /// This call published it.
@@ -44,7 +42,6 @@ pub enum SummaryOutcome {
 }
 
 impl SummaryOutcome {
-    /// The summary that counts.
     pub fn summary(&self) -> &Summary {
         match self {
             Self::Now(summary) | Self::Before(summary) => summary,
@@ -52,7 +49,6 @@ impl SummaryOutcome {
     }
 }
 
-/// The batches of a queue.
 #[derive(Clone, Debug)]
 pub struct Batches {
     queue: PathBuf,
@@ -61,8 +57,6 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// The batches of a queue, in its state directory.
-    #[must_use]
     pub fn new(queue: &Path, state: &Path, durability: Durability) -> Self {
         Self { queue: queue.to_owned(), state: state.to_owned(), durability }
     }
@@ -104,9 +98,6 @@ impl Batches {
     }
 
     /// Publishes the summary of a batch, unless that was done. The first summary counts.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] and [`BatchError::Undelivered`] are transient; or the disk failed.
     pub fn announce(
         &self,
         batch: &Name,

@@ -37,8 +37,6 @@ pub struct BoardLeases {
 }
 
 impl BoardLeases {
-    /// One that has seen nothing yet.
-    #[must_use]
     pub fn new(board: Board, actor: impl Into<String>, clock: &dyn Clock) -> Self {
         let watch = LeaseWatch::new(clock.boottime());
         Self { board, actor: actor.into(), watch, gaps: GapDetector::default(), fold_at: None }
@@ -125,20 +123,15 @@ impl BoardLeases {
 
 /// An agent on the board that no supervisor speaks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct UnsupervisedAgent {
-    /// The registration.
     pub holder: TaskHolder,
     /// The tasks that it works on and reviews, each as `task@epoch`.
     pub holds: Vec<String>,
-    /// The usual duration of its leases.
     pub lease: Duration,
 }
 
-/// The supervisor of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupervisorSeat {
-    /// The agent has none.
     None,
     /// It lives; `runs` says whether it has an agent running.
     Lives {
@@ -151,7 +144,6 @@ pub enum SupervisorSeat {
 
 /// # Ends and signs of life that another program has seen
 impl BoardLeases {
-    /// The supervisor of an agent.
     pub fn seat(&self, agent: &Name) -> Result<SupervisorSeat> {
         Ok(match seated(directory(&self.board), agent)? {
             None => SupervisorSeat::None,
@@ -160,7 +152,6 @@ impl BoardLeases {
         })
     }
 
-    /// The registered agents.
     pub fn agents(&self) -> Result<Vec<Name>> {
         Ok(self.board.read()?.agents.into_keys().collect())
     }

@@ -13,7 +13,6 @@
 use crate::board::{Board, State, sprint_step};
 use ensemble_core::Result;
 
-/// The upkeep of one board.
 #[derive(Debug)]
 pub struct BoardUpkeep {
     board: Board,
@@ -21,15 +20,11 @@ pub struct BoardUpkeep {
 
 impl BoardUpkeep {
     /// The upkeep of a board, in the name of the board's actor.
-    #[must_use]
     pub const fn new(board: Board) -> Self {
         Self { board }
     }
 
     /// Does what is due on this board. Returns whether it wrote the board.
-    ///
-    /// # Errors
-    /// The board cannot be changed. [`ensemble_core::Error::Locked`] if another process writes.
     pub fn do_due_work(&self, state: &State) -> Result<bool> {
         let mut changed = false;
         if sprint_step(state, &self.board.controls()?).is_some() {

@@ -22,35 +22,26 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Result, allow_missing, allow_unreadable};
 
-/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many waiting messages are searched for a task without a report, in each mailbox.
 const SEARCH_MAX: usize = 1_000;
 
-/// A batch of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskBatch {
     /// Name of the batch; its summary is published once under this name.
     pub id: Name,
-    /// The tasks.
     pub tasks: Vec<String>,
 }
 
 /// What `Dispatch` does: gather the reports of a batch, and report it.
 pub struct Dispatcher<'a> {
-    /// The queue.
     pub spool: &'a Spool,
-    /// The store of batches.
     pub batches: Batches,
     /// How often tasks came back from review.
     pub reviews: ReviewCounts,
-    /// How tasks have ended, for the log.
     pub ends: TaskEnds,
-    /// The clock.
     pub clock: &'a dyn Clock,
-    /// The destination of events.
     pub recorder: &'a dyn Recorder,
-    /// The collecting agent.
     pub actor: Name,
     /// Directories in which reviews are beside those in `reports/`.
     pub review_dirs: Vec<PathBuf>,
@@ -164,7 +155,6 @@ impl Dispatcher<'_> {
         Ok(())
     }
 
-    /// The reports of a task that have changed.
     fn read_reports(
         &self,
         reports: &Dir,
@@ -210,7 +200,6 @@ impl Dispatcher<'_> {
         Ok(())
     }
 
-    /// The summary of the batch.
     fn summary(
         &self,
         batch: &TaskBatch,

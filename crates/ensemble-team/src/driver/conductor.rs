@@ -31,56 +31,24 @@ use ensemble_core::{Error, Result, allow_missing};
 /// The mailbox of the Conductor, and the type of a summary in it.
 const CONDUCTOR: &str = "conductor";
 const SUMMARY_TYPE: &str = "report.summary";
-/// The most unread messages of it that are searched.
 const UNREAD_MAX: usize = 1000;
 
-/// The type of the message that carries an instruction.
 pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 
 /// Sends the instructions of the conductor, and waits for the summaries.
-///
-/// ```no_run
-/// # use ensemble_team::driver::{Batches, Conductor};
-/// # use ensemble_core::{durable::Durability, env::SystemClock};
-/// # use ensemble_team::contract::{Instruction, WorkerTask};
-/// # use ensemble_core::{event_log::NullRecorder, message::Name, spool::Spool};
-/// # fn main() -> ensemble_core::Result<()> {
-/// # let (queue, state) = ("queue".as_ref(), ".ensemble".as_ref());
-/// # let spool = Spool::open(queue, Default::default())?;
-/// let conductor = Conductor {
-///     spool: &spool,
-///     queue: &spool,
-///     batches: Batches::new(queue, state, Durability::Power),
-///     clock: &SystemClock,
-///     recorder: &NullRecorder,
-///     actor: Name::new("conductor")?.into(),
-/// };
-/// let batch = conductor.instruct(&Instruction::new(vec![WorkerTask::new("task-1", "Count the lines")]))?;
-/// let mut rest = |longest| std::thread::sleep(longest);
-/// let summary = conductor.await_summary(&batch, None, &mut |gone| eprintln!("{gone:?}"), &mut rest)?;
-/// # Ok(()) }
-/// ```
 pub struct Conductor<'a> {
     /// The queue's directory, where reports are.
     pub spool: &'a Spool,
     /// Where the mailboxes are: that directory, or servers.
     pub queue: &'a dyn Broker,
-    /// The store of batches.
     pub batches: Batches,
-    /// The clock.
     pub clock: &'a dyn Clock,
-    /// The destination of events.
     pub recorder: &'a dyn Recorder,
-    /// The agent that conducts, and how it is known.
     pub actor: KnownSender,
 }
 
 impl Conductor<'_> {
     /// Sends an instruction to Dispatch, once however often it is called, and names its batch.
-    ///
-    /// # Errors
-    /// As for [`Spool::publish`]; [`Error::Conflict`] if the same tasks of the same `created_at` were
-    /// sent in other words.
     pub fn instruct(&self, instruction: &Instruction) -> Result<TaskBatch> {
         let text = contract::write(instruction);
         let batch = TaskBatch::of(instruction)?;
@@ -185,9 +153,6 @@ impl Conductor<'_> {
 impl TaskBatch {
     /// The tasks of an instruction, under the name that follows from them and its `created_at`. The
     /// same instruction is the same batch, for its sender and for its collector.
-    ///
-    /// # Errors
-    /// None that is known: such a name is always one.
     pub fn of(instruction: &Instruction) -> Result<Self> {
         let tasks: Vec<String> = instruction.tasks.iter().map(|task| task.id.clone()).collect();
         let marks = tasks.iter().map(String::as_str).chain(instruction.created_at.as_deref());

@@ -37,38 +37,27 @@ const WAIT_SLICE: Duration = Duration::from_millis(250);
 /// Where an agent runs, with what its departure needs.
 pub trait AgentHost {
     /// What the agent is doing.
-    ///
-    /// # Errors
-    /// The pane could not be observed; the agent then counts as busy.
     fn observe_agent(&mut self) -> Result<WorkerPresence>;
 
     /// The exit status of the pane's first process, if that has ended and it is known.
     fn exit_code(&mut self) -> Option<i32>;
 
     /// Closes the pane, if it exists and was opened by the team, and removes its bindings.
-    ///
-    /// # Errors
-    /// The pane is still there.
     fn close(&mut self) -> Result<()>;
 }
 
 /// The agent that is to leave, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Departure {
-    /// The agent.
     pub agent: Name,
-    /// Generation of the agent.
     pub generation: u64,
     /// Whether it agreed.
     pub consent: ShutdownConsent,
     /// The requester of the shutdown.
     pub by: Name,
-    /// In which request.
     pub request_id: Option<Name>,
     /// Why: for the roster, the log, the dead letters and the senders.
     pub reason: String,
-    /// The fate of its unread mail.
     pub unread: UnreadMail,
     /// How long it has to finish, if it agreed.
     pub grace: Duration,
@@ -78,7 +67,6 @@ pub struct Departure {
 
 impl Departure {
     /// `member` is to leave because `by` says so.
-    #[must_use]
     pub fn of(member: &Member, consent: ShutdownConsent, by: Name) -> Self {
         Self {
             agent: member.name.clone(),
@@ -109,11 +97,8 @@ pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
     })
 }
 
-/// The outcome of a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DepartureOutcome {
-    /// The agent has gone.
     Gone {
         /// Processes that could not be ended.
         survivors: usize,
@@ -134,7 +119,6 @@ pub struct ShutdownDriver<'a> {
     pub roster: &'a Roster,
     /// The recorder of events.
     pub recorder: &'a dyn Recorder,
-    /// The clock of the driver.
     pub clock: &'a dyn Clock,
 }
 

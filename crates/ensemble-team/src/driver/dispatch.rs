@@ -41,44 +41,33 @@ use ensemble_core::{Error, Result, allow_unreadable};
 mod mailed;
 mod summary;
 
-/// The directory below the state directory.
 const DIRECTORY: &str = "dispatch";
-/// The largest file of a batch, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
-/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many messages of a worker are checked to see whether it is idle.
 const LOOKED_AT_MAX: usize = 100;
 
 /// State of a batch on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct DispatchFile {
-    /// Name of the batch.
     pub batch: Name,
     /// The boot by whose clock retries are delayed; in another one they are due at once.
     pub boot: String,
     /// By task, the last message whose report was counted, for workers on other hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mailed: BTreeMap<String, MessageId>,
-    /// The tasks.
     #[serde(flatten)]
     pub state: State,
 }
 
 /// A worker that may get a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AvailableWorker {
-    /// The worker.
     pub worker: Name,
-    /// The mailbox that it reads.
     pub mailbox: Name,
 }
 
 impl AvailableWorker {
-    /// A worker and its mailbox.
-    #[must_use]
     pub const fn new(worker: Name, mailbox: Name) -> Self {
         Self { worker, mailbox }
     }
@@ -89,13 +78,10 @@ pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
     fn workers(&self) -> Result<Vec<AvailableWorker>>;
 
-    /// The mailbox of a worker that an instruction names.
     fn mailbox_of(&self, worker: &Name) -> Result<Name>;
 
-    /// Whether the worker may begin the task.
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()>;
 
-    /// Asks the worker whether it is ready.
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
     /// Whether the worker is on another host, so that its reports arrive only by mail, even after it exits.
@@ -131,17 +117,11 @@ pub struct DispatchRun<'a> {
     pub spool: &'a Spool,
     /// Where the mailboxes are: that directory, or servers.
     pub queue: &'a dyn Broker,
-    /// The state directory.
     pub state_dir: PathBuf,
-    /// The store of summaries.
     pub batches: Batches,
-    /// The clock.
     pub clock: &'a dyn Clock,
-    /// The destination of events.
     pub recorder: &'a dyn Recorder,
-    /// The agent that dispatches.
     pub actor: KnownSender,
-    /// The team.
     pub hands: &'a dyn WorkerPool,
 }
 
@@ -188,9 +168,6 @@ pub fn task_message(batch: &Name, task: &str, attempt: u32) -> MessageId {
 
 impl DispatchRun<'_> {
     /// The right to run a batch; dropping it releases the lock.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the process that runs it.
     pub fn lock(&self, batch: &Name) -> Result<FileLock> {
         for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
             std::fs::create_dir_all(&dir)
@@ -374,7 +351,6 @@ impl DispatchRun<'_> {
         Ok(ladders.iter().any(|(_, file)| file.message == *id && is_it(file.state)))
     }
 
-    /// The report of a task: which version of it, and what it says.
     fn report(&self, task: &str) -> Result<Option<(String, TaskReport)>> {
         let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
         for name in report_files(task) {

@@ -53,7 +53,6 @@ const READ_BYTES_MAX: usize = 2 * SHARD_BYTES_MAX;
 const MESSAGES_MAX: usize = 100;
 /// How many unfinished messages of an author are searched for the task of a report. Held messages come first.
 const SEARCH_MAX: usize = 100;
-/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// The actor of an end whose author is not known.
 const ACTOR: &str = "ensemble";
@@ -65,13 +64,11 @@ struct TaskEndRecord {
     /// How it ended last; nothing if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<String>,
-    /// Digest of the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<String>,
     /// How often the task had come back from review when it ended.
     #[serde(default)]
     cycles: u32,
-    /// The messages whose end is recorded.
     #[serde(default)]
     messages: Vec<String>,
     /// Those of them that a report has settled.
@@ -91,8 +88,6 @@ pub struct TaskEnds {
 }
 
 impl TaskEnds {
-    /// The ends of a queue's tasks, in its state directory.
-    #[must_use]
     pub fn new(queue: &Path, state: &Path, reviews: ReviewCounts) -> Self {
         Self { reports: queue.join("reports"), dir: state.join("ends"), reviews }
     }

@@ -7,20 +7,11 @@ use ensemble_core::AreaError;
 /// The summary of a batch was not written. Callers find it by
 /// [`Error::area`](ensemble_core::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum BatchError {
-    /// The watcher has not delivered the previous summary yet, so it must not be overwritten.
     #[error("{} was not delivered yet: wait for the watcher, or start one", path.display())]
-    Undelivered {
-        /// The previous summary.
-        path: PathBuf,
-    },
-    /// Another process removed the stored summary.
+    Undelivered { path: PathBuf },
     #[error("{}: the summary is gone: write it again", path.display())]
-    Gone {
-        /// The stored summary.
-        path: PathBuf,
-    },
+    Gone { path: PathBuf },
 }
 
 impl AreaError for BatchError {

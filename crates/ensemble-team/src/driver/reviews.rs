@@ -36,7 +36,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_FILE: &str = ".lock";
 /// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
-/// The largest report that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
@@ -45,24 +44,19 @@ const ACTOR: &str = "ensemble";
 
 /// How often a task came back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ReviewCount {
-    /// Id of the task.
     pub task_id: String,
     /// How often it came back since the last decision.
     pub cycles: u32,
-    /// When it was stopped, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<Timestamp>,
     /// Reviewers that have begun and have not said their verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reviewing: Vec<String>,
-    /// Digests of the reviews that were counted.
     #[serde(default)]
     seen: Vec<String>,
 }
 
-/// The counts of a queue.
 #[derive(Clone, Debug)]
 pub struct ReviewCounts {
     queue: PathBuf,
@@ -72,13 +66,11 @@ pub struct ReviewCounts {
 
 impl ReviewCounts {
     /// The counts of a queue, in its state directory. At most `cycles_max` cycles, 3 unless given.
-    #[must_use]
     pub fn new(queue: &Path, state: &Path, cycles_max: Option<u32>) -> Self {
         let cycles_max = cycles_max.unwrap_or(REVIEW_CYCLES_DEFAULT).max(1);
         Self { queue: queue.to_owned(), dir: state.join("reviews"), cycles_max }
     }
 
-    /// How many cycles there may be.
     pub const fn cycles_max(&self) -> u32 {
         self.cycles_max
     }
@@ -282,12 +274,6 @@ pub fn report_files(task: &str) -> [String; 2] {
 
 /// How the names of a task's files begin: what has no place in a name becomes `_`, and a digest keeps
 /// such tasks apart.
-///
-/// ```
-/// use ensemble_team::driver::file_stem;
-/// assert_eq!(file_stem("task-001"), "task-001");
-/// assert!(file_stem("../x").starts_with(".._x-"));
-/// ```
 pub fn file_stem(task: &str) -> String {
     let name = ensemble_core::driver::file_name(task);
     let name = name.strip_prefix("escalation-").unwrap_or(&name);

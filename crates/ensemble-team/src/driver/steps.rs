@@ -31,32 +31,22 @@ pub const STEP_TYPE: &str = "step";
 
 /// Step queues and the mailboxes of those who work on them.
 pub struct StepDriver<'a> {
-    /// The queues.
     pub store: &'a StepStore,
-    /// The mailboxes.
     pub mail: &'a dyn Broker,
-    /// The destination of events.
     pub recorder: &'a dyn Recorder,
-    /// The sender of the prompts, and how it is known.
     pub actor: KnownSender,
 }
 
-/// A prompt that was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct SentPrompt {
-    /// The step.
     #[serde(flatten)]
     pub step: ClaimedStep,
-    /// The message that carries the prompt.
     pub message: MessageId,
 }
 
 /// What a round has done, and why it did no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StepRound {
-    /// Prompts that were sent.
     pub prompted: Vec<SentPrompt>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
@@ -95,10 +85,6 @@ impl StepDriver<'_> {
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message with the prompt, and sends the
     /// orchestrator its notices. Doing it again changes nothing.
-    ///
-    /// # Errors
-    /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is not an error: the
-    /// next round or report makes up for it.
     pub fn submit(
         &self,
         completion: &Completion,
@@ -211,7 +197,6 @@ impl StepDriver<'_> {
     }
 }
 
-/// The id of the message that carries a prompt.
 fn prompt_id(step: &ClaimedStep) -> Result<MessageId> {
     let (index, epoch) = (step.key.step_index.to_string(), step.epoch.to_string());
     let (task_id, since) = (step.key.task_id.as_bytes(), step.queue_created_at.as_bytes());

@@ -9,7 +9,6 @@ use super::finding::{LintFinding, LintRule};
 
 /// Prefix of a suppression.
 pub(super) const DIRECTIVE: &str = "ensemble-lint:";
-/// Shortest reason, in characters.
 const REASON_CHARS_MIN: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +18,6 @@ pub(super) struct LintSuppression {
     is_alone: bool,
     is_for_file: bool,
     what: Vec<String>,
-    /// Problem of the suppression, if it is invalid.
     wrong: Option<&'static str>,
 }
 

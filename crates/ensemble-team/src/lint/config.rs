@@ -46,7 +46,6 @@ pub struct OwnWord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct LintConfig {
     /// How an arriving report with findings is handled: `off`, `warn` (default) or `refuse`.
     pub mode: Option<LintMode>,
@@ -105,7 +104,6 @@ impl LintConfig {
     }
 
     /// These settings, with unset fields from `fallback`.
-    #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
             mode: self.mode.or(fallback.mode),

@@ -9,7 +9,6 @@ use super::places::CheckedFiles;
 use super::scan::Linter;
 use crate::contract::{self, ContractKind, DocumentNode, NodeValue};
 
-/// Largest file that is checked, in bytes.
 pub const FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How far behind its position a value's text may begin, beyond its own length, in bytes.
 const WINDOW_BYTES: usize = 256;
@@ -55,7 +54,6 @@ const NOT_PROSE: [&str; 38] = [
     "test_results",
 ];
 
-/// Shape of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextShape {
     /// Prose: Markdown, a message, or any other text.
@@ -67,8 +65,6 @@ pub enum TextShape {
 }
 
 impl TextShape {
-    /// The shape of a file, from its name.
-    #[must_use]
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
@@ -81,7 +77,6 @@ impl TextShape {
 
 /// Result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
 pub struct LintedFile {
     /// Path as the caller gave it.
     pub file: String,

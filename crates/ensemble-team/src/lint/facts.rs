@@ -21,7 +21,6 @@ pub enum RequiredFact {
 }
 
 impl RequiredFact {
-    /// All facts.
     pub const ALL: [Self; 4] = [Self::Who, Self::Count, Self::Share, Self::Where];
 
     pub(super) const fn rule(self) -> LintRule {
@@ -55,7 +54,6 @@ impl RequiredFact {
 /// Roles that are names by themselves.
 const ROLES: [&str; 8] =
     ["conductor", "dispatch", "dispatcher", "reviewer", "coder", "planner", "worker", "learner"];
-/// Number words.
 const NUMBERS: [&str; 15] = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
     "eleven", "twelve", "none", "both",
@@ -64,7 +62,6 @@ const NUMBERS: [&str; 15] = [
 const COUNTERS: &str = "件回個个人行箇本次条項项処处点";
 const NUMERALS: &str = "〇零一二两三四五六七八九十百千万";
 
-/// Whether a text names an agent.
 pub(super) fn names_agent(text: &str, names: &[String]) -> bool {
     let is_name = |token: &str| {
         let lower = token.to_lowercase();
@@ -111,7 +108,6 @@ fn is_word_after(after: &str) -> bool {
     length >= 2 && !after.starts_with("percent")
 }
 
-/// Whether a text has a percentage.
 pub(super) fn has_share(text: &str) -> bool {
     let mut rest = text;
     while let Some(at) = rest.find(['%', '％']) {
@@ -134,16 +130,13 @@ pub(super) fn has_share(text: &str) -> bool {
 pub(super) struct TextPlace<'t> {
     /// Offset in the text, in bytes.
     pub(super) at: usize,
-    /// The place as written.
     pub(super) text: &'t str,
     pub(super) path: &'t str,
     /// The first and the last line.
     pub(super) lines: (u64, u64),
 }
 
-/// Most places that are searched in one text.
 const PLACES_MAX: usize = 1_000;
-/// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 512;
 /// Endings that mark a name without a slash as a file rather than a host.
 const ENDINGS: [&str; 44] = [
@@ -158,7 +151,6 @@ const BARE: [&str; 5] = ["Makefile", "Dockerfile", "README", "LICENSE", "Justfil
 /// `src/a.py#L45`.
 const JOINTS: [&str; 8] = [":", "#L", "の", "第", ", line", ", lines", "line", "lines"];
 
-/// The places that a text names.
 pub(super) fn places(text: &str) -> Vec<TextPlace<'_>> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-+@~".contains(c);
     let mut found = Vec::new();

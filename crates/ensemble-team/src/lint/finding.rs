@@ -4,17 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LintRule {
-    /// A banned word.
     VagueWord,
     /// No agent is named.
     MissingWho,
-    /// No count is given.
     MissingCount,
-    /// No percentage is given.
     MissingShare,
     /// No `path:line` is given.
     MissingWhere,
@@ -27,7 +23,6 @@ pub enum LintRule {
 }
 
 impl LintRule {
-    /// All rules.
     pub const ALL: [Self; 8] = [
         Self::VagueWord,
         Self::MissingWho,
@@ -40,7 +35,6 @@ impl LintRule {
     ];
 
     /// The rule's name in suppressions and outputs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::VagueWord => "vague-word",
@@ -54,8 +48,6 @@ impl LintRule {
         }
     }
 
-    /// Purpose of the rule, in a sentence.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::VagueWord => "A report says numbers, names and places instead of vague words.",
@@ -76,21 +68,16 @@ impl fmt::Display for LintRule {
     }
 }
 
-/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct LintFinding {
-    /// The rule.
     pub rule: LintRule,
     /// Line, starting at 1.
     pub line: u64,
     /// Column in characters, starting at 1.
     pub column: u64,
-    /// Column after the end.
     pub end_column: u64,
     /// The text found there; empty if something is missing.
     pub text: String,
-    /// Description of the problem.
     pub message: String,
     /// Suggested correction.
     pub instead: String,

@@ -17,16 +17,6 @@
 //! marks, code marks and line ends. Words in quotation marks, code, block quotes, paths and
 //! addresses are not the writer's own and are ignored. The time is linear in the length of any
 //! text.
-//!
-//! ```
-//! use ensemble_team::lint::{Linter, LintOptions};
-//!
-//! let linter = Linter::new(&LintOptions::default());
-//! let findings = linter.text("Worker-1 fixed some tests.\n\"Some\" is the ticket's word.\n");
-//! assert_eq!(findings.len(), 1);
-//! assert_eq!((findings[0].line, findings[0].column, findings[0].text.as_str()), (1, 16, "some"));
-//! assert_eq!(findings[0].to_string(), "`some` is vague: say it exactly, such as: src/api/auth.py:45-52");
-//! ```
 
 mod allow;
 mod boundary;

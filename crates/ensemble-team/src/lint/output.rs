@@ -8,7 +8,6 @@ use super::config::LintMode;
 use super::document::LintedFile;
 use super::finding::{LintFinding, LintRule};
 
-/// Output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FindingFormat {
     /// One line for each finding, with the correction.

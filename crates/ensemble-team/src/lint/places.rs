@@ -9,18 +9,15 @@ use ensemble_core::durable::Dir;
 
 /// Largest file whose lines are counted, in bytes; larger ones are assumed to have the line.
 const COUNTED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Most files that are checked for one report.
 const FILES_MAX: usize = 200;
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Files that were checked.
 #[derive(Debug, Default)]
 pub(super) struct CheckedFiles {
     lines: HashMap<String, Result<u64, &'static str>>,
 }
 
 impl CheckedFiles {
-    /// The problem of a place, if it has one.
     pub(super) fn wrong(&mut self, root: &Path, path: &str, line: u64) -> Option<String> {
         if !self.lines.contains_key(path) {
             if self.lines.len() == FILES_MAX {

@@ -12,12 +12,10 @@ use super::facts::RequiredFact;
 use super::finding::{LintFinding, LintRule};
 use super::words::{EXACT, Language, SENSES, WordGuard, listed};
 
-/// Most findings that are reported for one text.
 const FINDINGS_MAX: usize = 10_000;
 
 /// Options of a check; start from `LintOptions::default()`.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct LintOptions {
     /// Languages whose words are banned.
     pub languages: Vec<Language>,
@@ -106,8 +104,6 @@ struct WordAutomaton {
 }
 
 impl Linter {
-    /// A linter with these options.
-    #[must_use]
     pub fn new(options: &LintOptions) -> Self {
         // Linters with the default words share one automaton.
         static USUAL: OnceLock<Arc<OnceLock<WordAutomaton>>> = OnceLock::new();

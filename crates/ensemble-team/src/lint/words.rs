@@ -17,14 +17,12 @@ pub enum Language {
 }
 
 impl Language {
-    /// All languages.
     pub const ALL: [Self; 3] = [Self::Ja, Self::En, Self::Zh];
 }
 
 /// A further condition for a word to be vague.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordGuard {
-    /// No condition.
     None,
     /// A number follows: `about 30`, but not `a report about locks`.
     NumberAfter,
@@ -46,7 +44,6 @@ pub(super) struct VagueSense {
 }
 
 impl VagueSense {
-    /// The banned words of the sense.
     pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
         listed(self.words)
     }

@@ -21,16 +21,7 @@
 //!
 //! *A crash* is an Exit that the agent's supervisor or the observer of its lease reports. The
 //! machines of its tasks release what it held. *Out of order*: refused, nothing changes.
-//!
-//! ```
-//! use ensemble_team::proto::agent::{Event, State, next};
-//!
-//! let idle = next(State::Starting, Event::Ready)?;
-//! assert_eq!(next(idle, Event::Work), Ok(State::Working));
-//! # Ok::<(), ensemble_team::proto::agent::AgentRefusal>(())
-//! ```
 
-/// State of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
@@ -38,7 +29,6 @@ pub enum State {
     Starting,
     /// The agent has no work.
     Idle,
-    /// It works on a task.
     Working,
     /// The agent reviews a task.
     Reviewing,
@@ -50,7 +40,6 @@ pub enum State {
     Gone,
 }
 
-/// An event of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The agent runs.
@@ -72,7 +61,6 @@ pub enum Event {
 /// The state does not allow the event; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRefusal {
-    /// The current state.
     pub state: State,
 }
 

@@ -27,23 +27,6 @@
 //! forgotten. *A crash* loses Waiting conditions, which start again. The caller stores Raised conditions, and sends
 //! `Told` for each before its first scan. *A crash* between Raise and storing it raises it again, so the caller's
 //! message needs an id that is derived from the key. *Out of order, doubled*: nothing happens.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
-//!
-//! let grace = Duration::from_secs(30);
-//! let mut watch = AlarmWatch::new();
-//! watch.handle(Monotonic::ZERO, Event::Seen { key: "orphaned task-1", grace });
-//! watch.handle(Monotonic::ZERO, Event::LookDone);
-//! assert_eq!(watch.poll_timeout(), Some(Monotonic::ZERO + grace));
-//! watch.handle_timeout(Monotonic::ZERO + grace);
-//! assert_eq!(watch.poll_effect(), Some(Effect::Look));
-//! watch.handle(Monotonic::ZERO + grace, Event::Seen { key: "orphaned task-1", grace });
-//! assert_eq!(watch.poll_effect(), Some(Effect::Raise { key: "orphaned task-1" }));
-//! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -57,42 +40,30 @@ mod tests;
 /// Interval at which an unanswered [`Effect::Look`] is repeated.
 pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
 
-/// An observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
     /// A condition holds.
     Seen {
-        /// The occurrence.
         key: K,
         /// How long the condition may last before it is raised.
         grace: Duration,
     },
     /// An earlier observer raised this condition.
-    Told {
-        /// The occurrence.
-        key: K,
-    },
+    Told { key: K },
     /// All current conditions have been seen.
     LookDone,
     /// The observer could not see all conditions.
     Blind,
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<K> {
     /// Scan all conditions and report them, ending with [`Event::LookDone`].
     Look,
     /// Notify people, and store that.
-    Raise {
-        /// The occurrence.
-        key: K,
-    },
+    Raise { key: K },
     /// The condition has ended: its stored record may be removed.
-    Forget {
-        /// The occurrence.
-        key: K,
-    },
+    Forget { key: K },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +96,6 @@ impl<K: Ord + Clone> Default for AlarmWatch<K> {
 
 impl<K: Ord + Clone> AlarmWatch<K> {
     /// An observer without observations.
-    #[must_use]
     pub const fn new() -> Self {
         Self { occurrences: BTreeMap::new(), asked: None, effects: VecDeque::new() }
     }

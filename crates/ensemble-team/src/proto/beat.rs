@@ -26,20 +26,6 @@
 //! *Silence* (no Beaten, for example because the disk is full) makes the holder doubt. *A crash* of
 //! the holder ends the beats, and the observers expire its leases. *Out of order*: a Beaten after
 //! Fenced changes nothing; only a new Granted leaves Lost.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::beat::{LeaseRenewal, Effect, Event};
-//!
-//! let lease = Duration::from_secs(300);
-//! let mut beat = LeaseRenewal::new(lease);
-//! beat.handle(Monotonic::ZERO, Event::Granted);
-//! assert_eq!(beat.poll_effect(), Some(Effect::Beat { sequence: 1, duration: lease }));
-//! beat.handle(Monotonic::ZERO, Event::Beaten { sequence: 1 });
-//! assert_eq!(beat.poll_timeout(), Some(Monotonic::ZERO + Duration::from_secs(60)));
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -60,7 +46,6 @@ const BEATS_A_LEASE: u32 = 5;
 const _: () = assert!(LEASE_DURATION.as_secs() / BEATS_A_LEASE as u64 >= HEARTBEAT.as_secs());
 const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
 
-/// An event of the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The holder got a lease, or a further one.
@@ -71,10 +56,7 @@ pub enum Event {
         sequence: u64,
     },
     /// The holder will not be able to beat for a while.
-    LongOperation {
-        /// Description of the operation, for the log.
-        description: String,
-    },
+    LongOperation { description: String },
     /// The holder can beat again.
     OperationDone,
     /// A write was refused because its epoch has ended.
@@ -83,7 +65,6 @@ pub enum Event {
     Released,
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Write this beat to the beat file.
@@ -129,7 +110,6 @@ pub fn extended(description: &str) -> String {
 
 impl LeaseRenewal {
     /// A holder without leases; its leases will last `duration`.
-    #[must_use]
     pub const fn new(duration: Duration) -> Self {
         Self {
             usual: duration,
@@ -149,7 +129,6 @@ impl LeaseRenewal {
         }
     }
 
-    /// Interval between beats.
     fn interval(&self) -> Duration {
         HEARTBEAT.min(self.usual / BEATS_A_LEASE)
     }
@@ -160,7 +139,6 @@ impl LeaseRenewal {
         self.effects.push_back(Effect::Beat { sequence: self.sequence, duration });
     }
 
-    /// When the lease ends if no beat arrives.
     fn end(&self) -> Option<Monotonic> {
         match self.state {
             State::Held { beaten, duration } => Some(beaten + duration),

@@ -15,20 +15,6 @@
 //! it to a file before it acts on it. So a process that is killed leaves a choice that the next one
 //! carries out. *Silence* is not this machine's affair: each delivery has its ladder, whose end is
 //! [`Event::Lost`].
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::proto::dispatch::{Event, Plan, State, TaskPlan, next, ready};
-//!
-//! let plan = Plan::new(2, vec![TaskPlan::new("a"), TaskPlan::new("b").after("a")]);
-//! let state = State::new(&plan);
-//! assert_eq!(ready(&plan, &state, 0), ["a"]);
-//! let worker = Name::new("worker-1")?;
-//! let state = next(&plan, &state, "a", Event::Chosen { worker, report_before: None })?;
-//! let state = next(&plan, &state, "a", Event::Reported { is_success: true, summary: None })?;
-//! assert_eq!(ready(&plan, &state, 0), ["b"]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,18 +24,14 @@ use serde::{Deserialize, Serialize};
 
 /// How often a task is handed out unless its policy says otherwise.
 pub const ATTEMPTS_DEFAULT: u32 = 1;
-/// The largest number of attempts.
 pub const ATTEMPTS_MAX: u32 = 99;
 
 /// What an instruction says of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct TaskPlan {
-    /// Name of the task.
     pub id: String,
     /// The tasks that must be done before.
     pub blocked_by: Vec<String>,
-    /// The worker that must do it, if one is named.
     pub worker: Option<Name>,
     /// How often it is handed out, at most.
     pub attempts_max: u32,
@@ -59,7 +41,6 @@ pub struct TaskPlan {
 
 impl TaskPlan {
     /// A task for any worker, which is handed out once.
-    #[must_use]
     pub fn new(id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -70,22 +51,18 @@ impl TaskPlan {
         }
     }
 
-    /// After this task as well.
-    #[must_use]
     pub fn after(mut self, task: impl Into<String>) -> Self {
         self.blocked_by.push(task.into());
         self
     }
 
     /// By this worker only.
-    #[must_use]
     pub fn by(mut self, worker: Option<Name>) -> Self {
         self.worker = worker;
         self
     }
 
     /// Handed out so often at most, each time after this delay.
-    #[must_use]
     pub fn retried(mut self, attempts_max: u32, delay: Duration) -> Self {
         self.attempts_max = attempts_max.clamp(1, ATTEMPTS_MAX);
         self.delay = delay;
@@ -95,7 +72,6 @@ impl TaskPlan {
 
 /// A batch. Its driver has refused one with a circle or an unknown dependency.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Plan {
     /// How many tasks are in the hands of workers at a time, at most.
     pub worker_count: usize,
@@ -104,8 +80,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A batch of these tasks.
-    #[must_use]
     pub const fn new(worker_count: usize, tasks: Vec<TaskPlan>) -> Self {
         Self { worker_count, tasks }
     }
@@ -115,11 +89,8 @@ impl Plan {
     }
 }
 
-/// A hand-out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct TaskHandout {
-    /// The worker.
     pub worker: Name,
     /// The attempt, from 1.
     pub attempt: u32,
@@ -128,7 +99,6 @@ pub struct TaskHandout {
     pub report_before: Option<String>,
 }
 
-/// State of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TaskState {
@@ -143,18 +113,13 @@ pub enum TaskState {
     Chosen(TaskHandout),
     /// The message is stored.
     Given(TaskHandout),
-    /// The task was done.
     Done {
-        /// The worker that did it.
         worker: Name,
-        /// Summary from its report.
         summary: Option<String>,
     },
     /// It will not be handed out again.
     Failed {
-        /// The last worker.
         worker: Name,
-        /// Number of attempts.
         attempts: u32,
         /// Reason of the last failure.
         reason: String,
@@ -189,15 +154,12 @@ impl TaskState {
 
 /// State of a batch, by task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct State {
-    /// The tasks.
     pub tasks: BTreeMap<String, TaskState>,
 }
 
 impl State {
     /// A batch of which nothing is handed out.
-    #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let waiting = TaskState::Waiting { attempt: 1, not_before_ms: 0 };
         let tasks = plan.tasks.iter().map(|task| (task.id.clone(), waiting.clone())).collect();
@@ -215,12 +177,10 @@ impl State {
     }
 }
 
-/// The events of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A ready worker was chosen for it.
     Chosen {
-        /// The worker.
         worker: Name,
         /// The version of the task's report that already exists.
         report_before: Option<String>,
@@ -235,17 +195,13 @@ pub enum Event {
         summary: Option<String>,
     },
     /// The hand-out came to nothing.
-    Lost {
-        /// Why.
-        reason: String,
-    },
+    Lost { reason: String },
 }
 
 /// An event that does not fit the state of its task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {task} does not take this event now")]
 pub struct DispatchRefusal {
-    /// The task.
     pub task: String,
 }
 

@@ -16,45 +16,27 @@
 //!
 //! *Silence* is handled by each request's own deadline. *A crash* in the middle leaves requests
 //! that continue by themselves. When the drain is repeated, agents that have ended are not asked.
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::proto::drain::{TeamDrain, Effect, Event};
-//!
-//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
-//! let team = [(lead.clone(), Name::new("conductor")?), (alice.clone(), Name::new("worker")?)];
-//! let (drain, effects) = TeamDrain::new(team).next(Event::Begin);
-//! assert_eq!(effects, [Effect::Ask(alice.clone())]);
-//! let (_, effects) = drain.next(Event::Gone(alice));
-//! assert_eq!(effects, [Effect::Ask(lead)]);
-//! # Ok::<(), ensemble_core::message::NameError>(())
-//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ensemble_core::message::Name;
 
-/// An event of the drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Start the drain.
     Begin,
-    /// The named agent has ended.
     Gone(Name),
     /// This agent stays: it rejected the request, or could not be asked.
     Stayed(Name),
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Request the agent's shutdown.
     Ask(Name),
     /// No further agent is asked. Exactly once.
     Over {
-        /// Agents that have ended.
         gone: BTreeSet<Name>,
-        /// Agents that stay.
         stayed: BTreeSet<Name>,
         /// Agents that were not asked because an agent that stays needs them.
         unasked: BTreeSet<Name>,
@@ -88,8 +70,6 @@ pub struct TeamDrain {
 }
 
 impl TeamDrain {
-    /// A drain of these agents with their roles.
-    #[must_use]
     pub fn new(team: impl IntoIterator<Item = (Name, Name)>) -> Self {
         let mut later: BTreeMap<u8, BTreeSet<Name>> = BTreeMap::new();
         for (agent, role) in team {
@@ -99,7 +79,6 @@ impl TeamDrain {
     }
 
     /// The drain after an event, and the effects of the event in their order.
-    #[must_use]
     pub fn next(mut self, event: Event) -> (Self, Vec<Effect>) {
         let state = std::mem::replace(&mut self.state, State::Over);
         let (state, effects) = match (state, event) {

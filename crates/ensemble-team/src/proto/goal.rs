@@ -19,18 +19,9 @@
 //!
 //! At a checkpoint no agent gets work until a person resumes. COMPLETED and ABORTED are final. *Out
 //! of order*: refused, nothing changes.
-//!
-//! ```
-//! use ensemble_team::proto::goal::{GoalRefusal, SprintEvent, SprintState, next_sprint};
-//!
-//! let waits = next_sprint(SprintState::InProgress, SprintEvent::Checkpoint);
-//! assert_eq!(waits, Ok(SprintState::Checkpoint));
-//! assert_eq!(next_sprint(SprintState::Completed, SprintEvent::Resume), Err(GoalRefusal));
-//! ```
 
 use serde::{Deserialize, Serialize};
 
-/// State of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum GoalState {
@@ -38,47 +29,36 @@ pub enum GoalState {
     Planning,
     /// Agents work on it.
     InProgress,
-    /// The goal is reached.
     Completed,
-    /// The goal was aborted.
     Aborted,
 }
 
-/// An event of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoalEvent {
     /// The plan is complete.
     Begin,
     /// The goal is declared reached.
     Complete,
-    /// The goal is aborted.
     Abort,
 }
 
-/// State of a sprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SprintState {
-    /// The sprint runs.
     InProgress,
     /// It waits for a person.
     Checkpoint,
-    /// The sprint has ended.
     Completed,
-    /// The sprint was aborted.
     Aborted,
 }
 
-/// An event of a sprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SprintEvent {
     /// A person must review it.
     Checkpoint,
     /// A person has reviewed it.
     Resume,
-    /// The sprint ends.
     Complete,
-    /// The sprint is aborted.
     Abort,
 }
 

@@ -24,7 +24,6 @@ use ensemble_core::proto::Machine;
 
 /// How long Dispatch waits for reports before it polls.
 pub const DISPATCH_PATIENCE: Duration = Duration::from_secs(3 * 60);
-/// Interval at which Dispatch polls after that.
 pub const DISPATCH_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How long Conductor waits for the completion summary.
 pub const CONDUCTOR_PATIENCE: Duration = Duration::from_secs(30 * 60);
@@ -43,13 +42,11 @@ pub struct WaitLimits {
 
 impl WaitLimits {
     /// Seed 002: three minutes, then every 30 seconds.
-    #[must_use]
     pub const fn dispatch() -> Self {
         Self { patience: DISPATCH_PATIENCE, poll_interval: Some(DISPATCH_POLL_INTERVAL) }
     }
 
     /// Seed 002: a notification, or 30 minutes.
-    #[must_use]
     pub const fn conductor() -> Self {
         Self { patience: CONDUCTOR_PATIENCE, poll_interval: None }
     }
@@ -71,7 +68,6 @@ pub enum Event {
 pub enum Effect {
     /// Record that no notification came in time.
     PatienceEnded,
-    /// Poll.
     Poll,
 }
 
@@ -92,8 +88,6 @@ pub struct RolePatience {
 }
 
 impl RolePatience {
-    /// A role that is not waiting yet.
-    #[must_use]
     pub const fn new(limits: WaitLimits) -> Self {
         Self { limits, state: State::Idle, effects: VecDeque::new() }
     }

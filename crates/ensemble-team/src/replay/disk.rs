@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 /// them count as missing; `None` excludes a part from the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct DiskState {
-    /// Mailboxes by name.
     pub mailboxes: BTreeMap<String, DiskMailbox>,
-    /// Requests by id.
     pub requests: BTreeMap<String, DiskRequest>,
     /// The blackboard; `None` if it does not exist or was not read.
     pub board: Option<DiskBoard>,
@@ -16,7 +14,6 @@ pub struct DiskState {
     pub steps: Option<BTreeMap<(String, u64), DiskStep>>,
 }
 
-/// A mailbox.
 #[derive(Clone, Debug, Default)]
 pub struct DiskMailbox {
     /// Retention of settled messages, in days.
@@ -28,15 +25,12 @@ pub struct DiskMailbox {
 /// A message's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskMessage {
-    /// Place of the message on disk.
     pub place: MessagePlace,
-    /// Path of its file, relative to the project.
     pub path: String,
     /// Seconds its lease was extended to, and the sequence number of that extension.
     pub extended: Option<(u64, u64)>,
 }
 
-/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessagePlace {
     /// Waiting, after this many deliveries.
@@ -46,19 +40,14 @@ pub enum MessagePlace {
     },
     /// A consumer holds it.
     Held {
-        /// The holder.
         holder: String,
-        /// The epoch of this delivery.
         epoch: u64,
     },
-    /// Settled.
     Settled,
-    /// Dead-lettered.
     Dead,
 }
 
 impl MessagePlace {
-    /// The state in words.
     pub fn words(&self) -> String {
         match self {
             Self::Queued { epoch } => format!("queued, epoch {epoch}"),
@@ -69,7 +58,6 @@ impl MessagePlace {
     }
 }
 
-/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskRequest {
     /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
@@ -78,36 +66,26 @@ pub struct DiskRequest {
     pub by: Option<String>,
 }
 
-/// The blackboard.
 #[derive(Clone, Debug, Default)]
 pub struct DiskBoard {
-    /// Path of its file, relative to the project.
     pub path: String,
-    /// Number of writes.
     pub revision: u64,
     /// The SHA-256 of its text.
     pub sha256: String,
-    /// Tasks by id.
     pub tasks: BTreeMap<String, DiskTask>,
     /// The epochs of registrations by agent.
     pub agents: BTreeMap<String, u64>,
 }
 
-/// A task on the blackboard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskTask {
-    /// Status of the task.
     pub status: String,
-    /// The holder.
     pub holder: Option<String>,
-    /// The epoch of the lease.
     pub epoch: Option<u64>,
 }
 
-/// A step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskStep {
-    /// Status of the step.
     pub status: String,
     /// Number of hand-outs.
     pub epoch: u64,

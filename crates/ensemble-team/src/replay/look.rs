@@ -34,7 +34,6 @@ impl DiskState {
         }
     }
 
-    /// Adds the blackboard.
     pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {
         let text = board.read_text()?;
         let state = board::check(&text, board.path())?;
@@ -57,7 +56,6 @@ impl DiskState {
         Ok(())
     }
 
-    /// Adds the steps of all queues.
     #[cfg(feature = "steps")]
     pub fn add_steps(&mut self, store: &crate::steps::StepStore) -> Result<()> {
         let steps = self.steps.get_or_insert_default();

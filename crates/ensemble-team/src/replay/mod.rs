@@ -64,19 +64,16 @@ pub enum DifferenceKind {
 
 /// A difference between the log and the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ReplayDifference {
     /// Whether an allowed explanation exists.
     pub kind: DifferenceKind,
     /// Kind of object: `mailbox`, `message`, `request`, `board`, `task`, `agent`, `step`.
     pub about: &'static str,
-    /// Id of the object.
     pub id: String,
     /// Its actual or expected path, relative to the project.
     pub path: String,
     /// The state according to the log.
     pub log: String,
-    /// The state on disk.
     pub disk: String,
     /// The last record about the object, as `session seq type`; empty if there is none.
     pub record: String,
@@ -118,22 +115,6 @@ pub struct Replay {
 
 impl Replay {
     /// Reads the log in `dir` from its first record to its last.
-    ///
-    /// ```
-    /// use ensemble_core::event_log::{EventLog, Recorder as _};
-    /// use ensemble_team::replay::{DiskState, Replay};
-    /// use ensemble_core::message::Timestamp;
-    ///
-    /// # let home = tempfile::tempdir()?;
-    /// # let logs = home.path();
-    /// let log = EventLog::open(logs)?;
-    /// log.record("message.stored", "lead", serde_json::json!({ "id": "m1", "mailbox": "w" }));
-    /// let replay = Replay::read(logs)?;
-    /// // Nothing is on disk of what the log tells: the message is gone.
-    /// let found = replay.compare(&DiskState::default(), Timestamp::from_unix_millis(0));
-    /// assert_eq!(found[0].id, "m1");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn read(dir: &Path) -> Result<Self> {
         let mut all = read_all(dir)?;
         let mut replay = Self::from_records(all.by_ref());

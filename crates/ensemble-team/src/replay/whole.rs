@@ -13,24 +13,16 @@ const GAPS_MAX: usize = 20;
 /// A missing part of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "gap", rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum LogGap {
     /// Numbers of a session without a record: lines were removed or altered, or a segment is gone.
     Numbers {
-        /// The session.
         session: String,
         /// The first number that is missing.
         from: u64,
-        /// The last.
         to: u64,
     },
     /// A number that occurred before: lines were copied, or an older file was put in place.
-    Again {
-        /// The session.
-        session: String,
-        /// The number.
-        seq: u64,
-    },
+    Again { session: String, seq: u64 },
     /// The log begins with a session that continues a missing one.
     Begin {
         /// The first existing segment.
@@ -39,10 +31,7 @@ pub enum LogGap {
         after: String,
     },
     /// A segment vanished while it was written.
-    Recreated {
-        /// Name of the session.
-        session: String,
-    },
+    Recreated { session: String },
     /// The log continues in a missing file.
     End {
         /// The log file to read next.

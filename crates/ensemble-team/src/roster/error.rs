@@ -5,30 +5,13 @@ use ensemble_core::message::Name;
 
 /// The roster was not changed. Callers find it by [`Error::area`](ensemble_core::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum RosterError {
-    /// The roster has no such agent.
     #[error("the roster has no agent `{agent}`")]
-    Unknown {
-        /// The agent.
-        agent: Name,
-    },
-    /// A member was to be written into another member's file.
+    Unknown { agent: Name },
     #[error("member `{member}` cannot be written as `{name}`")]
-    OtherName {
-        /// Name of the file.
-        name: Name,
-        /// Name in the member.
-        member: Name,
-    },
-    /// Another host of the team has an agent of this name.
+    OtherName { name: Name, member: Name },
     #[error("`{agent}` is an agent of the team on host {host}")]
-    Elsewhere {
-        /// The agent.
-        agent: Name,
-        /// The host.
-        host: Name,
-    },
+    Elsewhere { agent: Name, host: Name },
 }
 
 impl AreaError for RosterError {

@@ -22,19 +22,6 @@
 //! This stops mistakes and agents that were talked into something: a process keeps its pass and its
 //! parents without doing anything for it. It does not stop a program of the same user that means
 //! harm. Such a program can read another's pass, or leave its own tree and drop its own.
-//!
-//! ```
-//! use ensemble_core::message::{Digest, Name, Timestamp};
-//! use ensemble_team::roster::{CallerEvidence, Member, OutsiderPolicy, identify};
-//!
-//! let mut worker = Member::new(
-//!     Name::new("worker-1")?, Name::new("worker")?, "claude", Timestamp::from_unix_millis(0));
-//! worker.pass_sha256 = Some(Digest::of(b"secret"));
-//! let asking = CallerEvidence::new().with_pass("secret");
-//! let identity = identify(&[worker], &asking, None, OutsiderPolicy::Refuse)?;
-//! assert_eq!(identity.name.map(|name| name.to_string()), Some("worker-1".to_owned()));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +32,6 @@ use ensemble_core::message::{Digest, Name, SenderProof};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Binding;
 
-/// The evidence that a call brings with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerEvidence {
     pass: Option<Digest>,
@@ -54,21 +40,16 @@ pub struct CallerEvidence {
 }
 
 impl CallerEvidence {
-    /// Nothing.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The pass that was found in its environment.
-    #[must_use]
     pub fn with_pass(mut self, pass: &str) -> Self {
         self.pass = Some(Digest::of(pass.as_bytes()));
         self
     }
 
     /// The processes from which it comes: `pid` and its ancestors, as they are now.
-    #[must_use]
     pub fn with_process(mut self, pid: u32) -> Self {
         self.line = process::line_of(pid);
         self
@@ -77,7 +58,6 @@ impl CallerEvidence {
     /// The pane that `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that server is hidden
     /// from this process. Then the process runs in a sandbox whose process numbers are its own, or the server has
     /// ended. If the server is visible, the process tree decides, and this has no effect.
-    #[must_use]
     pub fn with_hidden_pane(mut self, tmux: &str, pane: &str) -> Self {
         let mut from_the_end = tmux.rsplitn(3, ',').skip(1);
         let server = from_the_end.next().and_then(|pid| pid.parse::<u32>().ok());
@@ -104,13 +84,10 @@ pub enum IdentityProof {
     Claimed,
 }
 
-/// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CallerIdentity {
     /// The name to act under; `None` for an outsider that said none.
     pub name: Option<Name>,
-    /// The evidence for the identity.
     pub proof: IdentityProof,
 }
 
@@ -149,52 +126,30 @@ pub enum OutsiderPolicy {
 /// Why a name is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameRefusal {
-    /// The process belongs to another agent.
     #[error("this is {actual}, known by {}, and not `{claimed}`: leave out `--as`", proof.words())]
     Mismatch {
-        /// The name that was said.
         claimed: Name,
-        /// The actual name of the process.
         actual: Name,
         /// The evidence for the actual name.
         proof: IdentityProof,
     },
-    /// The process belongs to no agent of the team.
     #[error(
         "`{claimed}` is an agent of the team, and only its own pane may use that name: use your own name, such as \
          `--as operator`"
     )]
-    Outsider {
-        /// The name that was said.
-        claimed: Name,
-    },
-    /// The pass of one member in the pane of another.
+    Outsider { claimed: Name },
     #[error("this runs in the pane of {tree} with the pass of {pass}: one of them is not its own")]
-    Contradiction {
-        /// The agent whose pass it is.
-        pass: Name,
-        /// The agent whose pane it is.
-        tree: Name,
-    },
-    /// A pass that no member has.
+    Contradiction { pass: Name, tree: Name },
     #[error(
         "the pass in ENSEMBLE_AGENT_PASS belongs to no agent of the team (of an earlier run, perhaps): \
          start the agent again"
     )]
-    UnknownPass {
-        /// The agent whose pane it runs in, if any.
-        tree: Option<Name>,
-    },
-    /// The pass of a member who was shut down.
+    UnknownPass { tree: Option<Name> },
     #[error("{name} was shut down: this is left over from it")]
-    Ended {
-        /// The agent that has ended.
-        name: Name,
-    },
+    Ended { name: Name },
 }
 
 impl NameRefusal {
-    /// The stable word for it.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Mismatch { .. } => "mismatch",
@@ -319,7 +274,6 @@ fn by_pane<'a>(members: &'a [Member], (socket, id): &(PathBuf, String)) -> Optio
         .map(|(member, _)| member)
 }
 
-/// The members with a pane.
 fn bound(members: &[Member]) -> impl Iterator<Item = (&Member, &Binding)> {
     let present = members.iter().filter(|member| member.is_present());
     present.filter_map(|member| member.binding.as_ref().map(|binding| (member, binding)))

@@ -17,23 +17,18 @@ pub const ROSTER_VERSION: u32 = 1;
 /// An agent of the team, as recorded. Its present activity is not here: [`presence`](super::presence) derives that
 /// from evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Member {
-    /// The format.
     #[serde(default = "newest")]
     pub version: u32,
-    /// The agent.
     pub name: Name,
     /// Its role: `conductor`, `dispatch`, `worker`, `planner`, `coder`, `code-reviewer` or any other word.
     pub role: Name,
     /// Which program it is; names a profile.
     pub provider: String,
-    /// The mailbox it reads.
     pub mailbox: Name,
     /// What was started in its pane; absent if the pane existed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The directory in which the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// What was added to its environment, besides what every agent gets.
@@ -51,9 +46,7 @@ pub struct Member {
     /// The supervisor that speaks for it; absent while none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supervisor: Option<SupervisorProcess>,
-    /// The intended state.
     pub state: MemberState,
-    /// Since when.
     pub since: Timestamp,
     /// How it ended; only in [`MemberState::Shutdown`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,16 +58,13 @@ pub struct Member {
 
 /// The process of a supervisor: together, pid and start name it beyond doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct SupervisorProcess {
-    /// Pid of the supervisor.
     pub pid: u32,
     /// Start of that process, in clock ticks since boot; absent if the system does not reveal it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }
 
-/// The intended state of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
@@ -86,21 +76,14 @@ pub enum MemberState {
     Shutdown,
 }
 
-/// The end of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct MemberEnd {
-    /// Time of the end.
     pub at: Timestamp,
-    /// In which way.
     pub how: EndCause,
-    /// The requester of the shutdown, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
-    /// The request in which it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<Name>,
-    /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The exit status of its first process, where it is known.
@@ -127,7 +110,6 @@ pub enum EndCause {
 
 impl Member {
     /// A member that is up and has no pane yet, in its generation 0.
-    #[must_use]
     pub fn new(name: Name, role: Name, provider: impl Into<String>, since: Timestamp) -> Self {
         Self {
             version: ROSTER_VERSION,
@@ -176,7 +158,6 @@ impl Member {
         self.command.is_none() && self.binding.is_none() && self.supervisor.is_some()
     }
 
-    /// How it came to the team.
     pub fn came(&self) -> MemberOrigin {
         match (&self.command, &self.binding, &self.supervisor) {
             (Some(_), _, _) => MemberOrigin::Started,
@@ -187,7 +168,6 @@ impl Member {
         }
     }
 
-    /// Reads a file of the roster.
     pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
         let text = std::str::from_utf8(content)
             .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
@@ -234,8 +214,6 @@ pub enum MemberOrigin {
 }
 
 impl SupervisorProcess {
-    /// This process.
-    #[must_use]
     pub fn current() -> Self {
         let pid = std::process::id();
         Self { pid, started: process::start_time(pid) }
@@ -248,16 +226,12 @@ impl SupervisorProcess {
 }
 
 impl MemberEnd {
-    /// How it ended and when, without the rest.
-    #[must_use]
     pub const fn new(at: Timestamp, how: EndCause) -> Self {
         Self { at, how, by: None, request_id: None, reason: None, exit_code: None, returns: false }
     }
 }
 
 impl EndCause {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Approved => "approved",

@@ -14,22 +14,6 @@
 //!
 //! A crash leaves a file as it was before or after a change. The writer of a change orders it with
 //! the changes to panes and processes: docs/protocol/roster.md.
-//!
-//! ```
-//! use ensemble_core::message::{Name, Timestamp};
-//! use ensemble_team::roster::{Member, MemberState, Roster};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let roster = Roster::open(home.path()); // the state directory, `.ensemble`
-//! let name = Name::new("worker-1")?;
-//! let now = Timestamp::from_unix_millis(0);
-//! roster.change(&name, |current| {
-//!     assert!(current.is_none());
-//!     Ok(Some(Member::new(name.clone(), Name::new("worker")?, "claude", now)))
-//! })?;
-//! assert_eq!(roster.get(&name)?.map(|member| member.state), Some(MemberState::Up));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod error;
 mod identity;
@@ -60,7 +44,6 @@ pub use presence::{PaneObservation, Presence, PresenceEvidence, State, presence}
 pub use reported::ReportedActivity;
 pub use supervised::{Enrolment, SupervisorFarewell};
 
-/// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";
 /// The largest roster file, in bytes.
 pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
@@ -69,7 +52,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How a roster file's name ends.
 const FILE_END: &str = ".yaml";
 
-/// The roster of one project.
 #[derive(Clone, Debug)]
 pub struct Roster {
     dir: PathBuf,
@@ -78,12 +60,10 @@ pub struct Roster {
 
 impl Roster {
     /// The roster below this state directory. Nothing is opened or made yet.
-    #[must_use]
     pub fn open(state_dir: &Path) -> Self {
         Self { dir: state_dir.join(ROSTER_DIRECTORY), state: state_dir.to_owned() }
     }
 
-    /// The directory of the files, which may not exist yet.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -111,9 +91,6 @@ impl Roster {
     }
 
     /// One member; `None` if the roster does not know the name.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if its file is not one, or the disk failed.
     pub fn get(&self, name: &Name) -> Result<Option<Member>> {
         match self.directory()? {
             Some(dir) => read(&dir, name),

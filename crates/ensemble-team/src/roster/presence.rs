@@ -28,14 +28,6 @@
 //! business counts: a question, a limit. Otherwise, it works if it holds a message, while its pane lives. Of a screen
 //! that the profile does not know, `idle` is never said. An agent that sits at its prompt is idle, even if it holds a
 //! message: a person should see that.
-//!
-//! ```
-//! use ensemble_team::roster::{PresenceEvidence, MemberState, PaneObservation, State, presence};
-//! let mut evidence = PresenceEvidence::new(MemberState::Up, PaneObservation::NoPane);
-//! assert_eq!(presence(&evidence).state, State::Idle);
-//! evidence.holds.push("task-7".to_owned());
-//! assert_eq!(presence(&evidence).state, State::Working);
-//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -49,15 +41,12 @@ use ensemble_tmux::provider::{Judgement, UnsentLine};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It has nothing to do.
     Idle,
-    /// The agent is at work.
     Working,
     /// It has not painted its screen yet.
     Starting,
     /// Its profile does not recognise the screen, or it could not be inspected, and it holds nothing.
     Unknown,
-    /// It waits for a decision.
     Waiting,
     /// A dialog is in its way, which a person must answer.
     Blocked,
@@ -90,17 +79,13 @@ pub enum PaneObservation {
     },
     /// The pane could not be observed: tmux did not answer.
     Unseen,
-    /// The judgement of an inspected pane.
     Seen(Judgement),
 }
 
 /// All that is known of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PresenceEvidence {
-    /// The intended state.
     pub recorded: MemberState,
-    /// How it ended, if it has.
     pub ended: Option<EndCause>,
     /// Observation of the agent's pane.
     pub sight: PaneObservation,
@@ -116,17 +101,13 @@ pub struct PresenceEvidence {
 
 /// What an agent is doing, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Presence {
-    /// State of the agent.
     pub state: State,
     /// The evidence that has decided, in a few words.
     pub why: String,
 }
 
 impl Presence {
-    /// A state and its evidence.
-    #[must_use]
     pub const fn new(state: State, why: String) -> Self {
         Self { state, why }
     }
@@ -134,7 +115,6 @@ impl Presence {
 
 impl PresenceEvidence {
     /// Evidence of an agent that holds nothing and waits for no other agent.
-    #[must_use]
     pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
         Self {
             recorded,
@@ -194,8 +174,6 @@ impl PaneObservation {
 }
 
 impl State {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -283,7 +261,6 @@ fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) 
     }
 }
 
-/// The state by the screen alone.
 fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
     let state = match diagnosis.state {
         AgentState::Draft => diagnosis.beneath(),

@@ -22,7 +22,6 @@ use crate::session::Activity;
 
 /// The word of an agent's hooks, while the agent's process lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ReportedActivity {
     /// State of the agent's turn.
     pub activity: Activity,
@@ -31,8 +30,6 @@ pub struct ReportedActivity {
 }
 
 impl ReportedActivity {
-    /// A state without a detail.
-    #[must_use]
     pub const fn new(activity: Activity, detail: Option<String>) -> Self {
         Self { activity, detail }
     }
@@ -50,7 +47,6 @@ impl ReportedActivity {
 pub(super) enum ShownActivity {
     /// A state that the profile knows.
     State(State),
-    /// A prompt.
     Rest,
     /// Nothing that the profile knows.
     Nothing,

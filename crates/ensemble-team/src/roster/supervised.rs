@@ -16,19 +16,14 @@ use ensemble_core::message::{Digest, Name, Timestamp};
 
 /// The row that a supervisor adds to the roster.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Enrolment {
-    /// The agent.
     pub name: Name,
-    /// The agent's role.
     pub role: Name,
     /// The agent's provider, for a new row.
     pub provider: String,
     /// Digest of the pass that its agents get, for a new row.
     pub pass_sha256: Option<Digest>,
-    /// The supervisor.
     pub supervisor: SupervisorProcess,
-    /// Time of the entry.
     pub at: Timestamp,
 }
 
@@ -43,7 +38,6 @@ pub enum SupervisorFarewell {
 
 impl Enrolment {
     /// A row for this process as the supervisor of `name`.
-    #[must_use]
     pub fn new(name: Name, role: Name, provider: impl Into<String>, at: Timestamp) -> Self {
         let supervisor = SupervisorProcess::current();
         Self { name, role, provider: provider.into(), pass_sha256: None, supervisor, at }

@@ -21,18 +21,6 @@
 //!
 //! A waiter of the session holds `<name>.waiter.lock` while it can wake the idle agent. The lock is released when the
 //! waiter's process exits ([`Sessions::waiter_lives`]).
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::session::{Activity, Sessions};
-//!
-//! # let home = tempfile::tempdir()?;
-//! let sessions = Sessions::open(home.path()); // the state directory, `.ensemble`
-//! let agent = Name::new("worker-1")?;
-//! sessions.change(&agent, |session| session.activity = Activity::Working)?;
-//! assert_eq!(sessions.get(&agent)?.map(|session| session.activity), Some(Activity::Working));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod record;
 #[cfg(test)]
@@ -49,11 +37,8 @@ use ensemble_core::{Error, Result, allow_missing};
 
 pub use record::{Activity, AgentSession, CarriedMessage, DeliveryWay, SESSION_VERSION};
 
-/// The directory below the state directory.
 pub const SESSIONS_DIRECTORY: &str = "sessions";
-/// The largest session file, in bytes.
 pub const SESSION_BYTES_MAX: usize = 64 * 1024;
-/// How the name of a session file ends.
 const FILE_END: &str = ".json";
 /// How the name of a waiter's lock ends.
 const WAITER_END: &str = ".waiter.lock";
@@ -82,25 +67,19 @@ pub struct LockedSession {
 
 impl Sessions {
     /// The session files below this state directory. Nothing is opened or made yet.
-    #[must_use]
     pub fn open(state_dir: &Path) -> Self {
         Self { dir: state_dir.join(SESSIONS_DIRECTORY), state: state_dir.to_owned() }
     }
 
-    /// The directory of the files, which may not exist yet.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The agent of a file in that directory.
     pub fn agent_of(file: &str) -> Option<Name> {
         file.strip_suffix(FILE_END).and_then(|name| Name::new(name).ok())
     }
 
     /// The last session of an agent; `None` if no hook of it has reported.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if the file is not a session, or the disk failed.
     pub fn get(&self, agent: &Name) -> Result<Option<AgentSession>> {
         let Some(dir) = allow_missing(Dir::open(&self.dir))? else { return Ok(None) };
         let file = format!("{agent}{FILE_END}");
@@ -125,9 +104,6 @@ impl Sessions {
     /// not bring again.
     ///
     /// Blocks for at most 2 s while another hook of the agent writes.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; or the disk failed.
     pub fn lock(&self, agent: &Name) -> Result<LockedSession> {
         let dir = self.make()?;
         let path = dir.path().join(format!("{agent}{FILE_END}"));
@@ -162,9 +138,6 @@ impl Sessions {
     }
 
     /// Takes the lock of the agent's waiter, waiting for it at most `patience`.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] while another waiter of the agent lives; or the disk failed.
     pub fn become_waiter(&self, agent: &Name, patience: Duration) -> Result<FileLock> {
         let dir = self.make()?;
         FileLock::acquire(&dir.path().join(format!("{agent}{WAITER_END}")), patience)

@@ -19,18 +19,13 @@ const TURN_BEGINS: Duration = Duration::from_secs(3);
 const UNSHOWN_MAX: usize = 16;
 /// How many ids of messages are remembered of each kind.
 const IDS_MAX: usize = 256;
-/// How much of the file the paths of records may take, in bytes.
 const RECORD_PATHS_BYTES_MAX: usize = 24 * 1024;
-/// The longest text in a record, in characters.
 const TEXT_CHARS_MAX: usize = 200;
 
 /// A session of an agent, as its hooks have reported it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct AgentSession {
-    /// The format.
     pub version: u32,
-    /// The agent.
     pub agent: Name,
     /// Which program it is; names a profile.
     #[serde(default)]
@@ -105,7 +100,6 @@ pub enum Activity {
     Limited,
     /// The turn has ended in an error.
     Failed,
-    /// The session has ended.
     Ended,
 }
 
@@ -113,7 +107,6 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryWay {
-    /// With the prompt of a person.
     Prompt,
     /// After a tool, in the middle of a turn.
     Tool,
@@ -124,8 +117,6 @@ pub enum DeliveryWay {
 }
 
 impl DeliveryWay {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Prompt => "prompt",
@@ -138,15 +129,11 @@ impl DeliveryWay {
 
 /// A message on its way through a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct CarriedMessage {
-    /// Mailbox of the message.
     pub mailbox: Name,
-    /// Id of the message.
     pub id: MessageId,
     /// The number of the delivery by the hook.
     pub epoch: u64,
-    /// Pid of the hook.
     pub pid: u32,
     /// Start of the hook, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +142,6 @@ pub struct CarriedMessage {
 
 impl CarriedMessage {
     /// A message that this process is about to receive as delivery `epoch`.
-    #[must_use]
     pub fn by_this_process(mailbox: Name, id: MessageId, epoch: u64) -> Self {
         let pid = std::process::id();
         Self { mailbox, id, epoch, pid, started: process::start_time(pid) }
@@ -168,8 +154,6 @@ impl CarriedMessage {
 }
 
 impl AgentSession {
-    /// A session of which nothing is known.
-    #[must_use]
     pub fn new(agent: Name) -> Self {
         Self {
             version: SESSION_VERSION,
@@ -236,7 +220,6 @@ impl AgentSession {
         self.carrying.iter().filter(|carried| carried.is_abandoned())
     }
 
-    /// Reads a session file.
     pub(super) fn parse(content: &[u8], path: &Path) -> Result<Self> {
         let session: Self = serde_json::from_slice(content)
             .map_err(|error| Error::malformed(path, "file", error.to_string()))?;

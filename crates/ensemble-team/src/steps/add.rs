@@ -18,7 +18,6 @@ pub(super) const WHOLE_TASK: i64 = -1;
 /// Result of adding a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddOutcome {
-    /// The plan was stored.
     Stored,
     /// The same plan was stored before; nothing changed.
     AlreadyStored,
@@ -26,10 +25,6 @@ pub enum AddOutcome {
 
 impl StepStore {
     /// Stores all steps of a plan, or none. Storing the same plan again changes nothing.
-    ///
-    /// # Errors
-    /// [`StepError::Refused`] if another plan of this task is stored; [`Error::Malformed`] if the
-    /// plan is invalid; [`StepError::Database`].
     pub fn add(&self, plan: &StepPlan) -> Result<AddOutcome> {
         let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
         plan.check().map_err(wrong)?;
@@ -105,7 +100,6 @@ fn insert_queue(tx: &DbTransaction<'_>, plan: &StepPlan, now: &str) -> DbResult<
     insert_resources(tx, &plan.task_id, WHOLE_TASK, resources)
 }
 
-/// Place of a step in its queue.
 pub(super) struct StepPlace<'a> {
     pub(super) task_id: &'a str,
     pub(super) index: u32,

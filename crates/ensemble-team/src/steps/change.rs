@@ -11,11 +11,8 @@ use crate::proto::step::{Effect, Event, FixState, State, StepMachine, StepResolu
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine as _;
 
-/// A step that an event has changed.
 pub(super) struct ChangedStep {
-    /// Rules of the step's queue.
     pub(super) queue: QueueRules,
-    /// The step before the event.
     pub(super) before: WorkingStep,
     /// The step after the event.
     pub(super) step: StepMachine,

@@ -13,15 +13,10 @@ use ensemble_core::message::{Digest, Name};
 
 /// The tool's name.
 pub const COMPLETION_TOOL: &str = "submit_step_completion";
-/// Most artifacts of one report.
 pub const ARTIFACTS_MAX: usize = 512;
-/// Most blockers of one report.
 pub const BLOCKERS_MAX: usize = 64;
-/// Longest summary, blocker or path, in bytes.
 pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
-/// Longest context for the next step, in bytes.
 pub const CONTEXT_BYTES_MAX: usize = 32 * 1024;
-/// Longest task id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 /// The tool's members.
 const MEMBERS: [&str; 8] = [
@@ -55,19 +50,14 @@ pub enum CompletionStatus {
 
 /// A worker's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Completion {
-    /// The subtask.
     pub task_id: String,
     /// Number of the step in its task.
     pub step_index: u32,
-    /// The reporting agent.
     pub agent: Name,
-    /// Outcome of the step.
     pub status: CompletionStatus,
     /// Files that were created or modified.
     pub artifacts: Vec<String>,
-    /// Summary of the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// Information for the next agent.
@@ -98,7 +88,6 @@ impl std::error::Error for ReportMistakes {}
 
 impl Completion {
     /// A report without texts.
-    #[must_use]
     pub fn new(key: StepKey, agent: Name, status: CompletionStatus) -> Self {
         let StepKey { task_id, step_index } = key;
         let (artifacts, blockers) = (Vec::new(), Vec::new());
@@ -117,9 +106,6 @@ impl Completion {
 
     /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. `null` counts as absent. An
     /// unknown member is a mistake: a report counts once, so what it says must not be lost.
-    ///
-    /// # Errors
-    /// All mistakes at once, each with its field and the expected value.
     pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
         let Some(object) = value.as_object() else {
             let what = kind(value);
@@ -174,7 +160,6 @@ impl Completion {
         Digest::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// The report as the machine takes it.
     pub(super) fn report(&self) -> StepReport {
         match self.status {
             CompletionStatus::Success => StepReport::Success,
@@ -183,7 +168,6 @@ impl Completion {
         }
     }
 
-    /// The error that the worker reports.
     fn error(&self) -> String {
         let parts: Vec<&str> =
             self.summary.iter().chain(&self.blockers).map(String::as_str).collect();
@@ -346,7 +330,6 @@ fn typos(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// Kind of a value, for an error.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

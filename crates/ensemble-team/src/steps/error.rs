@@ -10,78 +10,33 @@ use crate::proto::step::StepRefusal;
 
 /// An error of a step queue. Callers find it by [`Error::area`](ensemble_core::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum StepError {
-    /// No queue has this task.
     #[error("there is no task {task_id}")]
-    NoTask {
-        /// The task.
-        task_id: String,
-    },
-    /// The task has no such step.
+    NoTask { task_id: String },
     #[error("there is no {key}")]
-    NoStep {
-        /// The step.
-        key: StepKey,
-    },
-    /// The state of the step does not allow the event; nothing was changed.
+    NoStep { key: StepKey },
     #[error("{key} was not changed: {refusal}")]
-    Refused {
-        /// The step.
-        key: StepKey,
-        /// The reason.
-        refusal: StepRefusal,
-    },
-    /// A worker reported a step in another worker's name; nothing was changed.
+    Refused { key: StepKey, refusal: StepRefusal },
     #[error(
         "{key} was not changed: you are {by}, but `agent` is {agent}: report only your own steps"
     )]
-    OtherAgent {
-        /// The step.
-        key: StepKey,
-        /// The worker that reports.
-        by: Name,
-        /// The agent that the report names.
-        agent: Name,
-    },
-    /// A step was to be split into fewer than two parts; nothing was changed.
+    OtherAgent { key: StepKey, by: Name, agent: Name },
     #[error("{key} was not changed: {parts} parts: name at least two")]
-    TooFewParts {
-        /// The step.
-        key: StepKey,
-        /// Number of parts.
-        parts: usize,
-    },
-    /// Another plan of the task is stored; nothing was changed.
+    TooFewParts { key: StepKey, parts: usize },
     #[error(
         "task {task_id} was not changed: another plan of this task is stored: give it another task_id, or change its steps"
     )]
-    OtherPlan {
-        /// The task.
-        task_id: String,
-    },
-    /// The database failed.
+    OtherPlan { task_id: String },
     #[error("cannot {operation} {}: {detail}{}", path.display(), again(*transient))]
     Database {
-        /// The failed operation, in the infinitive.
         operation: &'static str,
-        /// The file, or the address of the server.
         path: PathBuf,
-        /// The message of the database.
         detail: String,
         /// Whether trying again may help.
         transient: bool,
     },
-    /// The server did not answer when the change was to become final.
     #[error("cannot {operation} {}: {detail} (the change may have been made: try again, it is made once)", path.display())]
-    Unanswered {
-        /// The operation, in the infinitive.
-        operation: &'static str,
-        /// The address of the server.
-        path: PathBuf,
-        /// The message of the connection.
-        detail: String,
-    },
+    Unanswered { operation: &'static str, path: PathBuf, detail: String },
 }
 
 impl AreaError for StepError {
@@ -91,7 +46,6 @@ impl AreaError for StepError {
 }
 
 impl StepError {
-    /// Whether the task or the step is unknown.
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::NoTask { .. } | Self::NoStep { .. })
     }

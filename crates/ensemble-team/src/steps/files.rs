@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::db::{DbResult, DbTransaction, values};
 use super::rows::StepKey;
 
-/// Longest path, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
 
 /// A path below the project's directory in its shortest form: `src/lib.rs`, never `./src//lib.rs`.
@@ -18,7 +17,6 @@ pub const PATH_BYTES_MAX: usize = 1024;
 pub struct FilePath(String);
 
 impl FilePath {
-    /// Checks and normalizes a path.
     pub fn new(path: &str) -> Result<Self, String> {
         if path.len() > PATH_BYTES_MAX {
             return Err(format!("has {} bytes, the limit is {PATH_BYTES_MAX}", path.len()));
@@ -45,7 +43,6 @@ impl FilePath {
         }
     }
 
-    /// The path.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -46,7 +46,6 @@ pub(super) struct ErrorPlace {
     text: String,
 }
 
-/// A fix step that was inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FixStep {
     pub(super) index: u32,

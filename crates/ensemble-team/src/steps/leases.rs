@@ -38,9 +38,7 @@ impl LeaseKey for StepLeaseKey {
     }
 }
 
-/// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ObservedSteps {
     /// Number of steps that workers hold.
     pub held: usize,
@@ -60,9 +58,6 @@ impl StepStore {
     /// sleeps. After a boot every lease starts again. Two simultaneous observers see the same, and
     /// the later one's observation is kept. An observation without news writes nothing, so
     /// observers do not wake each other.
-    ///
-    /// # Errors
-    /// [`StepError::Database`](super::StepError::Database).
     pub fn observe(&self) -> Result<ObservedSteps> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let (leases, snapshot) = self.leases(&boot_id)?;
@@ -112,9 +107,6 @@ impl StepStore {
     }
 
     /// Returns the steps of an agent that is known to have exited to their queues. Returns them with their epochs.
-    ///
-    /// # Errors
-    /// [`StepError::Database`](super::StepError::Database).
     pub fn take_back(&self, agent: &Name) -> Result<Vec<(StepKey, u64)>> {
         let held = self.read(|tx| {
             tx.all(
@@ -136,9 +128,6 @@ impl StepStore {
     }
 
     /// The leases of an agent's steps, with their durations.
-    ///
-    /// # Errors
-    /// [`StepError::Database`](super::StepError::Database).
     pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
         self.read(|tx| {
             tx.all(

@@ -11,9 +11,7 @@ use ensemble_core::message::Name;
 
 /// A step that waits for an intervention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct StuckStep {
-    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
     /// Status: `BLOCKED` or `FAILED`.
@@ -69,10 +67,6 @@ impl StepStore {
         })
     }
 
-    /// One queue, with step counts.
-    ///
-    /// # Errors
-    /// [`StepError::NoStep`] if there is no such queue; [`StepError::Database`].
     pub fn queue(&self, task_id: &str) -> Result<StepQueueView> {
         let none = || StepError::NoTask { task_id: task_id.to_owned() };
         Ok(self.read(|tx| rows::find_queue(tx, task_id, true))?.ok_or_else(none)?)
@@ -86,15 +80,11 @@ impl StepStore {
     }
 
     /// One step.
-    ///
-    /// # Errors
-    /// [`StepError::NoStep`] if there is no such step; [`StepError::Database`].
     pub fn step(&self, key: &StepKey) -> Result<StepView> {
         let none = || StepError::NoStep { key: key.clone() };
         Ok(self.read(|tx| rows::find_step(tx, key))?.ok_or_else(none)?)
     }
 
-    /// The steps that this agent works on.
     pub fn held_by(&self, agent: &Name) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1");
         self.read(|tx| tx.all(&select, values![agent.as_str()], rows::step))
@@ -118,7 +108,6 @@ impl StepStore {
         })
     }
 
-    /// All runs of a step; each hand-out is a run.
     pub fn runs(&self, key: &StepKey) -> Result<Vec<RunView>> {
         self.read(|tx| {
             tx.all(

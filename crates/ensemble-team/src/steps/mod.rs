@@ -24,25 +24,6 @@
 //! **Notices to the orchestrator** are rows in `step_notices`, written in the same transaction. Any
 //! process with access to the spool posts pending notices ([`StepStore::post_notices`]). A notice's
 //! message id is derived from its row, so repeated posts deliver it once.
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::steps::{ClaimRequest, Completion, ClaimOutcome, StepPlan, StepOptions, StepStore};
-//! use serde_json::json;
-//!
-//! # let home = tempfile::tempdir()?;
-//! let store = StepStore::open(&home.path().join("steps.db"), StepOptions::new(home.path()))?;
-//! store.add(&StepPlan::parse("task_id: 0-4-1\nsteps: [{agent: Tara, goal: Write a failing test}]", "plan.yaml".as_ref())?)?;
-//!
-//! let tara = Name::new("Tara")?;
-//! let ClaimOutcome::Handed(step) = store.claim_step(&ClaimRequest::of(tara.clone()))? else { panic!("nothing to do") };
-//! assert!(store.prompt(&step)?.text.starts_with("ROLE: Tara\nGOAL: Write a failing test"));
-//!
-//! let result = json!({ "task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "success" });
-//! store.submit(&Completion::from_json(&result)?, &tara, Some(step.epoch))?;
-//! assert!(matches!(store.claim_step(&ClaimRequest::of(tara))?, ClaimOutcome::Nothing(_)));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,13 +88,10 @@ pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// How many problems of a damaged database are named.
 const FAULTS_MAX: usize = 20;
 
-/// Options of a step store.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct StepOptions {
     /// The project's directory; file paths are relative to it.
     pub root: PathBuf,
-    /// Durability of a change that has returned.
     pub durability: Durability,
     /// How long a call waits for other writers: for their lock, and then for SQLite's own lock.
     pub patience: Duration,
@@ -143,7 +121,6 @@ impl std::fmt::Debug for StepOptions {
 
 impl StepOptions {
     /// Default options for a project in this directory: `power` durability, no recorder.
-    #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -159,21 +136,18 @@ impl StepOptions {
     }
 
     /// Sets what is asked before an agent takes a task up or hands it in.
-    #[must_use]
     pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
         self.door = Some(door);
         self
     }
 
     /// Sets the mailbox that is notified of stuck steps of a queue without an orchestrator.
-    #[must_use]
     pub fn with_orchestrator(mut self, mailbox: Name) -> Self {
         self.orchestrator = Some(mailbox);
         self
     }
 
     /// Sets the function that finds what a worker that lost its step has left.
-    #[must_use]
     pub fn with_leftovers(mut self, leftovers: prompt::FindLeftovers) -> Self {
         self.leftovers = Some(leftovers);
         self
@@ -201,10 +175,6 @@ impl std::fmt::Debug for StepStore {
 impl StepStore {
     /// Opens the database. Creates it, private to its owner, if it does not exist. Its directory
     /// must exist. A database of an older version is migrated.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if the file is not a database, is a
-    /// link, or has a newer version; [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
         let db = DbConnection::Sqlite(Box::new(db::sqlite::SqliteDatabase::open(path, &options)?));
         Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })
@@ -213,7 +183,6 @@ impl StepStore {
     /// The queues of a team on a PostgreSQL server, for all hosts. It connects when it is first used, and
     /// makes the tables if there are none.
     #[cfg(feature = "postgres")]
-    #[must_use]
     pub fn on_server(server: PostgresOptions, options: StepOptions) -> Self {
         let path = PathBuf::from(server.place());
         let db = db::postgres::PostgresDatabase::new(server, options.on_statement);
@@ -246,7 +215,6 @@ impl StepStore {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads in one consistent view.
     fn read<T>(&self, read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>) -> Result<T> {
         self.lock().read(read).map_err(|error| error.into_error("read", &self.path))
     }

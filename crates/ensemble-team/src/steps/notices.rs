@@ -9,7 +9,6 @@ use ensemble_core::Result;
 use ensemble_core::env::{PublishOutcome, Transport};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 
-/// Sender of notices.
 const SENDER: &str = "steps";
 /// Most notices that are posted in one batch.
 const BATCH: usize = 64;
@@ -17,7 +16,6 @@ const BATCH: usize = 64;
 /// A notice to the orchestrator; the body of a message of the same type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
 pub struct Notice {
     /// `step.blocked`, `step.failed` or `steps.done`.
     #[serde(rename = "type")]
@@ -141,9 +139,6 @@ impl StepStore {
     }
 
     /// Whether notices wait to be posted.
-    ///
-    /// # Errors
-    /// [`StepError::Database`](super::StepError::Database).
     pub fn owes_notices(&self) -> Result<bool> {
         let select = "SELECT EXISTS (SELECT 1 FROM step_notices WHERE posted = 0)";
         self.read(|tx| tx.value(select, &[]))

@@ -17,7 +17,6 @@ use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 
-/// Longest note, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
 
 /// A part of a split step. Its agent, files and phase are those of the step unless it sets them.
@@ -26,28 +25,20 @@ pub type SplitPart = PlannedStep;
 impl StepStore {
     /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
     /// Steps that were to fix it are skipped.
-    ///
-    /// # Errors
-    /// [`StepError::Refused`] with the reason; [`StepError::NoStep`]; [`StepError::Database`].
     pub fn retry(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_RETRIED, key, by, note, Event::Retried)
     }
 
-    /// Unblocks a blocked step.
     pub fn unblock(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_UNBLOCKED, key, by, note, Event::Unblocked)
     }
 
-    /// Skips a step.
     pub fn skip(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_SKIPPED, key, by, note, Event::Skipped)
     }
 
     /// Replaces a step by smaller ones. They go to the head of the queue, in their order. Returns
     /// their numbers.
-    ///
-    /// # Errors
-    /// As for [`StepStore::retry`]; fewer than two parts are rejected.
     pub fn split(&self, key: &StepKey, by: &Name, parts: &[SplitPart]) -> Result<Vec<u32>> {
         if parts.len() < 2 {
             return Err(StepError::TooFewParts { key: key.clone(), parts: parts.len() }.into());
@@ -75,9 +66,6 @@ impl StepStore {
     }
 
     /// Records a worker's sign of life: its lease starts again.
-    ///
-    /// # Errors
-    /// [`StepError::Refused`] if the worker no longer holds the step: it must stop its work.
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
         let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };

@@ -9,15 +9,11 @@ use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, TddPhase, check_cycle
 use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Error, Result};
 
-/// Largest plan, in bytes.
 pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most steps of one plan.
 pub const STEPS_MAX: usize = 10_000;
 /// How long a worker may give no sign of life, unless the plan sets it.
 pub const LEASE_SECONDS_DEFAULT: u64 = 1_800;
-/// Longest lease: a day.
 const LEASE_SECONDS_MAX: u64 = 86_400;
-/// Longest task id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// Most instructions, constraints or files of a step.
@@ -26,26 +22,9 @@ pub(super) const LIST_MAX: usize = 256;
 const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 
 /// All steps of a subtask (seed 003: "Orion generates all steps for a subtask upfront").
-///
-/// ```
-/// use ensemble_team::steps::StepPlan;
-/// let plan = StepPlan::parse("
-/// task_id: 0-4-1
-/// policy: tdd
-/// orchestrator: orion
-/// resources: [{path: docs/api.md}]
-/// steps:
-///   - {agent: Tara, phase: red, goal: Write a failing test for login, files: [tests/login.rs]}
-///   - {agent: Devon, phase: green, goal: Make it pass, files: [src/login.rs], context: [tests/login.rs]}
-///   - {agent: Tara, phase: review, goal: Review the login, context: [src/login.rs], fix_by: Devon}
-/// ", "plan.yaml".as_ref())?;
-/// assert_eq!(plan.steps.len(), 3);
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct StepPlan {
     /// The subtask, like `0-4-1`.
     pub task_id: String,
@@ -136,7 +115,6 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct PlannedStep {
     /// The agent that does the step.
     pub agent: Name,
@@ -176,7 +154,6 @@ pub struct PlannedStep {
 
 impl PlannedStep {
     /// A step without files or instructions.
-    #[must_use]
     pub fn new(agent: Name, goal: impl Into<String>) -> Self {
         Self {
             agent,
@@ -193,8 +170,6 @@ impl PlannedStep {
         }
     }
 
-    /// Sets the files that the step works on.
-    #[must_use]
     pub fn with_files(mut self, files: impl IntoIterator<Item = FilePath>) -> Self {
         self.files.extend(files);
         self
@@ -220,8 +195,6 @@ impl PlannedStep {
 }
 
 impl StepPlan {
-    /// A plan with default settings.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, steps: Vec<PlannedStep>) -> Self {
         Self {
             task_id: task_id.into(),
@@ -240,9 +213,6 @@ impl StepPlan {
     }
 
     /// Parses and checks a plan in YAML or JSON.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`], or [`Error::Malformed`] with the field.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         if text.len() > PLAN_BYTES_MAX {
             return Err(Error::TooLarge {

@@ -20,8 +20,6 @@ pub struct StepKey {
 }
 
 impl StepKey {
-    /// The key of a step.
-    #[must_use]
     pub fn new(task_id: impl Into<String>, step_index: u32) -> Self {
         Self { task_id: task_id.into(), step_index }
     }
@@ -38,16 +36,12 @@ impl fmt::Display for StepKey {
     }
 }
 
-/// A step as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct StepView {
-    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
     /// Status: `PENDING`, `IN_PROGRESS`, `COMPLETED`, `BLOCKED` or `FAILED`.
     pub status: String,
-    /// How a completed step was resolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution: Option<String>,
     /// Whether a failed step will be handed out again without an order.
@@ -55,7 +49,6 @@ pub struct StepView {
     /// Whether a step that fixes it must be done first.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waits_for_fix: bool,
-    /// The failed step that this one fixes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixes: Option<u32>,
     /// Files that a fix may change, if only these.
@@ -64,14 +57,11 @@ pub struct StepView {
     /// Whether the step's agent needs an approved plan before it gets the step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_plan: bool,
-    /// The agent that does the step.
     pub agent: Name,
     /// The agent that gets its own step to fix what makes this step fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
-    /// Goal of the step.
     pub goal: String,
-    /// Instructions, one action each.
     pub instructions: Vec<String>,
     /// Constraints in addition to the queue's.
     pub constraints: Vec<String>,
@@ -87,13 +77,10 @@ pub struct StepView {
     pub epoch: u64,
     /// Changes with each sign of life.
     pub beat: u64,
-    /// The worker that holds the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Name>,
-    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Reasons why the step is blocked.
     pub blockers: Vec<String>,
     /// The worker's summary of its work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,13 +97,9 @@ pub struct StepView {
     pub updated_at: String,
 }
 
-/// A queue as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct StepQueueView {
-    /// The subtask.
     pub task_id: String,
-    /// Title of the subtask.
     pub title: String,
     /// The mailbox that gets notices.
     pub orchestrator: Option<Name>,
@@ -126,11 +109,9 @@ pub struct StepQueueView {
     pub pauses: PauseScope,
     /// The enforced order.
     pub policy: Policy,
-    /// Most attempts of a step.
     pub attempts_max: u32,
     /// How long a worker may give no sign of life, in seconds.
     pub lease_seconds: u64,
-    /// Constraints that hold in each step.
     pub constraints: Vec<String>,
     /// The prompt's template, if it is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +139,6 @@ impl StepQueueView {
         matches!(self.pauses, PauseScope::Queue) && self.stuck > 0
     }
 
-    /// Whether all steps are done.
     pub const fn is_done(&self) -> bool {
         self.open + self.held + self.stuck == 0
     }
@@ -166,25 +146,18 @@ impl StepQueueView {
 
 /// One run of a step, from its hand-out to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct RunView {
-    /// Fencing epoch of the run.
     pub epoch: u64,
-    /// Number of the attempt.
     pub attempt: u32,
-    /// The agent that the step was handed to.
     pub agent: Name,
     /// Time of the hand-out, for people.
     pub taken_at: String,
-    /// Time of the end.
     pub ended_at: Option<String>,
     /// Outcome: `success`, `failure`, `blocked`, `lease_ended` or `taken_away`.
     pub outcome: Option<String>,
-    /// The worker's summary.
     pub summary: Option<String>,
     /// The worker's context for the next step.
     pub context_for_next_step: Option<String>,
-    /// The message that carried the prompt.
     pub prompt_message: Option<String>,
 }
 
@@ -312,7 +285,6 @@ pub(super) fn json<T: DeserializeOwned>(row: &DbRow<'_>, column: usize) -> DbRes
     serde_json::from_str(row.text(column)?).map_err(|error| DbError::damaged(column, error))
 }
 
-/// Encodes a list for a column.
 pub(super) fn list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_else(|_| "[]".to_owned())
 }

@@ -21,14 +21,11 @@ use ensemble_core::message::Name;
 
 /// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct SubmittedStep {
-    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
     /// The epoch under which it was reported.
     pub epoch: u64,
-    /// Status of the step now.
     pub status: &'static str,
     /// Whether the same report was submitted before; nothing changed then.
     pub already_submitted: bool,
@@ -38,7 +35,6 @@ pub struct SubmittedStep {
     /// The step that was inserted to fix the failure; the failed step comes again after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_step: Option<u32>,
-    /// The agent of that step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
     /// Whether the queue is paused until a person or the orchestrator intervenes.

@@ -25,7 +25,6 @@ const PAGE: i64 = 16;
 
 /// A request for a step: for an agent, a task, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ClaimRequest {
     /// The worker, which gets only its own steps; `None` takes the next step for any agent.
     pub agent: Option<Name>,
@@ -35,19 +34,15 @@ pub struct ClaimRequest {
 
 impl ClaimRequest {
     /// Asks for a worker's next step, of any task.
-    #[must_use]
     pub const fn of(agent: Name) -> Self {
         Self { agent: Some(agent), task_id: None }
     }
 
     /// Asks for the next step of a task, for any agent.
-    #[must_use]
     pub fn for_task(task_id: impl Into<String>) -> Self {
         Self { agent: None, task_id: Some(task_id.into()) }
     }
 
-    /// Limits the request to this task.
-    #[must_use]
     pub fn in_task(mut self, task_id: impl Into<String>) -> Self {
         self.task_id = Some(task_id.into());
         self
@@ -56,16 +51,12 @@ impl ClaimRequest {
 
 /// A step that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ClaimedStep {
-    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
-    /// The worker that holds it.
     pub agent: Name,
     /// Number of the attempt, starting at 1.
     pub attempt: u32,
-    /// Most attempts.
     pub attempts_max: u32,
     /// The fencing epoch, starting at 1.
     pub epoch: u64,
@@ -73,9 +64,7 @@ pub struct ClaimedStep {
     pub lease_seconds: u64,
     /// Whether this agent already held the step.
     pub again: bool,
-    /// Goal of the step.
     pub goal: String,
-    /// The failed step that this one fixes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixes: Option<u32>,
     /// Whether its agent needs an approved plan before it begins.
@@ -89,9 +78,7 @@ pub struct ClaimedStep {
 
 /// Result of a request for a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum ClaimOutcome {
-    /// The step that was handed out.
     Handed(Box<ClaimedStep>),
     /// No step is available at the moment.
     Nothing(NoStep),
@@ -101,47 +88,35 @@ pub enum ClaimOutcome {
 /// is not simply assigned to another agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "nothing", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum NoStep {
-    /// All steps are done.
     Done,
     /// A person or the orchestrator must intervene first.
     Paused {
-        /// The task.
         task_id: String,
-        /// The step that is stuck.
         step_index: u32,
     },
     /// The next step is assigned to another agent.
     Others {
-        /// The task.
         task_id: String,
         /// The agent of the next step.
         agent: Name,
     },
     /// The next step may not be begun now: its plan is not approved, or the team pauses.
     Refused {
-        /// The task.
         task_id: String,
-        /// Why, as a sentence.
         why: String,
         /// Whether the agent itself can resolve it, with a plan.
         needs_plan: bool,
     },
     /// Another worker holds a file of the next step.
     FileHeld {
-        /// The task.
         task_id: String,
-        /// The file.
         path: String,
-        /// Holder of the file.
         holder: String,
     },
     /// An earlier phase must be done first.
     Order {
-        /// The task.
         task_id: String,
-        /// The waiting step.
         step_index: u32,
     },
 }
@@ -203,9 +178,6 @@ impl StepStore {
 
     /// Hands out the next step, in one transaction. A worker that already holds a step of such a
     /// task gets the same one again, under the same epoch.
-    ///
-    /// # Errors
-    /// [`StepError::NoStep`] if there is no such task; [`StepError::Database`].
     pub fn claim_step(&self, ask: &ClaimRequest) -> Result<ClaimOutcome> {
         let now = self.stamp();
         let patience = Instant::now() + self.options.patience;

@@ -35,7 +35,6 @@ pub(super) struct WorkingStep {
     pub(super) goal: String,
     pub(super) phase: Option<TddPhase>,
     pub(super) cycle: String,
-    /// The failed step that this one fixes.
     pub(super) fixes: Option<u32>,
     fixes_epoch: u64,
     waits_for_fix: bool,
@@ -180,7 +179,6 @@ impl WorkingStep {
         self.fixes.map(|index| (index, self.fixes_epoch))
     }
 
-    /// The machine of the stored step.
     pub(super) fn machine(&self, attempts_max: u32) -> StepMachine {
         let error = || self.last_error.clone().unwrap_or_default();
         let state = match (self.status.as_str(), &self.holder) {

@@ -16,11 +16,8 @@ use serde_json::Value;
 
 /// A task in the hands of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct HeldTask {
-    /// The agent.
     pub agent: String,
-    /// The task.
     pub task: String,
     /// When the agent took it up.
     pub from: Timestamp,
@@ -36,7 +33,6 @@ pub struct HeldTasks {
     by_agent: HashMap<String, Vec<usize>>,
     /// How often what an agent held has changed.
     changes: HashMap<String, u64>,
-    /// Task of each message.
     tasks: HashMap<String, String>,
     /// The work that is held now, by its place: index into `held`.
     open: HashMap<String, usize>,
@@ -60,7 +56,6 @@ impl HeldTasks {
     ];
 
     /// By these records, in the order of the log.
-    #[must_use]
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut found = Self::default();
         for record in records {
@@ -145,7 +140,6 @@ impl HeldTasks {
         &self.held
     }
 
-    /// How often what this agent held has changed.
     pub(super) fn changes(&self, agent: &str) -> u64 {
         self.changes.get(agent).copied().unwrap_or_default()
     }

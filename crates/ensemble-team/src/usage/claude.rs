@@ -75,7 +75,6 @@ impl From<ClaudeUsage> for Tokens {
     }
 }
 
-/// Adds what a line says.
 pub(super) fn read(line: &[u8], seen: &mut ClaudeRequests, entries: &mut Vec<UsageEntry>) {
     let Ok(ClaudeLine {
         r#type,

@@ -61,7 +61,6 @@ impl CodexSum {
     }
 }
 
-/// Adds what a line says.
 pub(super) fn read(line: &[u8], session: &mut CodexSession, entries: &mut Vec<UsageEntry>) {
     let Ok(CodexLine { timestamp: Some(at), r#type, mut payload }) = serde_json::from_slice(line)
     else {

@@ -46,7 +46,6 @@ impl From<GeminiTokens> for Tokens {
     }
 }
 
-/// Adds what a line says.
 pub(super) fn read(line: &[u8], seen: &mut GeminiMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(GeminiLine { id: Some(id), timestamp: Some(at), r#type, model, tokens }) =
         serde_json::from_slice(line)

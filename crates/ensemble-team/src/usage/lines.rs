@@ -23,13 +23,10 @@ pub struct ReadingLimit {
 
 impl ReadingLimit {
     /// At most about this much: the line at the limit is read whole.
-    #[must_use]
     pub const fn of(bytes: u64) -> Self {
         Self { left: bytes, is_reached: false }
     }
 
-    /// Everything.
-    #[must_use]
     pub const fn none() -> Self {
         Self::of(u64::MAX)
     }

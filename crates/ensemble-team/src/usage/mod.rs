@@ -46,22 +46,18 @@ pub use team::{AgentUsage, TeamRecords, by_task};
 
 /// Numbers of tokens. The kinds are apart: no token is counted in two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Tokens {
     /// Read by the model, and neither written to nor read from its cache.
     pub input: u64,
     /// Written to the cache, for minutes.
     pub cache_write: u64,
-    /// Written to the cache, for an hour.
     pub cache_write_hour: u64,
-    /// Read from the cache.
     pub cache_read: u64,
     /// Written by the model, its reasoning included.
     pub output: u64,
 }
 
 impl Tokens {
-    /// All tokens.
     pub const fn total(&self) -> u64 {
         self.input + self.cache_write + self.cache_write_hour + self.cache_read + self.output
     }
@@ -77,27 +73,21 @@ impl AddAssign for Tokens {
     }
 }
 
-/// One entry of a record.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct UsageEntry {
     /// The program's own time stamp.
     pub at: Timestamp,
-    /// The event.
     pub what: UsageEvent,
 }
 
 /// The content of an entry of a record.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum UsageEvent {
-    /// A turn began.
     Turn,
     /// The model answered a request.
     Request {
         /// The program's name of the model.
         model: String,
-        /// Tokens of the request.
         tokens: Tokens,
         /// Its cost in US dollars, if the program itself says it.
         cost_usd: Option<f64>,
@@ -108,21 +98,16 @@ pub enum UsageEvent {
 
 /// Time, requests, tokens and cost of some work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct UsageTotals {
-    /// Turns that began.
     pub turns: u64,
-    /// Requests to a model.
     pub requests: u64,
     /// Time in turns, in seconds: from the start of each to its last entry.
     pub seconds: u64,
-    /// Tokens of all models.
     pub tokens: Tokens,
     /// Cost in US dollars: of the requests whose model has a known price.
     pub cost_usd: f64,
     /// Tokens of models without a known price.
     pub unpriced_tokens: u64,
-    /// Tokens by model.
     pub models: BTreeMap<String, Tokens>,
 }
 

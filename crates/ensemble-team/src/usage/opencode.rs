@@ -34,7 +34,6 @@ struct OpencodeLine {
     cost: Option<f64>,
 }
 
-/// Adds what a line says.
 pub(super) fn read(line: &[u8], seen: &mut OpencodeMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(line) = serde_json::from_slice::<OpencodeLine>(line) else { return };
     if line.turn {

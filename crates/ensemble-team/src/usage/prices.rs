@@ -12,11 +12,9 @@ const BUILT_IN: &str = include_str!("prices.yaml");
 /// Tokens for which a price is stated.
 const PER: f64 = 1_000_000.0;
 
-/// A list of prices.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// When the prices were looked up.
     pub as_of: String,
     models: Vec<Price>,
 }
@@ -24,7 +22,6 @@ pub struct Prices {
 /// Price of a model, in US dollars for a million tokens.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Price {
     /// The model's name. It is also the price of its dated versions, `-latest` and variants in brackets.
     pub model: String,
@@ -33,25 +30,18 @@ pub struct Price {
     /// Of tokens that it writes.
     pub output: f64,
     /// Of tokens read from the cache; else as `input`.
-    #[serde(default)]
     pub cache_read: Option<f64>,
     /// Of tokens written to the cache for minutes; else as `input`.
-    #[serde(default)]
     pub cache_write: Option<f64>,
     /// Of tokens written to the cache for an hour; else as `cache_write`.
-    #[serde(default)]
     pub cache_write_hour: Option<f64>,
 }
 
 /// A list of prices that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
-    /// A price is not a number of dollars.
     #[error("the prices of `{model}` are not amounts of money")]
-    NoAmount {
-        /// The model.
-        model: String,
-    },
+    NoAmount { model: String },
 }
 
 impl AreaError for PriceError {}
@@ -86,7 +76,6 @@ impl Prices {
     ///
     /// # Panics
     /// Never: a test reads the list.
-    #[must_use]
     pub fn built_in() -> Self {
         Self::parse(BUILT_IN, Path::new("prices.yaml")).expect("the built-in prices are valid")
     }
@@ -99,7 +88,6 @@ impl Prices {
     }
 
     /// These prices, with those of another list before them.
-    #[must_use]
     pub fn overridden_by(mut self, other: Self) -> Self {
         self.models.retain(|price| other.models.iter().all(|new| new.model != price.model));
         self.models.extend(other.models);

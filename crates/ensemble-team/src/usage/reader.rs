@@ -9,22 +9,16 @@ use super::{UsageEntry, claude, codex, gemini, opencode};
 /// Most transcripts of subagents that are read beside one transcript.
 const SUBAGENTS_MAX: usize = 1_000;
 
-/// A program whose records can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum RecordedProgram {
-    /// Claude Code.
     Claude,
-    /// Codex.
     Codex,
-    /// Gemini CLI.
     Gemini,
     /// OpenCode.
     Opencode,
 }
 
 impl RecordedProgram {
-    /// The program that a profile is for.
     pub fn of_provider(provider: &str) -> Option<Self> {
         match provider {
             "claude" => Some(Self::Claude),
@@ -45,7 +39,6 @@ pub struct UsageRecords {
     replaced: u64,
 }
 
-/// State of reading.
 #[derive(Debug, Default)]
 struct ReadRecords {
     files: BTreeMap<PathBuf, FilePosition>,
@@ -58,12 +51,10 @@ struct ReadRecords {
 
 impl UsageRecords {
     /// Those of an agent that runs `program`. Nothing is read yet.
-    #[must_use]
     pub fn new(program: RecordedProgram) -> Self {
         Self { program, known: ReadRecords::default(), replaced: 0 }
     }
 
-    /// The program.
     pub const fn program(&self) -> RecordedProgram {
         self.program
     }

@@ -24,9 +24,7 @@ use super::lines::{FilePosition, ReadingLimit, read_new};
 
 /// The directory of rollouts in the home of Codex: `YYYY/MM/DD/rollout-*.jsonl`, by local days.
 const SESSIONS: &str = "sessions";
-/// The most rollouts that are read.
 const ROLLOUTS_MAX: usize = 10_000;
-/// The longest hint, in bytes.
 const HINT_BYTES_MAX: usize = 120;
 /// Local days begin up to a day before or after those of UTC.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -34,23 +32,16 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// An agent that runs Codex without hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutClaim {
-    /// Name of the agent.
     pub agent: Name,
-    /// Mailbox of the agent.
     pub mailbox: Name,
-    /// The directory in which it was started.
     pub directory: PathBuf,
-    /// When it was up: from, and until, if it has ended.
     pub lives: Vec<(Timestamp, Option<Timestamp>)>,
 }
 
 /// A rollout that may belong to several agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct UnclearRollout {
-    /// The rollout.
     pub path: PathBuf,
-    /// The agents that it may belong to.
     pub agents: Vec<Name>,
 }
 
@@ -83,7 +74,6 @@ impl RolloutClaim {
 
 impl Rollouts {
     /// Those below this home of Codex. Nothing is read yet.
-    #[must_use]
     pub fn new(codex_home: &Path) -> Self {
         Self { sessions: codex_home.join(SESSIONS), known: BTreeMap::new() }
     }

@@ -10,11 +10,8 @@ use super::{
 };
 use crate::session::AgentSession;
 
-/// Usage of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct AgentUsage {
-    /// All of it.
     #[serde(flatten)]
     pub spent: UsageTotals,
     /// By the task that the agent held at the time. The rest belongs to no task.
@@ -27,7 +24,6 @@ pub struct TeamRecords {
     agents: BTreeMap<Name, AgentRecords>,
 }
 
-/// The records of one agent, and the sums of them.
 #[derive(Debug)]
 struct AgentRecords {
     records: UsageRecords,
@@ -61,7 +57,6 @@ impl TeamRecords {
     }
 
     /// The usage of each agent. Only what has changed is summed again, so the prices must be the same in each call.
-    #[must_use]
     pub fn usage(&mut self, held: &HeldTasks, prices: &Prices) -> BTreeMap<Name, AgentUsage> {
         for (name, agent) in &mut self.agents {
             let now = Some((agent.records.changes(), held.changes(name.as_str())));

@@ -39,15 +39,12 @@ pub const CLAIM_TRIES_MAX: u32 = 3;
 /// Longest wait before the next try.
 pub(super) const BACKOFF: Duration = Duration::from_secs(5);
 
-/// A claimed task with its worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ClaimedTask {
     /// Holder, epoch and duration of the lease.
     pub granted: GrantedClaim,
     /// Absolute path of the worktree.
     pub path: PathBuf,
-    /// The branch that is checked out there.
     pub branch: String,
     /// Commit at which a fresh worktree began.
     pub base_commit: Option<String>,
@@ -59,9 +56,7 @@ pub struct ClaimedTask {
     pub hook_failure: Option<String>,
 }
 
-/// A claimed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ReviewClaimed {
     /// Reviewer, epoch and duration of the lease.
     pub granted: GrantedClaim,
@@ -69,7 +64,6 @@ pub struct ReviewClaimed {
     pub path: PathBuf,
     /// The commit to review, which is the worktree's HEAD.
     pub commit: String,
-    /// Author of the commit.
     pub author: Option<Name>,
 }
 
@@ -88,12 +82,6 @@ impl From<Error> for ClaimFailure {
 impl Worktrees {
     /// Claims a task for a registered agent and prepares its worktree. If other processes
     /// interfere, it tries again after a random time, [`CLAIM_TRIES_MAX`] times in all.
-    ///
-    /// # Errors
-    /// [`BoardError::NotAllowed`] and [`BoardError::Fenced`] as for
-    /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
-    /// other processes interfered each time; [`GitError`](super::GitError). A failed claim is recorded and changes
-    /// nothing. Only work that an earlier holder left may have been saved.
     pub fn claim_task(&self, task: &Name, agent: &TaskHolder) -> Result<ClaimedTask> {
         self.claim_within(CLAIM_TRIES_MAX, task, agent)
     }
@@ -114,10 +102,6 @@ impl Worktrees {
     }
 
     /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
-    ///
-    /// # Errors
-    /// As for [`Worktrees::claim_task`]; also [`GitError`](super::GitError) and [`BoardError::NotAllowed`] if the
-    /// worktree is not at the submitted commit.
     pub fn claim_review(&self, task: &Name, reviewer: &TaskHolder) -> Result<ReviewClaimed> {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
     }

@@ -16,7 +16,6 @@ use ensemble_core::{Error, Result};
 
 /// Poll interval for the end of a program whose output another process still holds open.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Most output of git that is read, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most of git's error text that is reported, in bytes.
 const DETAIL_BYTES_MAX: usize = 2_000;
@@ -62,15 +61,11 @@ pub(crate) const CEILING_VARIABLE: &str = "GIT_CEILING_DIRECTORIES";
 /// A repository, and the settings for running git in it.
 #[derive(Clone, Debug)]
 pub(super) struct GitRepository {
-    /// Time limit of a command.
     pub(super) limit: Duration,
-    /// Durability of git's writes.
     pub(super) durability: Durability,
-    /// Additional environment variables.
     pub(super) variables: Vec<(OsString, OsString)>,
 }
 
-/// One command.
 #[derive(Debug)]
 pub(super) struct GitCall<'a> {
     git: &'a GitRepository,

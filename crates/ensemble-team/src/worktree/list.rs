@@ -8,7 +8,6 @@ use ensemble_core::Result;
 /// Git's description of a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WorktreeEntry {
-    /// Path of the worktree; the directory may be missing.
     pub(super) path: PathBuf,
     /// The commit of its HEAD, if there is one.
     pub(super) head: Option<String>,

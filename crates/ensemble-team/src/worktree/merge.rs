@@ -57,15 +57,11 @@ const TRAILER: &str = "Ensemble-Commit";
 pub struct MergeTests {
     /// A line for `sh -c`, run in the merged worktree.
     pub command: String,
-    /// Time limit of the tests.
     pub limit: Duration,
 }
 
-/// Result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum MergeOutcome {
-    /// The task is MERGED.
     Done {
         /// The commit that brought the task into the integration branch.
         commit: String,
@@ -73,19 +69,13 @@ pub enum MergeOutcome {
         retired: RetiredWorktree,
     },
     /// The task is INTEGRATION_FAILED, and the integration branch has not moved.
-    Failed {
-        /// Reason of the failure.
-        reason: String,
-    },
+    Failed { reason: String },
 }
 
 /// An integration branch that is checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CheckedOut {
-    /// The branch.
     pub branch: String,
-    /// The checkout.
     pub path: PathBuf,
 }
 
@@ -261,9 +251,6 @@ impl Worktrees {
 
     /// The place where the integration branch is checked out, if it is. No task can be merged then. With a remote, the
     /// branch of this repository does not count.
-    ///
-    /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`GitError`].
     pub fn checked_out(&self) -> Result<Option<CheckedOut>> {
         if self.options.remote.is_some() {
             return Ok(None);
@@ -352,7 +339,6 @@ impl Worktrees {
     }
 }
 
-/// The end of a file, at most this much; the file may be of any size.
 fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let Ok(Some((mut file, stat))) = open_file(path) else { return Ok(Vec::new()) };
     file.seek(SeekFrom::Start(stat.bytes.saturating_sub(bytes_max)))?;

@@ -78,16 +78,13 @@ use remote::RemoteBranches;
 /// The branch for approved work, if neither the board nor a configuration names one. It is created
 /// at HEAD when the first worktree is needed.
 pub const INTEGRATION_DEFAULT: &str = "integration";
-/// Time limit of a git command.
 pub const GIT_LIMIT: Duration = Duration::from_secs(300);
 /// How long to wait for other processes that change refs or worktrees.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The lock for changing refs and worktrees, in the repository's own directory.
 const LOCK: &str = "ensemble.lock";
 
-/// Options for worktrees.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct WorktreeOptions {
     /// The actor's name in the event log.
     pub actor: String,
@@ -102,13 +99,11 @@ pub struct WorktreeOptions {
     pub state_dir: Option<PathBuf>,
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<MergeTests>,
-    /// Time limit of a git command.
     pub git_limit: Duration,
     /// How long to wait for other processes that change refs or worktrees.
     pub patience: Duration,
     /// Longest wait before a claim is tried again; the shortest is half of it.
     pub backoff: Duration,
-    /// Durability of git's writes.
     pub durability: Durability,
     /// Additional variables for git, such as an identity for merges (`GIT_COMMITTER_NAME` …).
     pub variables: Vec<(OsString, OsString)>,
@@ -120,7 +115,6 @@ pub struct WorktreeOptions {
 
 impl WorktreeOptions {
     /// Default options: no tests, no recorder.
-    #[must_use]
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
             actor: actor.into(),
@@ -140,7 +134,6 @@ impl WorktreeOptions {
     }
 
     /// Sets what is asked before an agent takes a task up or hands it in.
-    #[must_use]
     pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
         self.door = Some(door);
         self
@@ -156,28 +149,6 @@ impl std::fmt::Debug for WorktreeOptions {
 }
 
 /// The worktrees of a board's tasks. Cheap to create; it holds nothing open.
-///
-/// ```no_run
-/// use ensemble_team::board::{Board, BoardOptions, NewAgent};
-/// use ensemble_core::message::Name;
-/// use ensemble_team::proto::agent;
-/// use ensemble_team::worktree::{WorktreeOptions, ReviewDecision, Worktrees};
-///
-/// # fn main() -> ensemble_core::Result<()> {
-/// let board = Board::find(".".as_ref(), BoardOptions::new("supervisor"))?;
-/// let worktrees = Worktrees::open(&board, WorktreeOptions::new("supervisor"))?;
-/// let (task, coder) = (Name::new("task-1")?, Name::new("coder-1")?);
-///
-/// let mut locked = board.lock()?;
-/// let registered = locked.register(&NewAgent::new(coder, "coder"))?;
-/// locked.agent_event(&registered, agent::Event::Ready)?;
-/// locked.commit()?;
-/// let claimed = worktrees.claim_task(&task, &registered)?;
-/// // … the agent works and commits in `claimed.path` …
-/// worktrees.submit(&task, &claimed.granted.holder)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Worktrees {
     board: Board,
@@ -191,9 +162,6 @@ pub struct Worktrees {
 
 impl Worktrees {
     /// Opens the worktrees of the repository that contains the board's project.
-    ///
-    /// # Errors
-    /// [`GitError`] if there is no repository; [`Error::MissingProgram`].
     pub fn open(board: &Board, options: WorktreeOptions) -> Result<Self> {
         let project = std::fs::canonicalize(board.project())
             .map_err(|error| Error::io("find project", board.project(), error))?;
@@ -206,7 +174,6 @@ impl Worktrees {
         Ok(Self { board: board.clone(), project, common, git, options })
     }
 
-    /// Refuses what the agent may not do with this task now.
     fn check(&self, act: TaskAct, task: &Name, agent: &Name) -> Result<()> {
         self.options.door.as_ref().map_or(Ok(()), |door| door.check(act, task.as_str(), agent))
     }
@@ -246,15 +213,11 @@ impl Worktrees {
         }
     }
 
-    /// The branch of a task.
     pub fn branch_of(task: &Name) -> String {
         format!("task/{task}")
     }
 
     /// The commit of a task's worktree; `None` if it has no worktree.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); the board cannot be read; [`GitError`].
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
         let task = state.task(task).ok_or_else(|| self.not_there(task))?;

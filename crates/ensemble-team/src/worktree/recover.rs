@@ -28,17 +28,11 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
-/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct WorktreeFinding {
-    /// The task, if it is known.
     pub task: Option<Name>,
-    /// A path or a ref.
     pub path: String,
-    /// Description of the problem.
     pub problem: String,
-    /// Whether the problem was repaired.
     pub repaired: bool,
     /// Whether the finding is harmless and for information only.
     pub is_note: bool,
@@ -57,9 +51,6 @@ impl Worktrees {
     /// Finds what crashes left, and repairs it if `repair` is set. Supervisors call it at their
     /// start and periodically, and `fsck` calls it. It never changes a worktree in which an agent
     /// works. If the remote is away, what needs it is left, and the error says so at the end.
-    ///
-    /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`](super::GitError).
     pub fn recover(&self, repair: bool) -> Result<Vec<WorktreeFinding>> {
         let mut found = Vec::new();
         match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {
@@ -306,7 +297,6 @@ impl Worktrees {
         Ok(())
     }
 
-    /// The directories in the directory of worktrees.
     fn inside(&self) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(self.directory()).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir())

@@ -44,7 +44,6 @@ const DIGITS: usize = 12;
 /// What the remote has of a task, and its integration branch. All of it has been fetched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RemoteBranches {
-    /// Tip of the integration branch.
     pub(super) integration: Option<String>,
     /// Tip of the task's branch.
     pub(super) branch: Option<String>,
@@ -55,9 +54,7 @@ pub(super) struct RemoteBranches {
 /// The change of a task's branch on the remote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BranchMove<'c> {
-    /// The branch stays where it is.
     Stay,
-    /// The branch is at this commit.
     To(&'c str),
     /// There is no branch any more.
     Away,
@@ -65,13 +62,9 @@ pub(super) enum BranchMove<'c> {
 
 /// The findings of a check of the remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RemoteState {
-    /// Name of the remote.
     pub remote: String,
-    /// The integration branch.
     pub branch: String,
-    /// Tip of that branch on the remote.
     pub tip: Option<String>,
     /// Number of commits of the branch of this repository that the remote lacks.
     pub unpushed: u64,
@@ -107,9 +100,6 @@ impl Worktrees {
 
     /// Asks the remote for its integration branch, and for how far this repository's own is ahead; `None` without a
     /// remote.
-    ///
-    /// # Errors
-    /// [`Error::Server`] if the remote does not answer; [`WorktreeFault::NoRemote`]; [`GitError`].
     pub fn remote_state(&self) -> Result<Option<RemoteState>> {
         let Some(remote) = &self.options.remote else { return Ok(None) };
         let branch = self.shared_branch()?;
@@ -403,7 +393,6 @@ impl Worktrees {
     }
 }
 
-/// The first digits of a commit.
 pub(super) fn digits(commit: &str) -> &str {
     commit.get(..DIGITS).unwrap_or(commit)
 }

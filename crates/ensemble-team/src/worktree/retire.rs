@@ -32,7 +32,6 @@ const UNSAVED: &str = "test -z \"$(git status --porcelain --untracked-files=all;
 
 /// Result of removing a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RetiredWorktree {
     /// Saved work, if the integration branch lacks some of it.
     pub salvage: Option<Salvage>,
@@ -273,7 +272,6 @@ impl Worktrees {
         Ok(Some((place, "git does not work in it".to_owned())))
     }
 
-    /// Moves a directory out of the way.
     fn move_away(&self, task: &Name, epoch: u64, path: &Path) -> Result<PathBuf> {
         let place = self.free_place(task, epoch);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

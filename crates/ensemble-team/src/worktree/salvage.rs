@@ -11,7 +11,6 @@ use ensemble_core::{Error, Result};
 
 /// Prefix of the refs of saved work: `refs/ensemble/salvage/<task>/<epoch>`.
 pub const SALVAGE: &str = "refs/ensemble/salvage";
-/// Most ignored files that are listed.
 const IGNORED_TOLD_MAX: usize = 20;
 /// File name of the index for saving work, in the repository's own directory.
 const INDEX: &str = "ensemble-salvage.index";
@@ -25,16 +24,13 @@ pub(super) const IDENTITY: [(&str, &str); 4] = [
 
 /// Work that was saved under a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Salvage {
-    /// The ref.
     pub reference: String,
     /// The commit. The last one holds uncommitted work. Its parents are HEAD, the index if it
     /// differed, and the task's branch if HEAD was elsewhere.
     pub commit: String,
 }
 
-/// The content of a worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WorktreeSnapshot {
     /// Everything that is not ignored: HEAD, or a commit on top of it.
@@ -53,7 +49,6 @@ pub(super) struct GitStatus {
 }
 
 impl Worktrees {
-    /// Uncommitted files of a worktree.
     pub(super) fn dirt(&self, path: &Path) -> Result<GitStatus> {
         let call = self.git.at(path);
         let bytes = call.bytes(&[

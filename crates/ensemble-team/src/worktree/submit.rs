@@ -12,10 +12,8 @@ use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
-/// A reviewer's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewDecision {
-    /// The commit is approved.
     Approve,
     /// The commit is rejected for this reason.
     Reject(String),
@@ -24,10 +22,6 @@ pub enum ReviewDecision {
 impl Worktrees {
     /// A coder submits its committed work: HEAD of the task's worktree. The worktree must be clean
     /// and on the task's branch, with at least one commit since its base. Returns the commit.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the task now; [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the
-    /// condition that is not met.
     pub fn submit(&self, id: &Name, holder: &TaskHolder) -> Result<String> {
         self.submit_checked(id, holder, false)
     }
@@ -104,11 +98,6 @@ impl Worktrees {
 
     /// A reviewer gives its verdict on the submitted commit. The worktree must be clean and at that
     /// commit, and `holder` must hold the review. Returns the commit.
-    ///
-    /// # Errors
-    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the review
-    /// now. [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the condition
-    /// that is not met. That error also comes if `commit` is given and another one was submitted.
     pub fn verdict(
         &self,
         id: &Name,
@@ -158,7 +147,6 @@ impl Worktrees {
         state.task(&task.id).cloned().ok_or_else(|| self.not_there(&task.id))
     }
 
-    /// The worktree of a task, and its HEAD.
     fn worked_in(&self, task: &BoardTask, operation: Operation) -> Result<(WorktreeEntry, String)> {
         let path = self.path_of(task);
         let Some(entry) = self.sound_entry(&path)? else {

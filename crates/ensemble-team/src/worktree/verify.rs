@@ -11,41 +11,28 @@ use ensemble_core::message::{Name, Timestamp};
 
 /// An agent's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum AgentDuty {
-    /// Work on a task.
     Work {
-        /// The task.
         task: Name,
-        /// Epoch of the claim.
         epoch: u64,
         /// Absolute path of the worktree.
         path: PathBuf,
     },
-    /// Review a task.
     Review {
-        /// The task.
         task: Name,
-        /// Epoch of the review.
         epoch: u64,
         /// Absolute path of the worktree.
         path: PathBuf,
-        /// The commit to review.
         commit: String,
     },
     /// No task: a planner, or an agent that waits.
     None,
 }
 
-/// An agent that may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct VerifiedAgent {
-    /// The agent.
     pub agent: Name,
-    /// Its role on the board.
     pub role: Option<String>,
-    /// Epoch of its registration.
     pub registration: u64,
     /// End of its lease without another beat.
     pub lease_until: Timestamp,
@@ -167,7 +154,6 @@ impl Worktrees {
         self.place_of(task, number)
     }
 
-    /// Checks the worktree.
     fn place_of(
         &self,
         task: &BoardTask,

@@ -7,7 +7,6 @@ use super::*;
 use ensemble_core::pane::NudgeOutcome;
 use ensemble_core::proto::testing::{at, drain};
 
-/// The content of the composer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Composer {
     Empty,
@@ -20,7 +19,6 @@ enum Composer {
 /// An event in the pane while the schedule waits or a line is half typed.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// A key of a person.
     Key,
     /// A person's Enter: submits the content of the composer, and the agent works.
     Enter,

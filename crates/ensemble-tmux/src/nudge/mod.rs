@@ -67,23 +67,6 @@
 //! pause between two attempts is [`RETRY_BUSY_MAX`] at most while a turn runs, and [`RETRY_PERSON_MAX`] while a
 //! person types. So an idle agent with an empty composer and unread mail is nudged within [`RETRY_MAX`], no matter
 //! what happened before, unless it was nudged already and that pause has not passed.
-//!
-//! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::pane::NudgeOutcome;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_tmux::nudge::{NudgeSchedule, Effect, Event, NudgeOccasion};
-//!
-//! let now = Monotonic::ZERO;
-//! let mut schedule = NudgeSchedule::new();
-//! schedule.handle(now, Event::Bound { binding: 1 });
-//! schedule.handle(now, Event::Mail { waiting: 1, taken: 0 });
-//! let occasion = NudgeOccasion::News;
-//! assert_eq!(schedule.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1, occasion }));
-//! schedule.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
-//! schedule.handle(now, Event::Mail { waiting: 10, taken: 0 });
-//! assert_eq!(schedule.poll_effect(), None); // the other nine ride on the same line
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -176,7 +159,6 @@ impl Default for NudgeSchedule {
 
 impl NudgeSchedule {
     /// A mailbox without mail and without a pane.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             state: State::Unbound,

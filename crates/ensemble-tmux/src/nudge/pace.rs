@@ -8,7 +8,6 @@ use ensemble_core::pane::Deferral;
 
 /// How long mail stays unread before the agent is notified again; doubles with every line.
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
-/// The longest such wait.
 pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
 /// How long after an agent has taken a message it is notified of the rest. Where it works on, its turn is waited for.
 pub const NUDGE_FOLLOW: Duration = Duration::from_secs(2);
@@ -30,7 +29,6 @@ pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an agent that has met a limit without an end is left alone at first. The time doubles
 /// with every line that was submitted in vain.
 pub const PROBE_MIN: Duration = Duration::from_secs(60);
-/// The longest such wait.
 pub const PROBE_MAX: Duration = Duration::from_secs(15 * 60);
 
 const _: () = assert!(RETRY_MIN.as_millis() < NUDGE_INTERVAL_MIN.as_millis());
@@ -60,20 +58,16 @@ pub struct LimitProbe {
 }
 
 impl LimitProbe {
-    /// Of a limit that is met now.
-    #[must_use]
     pub fn first(now: Monotonic) -> Self {
         Self { at: now + PROBE_MIN, wait: PROBE_MIN }
     }
 
     /// Whether a line is submitted now, although the limit still shows.
-    #[must_use]
     pub fn is_due(self, now: Monotonic) -> bool {
         now >= self.at
     }
 
     /// After a line was submitted. One that was not due has changed nothing.
-    #[must_use]
     pub fn submitted(self, now: Monotonic) -> Self {
         if !self.is_due(now) {
             return self;

@@ -31,7 +31,6 @@ pub enum Event {
     Outcome {
         /// The attempt it answers; other than the last one it is ignored.
         attempt: u64,
-        /// Outcome of the nudge.
         outcome: NudgeOutcome,
     },
     /// The agent has met a usage limit: nothing is tried before that ends.
@@ -53,9 +52,7 @@ pub enum Event {
     PaneChanged,
 }
 
-/// A line that a ladder wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct WantedLine {
     /// The least time since the last line.
     pub pace: Duration,
@@ -66,13 +63,11 @@ pub struct WantedLine {
 
 impl WantedLine {
     /// A line at least `pace` after the last one; `must` as for the field.
-    #[must_use]
     pub const fn new(pace: Duration, must: bool) -> Self {
         Self { pace, must }
     }
 }
 
-/// The purpose of a nudge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NudgeOccasion {
@@ -89,19 +84,11 @@ pub enum NudgeOccasion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Type a hint that mail waits, and report the [`Event::Outcome`].
-    Nudge {
-        /// The number of this attempt.
-        attempt: u64,
-        /// Number of messages that wait.
-        waiting: u64,
-        /// The occasion of the nudge.
-        occasion: NudgeOccasion,
-    },
+    Nudge { attempt: u64, waiting: u64, occasion: NudgeOccasion },
     /// Press Enter if exactly the line of an earlier attempt is in the composer, and report the [`Event::Outcome`]:
     /// `Refused` with [`Deferral::Draft`] if the composer contains anything else, with [`Deferral::LineGone`] if it
     /// is empty.
     Submit {
-        /// The number of this attempt.
         attempt: u64,
         /// The attempt that typed the line.
         typed: u64,
@@ -109,10 +96,7 @@ pub enum Effect {
     /// Take our unsent line out of the composer, because no mail waits any more, and report the
     /// [`Event::Outcome`]: `Refused` with [`Deferral::LineGone`] once it is gone, with
     /// [`Deferral::Draft`] if anything else is in the composer, too.
-    Withdraw {
-        /// The number of this attempt.
-        attempt: u64,
-    },
+    Withdraw { attempt: u64 },
     /// Write it to the event log.
     Record(NudgeRecord),
 }
@@ -120,28 +104,16 @@ pub enum Effect {
 /// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum NudgeRecord {
     /// The agent could not be notified. Once for every change of the reason.
-    Deferred {
-        /// The obstacle.
-        deferral: Deferral,
-        /// Number of messages that wait.
-        waiting: u64,
-    },
+    Deferred { deferral: Deferral, waiting: u64 },
     /// The agent was notified [`NUDGES_MAX`] times and took nothing. Once, until it takes something.
-    Unanswered {
-        /// Number of messages that wait.
-        waiting: u64,
-        /// How often it was nudged.
-        nudges: u32,
-    },
+    Unanswered { waiting: u64, nudges: u32 },
 }
 
 /// The state of a [`NudgeSchedule`](super::NudgeSchedule), for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum NudgePhase {
     /// There is no pane to nudge.
     Unbound,
@@ -160,8 +132,6 @@ pub enum NudgePhase {
 }
 
 impl NudgePhase {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Unbound => "unbound",
@@ -177,9 +147,7 @@ impl NudgePhase {
 
 /// What `status` shows of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct NudgeStatus {
-    /// Phase of the machine.
     pub phase: NudgePhase,
     /// How many messages wait, at the last look.
     pub waiting: u64,

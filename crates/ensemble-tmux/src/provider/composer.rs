@@ -16,7 +16,6 @@ const COMPOSER_LINES_MAX: usize = 8;
 /// How many lines at the bottom are searched for a nudge that was typed.
 const TYPED_LINES: usize = 12;
 
-/// The state of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// A prompt with nothing behind it.
@@ -90,7 +89,6 @@ pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
     find(&profile.composer, state).is_some_and(|at| at.rows.contains(&(state.cursor_y as usize)))
 }
 
-/// A composer that was found on the screen.
 struct FoundComposer {
     /// The lines in which the cursor is at the start as long as nothing is typed.
     rows: Range<usize>,
@@ -207,7 +205,6 @@ pub enum UnsentLine {
 
 impl UnsentLine {
     /// How the composer shows `text`.
-    #[must_use]
     pub fn find(profile: &Profile, state: &PaneState, text: &str) -> Self {
         if stands_alone(profile, state, text) {
             return Self::Alone;

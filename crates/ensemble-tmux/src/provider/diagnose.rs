@@ -19,9 +19,7 @@ use ensemble_core::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
 /// The diagnosis of a pane: the [`AgentDiagnosis`], and what the next look needs of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Judgement {
-    /// What the agent is doing.
     #[serde(flatten)]
     pub diagnosis: AgentDiagnosis,
     /// The limit that the screen speaks of, passed or not.
@@ -75,7 +73,6 @@ impl DiagnosisContext<'_> {
         self.heard.and_then(AgentAnswer::report)
     }
 
-    /// The limit that a message speaks of.
     fn read(&self, reset: Option<&str>) -> Option<UsageLimit> {
         let (now, zones) = self.time?;
         UsageLimit::read(reset?, now, zones, self.limit)
@@ -89,36 +86,19 @@ impl DiagnosisContext<'_> {
 /// The action that the caller wants to perform in a pane.
 #[derive(Clone, Copy, Debug)]
 pub enum TypingPurpose<'a> {
-    /// Type a nudge.
     Nudge,
     /// Type a nudge that finds out whether a usage limit without an end has ended.
     Probe,
     /// Press Enter behind a text that was typed.
     Submit {
-        /// The text.
         text: &'a str,
     },
-    /// Press a key.
     Press(Key),
     /// Start the agent from the shell in the pane.
     Open,
 }
 
 /// Diagnoses what the agent in a pane is doing, from the pane alone.
-///
-/// ```
-/// use ensemble_core::pane::PaneState;
-/// use ensemble_core::agent::AgentState;
-/// use ensemble_tmux::provider::{Profiles, diagnose};
-/// let shell = Profiles::embedded()?.get("shell")?;
-/// let mut pane = PaneState::default();
-/// pane.bound = true;
-/// pane.command = "bash".into();
-/// pane.screen = vec!["user@host:~$".into()];
-/// pane.cursor_x = 13;
-/// assert_eq!(diagnose(&shell, &pane).state, AgentState::Ready);
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
     diagnose_with(profile, pane, &DiagnosisContext::default())
 }
@@ -394,7 +374,6 @@ impl Judgement {
         self.runs.as_deref()
     }
 
-    /// Of an agent whose screen shows this state.
     #[cfg(test)]
     pub(super) fn seen_on_screen(profile: &Profile, state: AgentState) -> Self {
         let evidence = Evidence::new(Source::Screen, state.word(), "");

@@ -26,27 +26,21 @@ const KEY_GAP_MS_MIN: u64 = 600;
 const KEY_GAP_MS_MAX: u64 = 5000;
 /// The pause after a reset unless a profile says otherwise, in milliseconds.
 const RESET_PAUSE_MS: u64 = 5000;
-/// The longest pause after a reset, in milliseconds.
 const RESET_PAUSE_MS_MAX: u64 = 30_000;
-/// The longest reset command, in bytes.
 const RESET_BYTES_MAX: usize = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
     name: String,
-    #[serde(default)]
     seen: Option<String>,
-    #[serde(default)]
     seen_on: Option<String>,
-    #[serde(default)]
     open: Option<String>,
     #[serde(default)]
     programs: BTreeSet<String>,
     nudge: Vec<String>,
     #[serde(default)]
     enter_delay_ms: u64,
-    #[serde(default)]
     paste_delay_ms: Option<u64>,
     #[serde(default = "key_gap_ms")]
     key_gap_ms: u64,
@@ -62,13 +56,11 @@ struct ProfileFile {
     steers: bool,
     #[serde(default)]
     pong_on_screen: bool,
-    #[serde(default)]
     reset: Option<String>,
     #[serde(default)]
     forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     #[serde(default)]
     escalation: EscalationPlan,
-    #[serde(default)]
     machine: Option<MachineSource>,
     #[serde(default)]
     server: ServerConfig,
@@ -88,11 +80,8 @@ const fn reset_pause_ms() -> u64 {
 #[serde(deny_unknown_fields)]
 struct ComposerFile {
     kind: ComposerKind,
-    #[serde(default)]
     prompt: Option<String>,
-    #[serde(default)]
     side: Option<String>,
-    #[serde(default)]
     bottom: Option<String>,
     #[serde(default)]
     foot: usize,
@@ -115,11 +104,9 @@ enum ComposerKind {
 #[serde(deny_unknown_fields)]
 struct RuleFile {
     state: AgentState,
-    #[serde(default)]
     name: Option<String>,
     #[serde(default)]
     at: RegionFile,
-    #[serde(default)]
     lines: Option<usize>,
     pattern: String,
 }
@@ -136,10 +123,6 @@ enum RegionFile {
 
 impl Profile {
     /// Reads a profile that came from `path`.
-    ///
-    /// # Errors
-    /// Malformed YAML, a field that is unknown or missing, a pattern that is not a regular expression,
-    /// a template that cannot always be shortened to fit. Each error has its field.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let file: ProfileFile = yaml::parse(text, path)?;
         file.compile(path)

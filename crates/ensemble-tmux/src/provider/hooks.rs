@@ -13,7 +13,6 @@ pub const PROGRAM: &str = "{ensemble_path}";
 /// `hooks` of a profile (docs/reference/providers.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct HookConfig {
     /// Whether the program asks a person before it runs hooks that it has not seen. Such a program is started with
     /// hooks only where the project wants it.
@@ -29,7 +28,6 @@ pub struct HookConfig {
     pub before: Vec<String>,
     /// Words before the whole command, which becomes one word behind them: our own program, which runs it in a shell.
     pub around: Vec<String>,
-    /// Variables of its environment.
     pub env: BTreeMap<String, String>,
     /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that
     /// [`plugin`], anything else as JSON. `{FILE}` in them is the path of one of them.
@@ -41,7 +39,6 @@ pub struct HookConfig {
 /// Configuration files of a program, for `hooks install`: one file for its hooks, or a directory for plugins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct InstallPlaces {
     /// The file, or the directory, of a project, below its directory.
     pub project: Option<String>,

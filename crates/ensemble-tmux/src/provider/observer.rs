@@ -21,7 +21,6 @@ pub struct AgentObserver {
 
 impl AgentObserver {
     /// For an agent of this profile. It heeds no place and reads times in UTC.
-    #[must_use]
     pub fn new(profile: Arc<Profile>) -> Self {
         let (places, zones) = (SourcePlaces::default(), Zones::utc());
         let turn_sign = TurnSign::default();
@@ -29,28 +28,23 @@ impl AgentObserver {
     }
 
     /// Also uses what the agent reports over its own interfaces, at these places.
-    #[must_use]
     pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.places = places;
         self
     }
 
     /// Also reads when a limit ends, in these zones.
-    #[must_use]
     pub fn with_zones(mut self, zones: Zones) -> Self {
         self.zones = zones;
         self
     }
 
     /// Also leaves a turn alone that begins by this sign.
-    #[must_use]
     pub fn with_turn_sign(mut self, turn_sign: TurnSign) -> Self {
         self.turn_sign = turn_sign;
         self
     }
 
-    /// In the state that an observation of the agent would have left.
-    #[must_use]
     pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.limit = limit;
         self
@@ -61,7 +55,6 @@ impl AgentObserver {
         std::mem::replace(&mut self.profile, profile)
     }
 
-    /// The profile.
     pub const fn profile(&self) -> &Arc<Profile> {
         &self.profile
     }

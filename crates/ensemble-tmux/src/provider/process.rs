@@ -14,7 +14,6 @@ const FOREGROUND: usize = 8;
 const START_TIME: usize = 22;
 const EXIT_CODE: usize = 52;
 
-/// The most descendants of a process that are read.
 const DESCENDANTS_MAX: usize = 64;
 /// Programs that run a script named by an argument.
 const INTERPRETERS: [&str; 8] = ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];

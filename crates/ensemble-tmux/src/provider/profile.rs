@@ -84,14 +84,12 @@ pub(super) enum Region {
     Screen,
     /// Its last lines that are not blank.
     Bottom(usize),
-    /// The line with the cursor.
     CursorLine,
     /// The title the program has set.
     Title,
 }
 
 impl Region {
-    /// The text of this part.
     pub(super) fn text(self, state: &PaneState) -> String {
         match self {
             Self::Screen => state.screen.join("\n"),
@@ -116,7 +114,6 @@ impl Region {
 /// The interface over which an agent reports its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum MachineSource {
     /// `~/.claude/sessions/<pid>.json`, what `claude agents --json` prints.
     ClaudeSessions,
@@ -130,7 +127,6 @@ impl Profile {
         &self.program
     }
 
-    /// Name of the profile.
     pub fn name(&self) -> &str {
         &self.program.name
     }
@@ -141,13 +137,11 @@ impl Profile {
         Some(version_numbers(self.seen.as_deref()?)? < version_numbers(version)?)
     }
 
-    /// The version with which it was tried.
     pub fn seen_version(&self) -> Option<&str> {
         self.seen.as_deref()
     }
 
     /// The day when it was tried with that version.
-    #[must_use]
     pub fn seen_date(&self) -> Option<&str> {
         self.seen_on.as_deref()
     }
@@ -227,7 +221,6 @@ impl Profile {
         processes.iter().find_map(|process| self.name_as_program(process))
     }
 
-    /// The name by which this process is the agent.
     pub(crate) fn name_as_program<'a>(&self, process: &'a ForegroundProcess) -> Option<&'a str> {
         if self.programs.is_empty() {
             // A shell's script comes last among its names.

@@ -27,14 +27,6 @@ const EMBEDDED: &[(&str, &str)] =
     embedded!["acp" "claude" "codex" "copilot" "gemini" "generic" "kimi" "opencode" "qwen" "shell"];
 
 /// Profiles by name. A built-in one is parsed when it is asked for, since a team has few of them.
-///
-/// ```
-/// use ensemble_tmux::provider::Profiles;
-/// let profiles = Profiles::embedded()?;
-/// assert_eq!(profiles.get("codex")?.name(), "codex");
-/// assert!(profiles.get("emacs").is_err());
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Profiles {
     by_name: BTreeMap<String, OnceLock<Arc<Profile>>>,
@@ -44,9 +36,6 @@ pub struct Profiles {
 
 impl Profiles {
     /// The built-in profiles: one for each file in `src/provider/profiles/`.
-    ///
-    /// # Errors
-    /// None in a released build: a test reads them all.
     pub fn embedded() -> Result<Self> {
         let all = EMBEDDED.iter().map(|(name, _)| ((*name).to_owned(), OnceLock::new()));
         Ok(Self { by_name: all.collect(), path: None })
@@ -54,7 +43,6 @@ impl Profiles {
 
     /// The same profiles, for the versions of the programs that are installed in the directories of this `PATH`. Without
     /// it, they are for the newest versions.
-    #[must_use]
     pub fn for_programs_on(self, path: Option<OsString>) -> Self {
         Self { path, ..self }
     }
@@ -69,16 +57,6 @@ impl Profiles {
 
     /// Changes single fields of the built-in profile `name`, as `ensemble.yaml` does; a name that is
     /// not built in needs all the fields of a profile. `path` is where the fields came from.
-    ///
-    /// ```
-    /// use ensemble_tmux::provider::Profiles;
-    /// let mut profiles = Profiles::embedded()?;
-    /// let mut fields = serde_json::Map::new();
-    /// fields.insert("open".to_owned(), "claude --model sonnet".into());
-    /// profiles.amend("claude", &fields, "ensemble.yaml".as_ref())?;
-    /// assert_eq!(profiles.get("claude")?.open_command(), Some("claude --model sonnet"));
-    /// # Ok::<(), ensemble_core::Error>(())
-    /// ```
     pub fn amend(&mut self, name: &str, fields: &Map<String, Value>, path: &Path) -> Result<()> {
         let mut whole =
             built_in(name).map_or_else(|| Ok(Map::new()), |text| self.read_fields(text, path))?;
@@ -89,9 +67,6 @@ impl Profiles {
     }
 
     /// The profile of this name.
-    ///
-    /// # Errors
-    /// There is none; the error lists the names there are.
     pub fn get(&self, name: &str) -> Result<Arc<Profile>> {
         let known = self.by_name.get(name);
         if let Some(profile) = known.and_then(OnceLock::get) {
@@ -113,12 +88,6 @@ impl Profiles {
 
     /// The profile whose program is in the foreground of the terminal of `pid`, the first process of a pane. Only
     /// profiles that are called as their program count, such as `claude`. Blocks for some reads of `/proc`.
-    ///
-    /// ```
-    /// let profiles = ensemble_tmux::provider::Profiles::embedded()?;
-    /// assert_eq!(profiles.in_foreground(std::process::id()), None);
-    /// # Ok::<(), ensemble_core::Error>(())
-    /// ```
     pub fn in_foreground(&self, pid: u32) -> Option<&str> {
         let found = process::foreground(pid, |_| false);
         let names: Vec<&str> = found.iter().flat_map(|it| &it.names).map(String::as_str).collect();
@@ -140,13 +109,11 @@ impl Profiles {
         Ok(choose_fields(fields, version.as_deref()))
     }
 
-    /// The names of all profiles, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 }
 
-/// The text of a built-in profile.
 fn built_in(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

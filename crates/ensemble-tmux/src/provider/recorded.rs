@@ -25,7 +25,6 @@ struct Recording {
     pane: PaneState,
 }
 
-/// All recordings of an agent at a width.
 fn recordings(profile: &Profile, width: usize) -> Vec<Recording> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/provider/recorded");
     let (name, seen) = (profile.name(), profile.seen_version().unwrap_or_default());

@@ -11,7 +11,6 @@ use super::machine::HttpPlace;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct ServerConfig {
     /// `http://127.0.0.1:4096`. Without it, the agent's own command line is read.
     pub address: Option<String>,
@@ -28,7 +27,6 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// These fields, and those of `fallback` where one is missing. A password that is named here replaces one that
     /// was named in either way.
-    #[must_use]
     pub fn or(&self, fallback: &Self) -> Self {
         let names_password = self.password_env.is_some() || self.password_file.is_some();
         let password = if names_password { self } else { fallback };

@@ -17,19 +17,6 @@
 //!
 //! One kind of process escapes: it has left the session, all its ancestors have ended, and it
 //! started with an emptied environment. Only control groups could find it.
-//!
-//! ```no_run
-//! use ensemble_tmux::reaper::{ProcessSet, Reaper};
-//! use ensemble_tmux::reaper::Signal;
-//! # let (pid, started) = (4711, Some(42));
-//! let processes = ProcessSet::new().with_root(pid, started);
-//! let mut reaper = Reaper::new(processes);
-//! if reaper.sweep(Signal::Terminate)? > 0 {
-//!     reaper.wait(std::time::Duration::from_secs(5));
-//! }
-//! assert_eq!(reaper.sweep(Signal::Kill)?, 0, "nothing is left");
-//! # Ok::<(), ensemble_core::Error>(())
-//! ```
 
 mod error;
 mod table;
@@ -83,14 +70,11 @@ pub struct ProcessSet {
 }
 
 impl ProcessSet {
-    /// No marks yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds the first process of the agent's pane, and its start in clock ticks since boot.
-    #[must_use]
     pub const fn with_root(mut self, pid: u32, started: Option<u64>) -> Self {
         self.root = Some((pid, started));
         self
@@ -98,39 +82,32 @@ impl ProcessSet {
 
     /// Marks a pane that existed before the agent. If its first process is not the agent itself, it
     /// is a person's shell. That shell and its background processes stay.
-    #[must_use]
     pub const fn sparing_the_root(mut self) -> Self {
         self.spare_root = true;
         self
     }
 
     /// Adds the SHA-256 of the agent's value of [`PASS_VARIABLE`].
-    #[must_use]
     pub const fn with_pass(mut self, sha256: Digest) -> Self {
         self.pass = Some(sha256);
         self
     }
 
     /// Adds the SHA-256 of the agent's value of [`MARK_VARIABLE`].
-    #[must_use]
     pub const fn with_mark(mut self, sha256: Digest) -> Self {
         self.mark = Some(sha256);
         self
     }
 
     /// Excludes another agent by the first process of its pane: none of its processes is touched.
-    #[must_use]
     pub fn but_not(mut self, pid: u32, started: Option<u64>) -> Self {
         self.others.push((pid, started));
         self
     }
 }
 
-/// A process that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub struct FoundProcess {
-    /// Process id.
     pub pid: u32,
     /// Start time, in clock ticks since boot.
     pub started: u64,
@@ -145,7 +122,6 @@ pub struct Reaper {
 
 impl Reaper {
     /// A reaper for the processes that `processes` describes.
-    #[must_use]
     pub const fn new(processes: ProcessSet) -> Self {
         Self { processes, signalled: Vec::new() }
     }

@@ -105,9 +105,7 @@ fn parse_row(stat: &str) -> Option<ProcessRow> {
 
 /// What the system still knows about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ProcessFate {
-    /// The process runs.
     Lives,
     /// The process has ended, and its parent has not reaped it yet.
     Unnoticed {
@@ -122,12 +120,6 @@ pub enum ProcessFate {
 ///
 /// A parent may reap late or never: a tmux server sometimes misses the end of a process. Until
 /// then, the system shows the exit status to the process's owner.
-///
-/// ```
-/// use ensemble_tmux::reaper::{ProcessFate, fate};
-///
-/// assert_eq!(fate(std::process::id()), ProcessFate::Lives);
-/// ```
 pub fn fate(pid: u32) -> ProcessFate {
     match sys::stat(pid) {
         Some(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {

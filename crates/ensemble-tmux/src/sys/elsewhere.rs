@@ -30,9 +30,6 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
 }
 
 /// All processes.
-///
-/// # Errors
-/// None: a system that does not reveal them has none.
 #[allow(clippy::unnecessary_wraps, reason = "on Linux it can fail")]
 pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     Ok(every(ProcessRefreshKind::nothing()).processes().keys().map(|pid| pid.as_u32()).collect())
@@ -80,7 +77,6 @@ fn every(what: ProcessRefreshKind) -> System {
     system
 }
 
-/// A process by its pid and start.
 #[derive(Debug)]
 pub(crate) struct StartedProcess {
     pid: Pid,
@@ -103,7 +99,6 @@ impl StartedProcess {
     }
 }
 
-/// Start of a process that has not ended.
 fn start(pid: Pid) -> Option<u64> {
     let pid = pid.as_raw_pid().unsigned_abs();
     let system = read(pid, ProcessRefreshKind::nothing());

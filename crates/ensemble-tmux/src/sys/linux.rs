@@ -17,7 +17,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// More than 52 numbers and a name of 16 bytes can take.
 const STAT_BYTES_MAX: usize = 2048;
-/// How much of a command line is read.
 const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 /// How many threads of a process are asked for children.
 const THREADS_MAX: usize = 64;
@@ -33,7 +32,6 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
-/// All processes.
 pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc")? {

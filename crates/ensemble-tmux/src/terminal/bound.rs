@@ -16,9 +16,7 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 /// A bound agent, whichever of the two has its screen.
 #[derive(Debug)]
 pub enum BoundPane {
-    /// In tmux.
     Tmux(TmuxPane),
-    /// In a terminal.
     Terminal(TerminalPane),
 }
 
@@ -38,7 +36,6 @@ impl BoundPane {
     }
 
     /// In the state that an observation of the agent would have left ([`TmuxPane::with_limit`]).
-    #[must_use]
     pub fn with_limit(self, limit: Option<UsageLimit>) -> Self {
         match self {
             Self::Tmux(pane) => Self::Tmux(pane.with_limit(limit)),
@@ -57,7 +54,6 @@ impl BoundPane {
         }
     }
 
-    /// The profile of the agent.
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer().profile()
     }

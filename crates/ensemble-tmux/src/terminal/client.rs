@@ -22,17 +22,14 @@ pub struct TerminalPane {
 
 impl TerminalPane {
     /// The terminal of `binding`, with the agent that `observer` judges in it. Connects to nothing yet.
-    #[must_use]
     pub const fn new(binding: Binding, observer: AgentObserver) -> Self {
         Self { binding, observer }
     }
 
-    /// The binding.
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// The profile of the agent in it.
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer.profile()
     }

@@ -29,7 +29,6 @@ use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeTex
 
 /// How long a person must not have typed before a line is typed: the agent may not show their last key yet.
 pub const PERSON_PAUSE: Duration = Duration::from_millis(500);
-/// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
 /// The key that removes a character before the cursor.
 const BACKSPACE: u8 = 0x7f;
@@ -105,7 +104,6 @@ impl<T: PseudoTerminal> Typist<T> {
         self
     }
 
-    /// Does what is asked.
     pub(super) fn answer(&mut self, ask: TerminalAction) -> TerminalAnswer {
         let done = match ask {
             TerminalAction::Look {} => {

@@ -31,7 +31,6 @@ pub(super) struct TerminalQuestion {
     pub(super) ask: TerminalAction,
 }
 
-/// The action that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum TerminalAction {
@@ -51,12 +50,14 @@ pub(super) enum TerminalAction {
         steers: bool,
     },
     /// Submit a line that is in the composer.
-    Submit { text: String },
-    /// Press a key.
-    Press { key: Key },
+    Submit {
+        text: String,
+    },
+    Press {
+        key: Key,
+    },
     /// Type the profile's reset command and submit it.
     Reset {},
-    /// Withdraw a ping that is in the composer.
     WithdrawPing {},
     /// Withdraw our unsent line if nothing else is in the composer.
     WithdrawLine {},
@@ -65,20 +66,19 @@ pub(super) enum TerminalAction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum TerminalAnswer {
-    /// The screen and the processes.
     Pane {
         state: PaneState,
         /// How the composer shows our unsent line.
         #[serde(default)]
         line: UnsentLine,
     },
-    /// The outcome of the keys.
     Outcome(NudgeOutcome),
     /// The question was none.
-    Failed { detail: String },
+    Failed {
+        detail: String,
+    },
 }
 
-/// Sends one line.
 pub(super) fn write<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(value)?;

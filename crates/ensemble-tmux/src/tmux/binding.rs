@@ -33,7 +33,6 @@ pub const TERMINAL_ID: &str = "terminal";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// The socket of its server.
     pub socket: PathBuf,
     /// Id of the pane, such as `%3`, or `terminal`.
     pub id: String,
@@ -51,16 +50,6 @@ impl TmuxServer {
     /// Binds the pane that `target` names: an id (`%3`, the value of `TMUX_PANE`) or an exact name
     /// (`=session`, `=session:window.pane`). Prefixes and patterns are refused, because they hit
     /// another pane when the one that was meant is gone. Binding a pane twice gives the same token.
-    ///
-    /// # Errors
-    /// The target is not of these forms, there is no such pane, or the server could not be asked.
-    ///
-    /// ```no_run
-    /// # let server = ensemble_tmux::tmux::TmuxServer::new("/tmp/team.sock");
-    /// let binding = server.bind("%3")?;
-    /// assert_eq!(server.check(&binding)?, None);
-    /// # Ok::<(), ensemble_core::Error>(())
-    /// ```
     pub fn bind(&self, target: &str) -> Result<Binding> {
         const OPERATION: &str = "bind a pane";
         let refuse = |detail: String| Err(self.error(OPERATION, TmuxFailure::Refused(detail)));
@@ -115,9 +104,6 @@ impl TmuxServer {
 
     /// Closes the pane that was bound, and ends what runs in it. A pane that is gone already, or is
     /// another one by now, is fine: whether it was closed by this call is returned.
-    ///
-    /// # Errors
-    /// It is still there, or the server could not be asked.
     pub fn close(&self, binding: &Binding) -> Result<bool> {
         binding.validate(self.socket())?;
         let (id, token) = (quote(&binding.id), &binding.token);
@@ -202,7 +188,6 @@ impl Binding {
     }
 
     /// Names the terminal behind this socket, in which this process was started.
-    #[must_use]
     pub fn of_terminal(socket: PathBuf, pid: u32) -> Self {
         let token = uuid::Uuid::now_v7().simple().to_string();
         Self { socket, id: TERMINAL_ID.to_owned(), token, pid, started: start_time(pid) }

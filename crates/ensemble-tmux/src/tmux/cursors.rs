@@ -20,7 +20,6 @@ pub struct PaneCursor {
 }
 
 impl TmuxServer {
-    /// The cursors of all panes of the server.
     pub fn cursors(&self) -> Result<Vec<PaneCursor>> {
         let lines = self.lines("ask for cursors", &format!("list-panes -a -F '{FORMAT}'"))?;
         Ok(lines.iter().filter_map(|line| cursor(line)).collect())

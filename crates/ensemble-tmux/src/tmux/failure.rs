@@ -9,7 +9,6 @@ use ensemble_core::pane::Deferral;
 /// Why an exchange gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TmuxFailure {
-    /// tmux is not installed.
     MissingProgram,
     /// No server listens on the socket.
     NoServer,

@@ -13,7 +13,6 @@ use ensemble_core::{Error, Result};
 
 /// One line of [`TmuxServer::panes`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
 pub struct PaneInfo {
     /// Its id, `%3`; unique until the server ends.
     pub id: String,
@@ -21,9 +20,7 @@ pub struct PaneInfo {
     pub pid: u32,
     /// Whether that process has ended.
     pub dead: bool,
-    /// The index of its window.
     pub window: u32,
-    /// The name of its session.
     pub session: String,
     /// The name of the program in the foreground.
     pub command: String,
@@ -106,15 +103,6 @@ impl TmuxServer {
 
     /// Runs one tmux command and returns the lines it prints, for commands that have no method here (`set-option`,
     /// `resize-window` …).
-    ///
-    /// # Errors
-    /// An argument has a control character, tmux refused, or the server could not be asked.
-    ///
-    /// ```no_run
-    /// # let server = ensemble_tmux::tmux::TmuxServer::new("/tmp/team.sock");
-    /// server.run(&["set-option", "-g", "remain-on-exit", "on"])?;
-    /// # Ok::<(), ensemble_core::Error>(())
-    /// ```
     pub fn run(&self, arguments: &[&str]) -> Result<Vec<String>> {
         const OPERATION: &str = "run a command";
         self.require_one_line(OPERATION, arguments)?;
@@ -124,7 +112,6 @@ impl TmuxServer {
             .map_err(|failure| self.error(OPERATION, failure))
     }
 
-    /// All panes of all sessions.
     pub fn panes(&self) -> Result<Vec<PaneInfo>> {
         /// How tmux says that there is no session to start from.
         const NO_SESSIONS: &str = "no current target";

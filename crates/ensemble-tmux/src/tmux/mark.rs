@@ -42,7 +42,6 @@ impl LineMark {
     }
 }
 
-/// The marks that are stored in a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaneMarks {
     pub(super) typed: Option<LineMark>,
@@ -68,7 +67,6 @@ impl TmuxPane {
         format!("set-option -p -t {} {option} {value}", quote(&self.binding.id))
     }
 
-    /// The command that has the pane forget it.
     pub(super) fn forgetting(&self, option: &str) -> String {
         format!("set-option -p -u -q -t {} {option}", quote(&self.binding.id))
     }

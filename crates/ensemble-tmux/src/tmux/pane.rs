@@ -24,21 +24,6 @@ use ensemble_core::{Error, Result};
 const COMMAND_BYTES_MAX: usize = 1000;
 
 /// A bound pane and the profile of the agent in it. See [`crate::tmux`] for what is promised.
-///
-/// ```no_run
-/// use std::sync::Arc;
-/// use ensemble_core::env::Pane;
-/// use ensemble_tmux::provider::{self, Profiles};
-/// use ensemble_tmux::tmux::{TmuxServer, TmuxPane};
-///
-/// let server = TmuxServer::new("/tmp/team.sock");
-/// let binding = server.bind("%3")?;
-/// let profile = Profiles::embedded()?.get("shell")?;
-/// let mut pane = TmuxPane::new(server, binding, Arc::clone(&profile), "/tmp/team-locks")?;
-/// let text = profile.program().nudge_text(&"dispatch".parse()?, 3, false);
-/// println!("{:?}", pane.nudge(&text)?);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct TmuxPane {
     pub(super) server: TmuxServer,
@@ -51,11 +36,8 @@ pub struct TmuxPane {
 
 /// Result of [`TmuxPane::examine`].
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct PaneExamination {
-    /// The state of the pane.
     pub pane: PaneState,
-    /// The diagnosis of the agent in it.
     pub judgement: Judgement,
     /// The objection to each purpose that was asked about, in that order.
     pub objections: Vec<Option<Deferral>>,
@@ -90,14 +72,12 @@ impl TmuxPane {
     }
 
     /// Also uses what the agent reports over its own interfaces, at these places.
-    #[must_use]
     pub fn with_places(mut self, places: SourcePlaces) -> Self {
         self.observer = self.observer.with_places(places);
         self
     }
 
     /// Also leaves a turn alone that begins by this sign.
-    #[must_use]
     pub fn with_turn_sign(mut self, turn_sign: TurnSign) -> Self {
         self.observer = self.observer.with_turn_sign(turn_sign);
         self
@@ -115,7 +95,6 @@ impl TmuxPane {
     }
 
     /// In the state that an observation of the pane would have left.
-    #[must_use]
     pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
         self.observer = self.observer.with_limit(limit);
         self
@@ -126,7 +105,6 @@ impl TmuxPane {
         &self.binding
     }
 
-    /// The profile of the agent in it.
     pub const fn profile(&self) -> &Arc<Profile> {
         self.observer.profile()
     }

@@ -36,7 +36,6 @@ pub(super) enum Event {
 pub(super) struct AnswerBlock {
     /// Whether it ended with `%error`.
     pub(super) failed: bool,
-    /// Lines of the block.
     pub(super) lines: Vec<String>,
 }
 
@@ -99,7 +98,6 @@ pub enum ControlAnswer {
     Block {
         /// Whether it ended with `%error`.
         failed: bool,
-        /// Lines of the block so far.
         lines: Vec<String>,
     },
     /// The server sends the client away.

@@ -20,17 +20,6 @@ const CONTROL_RETRY: Duration = Duration::from_secs(10);
 /// There are three if a killed process has left a client behind that does not exit by itself. Dropping the last clone
 /// ends the client and waits until the server has dropped it. It waits within that limit for the lock and for the
 /// server.
-///
-/// ```no_run
-/// use ensemble_tmux::tmux::TmuxServer;
-/// let server = TmuxServer::new("/tmp/team.sock");
-/// let pane = server.new_session("team", "sh worker.sh", 120, 40)?;
-/// for pane in server.panes()? {
-///     println!("{} runs {}", pane.id, pane.command);
-/// }
-/// server.kill_server()?;
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct TmuxServer {
     inner: Arc<ServerInner>,
@@ -59,7 +48,6 @@ enum QuestionWay {
 
 impl TmuxServer {
     /// The server that listens (or will listen) on `socket`. Connects to nothing yet.
-    #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: false };
         Self { inner: Arc::new(inner) }
@@ -67,7 +55,6 @@ impl TmuxServer {
 
     /// As [`TmuxServer::new`], for a program that asks a few questions and ends. Each question is asked
     /// by its own process, and no control client is attached.
-    #[must_use]
     pub fn brief(socket: impl Into<PathBuf>) -> Self {
         let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: true };
         Self { inner: Arc::new(inner) }
@@ -80,7 +67,6 @@ impl TmuxServer {
         Some(Self::brief(socket))
     }
 
-    /// The path of its socket.
     pub fn socket(&self) -> &Path {
         &self.inner.socket
     }
@@ -115,7 +101,6 @@ impl TmuxServer {
             .map_err(|f| self.error(operation, f))
     }
 
-    /// Names the operation and the socket.
     pub(super) fn error(&self, operation: &'static str, failure: TmuxFailure) -> Error {
         failure.into_error(operation, &self.inner.socket)
     }

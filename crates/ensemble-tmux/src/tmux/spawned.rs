@@ -13,7 +13,6 @@ use super::failure::TmuxFailure;
 use super::parser::AnswerBlock;
 use super::quote::quote;
 
-/// The most that is read of an answer, in bytes.
 const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How often to look whether a process that has closed its output has ended.
 const REAP_INTERVAL: Duration = Duration::from_millis(1);

@@ -33,18 +33,15 @@ const SIGNS: &str = "#{pane_id} #{session_id} #{pane_pid} #{pane_dead} #{pane_de
 /// The format for [`TmuxServer::team_session`]. A name may hold anything, and so may the option.
 const SESSION_SIGNS: &str = "#{session_id} #{n:session_name} #{session_name} #{@ensemble_team}";
 
-/// A session to be started.
 #[derive(Clone, Debug)]
 pub struct SessionOrder<'a> {
     /// Id of the team, without blanks.
     pub team: &'a str,
-    /// Name of the session.
     pub session: &'a str,
     /// The name of its first window.
     pub window: &'a str,
     /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
-    /// The start directory of the session.
     pub directory: &'a Path,
     /// The environment of every window of the session. Every user of the machine can read it.
     pub env: &'a [(&'a str, String)],
@@ -61,9 +58,7 @@ pub struct SessionOrder<'a> {
 pub struct WindowOrder<'a> {
     /// Id of the team, without blanks.
     pub team: &'a str,
-    /// The agent; also the name of its window.
     pub member: &'a Name,
-    /// Generation of the agent.
     pub generation: u64,
     /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
@@ -75,7 +70,6 @@ pub struct WindowOrder<'a> {
 
 /// The facts about a pane that do not need its screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PaneSigns {
     /// Id of the pane, such as `%3`.
     pub id: String,
@@ -101,11 +95,9 @@ pub struct PaneSigns {
 
 /// A team's session, whose name people may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct TeamSession {
     /// Its id, such as `$1`.
     pub id: String,
-    /// Name of the session.
     pub name: String,
     /// Whether the team started it. If not, it existed before, or its mark is gone.
     pub is_started_by_team: bool,
@@ -347,7 +339,6 @@ fn parse_signs(line: &str) -> Option<PaneSigns> {
     })
 }
 
-/// A session, and the id of the team that has started it.
 fn parse_session(line: &str) -> Option<(TeamSession, String)> {
     let mut fields = line.splitn(3, ' ');
     let mut next = || fields.next();

@@ -40,12 +40,10 @@ const DRAW_STEP: Duration = Duration::from_millis(10);
 /// For how long a repeated nudge is left out after any process has submitted one. It is half of the
 /// shortest time after which a nudge is repeated.
 pub const SHARED_PACE: Duration = Duration::from_secs(30);
-/// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
 
 /// The outcome of the first half of a nudge.
 #[derive(Debug)]
-#[must_use]
 pub enum TextOutcome {
     /// The profile needs no delay: text and Enter went together, nothing is left to do.
     Sent,
@@ -53,10 +51,7 @@ pub enum TextOutcome {
     /// has passed; until then, or until this is dropped, no other process types into the pane.
     Typed(TypedNudge),
     /// Nothing was typed.
-    Refused {
-        /// The obstacle.
-        deferral: Deferral,
-    },
+    Refused { deferral: Deferral },
 }
 
 impl From<NudgeOutcome> for TextOutcome {
@@ -88,7 +83,6 @@ impl TypedNudge {
     }
 }
 
-/// The kind of a typed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineKind {
     Nudge,
@@ -114,7 +108,6 @@ impl TmuxPane {
     }
 
     /// The same pane, judged by a profile under which a line steers the running turn.
-    #[must_use]
     pub fn steered(&mut self, steering: Arc<Profile>) -> &mut Self {
         self.observer.replace_profile(steering);
         self

@@ -39,7 +39,6 @@ pub(super) struct OtherMail<'a> {
     remarks: LastRemark,
 }
 
-/// The treatment of a message.
 #[derive(Debug, PartialEq, Eq)]
 enum MailFate {
     Settle,

@@ -47,7 +47,6 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
     checks
 }
 
-/// The directory that a variable names, or the usual one.
 fn place(variable: &str, usual: PathBuf) -> PathBuf {
     std::env::var_os(variable).filter(|it| !it.is_empty()).map_or(usual, PathBuf::from)
 }

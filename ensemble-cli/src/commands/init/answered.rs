@@ -17,14 +17,12 @@ use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::message::yaml;
 use serde_json::{Map, Value};
 
-/// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 /// The most files of a drop box that are read.
 const FILES_MAX: usize = 10_000;
 const TASK_END: &str = "-task.yaml";
 const REPORT_ENDS: [&str; 2] = ["-completed.yaml", ".yaml"];
 
-/// A file of a drop box.
 struct DropBoxFile {
     name: String,
     content: Vec<u8>,

@@ -7,7 +7,6 @@ use ensemble_app::text::plural;
 
 use crate::context::Context;
 
-/// The column of the explanations.
 const COMMAND_CHARS: usize = 40;
 
 pub(super) fn print_next_steps(context: &Context) -> Outcome {

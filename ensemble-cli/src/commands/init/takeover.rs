@@ -12,7 +12,6 @@ use super::upstream::{NAME, UpstreamProject, UpstreamRemark};
 use crate::context::Context;
 use crate::output::{FAINT, STRONG, WARNING};
 
-/// The column of what is said of each thing.
 const THING_CHARS: usize = 32;
 
 /// Begins a session of the event log, so that our records have their own file. The last log of the other
@@ -89,7 +88,6 @@ pub(super) fn print_takeover(
     next(context, found)
 }
 
-/// The next commands.
 fn next(context: &Context, found: &UpstreamProject) -> Outcome {
     let stop =
         found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));

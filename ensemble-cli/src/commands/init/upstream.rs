@@ -91,7 +91,6 @@ pub(super) struct UpstreamProject {
 }
 
 impl UpstreamProject {
-    /// Reads the project in a directory.
     pub(super) fn read(root: &Path) -> Outcome<Self> {
         let state = root.join(".ensemble");
         let panes = match Dir::open(&state) {
@@ -220,7 +219,6 @@ impl UpstreamProject {
         }
     }
 
-    /// The configuration that this project becomes.
     pub(super) fn configuration(&self) -> String {
         let quoted = |text: &str| json!(text).to_string();
         let mut text = String::from(

@@ -30,7 +30,6 @@ const PAUSE_PER_COST: u32 = 10;
 /// The longest time between two versions: ages grow.
 const REBUILD_MAX: Duration = Duration::from_secs(10);
 
-/// The page and its version.
 type SharedPage = Arc<Mutex<(u64, String)>>;
 
 /// The page and the digest of its secret, for each answer.

@@ -65,7 +65,6 @@ enum LogVerb {
     Report(report::Arguments),
 }
 
-/// There is no log.
 pub(super) fn no_log(logs: &Path) -> Failure {
     let text = format!("there is no event log at {}", logs.display());
     Failure::nothing(text).with_hint("`ensemble init` creates a queue")

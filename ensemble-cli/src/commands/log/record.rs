@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
-/// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 64;
 
 /// Write one event to the event log

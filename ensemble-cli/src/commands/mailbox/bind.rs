@@ -89,7 +89,6 @@ impl UnbindAgent {
 }
 
 impl PaneFlags {
-    /// Whether a pane was named.
     pub(super) const fn is_given(&self) -> bool {
         self.pane.is_some()
     }

@@ -78,7 +78,6 @@ fn steps(context: &Context, store: &StepStore, task: &str) -> Outcome {
     context.out.table(&heading, steps.iter().map(row).collect())
 }
 
-/// The status, and what is behind it.
 fn status(step: &StepView) -> String {
     match (step.status.as_str(), step.resolution.as_deref()) {
         ("COMPLETED", Some(how @ ("skipped" | "split"))) => format!("COMPLETED ({how})"),

@@ -77,7 +77,6 @@ pub(super) struct StepHeartbeat {
     epoch: Option<u64>,
 }
 
-/// Parts of a step, in a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepParts {

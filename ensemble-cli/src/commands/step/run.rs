@@ -157,7 +157,6 @@ impl RunSteps {
     }
 }
 
-/// All agents that are to work on the task.
 fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     store.queue(task)?;
     let steps = store.steps(task)?;

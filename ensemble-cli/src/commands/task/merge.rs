@@ -69,7 +69,6 @@ fn print_merged(context: &Context, id: &Name, merged: &MergeOutcome) -> Outcome 
             MergeOutcome::Failed { reason } => {
                 json!({ "task": id, "status": "INTEGRATION_FAILED", "reason": reason })
             }
-            _ => json!({ "task": id }),
         });
     }
     match merged {
@@ -88,6 +87,5 @@ fn print_merged(context: &Context, id: &Name, merged: &MergeOutcome) -> Outcome 
         MergeOutcome::Failed { reason } => {
             context.out.line(format!("{id} INTEGRATION_FAILED: {}", one_line(reason)))
         }
-        _ => context.out.line(id),
     }
 }

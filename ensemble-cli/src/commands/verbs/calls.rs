@@ -57,7 +57,6 @@ pub(crate) fn call(
     (context.out.take_output(), outcome)
 }
 
-/// Reads a call as the command line reads its words.
 fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     let words: Vec<OsString> =
         std::iter::once("ensemble").chain(method.split(' ')).map(OsString::from).collect();

@@ -71,7 +71,6 @@ impl DemoHost {
         Ok(panes::write(&self.project.panes(), &entry)?)
     }
 
-    /// A pane with a supervisor.
     pub(super) fn supervise(&mut self, supervised: (&str, &str, &str)) -> Outcome {
         let agents = self.project.root().join("agents");
         let command = repository::supervisor(&agents, &self.project.queue, supervised)?;

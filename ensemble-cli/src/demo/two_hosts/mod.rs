@@ -44,7 +44,6 @@ const CUT: Duration = Duration::from_secs(8);
 const LEASE: &str = "5s";
 /// Between two looks at what has come.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// The plan of the steps.
 const PLAN: &str = "\
 task_id: release
 orchestrator: lead
@@ -65,7 +64,6 @@ struct TwoHostsStage {
     database: Option<DemoDatabase>,
 }
 
-/// The progress so far.
 #[derive(Default)]
 struct DemoProgress {
     killed_after: Option<usize>,
@@ -235,7 +233,6 @@ impl TwoHostsStage {
         sprint::left(|| self.near.board())
     }
 
-    /// Compares the outcome with the story.
     fn check(&self, dir: &Path, board: &State, progress: &DemoProgress) -> Outcome<Value> {
         let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
         let mut times: BTreeMap<String, u64> = BTreeMap::new();

@@ -18,7 +18,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How often to try again to write to a server that does not read.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A connection to a server.
 pub(super) struct AppServer {
     socket: WebSocket<UnixStream>,
     state: RpcState,
@@ -46,7 +45,6 @@ impl AppServer {
         Ok(server)
     }
 
-    /// Whether the connection has ended.
     pub(super) const fn has_ended(&self) -> bool {
         self.has_ended
     }

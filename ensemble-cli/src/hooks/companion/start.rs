@@ -23,7 +23,6 @@ use crate::context::Context;
 
 /// How long the server may take until it listens.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// How often to try to reach it.
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The line that the companion prints once the server listens.
 const READY: &str = "ready";

@@ -59,7 +59,6 @@ const FAILED_PAUSE: Duration = Duration::from_secs(30);
 /// How often to look for a decision while the agent waits for one.
 const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A conversation with an agent.
 struct Conversation<'a> {
     context: &'a Context,
     agent: Name,
@@ -69,7 +68,6 @@ struct Conversation<'a> {
     model: String,
     /// Who the agent is, until that is said with its first prompt.
     introduction: RefCell<String>,
-    /// The prompt that was not answered yet.
     prompt: Cell<Option<u64>>,
     activity: Activity,
     asked: Vec<AskedPermission>,

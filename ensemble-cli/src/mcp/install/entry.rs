@@ -26,7 +26,6 @@ pub(crate) enum ConfiguredProgram {
     Gemini,
 }
 
-/// The command that starts the server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerCommand {
     pub(crate) program: String,
@@ -43,7 +42,6 @@ impl ConfiguredProgram {
         }
     }
 
-    /// The configuration file that the program reads.
     pub(crate) fn file(self, project: &Path) -> Outcome<PathBuf> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         match self {

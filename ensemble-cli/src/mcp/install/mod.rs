@@ -13,7 +13,6 @@ pub(crate) use entry::{ConfiguredProgram, ServerCommand};
 /// Notes of what was installed, below the state directory.
 const NOTES: &str = "mcp";
 
-/// A text, and where it is put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TextInsertion {
     at: usize,

@@ -33,7 +33,6 @@ use crate::mcp::ToolContext;
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
-/// The longest delay of a release: a day, in seconds.
 const DELAY_SECONDS_MAX: u64 = 86_400;
 
 /// Arguments of `send`.
@@ -242,7 +241,6 @@ pub(super) fn fetch(desk: &ToolContext, fetch: InboxParams) -> ToolAnswer {
     inbox(desk, fetch.limit.unwrap_or(20).clamp(1, INBOX_MAX))
 }
 
-/// The inbox as an object.
 pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
     let queue = desk.queue()?;
     let found = queue.unfinished(&desk.mailbox, limit)?;

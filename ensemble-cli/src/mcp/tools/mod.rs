@@ -85,7 +85,6 @@ pub(super) struct ToolSpec {
     pub(super) title: &'static str,
     pub(super) description: &'static str,
     pub(super) is_read_only: bool,
-    /// Of its arguments, with the names of all agents where it has them.
     pub(super) schema: fn(&dyn Fn() -> Vec<message::Name>) -> Value,
     pub(super) call: fn(&ToolContext, Value) -> ToolAnswer,
 }
@@ -314,7 +313,6 @@ pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
     all().find(|tool| tool.name == name)
 }
 
-/// Tools of the blackboard.
 const BOARD_TOOLS: [&str; 5] =
     ["claim_task", "submit_task", "verdict_task", "block_task", "handoff"];
 /// The tools that a client is offered: those of the blackboard only where the project has one, as each tool costs its

@@ -92,7 +92,6 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     }
 }
 
-/// The argument that a name means.
 fn argument_name(field: String, is_known: &impl Fn(&str) -> bool) -> String {
     if is_known(&field) {
         return field;
@@ -221,7 +220,6 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
     }
 }
 
-/// A truth value in words.
 fn read_flag(text: &str) -> Option<Value> {
     match &*text.trim().to_ascii_lowercase() {
         "true" | "yes" => Some(true.into()),

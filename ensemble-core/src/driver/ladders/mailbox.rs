@@ -245,7 +245,6 @@ impl<'a> MailboxLadders<'a> {
         }
     }
 
-    /// The ladder that ran has ended.
     fn ended(&mut self, world: &DeliveryContext<'_>, ended: Ended) -> Result<()> {
         let Some(leader) = self.leader.take() else { return Ok(()) };
         let timeout = leader.order.config.phase_timeout;

@@ -7,7 +7,6 @@ use crate::env::Monotonic;
 /// How long what was listed may wait behind events.
 const LISTED_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A stack of listed files.
 #[derive(Debug, Default)]
 pub(super) struct ListedFiles {
     /// One behind the other.

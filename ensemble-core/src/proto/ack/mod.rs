@@ -40,21 +40,6 @@
 //! it. If the end of a rate limit is known, the ladder waits for it even beyond the ceiling, for at
 //! most [`PARK_MAX`], and even if the worker appears free earlier: its screen may just have been
 //! cleared, and a line submitted then would only run into the limit again.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::ack::{LadderSettings, Effect, Event, Ladder, Phase};
-//!
-//! let now = Monotonic::ZERO;
-//! let mut ladder = Ladder::new("task-001", 1, LadderSettings::default());
-//! ladder.handle(now, Event::Started);
-//! assert_eq!(ladder.poll_effect(), Some(Effect::Deliver { attempt: 1 }));
-//! assert_eq!(ladder.poll_timeout(), Some(now + Duration::from_secs(60)));
-//! ladder.handle(now, Event::Ack { task: "task-001".to_owned(), attempt: 1 });
-//! assert_eq!(ladder.poll_effect(), Some(Effect::Acked { phase: Phase::Deliver }));
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -69,8 +54,7 @@ mod vocabulary;
 
 pub use saved::SavedLadder;
 pub use vocabulary::{
-    Effect, EscalationReason, Event, GENERIC_LEAVE_INPUT_MODE, LadderEscalation, LadderRecord,
-    Phase, WorkerActivity,
+    Effect, EscalationReason, Event, LadderEscalation, LadderRecord, Phase, WorkerActivity,
 };
 
 /// How long each phase waits for the ack.
@@ -94,7 +78,6 @@ const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
 
 /// The times of a ladder, and what its worker's profile allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LadderSettings {
     /// How long each phase waits for the ack.
     pub phase_timeout: Duration,
@@ -121,34 +104,28 @@ impl Default for LadderSettings {
 
 impl LadderSettings {
     /// Seed 002 to the letter: keys are pressed even if the worker's state is unknown.
-    #[must_use]
     pub fn generic() -> Self {
         Self { press_unknown: true, ..Self::default() }
     }
 
-    /// With this time for each phase.
-    #[must_use]
     pub const fn with_phase_timeout(mut self, phase_timeout: Duration) -> Self {
         self.phase_timeout = phase_timeout;
         self
     }
 
     /// These times, for agents that may or may not be pressed while their state is unknown.
-    #[must_use]
     pub const fn with_press_unknown(mut self, press_unknown: bool) -> Self {
         self.press_unknown = press_unknown;
         self
     }
 
     /// With this limit for the time that a worker which may not be pressed adds.
-    #[must_use]
     pub const fn with_wait_max(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
         self
     }
 
     /// With this phase as the last before the conductor is notified.
-    #[must_use]
     pub const fn with_phase_last(mut self, phase_last: Phase) -> Self {
         self.phase_last = phase_last;
         self
@@ -208,8 +185,6 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder that has not begun, for this attempt at this task.
-    #[must_use]
     pub fn new(task: impl Into<String>, attempt: u32, config: LadderSettings) -> Self {
         Self {
             task: task.into(),
@@ -225,19 +200,16 @@ impl Ladder {
     }
 
     /// The phase that is running, or was the last.
-    #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
     /// The attempt that an ack must name now.
-    #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// The worker's activity, while the ladder waits for it.
-    #[must_use]
     pub const fn waits_for(&self) -> Option<WorkerActivity> {
         match self.state {
             State::Waiting { worker, .. } => Some(worker),
@@ -250,8 +222,6 @@ impl Ladder {
         }
     }
 
-    /// Whether it has ended.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         match self.state {
             State::Idle | State::Phase { .. } | State::Looking { .. } | State::Waiting { .. } => {

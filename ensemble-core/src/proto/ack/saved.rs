@@ -20,11 +20,8 @@ use crate::env::Monotonic;
 
 /// The state of a running ladder that a file stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct SavedLadder {
-    /// The phase that is running.
     pub phase: Phase,
-    /// The worker's activity, if the ladder waits for it.
     pub waits_for: Option<WorkerActivity>,
     /// How long ago the phase began.
     pub in_phase: Duration,
@@ -45,8 +42,6 @@ impl Default for SavedLadder {
 }
 
 impl SavedLadder {
-    /// A ladder in this phase.
-    #[must_use]
     pub const fn new(
         phase: Phase,
         waits_for: Option<WorkerActivity>,
@@ -59,7 +54,6 @@ impl SavedLadder {
 
 impl Ladder {
     /// A ladder that was begun by another process. Its task was delivered, so nothing is asked for now.
-    #[must_use]
     pub fn resume(
         task: impl Into<String>,
         attempt: u32,
@@ -96,7 +90,6 @@ impl Ladder {
     }
 
     /// The state that a file must store so that another process can continue.
-    #[must_use]
     pub fn saved(&self, now: Monotonic) -> SavedLadder {
         SavedLadder {
             phase: self.phase,
@@ -107,13 +100,10 @@ impl Ladder {
     }
 
     /// Begin of the phase that is running.
-    #[must_use]
     pub const fn phase_began(&self) -> Monotonic {
         self.since
     }
 
-    /// Begin of the ladder.
-    #[must_use]
     pub const fn began(&self) -> Monotonic {
         self.started
     }

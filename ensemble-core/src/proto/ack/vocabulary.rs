@@ -5,11 +5,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::env::Monotonic;
-use crate::pane::Key;
-
-/// The keys of phase 2 in the profile `generic`, as the seed has them; a nudge follows. Named
-/// profiles have their own keys, since these end or rewind some agents.
-pub const GENERIC_LEAVE_INPUT_MODE: [Key; 3] = [Key::Escape, Key::Escape, Key::CtrlC];
 
 /// A rung of the ladder, which [`AckManager`](crate::AckManager) climbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -67,13 +62,11 @@ pub enum WorkerActivity {
     Unknown,
     /// The worker waits for input.
     Idle,
-    /// The worker works.
     Busy,
     /// It asks a person something: a permission, trust, a login.
     Asking,
     /// It waits for a usage limit to pass.
     Limited {
-        /// When that will be, if it says so.
         until: Option<Monotonic>,
     },
     /// A person is at it: something is typed and not sent, or scrolled back.
@@ -83,8 +76,6 @@ pub enum WorkerActivity {
 }
 
 impl WorkerActivity {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -99,7 +90,6 @@ impl WorkerActivity {
 
     /// Parses a word. A limit is restored without the time it ends, which the next inspection
     /// finds.
-    #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         let all = [
             Self::Unknown,
@@ -115,7 +105,6 @@ impl WorkerActivity {
 
     /// Whether it may be pressed: it is not known to be working, asking, limited, used by a
     /// person, or gone.
-    #[must_use]
     pub const fn is_pressable(self) -> bool {
         match self {
             Self::Idle | Self::Unknown => true,
@@ -128,16 +117,12 @@ impl WorkerActivity {
     }
 }
 
-/// The events of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The task is to be delivered.
     Started,
-    /// An ack has come in.
     Ack {
-        /// For which task.
         task: String,
-        /// For which attempt at it.
         attempt: u32,
     },
     /// The worker was inspected, on request or not.
@@ -158,7 +143,6 @@ pub enum Effect {
     },
     /// Look at the worker and report [`Event::Seen`].
     Inspect,
-    /// Type a nudge.
     Nudge,
     /// Press what the worker's profile says for leaving an input mode.
     LeaveInputMode,
@@ -166,7 +150,6 @@ pub enum Effect {
     ResetContext,
     /// The task was acked; the ladder has ended.
     Acked {
-        /// In which phase.
         phase: Phase,
     },
     /// Notify the conductor. Happens exactly once; the ladder has ended.
@@ -177,15 +160,11 @@ pub enum Effect {
 
 /// The content of the notice to the conductor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LadderEscalation {
-    /// Id of the task.
     pub task: String,
-    /// The last attempt at it.
     pub attempt: u32,
     /// The highest phase that was reached.
     pub phase: Phase,
-    /// Why.
     pub reason: EscalationReason,
     /// For how long the ack was waited for.
     pub waited: Duration,
@@ -206,30 +185,15 @@ pub enum EscalationReason {
 
 /// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LadderRecord {
     /// A phase has begun.
-    Entered {
-        /// The phase of the ladder.
-        phase: Phase,
-    },
+    Entered { phase: Phase },
     /// A phase has begun without its keys, since nothing proves them harmless.
-    Skipped {
-        /// The phase of the ladder.
-        phase: Phase,
-    },
+    Skipped { phase: Phase },
     /// The next phase waits for the worker. Once for every change of the reason.
-    Waiting {
-        /// The worker's activity.
-        worker: WorkerActivity,
-    },
+    Waiting { worker: WorkerActivity },
     /// An ack for another task or attempt was ignored.
-    StaleAck {
-        /// For which task.
-        task: String,
-        /// For which attempt.
-        attempt: u32,
-    },
+    StaleAck { task: String, attempt: u32 },
     /// The ack came after the conductor was notified.
     LateAck,
 }

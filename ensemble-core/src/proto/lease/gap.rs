@@ -13,7 +13,6 @@ pub const CLOCK_GAP_MIN: Duration = Duration::from_secs(2);
 
 /// A divergence of two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ClockGap {
     /// Duration of the suspend, in milliseconds.
     pub suspended_ms: u64,
@@ -22,22 +21,6 @@ pub struct ClockGap {
 }
 
 /// Compares three clocks between readings.
-///
-/// ```
-/// use std::time::Duration;
-/// use ensemble_core::env::Monotonic;
-/// use ensemble_core::message::Timestamp;
-/// use ensemble_core::proto::lease::GapDetector;
-///
-/// let (ten, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
-/// let now = Monotonic::ZERO + ten;
-/// let mut clocks = GapDetector::default();
-/// assert_eq!(clocks.compare_clocks(now, now, Timestamp::from_unix_millis(0)), None);
-/// // Ten seconds later by one clock, ten seconds and an hour by the others: the machine slept.
-/// let wall = Timestamp::from_unix_millis(0).plus(ten + hour);
-/// let gap = clocks.compare_clocks(now + ten, now + ten + hour, wall).unwrap();
-/// assert_eq!((gap.suspended_ms, gap.wall_jump_ms), (3_600_000, 0));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapDetector {
     /// Boot time minus monotonic time and wall time minus boot time, in milliseconds.

@@ -37,22 +37,6 @@
 //! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor
 //! must compare key and sequence (and increment the epoch) under its lock. A dead holder is detected within the
 //! duration plus 85 s of running time, if the observer looks every [`LOOK_INTERVAL`].
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
-//!
-//! let duration = Duration::from_secs(300);
-//! let mut watch = LeaseWatch::new(Monotonic::ZERO);
-//! for look in 0..=11 {
-//!     let now = Monotonic::ZERO + Duration::from_secs(30 * look);
-//!     watch.handle(now, Event::Seen { key: "coder-1", sequence: 7, duration });
-//!     watch.handle(now, Event::ScanDone);
-//! }
-//! assert_eq!(watch.poll_effect(), Some(Effect::Expire { key: "coder-1", sequence: 7 }));
-//! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -91,10 +75,8 @@ const _: () = assert!(LOOK_REPEAT.as_secs() < LOOK_INTERVAL.as_secs());
 
 /// The identity of a lease. It names its holder, since a dead holder of many leases is one death.
 pub trait LeaseKey: Ord + Clone {
-    /// The name of a holder.
     type Holder: Ord + ?Sized;
 
-    /// The holder's name.
     fn holder(&self) -> &Self::Holder;
 }
 
@@ -106,12 +88,9 @@ impl LeaseKey for &str {
     }
 }
 
-/// An observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
-    /// A lease was seen.
     Seen {
-        /// Key of the lease.
         key: K,
         /// The holder's sequence number.
         sequence: u64,
@@ -119,24 +98,19 @@ pub enum Event<K> {
         duration: Duration,
     },
     /// A lease was released.
-    Gone {
-        /// Key of the lease.
-        key: K,
-    },
+    Gone { key: K },
     /// The machine slept, or its wall clock was set; see [`GapDetector`].
     ClockGap(ClockGap),
     /// All leases have been seen; those not seen since the last scan are gone.
     ScanDone,
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<K> {
     /// Scan all leases and report them, ending with [`Event::ScanDone`].
     Look,
     /// Expire the lease if, under the lock, it still has this sequence number.
     Expire {
-        /// Key of the lease.
         key: K,
         /// The sequence number that it had all the time.
         sequence: u64,
@@ -186,7 +160,6 @@ struct WatchedLease {
     duration: Duration,
     /// When the sequence number was first seen.
     changed: WatchedTime,
-    /// When the lease was last seen.
     seen: WatchedTime,
     in_scan: bool,
     life: LeaseLife,
@@ -236,7 +209,6 @@ pub struct LeaseWatch<K> {
 
 impl<K: LeaseKey> LeaseWatch<K> {
     /// An observer without observations.
-    #[must_use]
     pub const fn new(now: Monotonic) -> Self {
         Self {
             state: State::Judging,
@@ -249,13 +221,11 @@ impl<K: LeaseKey> LeaseWatch<K> {
     }
 
     /// How long a lease has had the same sequence number; `None` for an unknown lease.
-    #[must_use]
     pub fn silent_for(&self, key: &K) -> Option<Duration> {
         self.leases.get(key).map(WatchedLease::silent)
     }
 
     /// Whether expiry is on hold or paused.
-    #[must_use]
     pub const fn is_on_hold(&self) -> bool {
         match self.state {
             State::Judging => false,

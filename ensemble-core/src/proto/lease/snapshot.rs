@@ -11,7 +11,6 @@ use crate::env::Monotonic;
 /// the monotonic clock restarts with each boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseSnapshot<K> {
-    /// Id of the boot in which it was taken.
     pub boot_id: String,
     /// When it was taken, in milliseconds of the monotonic clock.
     pub taken_at_ms: u64,
@@ -20,14 +19,12 @@ pub struct LeaseSnapshot<K> {
     /// Whether that is because of a mass expiry, which is waited out once.
     #[serde(default)]
     pub is_paused: bool,
-    /// The observed leases.
     pub leases: Vec<LeaseObservation<K>>,
 }
 
 /// One lease in a [`LeaseSnapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseObservation<K> {
-    /// Key of the lease.
     pub key: K,
     /// Its sequence number when it was last seen.
     pub sequence: u64,
@@ -37,7 +34,6 @@ pub struct LeaseObservation<K> {
 
 impl<K: LeaseKey> LeaseWatch<K> {
     /// The observations so far.
-    #[must_use]
     pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> LeaseSnapshot<K> {
         let watched = self.watched_until(now);
         let hold = match self.state {
@@ -62,7 +58,6 @@ impl<K: LeaseKey> LeaseWatch<K> {
     ///
     /// A number that is unchanged was unchanged in between, since holders never repeat one. So the
     /// time between the two processes counts, unlike time in which a single process did not look.
-    #[must_use]
     pub fn restore(now: Monotonic, boot_id: &str, snapshot: LeaseSnapshot<K>) -> Self {
         let taken_at = Monotonic::from_duration(Duration::from_millis(snapshot.taken_at_ms));
         let mut watch = Self::new(now);

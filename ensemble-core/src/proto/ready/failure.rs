@@ -6,19 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Name;
 
-/// The longest observation, in characters.
 pub const OBSERVATION_CHARS_MAX: usize = 200;
 
 /// The answers to the seed's checklist, from an inspection of the worker's window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WindowDiagnosis {
-    /// Is the worker session alive?
     pub session_alive: bool,
     /// Is the provider's program running in it?
     pub workspace: Workspace,
     /// The obstacle that keeps it from answering, if it is visible.
     pub obstacle: Option<ReadyObstacle>,
-    /// The observation, for people.
     pub observation: String,
 }
 
@@ -30,14 +27,12 @@ pub enum Workspace {
     Open,
     /// A shell is, or nothing.
     Closed,
-    /// Could not be determined.
     Unknown,
 }
 
 /// An obstacle that keeps a worker from answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum ReadyObstacle {
     /// The worker works on a task.
     Busy,
@@ -80,8 +75,6 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::NoPongTimeout => "no_pong_timeout",
@@ -117,36 +110,12 @@ impl ErrorType {
 }
 
 /// Why nothing was assigned. Displayed as the seed's block, without a line end.
-///
-/// ```
-/// use ensemble_core::message::Name;
-/// use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
-/// let failure = ReadinessFailure::new(Name::new("frontend-dev-001")?, 3, ErrorType::NoPongTimeout)
-///     .inspected(true)
-///     .opened(true)
-///     .observed("provider pane opened but no AGENT_TEAM_PONG received in all retries");
-/// assert_eq!(
-///     failure.to_string(),
-///     "[Assign Readiness Error]\n\
-///      worker-id: frontend-dev-001\n\
-///      attempt: 3\n\
-///      error_type: no_pong_timeout\n\
-///      window_inspected: true\n\
-///      open_command_sent: true\n\
-///      observation: provider pane opened but no AGENT_TEAM_PONG received in all retries\n\
-///      action: assign_stopped"
-/// );
-/// # Ok::<(), ensemble_core::message::NameError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ReadinessFailure {
     /// The worker that did not answer.
     #[serde(rename = "worker-id")]
     pub worker: Name,
-    /// The attempt after which it was given up.
     pub attempt: u8,
-    /// The kind of failure.
     pub error_type: ErrorType,
     /// Whether the window could be inspected at the last time-out.
     pub window_inspected: bool,
@@ -158,7 +127,6 @@ pub struct ReadinessFailure {
 
 impl ReadinessFailure {
     /// A failure about which nothing was seen yet.
-    #[must_use]
     pub const fn new(worker: Name, attempt: u8, error_type: ErrorType) -> Self {
         Self {
             worker,
@@ -171,21 +139,18 @@ impl ReadinessFailure {
     }
 
     /// Whether the window was inspected.
-    #[must_use]
     pub const fn inspected(mut self, inspected: bool) -> Self {
         self.window_inspected = inspected;
         self
     }
 
     /// Whether the open command was sent.
-    #[must_use]
     pub const fn opened(mut self, opened: bool) -> Self {
         self.open_command_sent = opened;
         self
     }
 
     /// What was seen; made one line without control characters.
-    #[must_use]
     pub fn observed(mut self, observation: &str) -> Self {
         self.observation = one_line(observation);
         self

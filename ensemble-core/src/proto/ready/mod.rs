@@ -39,22 +39,6 @@
 //!   not here.
 //! - How a pong travels is the driver's choice: a call, a file, or a line on the screen where the
 //!   profile allows it ([`PongToken::on_screen`]).
-//!
-//! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::message::Name;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::ready::{PingTimes, Effect, Event, Handshake, PongToken};
-//!
-//! let mut handshake = Handshake::new(Name::new("frontend-dev-001")?, PingTimes::default());
-//! handshake.handle(Monotonic::ZERO, Event::Started);
-//! let Some(Effect::SendPing(ping)) = handshake.poll_effect() else { panic!() };
-//! assert_eq!(ping.to_string(), "AGENT_TEAM_PING frontend-dev-001 1");
-//! let pong = PongToken::parse("AGENT_TEAM_PONG frontend-dev-001 1").unwrap();
-//! handshake.handle(Monotonic::ZERO, Event::Pong(pong));
-//! assert_eq!(handshake.poll_effect(), Some(Effect::Ready { attempt: 1 }));
-//! # Ok::<(), ensemble_core::message::NameError>(())
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -96,7 +80,6 @@ const _: () = assert!(
 
 /// The times of the handshake, and whether it is always needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PingTimes {
     /// How long a matching pong is waited for.
     pub pong_wait: Duration,
@@ -117,52 +100,41 @@ impl Default for PingTimes {
 }
 
 impl PingTimes {
-    /// With this time for the pong to each ping.
-    #[must_use]
     pub const fn with_pong_wait(mut self, pong_wait: Duration) -> Self {
         self.pong_wait = pong_wait;
         self
     }
 
     /// With this pause before the next ping.
-    #[must_use]
     pub const fn with_retry_delay(mut self, retry_delay: Duration) -> Self {
         self.retry_delay = retry_delay;
         self
     }
 
     /// With at most this many pings, 1 to [`ATTEMPTS_LIMIT`].
-    #[must_use]
     pub const fn with_attempts_max(mut self, attempts_max: u8) -> Self {
         self.attempts_max = attempts_max;
         self
     }
 }
 
-/// The events of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A caller wants to assign.
     Started,
-    /// A pong has come in.
     Pong(PongToken),
     /// A ping could not be typed.
     SendFailed {
-        /// Of which attempt.
         attempt: u8,
-        /// The obstacle.
         deferral: Deferral,
     },
-    /// The window was inspected.
     Inspected {
-        /// In which attempt.
         attempt: u8,
         /// The diagnosis, or why there is none.
         diagnosis: Result<WindowDiagnosis, String>,
     },
     /// The open command was sent, or could not be.
     OpenDone {
-        /// In which attempt.
         attempt: u8,
         /// Whether it was sent.
         ok: bool,
@@ -175,15 +147,9 @@ pub enum Effect {
     /// Send this ping; report only a failure.
     SendPing(Ping),
     /// Look at the window and report [`Event::Inspected`].
-    Inspect {
-        /// In which attempt.
-        attempt: u8,
-    },
+    Inspect { attempt: u8 },
     /// Send the provider's open command and report [`Event::OpenDone`].
-    SendOpen {
-        /// In which attempt.
-        attempt: u8,
-    },
+    SendOpen { attempt: u8 },
     /// The worker is ready: assign.
     Ready {
         /// Attempt of the answered ping.
@@ -198,11 +164,9 @@ pub enum Effect {
 /// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum HandshakeRecord {
     /// There was no pong and another ping will be sent.
     Retry {
-        /// The attempt that was not answered.
         attempt: u8,
         /// The verdict of the inspection.
         error_type: ErrorType,
@@ -212,12 +176,7 @@ pub enum HandshakeRecord {
         open_command_sent: bool,
     },
     /// A pong of another worker or attempt was ignored.
-    StrayPong {
-        /// Name of the worker.
-        worker: Name,
-        /// Of which attempt.
-        attempt: u8,
-    },
+    StrayPong { worker: Name, attempt: u8 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,8 +210,6 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// A handshake that has not begun.
-    #[must_use]
     pub const fn new(worker: Name, config: PingTimes) -> Self {
         Self {
             worker,
@@ -269,13 +226,10 @@ impl Handshake {
     }
 
     /// Which attempt is under way, from 1; 0 before the first.
-    #[must_use]
     pub const fn attempt(&self) -> u8 {
         self.attempt
     }
 
-    /// Whether it has ended.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ready | State::Failed)
     }

@@ -12,37 +12,24 @@ const PONG: &str = "AGENT_TEAM_PONG";
 /// contains the answer, so its echo on the screen cannot be mistaken for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// The worker that is asked.
     pub worker: Name,
     /// Which attempt this is, from 1.
     pub attempt: u8,
 }
 
 /// `AGENT_TEAM_PONG <worker-id> <attempt>`: the answer.
-///
-/// ```
-/// use ensemble_core::proto::ready::PongToken;
-/// let pong = PongToken::parse("AGENT_TEAM_PONG frontend-dev-001 2").unwrap();
-/// assert_eq!((pong.worker.as_str(), pong.attempt), ("frontend-dev-001", 2));
-/// assert_eq!(PongToken::parse("AGENT_TEAM_PING frontend-dev-001 2"), None);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PongToken {
-    /// The worker that answers.
     pub worker: Name,
-    /// Attempt that is answered.
     pub attempt: u8,
 }
 
 impl Ping {
     /// Reads a line that is a ping and nothing else, apart from blanks around it.
-    #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         parse(PING, line).map(|(worker, attempt)| Self { worker, attempt })
     }
 
-    /// The answer to it.
-    #[must_use]
     pub fn pong(&self) -> PongToken {
         PongToken { worker: self.worker.clone(), attempt: self.attempt }
     }
@@ -50,7 +37,6 @@ impl Ping {
 
 impl PongToken {
     /// Reads a line that is a pong and nothing else, apart from blanks around it.
-    #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         parse(PONG, line).map(|(worker, attempt)| Self { worker, attempt })
     }

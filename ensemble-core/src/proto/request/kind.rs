@@ -52,13 +52,9 @@ pub enum AtExpiry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestKind {
-    /// Name of the kind.
     pub name: Cow<'static, str>,
-    /// Type of the request message.
     pub request_type: Cow<'static, str>,
-    /// Type of the response message.
     pub response_type: Cow<'static, str>,
-    /// Field of the request that carries its content.
     pub content_field: Cow<'static, str>,
     /// Field of the response that carries the decider's comment.
     pub comment_field: Cow<'static, str>,
@@ -72,7 +68,6 @@ pub struct RequestKind {
 
 impl RequestKind {
     /// A kind whose message types follow from its name, with the times of a plan.
-    #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
         Self {
@@ -88,7 +83,6 @@ impl RequestKind {
     }
 
     /// The kinds that are known without a configuration. docs/protocol/requests.md has a row for each.
-    #[must_use]
     pub fn built_in() -> Vec<Self> {
         vec![Self::shutdown(), Self::plan_approval(), Self::permission()]
     }
@@ -104,7 +98,6 @@ impl RequestKind {
     /// assert!(!RequestKind::shutdown().carries_out(&Decision::new(Outcome::Rejected, bob, now)));
     /// # Ok::<(), ensemble_core::message::NameError>(())
     /// ```
-    #[must_use]
     pub fn carries_out(&self, decision: &Decision) -> bool {
         self.name == SHUTDOWN
             && match decision.outcome {
@@ -115,7 +108,6 @@ impl RequestKind {
     }
 
     /// Seed 004: finish and exit, or state why not.
-    #[must_use]
     pub fn shutdown() -> Self {
         Self {
             content_field: Cow::Borrowed("reason"),
@@ -127,14 +119,12 @@ impl RequestKind {
     }
 
     /// May the agent use this tool once?
-    #[must_use]
     pub fn permission() -> Self {
         let (deadline, remind_every) = (Duration::from_secs(24 * 60 * 60), Duration::ZERO);
         Self { deadline, remind_every, ..Self::new(PERMISSION) }
     }
 
     /// Seed 004: approve or reject this plan.
-    #[must_use]
     pub fn plan_approval() -> Self {
         Self {
             content_field: Cow::Borrowed("plan"),

@@ -28,25 +28,6 @@
 //! crash* before the file exists leaves the request pending; after that it is decided. After a
 //! restart the machine receives `Opened` and, if the file exists, `Standing`. Announcing twice is
 //! harmless because the message has the request's id.
-//!
-//! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::message::{Name, Timestamp};
-//! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::request::{Decision, Effect, Event, RequestKind, Outcome, Request};
-//!
-//! let (now, wall) = (Monotonic::ZERO, Timestamp::from_unix_millis(0));
-//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
-//! let mut request = Request::new("abc", RequestKind::shutdown(), lead, alice.clone(), wall);
-//! request.handle(now, Event::opened());
-//! assert_eq!(request.poll_effect(), Some(Effect::Announce));
-//! let yes = Decision::new(Outcome::Approved, alice, wall);
-//! request.handle(now, Event::Decide(yes.clone()));
-//! assert_eq!(request.poll_effect(), Some(Effect::Close(yes.clone())));
-//! request.handle(now, Event::Standing(yes.clone()));
-//! assert_eq!(request.poll_effect(), Some(Effect::Closed(yes)));
-//! # Ok::<(), ensemble_core::message::NameError>(())
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -105,7 +86,6 @@ pub struct Decision {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Decision {
-    /// A decision without a comment.
     #[must_use]
     pub const fn new(outcome: Outcome, by: Name, at: Timestamp) -> Self {
         Self { outcome, by, at, comment: String::new() }
@@ -119,14 +99,10 @@ impl Decision {
     }
 }
 
-/// An event of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The request exists.
-    Opened {
-        /// Age of the request.
-        age: Duration,
-    },
+    Opened { age: Duration },
     /// An agent wants to approve or reject it. The agent's identity was checked before.
     Decide(Decision),
     /// An agent wants to cancel it.
@@ -140,18 +116,15 @@ pub enum Event {
 
 impl Event {
     /// The request was made just now.
-    #[must_use]
     pub const fn opened() -> Self {
         Self::Opened { age: Duration::ZERO }
     }
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send the request to its addressee, under its own id.
     Announce,
-    /// Remind the addressee.
     Remind {
         /// Number of the reminder, starting at 1.
         nth: u32,
@@ -184,8 +157,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request that is not opened yet.
-    #[must_use]
     pub fn new(
         id: impl Into<String>,
         kind: RequestKind,
@@ -197,32 +168,24 @@ impl Request {
         Self { id: id.into(), kind, from, to, created_at, state, effects }
     }
 
-    /// Id of the request.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Kind of the request.
-    #[must_use]
     pub const fn kind(&self) -> &RequestKind {
         &self.kind
     }
 
-    /// The requester.
-    #[must_use]
     pub const fn from(&self) -> &Name {
         &self.from
     }
 
     /// The addressee, which may decide it.
-    #[must_use]
     pub const fn to(&self) -> &Name {
         &self.to
     }
 
     /// The decision; `None` while the request is pending.
-    #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.state {
             State::New | State::Pending { .. } => None,
@@ -231,9 +194,6 @@ impl Request {
     }
 
     /// Whether this decision may be proposed now; the check of [`Event::Decide`].
-    ///
-    /// # Errors
-    /// See [`DecisionRefusal`].
     pub fn check(&self, decision: &Decision) -> Result<(), DecisionRefusal> {
         let (id, by) = (self.id.clone(), decision.by.clone());
         if let Some(standing) = self.decision() {

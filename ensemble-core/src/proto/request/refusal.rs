@@ -12,89 +12,38 @@ use crate::message::Name;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecisionRefusal {
-    /// There is no such request. The text is the seed's.
     #[error("Error: Unknown request_id '{id}'")]
-    Unknown {
-        /// The given id.
-        id: String,
-    },
-    /// The request was decided before.
+    Unknown { id: String },
     #[error("Error: request_id '{id}' was {} by {} at {}: the first decision counts", .decision.outcome.word(), .decision.by, .decision.at)]
-    Decided {
-        /// Id of the request.
-        id: String,
-        /// The first decision, which counts.
-        decision: Decision,
-    },
-    /// Only the addressee may decide the request.
+    Decided { id: String, decision: Decision },
     #[error("Error: request_id '{id}' is addressed to {to}: {by} may not decide it")]
-    NotAddressee {
-        /// Id of the request.
-        id: String,
-        /// The addressee.
-        to: Name,
-        /// The agent that tried.
-        by: Name,
-    },
-    /// A requester must not decide its own request.
+    NotAddressee { id: String, to: Name, by: Name },
     #[error(
         "Error: request_id '{id}' was made by {by}: a requester may not decide its own request"
     )]
-    OwnRequest {
-        /// Id of the request.
-        id: String,
-        /// The requester.
-        by: Name,
-    },
-    /// Only the requester may cancel the request.
+    OwnRequest { id: String, by: Name },
     #[error("Error: request_id '{id}' was made by {from}: {by} may not cancel it")]
-    NotRequester {
-        /// Id of the request.
-        id: String,
-        /// The requester.
-        from: Name,
-        /// The agent that tried.
-        by: Name,
-    },
-    /// A request expires only after its deadline.
+    NotRequester { id: String, from: Name, by: Name },
     #[error("Error: request_id '{id}' cannot expire yet: its deadline is not over")]
-    NotOver {
-        /// Id of the request.
-        id: String,
-    },
-    /// No such kind of request is defined.
+    NotOver { id: String },
     #[error("Error: Unknown kind of request '{kind}': there are {}", .known.join(", "))]
-    UnknownKind {
-        /// The given kind.
-        kind: String,
-        /// The defined kinds.
-        known: Vec<String>,
-    },
-    /// Another request has this id.
+    UnknownKind { kind: String, known: Vec<String> },
     #[error("Error: request_id '{id}' is taken by another request: choose another id")]
-    Taken {
-        /// The id.
-        id: String,
-    },
-    /// The task waits for the answer to an earlier plan.
+    Taken { id: String },
     #[error(
         "Error: the plan of {by} for task '{task}' is pending as request_id '{id}': wait for {to}, or cancel it first"
     )]
     PlanPending {
         /// Id of the earlier plan's request.
         id: String,
-        /// The task.
         task: String,
-        /// The addressee of the earlier plan.
         to: Name,
-        /// The author of the earlier plan.
         by: Name,
     },
 }
 
 impl DecisionRefusal {
     /// Id of the request concerned; empty if there is none.
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Unknown { id }
@@ -109,8 +58,6 @@ impl DecisionRefusal {
         }
     }
 
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "unknown",

@@ -9,7 +9,6 @@ use crate::proto::Machine;
 /// An event or an effect of the request with this id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correlated<T> {
-    /// Id of the request.
     pub id: String,
     /// The event or effect.
     pub inner: T,
@@ -17,27 +16,12 @@ pub struct Correlated<T> {
 
 impl<T> Correlated<T> {
     /// Wraps an event or effect of the request with this id.
-    #[must_use]
     pub fn new(id: impl Into<String>, inner: T) -> Self {
         Self { id: id.into(), inner }
     }
 }
 
 /// All requests of a team. Correlates events by id; they may arrive in any order.
-///
-/// ```
-/// use ensemble_core::env::Monotonic;
-/// use ensemble_core::message::{Name, Timestamp};
-/// use ensemble_core::proto::Machine;
-/// use ensemble_core::proto::request::{Correlated, Decision, Effect, Event, Outcome, DecisionRefusal, RequestTracker};
-///
-/// let mut tracker = RequestTracker::default();
-/// let yes = Decision::new(Outcome::Approved, Name::new("lead")?, Timestamp::from_unix_millis(0));
-/// tracker.handle(Monotonic::ZERO, Correlated::new("xyz", Event::Decide(yes)));
-/// let unknown = Effect::Refused(DecisionRefusal::Unknown { id: "xyz".to_owned() });
-/// assert_eq!(tracker.poll_effect(), Some(Correlated::new("xyz", unknown)));
-/// # Ok::<(), ensemble_core::message::NameError>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RequestTracker {
     requests: BTreeMap<String, Request>,
@@ -50,18 +34,14 @@ impl RequestTracker {
         self.requests.entry(request.id().to_owned()).or_insert(request);
     }
 
-    /// Removes a request.
     pub fn remove(&mut self, id: &str) -> Option<Request> {
         self.requests.remove(id)
     }
 
-    /// The request with this id.
-    #[must_use]
     pub fn get(&self, id: &str) -> Option<&Request> {
         self.requests.get(id)
     }
 
-    /// All requests, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Request> {
         self.requests.values()
     }

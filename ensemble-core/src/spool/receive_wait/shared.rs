@@ -49,7 +49,6 @@ struct WatchState {
     /// The watcher's descriptor, to be polled without the lock.
     readable: Option<Arc<OwnedFd>>,
     waits: HashMap<u64, WaitRow>,
-    /// The waits of each watched directory.
     by_place: HashMap<PathBuf, Vec<u64>>,
     /// What the last wait waited for, still watched, because the next wait of a loop is for the same.
     idle: Vec<PathBuf>,

@@ -59,9 +59,7 @@ pub struct BoxRule {
 
 /// Why a configured drop box or route is refused: the field and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RouteRefusal {
-    /// The field of the box or route.
     pub field: &'static str,
     /// The fault, and what to write instead.
     pub detail: String,
@@ -89,9 +87,6 @@ impl Default for BoxTable {
 
 impl BoxTable {
     /// The built-in boxes and those of a configuration.
-    ///
-    /// # Errors
-    /// A box is refused; the error names it and the field.
     pub fn new(rules: &[BoxRule]) -> Result<Self> {
         let mut table = Self::default();
         for (index, rule) in rules.iter().enumerate() {
@@ -103,9 +98,6 @@ impl BoxTable {
     }
 
     /// Adds a box.
-    ///
-    /// # Errors
-    /// A field is impossible, or contradicts another box. Nothing is added then.
     pub fn add(&mut self, rule: &BoxRule) -> Result<(), RouteRefusal> {
         let name = rule.name.as_str();
         if DROP_BOXES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -138,7 +130,6 @@ impl BoxTable {
         self.boxes.iter()
     }
 
-    /// The box of this name.
     pub fn get(&self, name: &str) -> Option<&BoxSpec> {
         self.boxes.iter().find(|it| &**it.name() == name)
     }

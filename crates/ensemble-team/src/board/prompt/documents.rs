@@ -12,15 +12,12 @@ use ensemble_core::durable::{Dir, read_whole};
 /// Largest file that is searched for sections, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// A document to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct RequiredDocument {
     /// Path of the document below the project, optionally with `#section`.
     pub place: String,
     /// Reason why the agent must read it.
     pub why: &'static str,
-    /// Result of the lookup.
     pub found: DocumentMatch,
 }
 
@@ -28,13 +25,10 @@ pub struct RequiredDocument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentMatch {
-    /// The whole file.
     Whole,
-    /// The requested section.
     Section {
         /// Line of its heading, starting at 1.
         first: usize,
-        /// Last line of the section.
         last: usize,
     },
     /// The file exists, but not the section.

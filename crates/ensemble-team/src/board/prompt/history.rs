@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::{line, said};
 use crate::board::state::{BoardAnomaly, BoardTask, State};
 
-/// Most files that are named.
 const FILES_MAX: usize = 20;
 
 /// How the last agent ended, and what it left.

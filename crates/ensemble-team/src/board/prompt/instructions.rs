@@ -78,7 +78,6 @@ fn coder_at_work(id: &Name) -> Vec<String> {
     all
 }
 
-/// Instructions for a reviewer.
 pub(super) fn reviewer(task: &BoardTask) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
@@ -126,7 +125,6 @@ fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Instructions for a planner.
 pub(super) fn planner(state: &State, calls: &[PlannerCall]) -> Vec<String> {
     let mut all: Vec<String> = calls.iter().flat_map(|call| called(state, call)).collect();
     if calls.is_empty() {

@@ -17,27 +17,6 @@
 //! `prompts/code-reviewer.md` or `prompts/planner.md` beside the board. [`CODER`] and its siblings
 //! list the fields of a template. Text by agents and people is shown with its continuation lines
 //! indented, so that it cannot start a section.
-//!
-//! ```
-//! # use ensemble_team::board::{Board, BoardOptions, NewAgent, NewTask};
-//! # use ensemble_core::message::Name;
-//! # use ensemble_team::proto::agent::Event;
-//! # let home = tempfile::tempdir()?;
-//! # let board = Board::create(home.path(), BoardOptions::new("planner-1"))?;
-//! # let (task, mut locked) = (Name::new("task-1")?, board.lock()?);
-//! # locked.add_task(&NewTask::new(task.clone(), "Count the lines", "specs/lines.md", "wc agrees"))?;
-//! # let coder = locked.register(&NewAgent::new(Name::new("coder-1")?, "coder"))?;
-//! # locked.agent_event(&coder, Event::Ready)?;
-//! # let plan = locked.plan_claim(&task, &coder)?;
-//! # locked.commit_claim(&plan, Some("0a1b2c3"))?;
-//! # locked.commit()?;
-//! use ensemble_team::board::prompt::PromptBuilder;
-//!
-//! let brief = PromptBuilder::of(&board).coder(&board.read()?, &task)?;
-//! assert!(brief.text.starts_with("Mode: Liza coder\n"));
-//! assert!(brief.text.contains("=== ASSIGNED TASK ===\nTASK ID: task-1\nWORKTREE: /"));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use super::{BoardError, BoardObstacle};
 use std::path::{Path, PathBuf};
@@ -64,10 +43,8 @@ pub use templates::{CODER, PLANNER, REVIEWER};
 
 /// Directory of a project's own templates, beside the board.
 pub const TEMPLATES: &str = "prompts";
-/// Largest template, in bytes.
 const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 
-/// The roles of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoardRole {
@@ -75,16 +52,13 @@ pub enum BoardRole {
     Planner,
     /// Works on tasks.
     Coder,
-    /// Reviews tasks.
     CodeReviewer,
 }
 
 impl BoardRole {
-    /// All roles.
     pub const ALL: [Self; 3] = [Self::Planner, Self::Coder, Self::CodeReviewer];
 
     /// The seed's name for the role.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Planner => "planner",
@@ -94,7 +68,6 @@ impl BoardRole {
     }
 
     /// The role's default template.
-    #[must_use]
     pub const fn template(self) -> &'static str {
         match self {
             Self::Planner => PLANNER,
@@ -134,9 +107,7 @@ impl std::str::FromStr for BoardRole {
 
 /// A prompt and the documents that it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AgentBrief {
-    /// Text of the prompt.
     pub text: String,
     /// Documents that the prompt lists.
     pub documents: Vec<RequiredDocument>,
@@ -153,7 +124,6 @@ pub struct PromptBuilder {
     uncommitted: Vec<String>,
 }
 
-/// The agent that reads the prompt.
 #[derive(Clone, Copy)]
 struct PromptReader<'a> {
     role: BoardRole,
@@ -163,8 +133,6 @@ struct PromptReader<'a> {
 }
 
 impl PromptBuilder {
-    /// Prompts for a board and its project.
-    #[must_use]
     pub fn of(board: &Board) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let (project, board) = (real(board.project()), real(board.path()));
@@ -172,22 +140,16 @@ impl PromptBuilder {
     }
 
     /// With the files in the task's worktree that are not committed, for an agent that continues in it.
-    #[must_use]
     pub fn with_uncommitted(self, uncommitted: Vec<String>) -> Self {
         Self { uncommitted, ..self }
     }
 
     /// With the plan of the coder's task, if one is demanded or was submitted.
-    #[must_use]
     pub fn with_plan(self, plan: Option<PlanStanding>) -> Self {
         Self { plan, ..self }
     }
 
     /// The prompt for the coder that has claimed a task.
-    ///
-    /// # Errors
-    /// [`BoardError::Unknown`]; [`BoardError::NotAllowed`] if it is
-    /// not claimed; [`Error::Malformed`] if the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = task(state, id)?;
         let coder = task.assigned_to.as_ref().filter(|_| task.status == TaskStatus::Claimed);
@@ -204,7 +166,6 @@ impl PromptBuilder {
         self.fill(state, reader, documents, &instructions, value)
     }
 
-    /// The prompt for the reviewer that has claimed a review.
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = task(state, id)?;
         let reviewer =
@@ -224,9 +185,6 @@ impl PromptBuilder {
 
     /// The prompt for a planner that was started for these reasons; the first is its wake trigger.
     /// Without a reason the planner follows the seed's general decision tree.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if the project's template is invalid.
     pub fn planner(
         &self,
         state: &State,

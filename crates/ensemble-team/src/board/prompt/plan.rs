@@ -10,26 +10,17 @@
 use super::said;
 use ensemble_core::message::Name;
 
-/// Longest part of a plan that is in a prompt, in bytes.
 const PLAN_BYTES_MAX: usize = 16 * 1024;
 
-/// A plan that was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct SubmittedPlan {
-    /// Request of the plan.
     pub request: Name,
-    /// Reviewer of the plan.
     pub reviewer: Name,
-    /// Text of the plan.
     pub text: String,
-    /// Feedback of the reviewer.
     pub comment: String,
 }
 
 impl SubmittedPlan {
-    /// One without a comment.
-    #[must_use]
     pub const fn new(request: Name, reviewer: Name, text: String) -> Self {
         Self { request, reviewer, text, comment: String::new() }
     }
@@ -64,11 +55,9 @@ pub enum PlanStanding {
     },
     /// The plan waits for its review.
     Pending(SubmittedPlan),
-    /// The reviewer has rejected the plan.
     Rejected(SubmittedPlan),
     /// The plan was not reviewed in time.
     Expired(SubmittedPlan),
-    /// The reviewer has approved the plan.
     Approved(SubmittedPlan),
 }
 
@@ -78,7 +67,6 @@ impl PlanStanding {
         matches!(self, Self::Approved(_))
     }
 
-    /// The instructions for a task.
     pub(super) fn instructions(&self, id: &Name) -> Vec<String> {
         let submit = |to: &Name| {
             format!(

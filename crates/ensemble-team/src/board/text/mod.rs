@@ -29,9 +29,7 @@ use serde_json::{Map, Number, Value};
 use ensemble_core::message::yaml::DEPTH_MAX;
 use ensemble_core::{Error, Result};
 
-/// Longest scalar, in bytes.
 pub(crate) const SCALAR_BYTES_MAX: usize = 64 * 1024;
-/// Most nodes of a file.
 pub(crate) const NODES_MAX: usize = 200_000;
 
 /// Most keys of a mapping; each key is compared with all others.
@@ -74,9 +72,6 @@ struct MappingEntry {
 
 impl YamlText {
     /// Parses a file that is at `path`.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] with line and column.
     pub(crate) fn parse(source: &str, path: &Path) -> Result<Self> {
         let mut source = source.to_owned();
         if !source.ends_with('\n') {
@@ -103,12 +98,10 @@ impl YamlText {
         Ok(Self { source, root, comments })
     }
 
-    /// The file's value.
     pub(crate) fn value(&self) -> Value {
         self.root.value()
     }
 
-    /// The file's text.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }

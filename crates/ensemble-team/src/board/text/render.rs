@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 /// Longest line of a list or a small mapping on one line, in bytes.
 const FLOW_BYTES_MAX: usize = 100;
-/// Most fields of a mapping on one line.
 const FLOW_FIELDS_MAX: usize = 6;
 /// Smallest indentation at which a mapping in a list may be on one line. Tasks are never on one
 /// line.

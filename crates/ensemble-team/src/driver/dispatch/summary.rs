@@ -6,7 +6,6 @@ use crate::proto::dispatch::{Plan, State, TaskState};
 use ensemble_core::message::Name;
 
 impl DispatchRun<'_> {
-    /// The outcome of each task.
     pub(super) fn summary(&self, batch: &TaskBatch, plan: &Plan, state: &State) -> Summary {
         let mut summary = Summary::new(batch.tasks.len() as u64);
         summary.batch_id = Some(batch.id.to_string());

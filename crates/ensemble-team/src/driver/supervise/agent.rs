@@ -30,7 +30,6 @@ use ensemble_tmux::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
 
 /// Placeholder for the prompt in a word of the command.
 pub const PROMPT: &str = "{prompt}";
-/// Placeholder for the path of a file with the prompt.
 pub const PROMPT_FILE: &str = "{prompt_file}";
 /// Longest word of a command line, in bytes (`MAX_ARG_STRLEN` of Linux).
 const WORD_BYTES_MAX: usize = 131_071;
@@ -39,7 +38,6 @@ const MARK_BYTES: usize = 16;
 /// Exit status of an agent that hands over.
 const HAND_OVER: i32 = 42;
 
-/// A mark that no process has yet.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessMark(String);
 
@@ -53,7 +51,6 @@ impl ProcessMark {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The secret text itself.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
@@ -70,7 +67,6 @@ pub(super) struct ProcessOrder<'a> {
     pub(super) directory: &'a Path,
     pub(super) env: BTreeMap<String, OsString>,
     pub(super) prompt: &'a str,
-    /// Path of the written prompt.
     pub(super) prompt_file: &'a Path,
     pub(super) mark: &'a ProcessMark,
 }
@@ -86,11 +82,6 @@ pub(super) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts the agent.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] if the prompt does not fit into a word; [`Error::Io`] if the program is
-    /// missing or cannot be started.
     pub(super) fn start(order: &ProcessOrder<'_>) -> Result<Self> {
         let words = filled(order)?;
         let by_input = words == order.command;
@@ -146,7 +137,6 @@ impl AgentProcess {
         before != self.activity
     }
 
-    /// Ends the agent with all processes that it started.
     pub(super) fn end(&mut self) -> Result<usize> {
         let (pid, started) = self.process();
         // An agent that was waited for has no process any more; its pid may be another process's.

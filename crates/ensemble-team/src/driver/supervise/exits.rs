@@ -127,7 +127,6 @@ impl SupervisorRun<'_> {
     }
 }
 
-/// Describes an exit in words.
 fn describe_exit(exit: AgentExit) -> String {
     let how = match exit.ending {
         ProgramEnding::HandOver => "exit 42, hand-over".to_owned(),

@@ -63,7 +63,6 @@ impl BoardHeartbeat {
         (self.leaving, self.has_signed, self.is_long) = (None, true, false);
     }
 
-    /// When the next beat is due.
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         self.beat.poll_timeout()
     }

@@ -25,15 +25,12 @@ use ensemble_core::{Error, Result};
 
 /// Longest content of a message that is in a prompt, in bytes.
 pub(super) const BYTES_A_MESSAGE: usize = 4 * 1024;
-/// Most bytes of content in one prompt.
 const BYTES_MAX: usize = 24 * 1024;
-/// Most messages in one prompt.
 const MESSAGES_MAX: usize = 20;
 /// The most waiting messages that are read.
 const LOOKED_AT_MAX: usize = 200;
 /// Most messages that are named without content.
 const NAMED_MAX: usize = 10;
-/// Shortest fence.
 const FENCE: usize = 3;
 
 #[derive(Debug, Default)]
@@ -169,7 +166,6 @@ fn headline(envelope: &Envelope) -> String {
     line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A fence that the text does not have.
 fn fence_for(text: &str) -> String {
     let (mut longest, mut run) = (0, 0);
     for c in text.chars() {

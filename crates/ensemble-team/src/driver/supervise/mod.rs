@@ -72,23 +72,17 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The agent to supervise, with options.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct SuperviseOrder {
-    /// The agent.
     pub id: Name,
-    /// The agent's role.
     pub role: BoardRole,
     /// Command of its program; see [`PROMPT`] and [`PROMPT_FILE`].
     pub command: Vec<String>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, OsString>,
     /// The agent's terminal: `/dev/pts/0`, or `unknown`.
     pub terminal: String,
     /// Whether to take over an entry of another program whose leases have ended.
     pub takes_over: bool,
-    /// Delays and limits.
     pub pace: SupervisePace,
-    /// The clock.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Recorder of events.
     pub recorder: Arc<dyn Recorder>,
@@ -98,7 +92,6 @@ pub struct SuperviseOrder {
 
 impl SuperviseOrder {
     /// Sets the pace from the board's `config`.
-    #[must_use]
     pub fn with_config(mut self, config: &BoardConfig) -> Self {
         let (poll, wait) = match self.role {
             BoardRole::Planner => (config.planner_poll_interval, None),
@@ -113,7 +106,6 @@ impl SuperviseOrder {
     }
 
     /// The default pace of a role, without a recorder.
-    #[must_use]
     pub fn new(id: Name, role: BoardRole, command: Vec<String>) -> Self {
         let pace = match role {
             BoardRole::Planner => SupervisePace::planner(),
@@ -153,7 +145,6 @@ pub trait SupervisorServices {
     /// Whether to end: a signal came, or the agent must leave its team.
     fn is_over(&mut self) -> bool;
 
-    /// Shows one line to a person.
     fn print_line(&mut self, line: &str);
 }
 

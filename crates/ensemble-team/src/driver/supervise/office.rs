@@ -43,11 +43,8 @@ const QUESTIONS_MAX: usize = 1_000;
 
 /// Where a supervisor speaks for its agent.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct RosterAccess {
-    /// Requests and mailboxes.
     pub store: Arc<dyn RequestStore + Send + Sync>,
-    /// The roster.
     pub roster: Roster,
     /// Which agents may ask for a shutdown.
     pub authority: Authority,
@@ -62,8 +59,6 @@ impl fmt::Debug for RosterAccess {
 }
 
 impl RosterAccess {
-    /// With the default authority.
-    #[must_use]
     pub fn new(
         store: Arc<dyn RequestStore + Send + Sync>,
         roster: Roster,
@@ -110,7 +105,6 @@ impl RepresentedAgent {
         self.pass.as_ref().map(ProcessMark::text)
     }
 
-    /// The mailbox that the agent reads.
     pub(super) fn mailbox(&self) -> Option<&Name> {
         self.member.as_ref().map(|member| &member.mailbox)
     }

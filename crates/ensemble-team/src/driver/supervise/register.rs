@@ -72,7 +72,6 @@ impl SupervisorRun<'_> {
         Ok(())
     }
 
-    /// Releases everything.
     pub(super) fn unregister(&mut self) -> Event {
         let Some(registered) = self.registered.clone() else { return Event::Left };
         let left = self.board.lock().and_then(|mut locked| {

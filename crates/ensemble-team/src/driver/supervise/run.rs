@@ -58,7 +58,6 @@ pub(super) struct SupervisorRun<'a> {
     pub(super) answered: BTreeSet<WakeOccurrence>,
     /// The reasons for which a planner was started last.
     pub(super) called: BTreeSet<WakeOccurrence>,
-    /// Claims that have failed, by their tasks.
     pub(super) refusals: FailedClaims,
     leases: BoardLeases,
     upkeep: BoardUpkeep,
@@ -137,7 +136,6 @@ impl<'a> SupervisorRun<'a> {
         Ok(run)
     }
 
-    /// Runs until the machine has ended.
     pub(super) fn run(mut self, surroundings: &mut dyn SupervisorServices) -> Result<EndReason> {
         self.handle(Event::Start);
         loop {

@@ -44,7 +44,6 @@ impl SupervisorRun<'_> {
         Ok(Some(Event::Gated(gate)))
     }
 
-    /// Looks for work, and claims it.
     pub(super) fn claim_work(&mut self) -> Event {
         if let Some(trouble) = self.unwritten.block.take() {
             self.block(trouble);
@@ -355,7 +354,6 @@ impl SupervisorRun<'_> {
         Event::Terminated
     }
 
-    /// Records an anomaly for people.
     pub(super) fn record_anomaly(&mut self, anomaly: SuperviseAnomaly) -> Option<Event> {
         let task =
             self.work.as_ref().and_then(SupervisedWork::task).or(self.lock.record.task.as_ref());

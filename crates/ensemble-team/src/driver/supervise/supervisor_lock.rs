@@ -30,23 +30,16 @@ use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 pub const SEATS: &str = "supervise";
 const LOCKS: &str = "locks";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Largest record, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
 const VERSION: u32 = 1;
 
-/// Record of a supervisor and its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct SupervisorRecord {
     /// Format version, 1.
     pub version: u32,
-    /// Id of the supervised agent.
     pub id: Name,
-    /// The agent's role.
     pub role: String,
-    /// Pid of the supervisor.
     pub pid: u32,
-    /// Boot in which the record was written.
     pub boot_id: String,
     /// The board's last epoch before the registration.
     pub after_epoch: u64,
@@ -62,7 +55,6 @@ pub struct SupervisorRecord {
     /// The task for which its agents were last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Name>,
-    /// Counters of their outcomes.
     #[serde(default)]
     pub loops: FailureCounts,
 }
@@ -82,9 +74,6 @@ pub(crate) struct SupervisorLock {
 
 impl SupervisorLock {
     /// Takes the lock, and ends what an earlier supervisor's agent has left running.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; or a leftover process cannot be ended.
     pub(crate) fn acquire_lock(directory: &Path, id: &Name, role: &str) -> Result<(Self, usize)> {
         let lock = lock(directory, id)?;
         let before = read(directory, id)?;
@@ -113,7 +102,6 @@ impl SupervisorLock {
         Ok((locked, ended))
     }
 
-    /// Writes the current record.
     pub(crate) fn write(&self) -> Result<()> {
         let dir = Dir::open(&self.directory)?.ensure_child(SEATS, FileModes::default())?;
         let path = dir.path().join(format!("{}.yaml", self.record.id));
@@ -128,7 +116,6 @@ impl SupervisorLock {
         Ok(())
     }
 
-    /// Writes the epoch of the registration.
     pub(crate) fn end_registration(&mut self, epoch: u64) -> Result<()> {
         self.record.epoch = Some(epoch);
         (self.before, self.unsure_after) = (None, None);
@@ -149,7 +136,6 @@ impl SupervisorLock {
         }
     }
 
-    /// Path of the agent's prompt.
     pub(crate) fn prompt_path(&self) -> PathBuf {
         self.directory.join(SEATS).join(format!("{}.prompt", self.record.id))
     }
@@ -164,9 +150,6 @@ impl SupervisorLock {
 
 /// Ends the agent of a dead supervisor; returns the number of its processes. Does nothing if that
 /// supervisor had another registration than `epoch`.
-///
-/// # Errors
-/// [`Error::Locked`] if the supervisor lives; or a process cannot be ended.
 pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
     if read(directory, id)?.is_none_or(|seated| seated.epoch.is_some_and(|known| known != epoch)) {
         return Ok(0);

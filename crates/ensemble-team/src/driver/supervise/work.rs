@@ -13,27 +13,34 @@ use crate::proto::task::TaskHolder;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 
-/// Work that a supervisor holds for its agent.
 #[derive(Debug)]
 pub(super) enum SupervisedWork {
-    /// A claimed task.
-    Task { id: Name, holder: TaskHolder, path: PathBuf },
-    /// A review.
-    Review { id: Name, holder: TaskHolder, path: PathBuf },
+    Task {
+        id: Name,
+        holder: TaskHolder,
+        path: PathBuf,
+    },
+    Review {
+        id: Name,
+        holder: TaskHolder,
+        path: PathBuf,
+    },
     /// The plan; the lock keeps other planners out.
-    Plan { calls: Vec<PlannerCall>, occurrences: BTreeSet<WakeOccurrence>, _lock: FileLock },
+    Plan {
+        calls: Vec<PlannerCall>,
+        occurrences: BTreeSet<WakeOccurrence>,
+        _lock: FileLock,
+    },
 }
 
 /// State of the held work, from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkFate {
-    /// The agent still holds it.
     Held,
     /// The agent has finished it: submitted, judged, given up or blocked.
     Finished,
     /// The agent has finished it by changing the task's status on the board, without a verb.
     ByHand,
-    /// It was taken from the agent.
     Lost,
 }
 
@@ -46,7 +53,6 @@ impl SupervisedWork {
         }
     }
 
-    /// Holder of the claim or the review.
     pub(super) const fn holder(&self) -> Option<&TaskHolder> {
         match self {
             Self::Task { holder, .. } | Self::Review { holder, .. } => Some(holder),
@@ -54,7 +60,6 @@ impl SupervisedWork {
         }
     }
 
-    /// Path of the worktree.
     pub(super) const fn path(&self) -> Option<&PathBuf> {
         match self {
             Self::Task { path, .. } | Self::Review { path, .. } => Some(path),

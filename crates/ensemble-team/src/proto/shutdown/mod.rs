@@ -31,20 +31,6 @@
 //! *A crash.* Every step can be repeated. A process that finds the decision later starts from the
 //! beginning, and steps that were done before find nothing. The roster's `shutdown` and the record
 //! of the release come last.
-//!
-//! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::shutdown::{ShutdownConsent, Effect, Event, AgentShutdown};
-//! use ensemble_tmux::reaper::Signal;
-//!
-//! let now = Monotonic::ZERO;
-//! let mut shutdown = AgentShutdown::default();
-//! shutdown.handle(now, Event::Begin(ShutdownConsent::Forced));
-//! assert_eq!(shutdown.poll_effect(), Some(Effect::Sweep(Signal::Terminate)));
-//! shutdown.handle(now, Event::Found(0)); // it had gone already
-//! assert_eq!(shutdown.poll_effect(), Some(Effect::Close));
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -99,18 +85,14 @@ pub enum WorkerPresence {
 pub enum ShutdownStep {
     /// The search for the worker's processes.
     Sweep,
-    /// Closing its pane.
     Close,
     /// Releasing what it holds and returning its unread mail.
     Return,
-    /// Recording that it has ended.
     Record,
 }
 
-/// An event of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Start the shutdown.
     Begin(ShutdownConsent),
     /// The observed state of the worker.
     Seen(WorkerPresence),
@@ -118,13 +100,10 @@ pub enum Event {
     Found(usize),
     /// All processes of the last sweep have ended.
     Exited,
-    /// A step is done.
     Done(ShutdownStep),
-    /// A step failed.
     Failed(ShutdownStep),
 }
 
-/// An action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Observe the worker, and report [`Event::Seen`].
@@ -136,15 +115,9 @@ pub enum Effect {
     /// Release the worker's leases and return its unread mail.
     Return,
     /// Write the worker's end to the roster, and record its release.
-    Record {
-        /// Number of processes that could not be ended.
-        survivors: usize,
-    },
+    Record { survivors: usize },
     /// The worker has ended. Exactly once.
-    Ended {
-        /// Number of processes that could not be ended.
-        survivors: usize,
-    },
+    Ended { survivors: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +151,6 @@ impl Default for AgentShutdown {
 
 impl AgentShutdown {
     /// A worker that has `grace` to finish, if it approves.
-    #[must_use]
     pub const fn new(grace: Duration) -> Self {
         Self {
             grace,
@@ -190,7 +162,6 @@ impl AgentShutdown {
         }
     }
 
-    /// Whether the shutdown is complete.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended)
     }

@@ -43,23 +43,6 @@
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
 //! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`StepMachine::restore`]
 //! loads it. Only the time until the next reminder starts again.
-//!
-//! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::message::Name;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::step::{Effect, Event, StepReport, StepMachine};
-//!
-//! let (now, devon) = (Monotonic::ZERO, Name::new("Devon")?);
-//! let mut step = StepMachine::new(3);
-//! step.handle(now, Event::Taken { by: devon.clone() });
-//! assert_eq!(step.poll_effect(), Some(Effect::Hand { to: devon.clone(), attempt: 1, epoch: 1, error: None }));
-//! let report = StepReport::Failure { error: "2 tests fail".to_owned() };
-//! step.handle(now, Event::Reported { by: devon, epoch: Some(1), report });
-//! assert_eq!(step.poll_effect(), Some(Effect::Free));
-//! assert!(matches!(step.poll_effect(), Some(Effect::RequestFix { next_attempt: 2, .. })));
-//! # Ok::<(), ensemble_core::message::NameError>(())
-//! ```
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -78,7 +61,6 @@ pub use order::{OrderError, TddPhase, check_cycles};
 pub use refusal::StepRefusal;
 pub use vocabulary::{Effect, Event, FixState, State, StepReport, StepResolution};
 
-/// Most attempts of a step by default.
 pub const ATTEMPTS_DEFAULT: u32 = 3;
 /// Largest number of attempts that a plan may set.
 pub const ATTEMPTS_LIMIT: u32 = 99;
@@ -103,13 +85,10 @@ pub struct StepMachine {
 
 impl StepMachine {
     /// A waiting step with this limit of attempts (1 to [`ATTEMPTS_LIMIT`]).
-    #[must_use]
     pub fn new(attempts_max: u32) -> Self {
         Self::restore(State::Pending, 0, 0, attempts_max, Monotonic::ZERO)
     }
 
-    /// Restores a stored step.
-    #[must_use]
     pub fn restore(
         state: State,
         attempt: u32,
@@ -134,20 +113,17 @@ impl StepMachine {
     }
 
     /// Sets whether another agent fixes what makes this step fail.
-    #[must_use]
     pub const fn with_fixer(mut self, has_fixer: bool) -> Self {
         self.has_fixer = has_fixer;
         self
     }
 
     /// Sets the worker of the last hand-out, whose lease ended before it reported.
-    #[must_use]
     pub fn with_last_holder(mut self, last_holder: Option<Name>) -> Self {
         self.last_holder = last_holder;
         self
     }
 
-    /// The current state.
     pub const fn state(&self) -> &State {
         &self.state
     }
@@ -269,7 +245,6 @@ impl StepMachine {
         State::Completed(resolution)
     }
 
-    /// Handles events while a worker holds the step.
     fn while_held(&mut self, holder: Name, event: Event) -> State {
         match event {
             Event::Reported { by, epoch, report } => match self.objection(&holder, &by, epoch) {

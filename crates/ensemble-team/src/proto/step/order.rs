@@ -28,7 +28,6 @@ impl TddPhase {
     pub const ALL: [Self; 4] = [Self::Red, Self::Green, Self::Refactor, Self::Review];
 
     /// Its place in the order, starting at 0.
-    #[must_use]
     pub const fn rank(self) -> u8 {
         match self {
             Self::Red => 0,
@@ -38,8 +37,6 @@ impl TddPhase {
         }
     }
 
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Red => "red",
@@ -53,32 +50,24 @@ impl TddPhase {
 /// A mistake in the order of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// A step has no phase.
     #[error("has no `phase`: the policy `tdd` needs red, green, refactor or review")]
     NoPhase {
         /// Index of the step, starting at 0.
         step: usize,
     },
-    /// A phase follows a later one of its cycle.
     #[error("is `{}` after `{}` in cycle `{cycle}`: the order is red, green, refactor, review", phase.word(), after.word())]
     Backwards {
         /// Index of the step, starting at 0.
         step: usize,
-        /// Phase of the step.
         phase: TddPhase,
-        /// The phase before it.
         after: TddPhase,
-        /// Cycle of the step.
         cycle: String,
     },
-    /// A cycle does not begin with a test.
     #[error("begins cycle `{cycle}` with `{}`: begin with `red`", phase.word())]
     NoTest {
         /// Index of the step, starting at 0.
         step: usize,
-        /// Phase of the step.
         phase: TddPhase,
-        /// Cycle of the step.
         cycle: String,
     },
 }

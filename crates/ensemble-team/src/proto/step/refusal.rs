@@ -10,30 +10,21 @@ use ensemble_core::message::Name;
 /// Why a step did not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "refusal", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum StepRefusal {
-    /// The step was not handed out.
     NotTaken,
     /// Another worker holds the step.
     HeldByAnother {
-        /// The holder.
         holder: Name,
     },
     /// The step was handed out again since.
     Outdated {
-        /// The given epoch.
         epoch: u64,
-        /// The current epoch.
         current: u64,
     },
-    /// The step is done.
     Completed {
-        /// The resolution that it was settled with.
         resolution: StepResolution,
     },
-    /// The step is blocked.
     Blocked,
-    /// The step has failed.
     Failed {
         /// Whether a worker will take it up again.
         fix_due: bool,

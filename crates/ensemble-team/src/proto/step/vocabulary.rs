@@ -12,26 +12,21 @@ pub enum State {
     Pending,
     /// A worker holds it.
     InProgress {
-        /// The worker.
         holder: Name,
     },
-    /// The step is done.
     Completed(StepResolution),
     /// Its worker could not continue; a person or the orchestrator must intervene.
     Blocked {
         /// Reasons; never empty.
         reasons: Vec<String>,
     },
-    /// The attempt failed.
     Failed {
-        /// The error.
         error: String,
         /// Whether a worker will fix it, or an intervention is needed.
         fix: FixState,
     },
 }
 
-/// How a step was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepResolution {
@@ -60,46 +55,30 @@ pub enum StepReport {
     /// The work is done.
     Success,
     /// The work failed.
-    Failure {
-        /// The error.
-        error: String,
-    },
+    Failure { error: String },
     /// The agent cannot continue.
-    Blocked {
-        /// Reasons; at least one.
-        reasons: Vec<String>,
-    },
+    Blocked { reasons: Vec<String> },
 }
 
-/// An event of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A worker takes the step.
-    Taken {
-        /// The worker.
-        by: Name,
-    },
+    Taken { by: Name },
     /// A worker reports. Its identity was checked before.
     Reported {
-        /// The worker.
         by: Name,
         /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
-        /// The report.
         report: StepReport,
     },
     /// A worker gives a sign of life.
     Beat {
-        /// The worker.
         by: Name,
         /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
     },
     /// The holder was silent for its whole lease.
-    LeaseEnded {
-        /// The epoch that has ended.
-        epoch: u64,
-    },
+    LeaseEnded { epoch: u64 },
     /// No fix step of it is left to be done.
     FixDone,
     /// The obstacle is gone.
@@ -112,34 +91,27 @@ pub enum Event {
     Split,
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Hand the step to a worker, with a lease and its files.
     Hand {
-        /// The worker.
         to: Name,
         /// Number of the attempt, starting at 1.
         attempt: u32,
         /// The fencing epoch, starting at 1.
         epoch: u64,
-        /// Error of the previous attempt.
         error: Option<String>,
     },
     /// No worker holds the step any more: unlock its files.
     Free,
     /// The lease starts again.
     Beaten,
-    /// Ask for a fix.
     RequestFix {
-        /// The error.
         error: String,
-        /// Number of the next attempt.
         next_attempt: u32,
     },
     /// Insert a fix step for its fixer. The failed step waits for it.
     OrderFix {
-        /// The error.
         error: String,
         /// Number of the next attempt, after the fix step.
         next_attempt: u32,
@@ -147,7 +119,6 @@ pub enum Effect {
     /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step
     /// over.
     Stop {
-        /// The obstacles.
         reasons: Vec<String>,
     },
     /// Notify the orchestrator again.

@@ -70,22 +70,6 @@
 //! [`Event::Registered`]. Without such a supervisor, the observer of leases releases them.
 //! *Silence* of the agent is not an event here: its supervisor stops beating for it, and gets
 //! [`Event::Fenced`]. *Out of order*: no-ops.
-//!
-//! ```
-//! use std::time::Duration;
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::supervise::{Effect, Event, SupervisePace, Supervise};
-//!
-//! let now = Monotonic::ZERO;
-//! let mut supervise = Supervise::new(SupervisePace::coder());
-//! supervise.handle(now, Event::Start);
-//! assert_eq!(supervise.poll_effect(), Some(Effect::Register));
-//! supervise.handle(now, Event::Registered);
-//! assert_eq!(supervise.poll_effect(), Some(Effect::Look));
-//! supervise.handle(now, Event::Nothing);
-//! assert_eq!(supervise.poll_timeout(), Some(now + Duration::from_secs(30)));
-//! ```
 
 mod asked;
 mod pace;
@@ -164,8 +148,6 @@ pub struct Supervise {
 }
 
 impl Supervise {
-    /// A supervisor that has not started.
-    #[must_use]
     pub const fn new(pace: SupervisePace) -> Self {
         Self {
             pace,

@@ -16,7 +16,6 @@ pub const WORK_POLL: Duration = Duration::from_secs(30);
 pub const PLANNER_POLL: Duration = Duration::from_secs(60);
 /// Poll interval of the control files while one exists.
 pub const GATE_POLL: Duration = Duration::from_secs(5);
-/// Most consecutive tries of a contended claim.
 pub const CLAIM_TRIES_MAX: u32 = 3;
 /// Shortest and longest wait between two tries.
 pub const CONTENDED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
@@ -35,7 +34,6 @@ const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 
 /// Delays and limits of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct SupervisePace {
     /// Delay after exit 42.
     pub hand_over: Duration,
@@ -43,11 +41,9 @@ pub struct SupervisePace {
     pub restart: Duration,
     /// Delay after exit 0 of a planner that left DRAFT tasks.
     pub drafts: Duration,
-    /// Poll interval of the board.
     pub poll: Duration,
     /// Poll interval of the control files.
     pub gate: Duration,
-    /// Most consecutive crashes.
     pub crashes_max: u32,
     /// Most consecutive agents without progress.
     pub spins_max: u32,
@@ -59,7 +55,6 @@ pub struct SupervisePace {
 
 impl SupervisePace {
     /// The seed's values for a coder.
-    #[must_use]
     pub const fn coder() -> Self {
         Self {
             hand_over: HAND_OVER_DELAY,
@@ -75,13 +70,11 @@ impl SupervisePace {
     }
 
     /// The seed's values for a code reviewer.
-    #[must_use]
     pub const fn reviewer() -> Self {
         Self { can_block: false, ..Self::coder() }
     }
 
     /// The seed's values for a planner.
-    #[must_use]
     pub const fn planner() -> Self {
         Self { can_block: false, poll: PLANNER_POLL, ..Self::coder() }
     }
@@ -90,7 +83,6 @@ impl SupervisePace {
 /// Why the work is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkTrouble {
-    /// Agents crashed.
     Crashes(u32),
     /// Agents did nothing until their lease ran out.
     Hangs(u32),
@@ -115,7 +107,6 @@ impl std::fmt::Display for WorkTrouble {
 pub struct FailureCounts {
     /// Crashes since the last progress; a hang is one.
     pub crashes: u32,
-    /// Hangs among them.
     #[serde(default)]
     pub hangs: u32,
     /// Agents since the last progress.

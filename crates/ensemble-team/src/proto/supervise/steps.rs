@@ -171,7 +171,6 @@ impl Supervise {
         }
     }
 
-    /// Ends the supervisor from any state.
     pub(super) fn halt(&mut self, reason: EndReason) -> State {
         match self.state {
             State::New => self.end(reason),
@@ -268,7 +267,6 @@ impl Supervise {
         }
     }
 
-    /// The supervisor starts.
     pub(super) fn started(&mut self) -> State {
         match self.state {
             State::New => self.register(),
@@ -311,7 +309,6 @@ impl Supervise {
         }
     }
 
-    /// The supervisor holds work.
     pub(super) fn claimed(&mut self, is_new: bool) -> State {
         match self.state {
             State::Looking { .. } => {

@@ -31,7 +31,6 @@ impl std::fmt::Display for ProgramEnding {
 /// The board's state after an agent's program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgentExit {
-    /// The way in which the program ended.
     pub ending: ProgramEnding,
     /// Whether its task or review is unfinished and still its own.
     pub holds: bool,
@@ -52,7 +51,6 @@ pub enum ControlGate {
     Abort,
 }
 
-/// A loss of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SupervisorLoss {
     /// The task or the review: another agent has it, or no agent.
@@ -65,10 +63,8 @@ pub enum SupervisorLoss {
     Lease,
 }
 
-/// An event of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The supervisor starts.
     Start,
     /// The agent is on the board.
     Registered,
@@ -120,14 +116,11 @@ pub enum Event {
     Left,
 }
 
-/// Why a supervisor has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// The agent was stopped.
     Stopped,
     /// The supervisor agreed to a request for the shutdown of its agent.
     Agreed,
-    /// ABORT exists.
     Aborted,
     /// There was no work for its whole patience.
     NoWork,
@@ -144,17 +137,13 @@ pub enum SuperviseAnomaly {
     Crashed {
         /// The way in which the agent ended.
         ending: ProgramEnding,
-        /// Number of consecutive crashes.
         count: u32,
     },
     /// The agent did nothing until its lease ran out.
     Hung {
-        /// Number of consecutive failures.
         count: u32,
     },
-    /// The agent could not be started.
     NotStarted {
-        /// Number of consecutive failures.
         count: u32,
     },
     /// The agent exited with 0, but its work is unfinished on the board.

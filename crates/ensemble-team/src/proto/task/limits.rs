@@ -10,9 +10,7 @@ pub const EXHAUSTED_BY: usize = 2;
 /// The limits of every task; a task's `max_iterations` overrides the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
-    /// Most iterations of one coder.
     pub iterations_max: u32,
-    /// Iteration from which on there is a warning.
     pub iterations_warn: u32,
     /// Most rejections of one coder's work.
     pub review_cycles_max: u32,
@@ -39,7 +37,6 @@ const _: () = {
 
 impl TaskLimits {
     /// Limits with these maxima; warnings come two before.
-    #[must_use]
     pub const fn with_max(iterations_max: u32, review_cycles_max: u32) -> Self {
         Self {
             iterations_max,
@@ -50,7 +47,6 @@ impl TaskLimits {
     }
 }
 
-/// Kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
     /// [`TaskLimits::iterations_max`].
@@ -61,7 +57,6 @@ pub enum LimitKind {
 
 impl LimitKind {
     /// The limit's name.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Iterations => "iterations",
@@ -70,7 +65,6 @@ impl LimitKind {
     }
 }
 
-/// Counters of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Iteration of its coder, starting at 1.
@@ -81,7 +75,6 @@ pub struct TaskCounts {
     pub review_cycles_current: u32,
     /// Rejections of all coders' work.
     pub review_cycles_total: u32,
-    /// Coders that failed.
     pub failed_by: BTreeSet<Name>,
 }
 

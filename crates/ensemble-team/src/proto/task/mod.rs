@@ -40,20 +40,6 @@
 //!
 //! *Silence and crashes* are detected by [`ensemble_core::proto::lease`], which sends Expire. *Out of
 //! order*: an event that does not fit is Refused with the reason, and changes nothing.
-//!
-//! ```
-//! use ensemble_core::message::Name;
-//! use ensemble_team::proto::task::{TaskCounts, Effect, Event, TaskHolder, TaskLimits, State, TaskMachine};
-//!
-//! let holder = TaskHolder { by: Name::new("coder-1")?, epoch: 7 };
-//! let task = TaskMachine::new(State::Unclaimed, TaskCounts::default(), TaskLimits::default());
-//! let (task, effects) = task.next(Event::Claim(holder.clone()))?;
-//! assert_eq!(effects, [Effect::FreshWorktree]);
-//! let commit = "0a1b2c3".to_owned();
-//! let (task, _) = task.next(Event::Submit { holder, commit })?;
-//! assert_eq!(task.state().name(), "READY_FOR_REVIEW");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use ensemble_core::message::Name;
 
@@ -86,18 +72,14 @@ struct TaskChange {
 type TaskTransition = Result<State, TaskRefusal>;
 
 impl TaskMachine {
-    /// A task in the board's state.
-    #[must_use]
     pub const fn new(state: State, counts: TaskCounts, limits: TaskLimits) -> Self {
         Self { state, counts, limits }
     }
 
-    /// The current state.
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// The current counters.
     pub const fn counts(&self) -> &TaskCounts {
         &self.counts
     }

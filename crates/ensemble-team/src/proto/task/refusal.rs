@@ -10,45 +10,35 @@ use ensemble_core::message::Name;
 pub enum TaskRefusal {
     /// The table has no such step.
     NotNow {
-        /// Status of the task.
         status: &'static str,
     },
     /// Another agent holds the task, or none does: the lease has ended.
     NotHolder {
-        /// The agent that tried.
         presented: TaskHolder,
-        /// The current holder.
         holder: Option<TaskHolder>,
     },
     /// There is a later claim.
     OldEpoch {
-        /// The given epoch.
         presented: u64,
         /// The current epoch; 0 for none.
         now: u64,
     },
     /// Another agent reviews the task.
     Taken {
-        /// The reviewer.
         holder: TaskHolder,
     },
     /// An agent must not review its own work.
     OwnWork,
     /// The verdict is about another commit than the submitted one.
     OtherCommit {
-        /// The submitted commit.
         submitted: String,
-        /// The commit of the verdict.
         presented: String,
     },
     /// Too many coders failed.
     Exhausted {
-        /// The failed coders.
         failed_by: Vec<Name>,
     },
-    /// This coder has failed at the task.
     HasFailed {
-        /// The coder.
         agent: Name,
     },
 }

@@ -3,10 +3,8 @@
 use super::LimitKind;
 use ensemble_core::message::Name;
 
-/// The holder of a task or of its review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskHolder {
-    /// The agent.
     pub by: Name,
     /// Fencing epoch of the claim or review.
     pub epoch: u64,
@@ -15,11 +13,8 @@ pub struct TaskHolder {
 /// The status to which a task returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOrigin {
-    /// The task was new.
     Unclaimed,
-    /// The task had been rejected.
     Rejected,
-    /// The merge of the task had failed.
     IntegrationFailed,
 }
 
@@ -32,25 +27,20 @@ pub enum State {
     Unclaimed,
     /// A coder works on it.
     Claimed {
-        /// The holder.
         holder: TaskHolder,
         /// The status to which it returns.
         from: TaskOrigin,
     },
     /// Its coder has submitted it.
     ReadyForReview {
-        /// The author.
         author: Name,
-        /// The commit to review.
         commit: String,
-        /// The reviewer, if there is one.
         review: Option<TaskHolder>,
     },
     /// The task may be merged.
     Approved,
     /// The reviewer rejected the task.
     Rejected {
-        /// The author, if known.
         author: Option<Name>,
     },
     /// It is in the integration branch.
@@ -61,7 +51,6 @@ pub enum State {
     Blocked,
     /// Other tasks replaced it.
     Superseded,
-    /// The task was abandoned.
     Abandoned,
 }
 
@@ -84,7 +73,6 @@ impl State {
     }
 }
 
-/// An event of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Its planner has finished writing it.
@@ -95,9 +83,7 @@ pub enum Event {
     Iterate(TaskHolder),
     /// The holder submits the task.
     Submit {
-        /// The holder.
         holder: TaskHolder,
-        /// The commit to review.
         commit: String,
     },
     /// Its holder gives up for lack of further ideas.
@@ -107,23 +93,17 @@ pub enum Event {
         /// Epoch of the claim or review.
         epoch: u64,
     },
-    /// A reviewer takes it.
     Review(TaskHolder),
     /// The reviewer approves the task.
     Approve {
-        /// The reviewer.
         holder: TaskHolder,
-        /// The reviewed commit.
         commit: String,
     },
     /// The reviewer rejects the task.
     Reject {
-        /// The reviewer.
         holder: TaskHolder,
-        /// The reviewed commit.
         commit: String,
     },
-    /// The task was merged.
     Merge,
     /// The merge of the task failed.
     FailIntegration,
@@ -137,20 +117,16 @@ pub enum Event {
     Abandon,
 }
 
-/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Make a fresh worktree at the integration branch.
     FreshWorktree,
     /// Continue in the existing worktree.
     KeepWorktree,
-    /// A warning: the limit is near.
     Near(LimitKind),
     /// The coder has failed at the task.
     GivenUp {
-        /// The coder.
         by: Name,
-        /// The limit that was reached, if any.
         limit: Option<LimitKind>,
         /// Whether the task is exhausted now: no coder can claim it any more.
         is_exhausted: bool,

@@ -11,7 +11,6 @@ pub(in crate::steps) enum BindValue<'v> {
 
 /// A type that can be a value of a statement.
 pub(in crate::steps) trait BindParameter {
-    /// The value that stands for none.
     const NONE: BindValue<'static>;
 
     fn bind(&self) -> BindValue<'_>;

@@ -7,7 +7,6 @@ use ensemble_core::Error;
 use super::sqlite;
 use crate::steps::StepError;
 
-/// The result of a statement.
 pub(in crate::steps) type DbResult<T> = Result<T, DbError>;
 
 /// Why a statement, or the reading of its rows, failed.
@@ -18,7 +17,6 @@ pub(in crate::steps) enum DbError {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] super::postgres::PgError),
-    /// A row has a value that no program of the project writes.
     #[error("column {column} {detail}")]
     Damaged { column: usize, detail: String },
     #[error("a row is missing")]

@@ -90,7 +90,6 @@ impl DbConnection {
     }
 }
 
-/// An open transaction.
 pub(super) struct DbTransaction<'a>(TransactionInner<'a>);
 
 enum TransactionInner<'a> {
@@ -277,7 +276,6 @@ impl<'a> DbTransaction<'a> {
     }
 }
 
-/// A row of a result.
 pub(super) enum DbRow<'r> {
     Sqlite(&'r rusqlite::Row<'r>),
     #[cfg(feature = "postgres")]
@@ -285,13 +283,11 @@ pub(super) enum DbRow<'r> {
 }
 
 impl DbRow<'_> {
-    /// Reads a column.
     pub(super) fn get<T: ColumnType>(&self, column: usize) -> DbResult<T> {
         let cell = self.cell(column)?;
         T::from_cell(&cell).ok_or_else(|| DbError::damaged(column, "has another type"))
     }
 
-    /// The text of a column that has one, without a copy.
     pub(super) fn text(&self, column: usize) -> DbResult<&str> {
         match self.cell(column)? {
             RowCell::Text(text) => Ok(text),

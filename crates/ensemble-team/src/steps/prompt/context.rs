@@ -13,13 +13,10 @@ const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Digits of a digest that a prompt shows.
 const DIGITS: usize = 12;
 
-/// A file in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ShownFile {
     /// Path, relative to the project's directory.
     pub path: String,
-    /// How the file is shown.
     pub how: FileDisplay,
     /// Size in bytes, if the file exists.
     pub bytes: Option<u64>,
@@ -27,10 +24,8 @@ pub struct ShownFile {
     pub sha256: Option<String>,
 }
 
-/// How a file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileDisplay {
-    /// The whole text.
     Whole,
     /// Only the lines that declare something.
     Skeleton,
@@ -38,17 +33,13 @@ pub enum FileDisplay {
     Named,
     /// Only its name: the file is not text.
     Binary,
-    /// The file does not exist.
     Missing,
     /// Only its name: a directory, a device, or a link out of the project.
     NoFile,
-    /// The file could not be read.
     Unreadable,
 }
 
 impl FileDisplay {
-    /// The stable word for it.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -62,7 +53,6 @@ impl FileDisplay {
     }
 }
 
-/// Content found at a path.
 struct PathContent {
     how: FileDisplay,
     bytes: Option<u64>,

@@ -17,7 +17,6 @@ const NAME_CHARS_MAX: usize = 200;
 /// Changed files in a worker's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// The directory.
     pub directory: PathBuf,
     /// The files with their state, one text each, like ` M src/a.rs` or `?? b.rs`.
     pub files: Vec<String>,
@@ -27,7 +26,6 @@ pub struct Leftovers {
 pub type FindLeftovers = Arc<dyn Fn(&Name) -> Option<Leftovers> + Send + Sync>;
 
 impl Leftovers {
-    /// One sentence for a prompt.
     pub(super) fn sentence(&self) -> String {
         let directory = one_line(&self.directory.to_string_lossy());
         if self.files.is_empty() {

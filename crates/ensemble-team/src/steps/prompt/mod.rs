@@ -52,9 +52,7 @@ pub use context::{FileDisplay, ShownFile};
 pub use leftovers::{FindLeftovers, Leftovers};
 pub use template::TEMPLATE;
 
-/// Limits on the files in a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PromptLimits {
     /// Largest text that is shown whole, in bytes.
     pub file_bytes_max: usize,
@@ -75,13 +73,9 @@ const _: () = assert!(44 * 1024 < ensemble_core::message::BODY_BYTES_MAX);
 
 /// A prompt, and the files that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StepPrompt {
-    /// Text of the prompt.
     pub text: String,
-    /// Digest of the text.
     pub sha256: Digest,
-    /// The files in it.
     pub shown: Vec<ShownFile>,
 }
 
@@ -104,9 +98,6 @@ struct PromptMaterial {
 
 impl StepStore {
     /// The prompt for a step that was handed out, with the files as they are now.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if the queue's template is invalid; [`StepError::Database`].
     pub fn prompt(&self, handed: &ClaimedStep) -> Result<StepPrompt> {
         self.prompt_with(handed, PromptLimits::default())
     }

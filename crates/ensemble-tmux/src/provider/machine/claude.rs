@@ -15,7 +15,6 @@ use ensemble_core::agent::AgentState;
 
 /// The largest session file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// The most files that are read.
 const FILES_MAX: usize = 1000;
 
 /// The report of the Claude Code in or below process `pid`, or why there is none; of several the nearest.

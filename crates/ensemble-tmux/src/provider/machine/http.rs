@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::HttpPlace;
 
-/// The most that is read of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// The JSON at `path`, or why there is none.

@@ -20,9 +20,7 @@ pub use place::HttpPlace;
 
 /// An agent's own word about its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AgentReport {
-    /// The state that it reports.
     pub state: AgentState,
     /// In its own words: `busy`, `permission prompt` …
     pub detail: String,
@@ -41,24 +39,18 @@ impl AgentReport {
 pub enum AgentAnswer {
     /// Its profile names no source, or the source's place was not given.
     Nothing,
-    /// The agent answered.
     Report {
         /// The agent's answer.
         report: AgentReport,
-        /// The place that answered.
         place: String,
     },
-    /// The agent did not answer.
     Silence {
-        /// The place that was asked.
         place: String,
-        /// Reason of the failure.
         why: String,
     },
 }
 
 impl AgentAnswer {
-    /// Its answer, if there is one.
     pub const fn report(&self) -> Option<&AgentReport> {
         match self {
             Self::Report { report, .. } => Some(report),
@@ -96,7 +88,6 @@ impl std::fmt::Debug for HttpAuthorization {
 
 impl SourcePlaces {
     /// Claude Code's session files below the home directory of the user who runs it.
-    #[must_use]
     pub fn in_home(home: &Path) -> Self {
         Self { claude_sessions: Some(home.join(".claude/sessions")), ..Self::default() }
     }
@@ -108,7 +99,6 @@ impl SourcePlaces {
     }
 
     /// The OpenCode server that the agent in the pane belongs to.
-    #[must_use]
     pub fn with_opencode(mut self, place: HttpPlace) -> Self {
         self.opencode = OpencodePlace::At(place);
         self
@@ -116,7 +106,6 @@ impl SourcePlaces {
 
     /// The OpenCode in the pane is asked where its own command line says that it listens, on this
     /// machine only. It is asked as `user` with `password` if there is one.
-    #[must_use]
     pub fn with_opencode_as_started(mut self, user: Option<&str>, password: Option<&str>) -> Self {
         let authorization = password.map(|password| place::basic(user, password));
         self.opencode = OpencodePlace::AsStarted(HttpAuthorization(authorization));
@@ -124,7 +113,6 @@ impl SourcePlaces {
     }
 
     /// OpenCode cannot be asked. The diagnosis shows `why`.
-    #[must_use]
     pub fn without_opencode(mut self, why: String) -> Self {
         self.opencode = OpencodePlace::Trouble(why);
         self
@@ -133,14 +121,6 @@ impl SourcePlaces {
 
 /// Asks the source that the profile names about the agent in a pane whose first process is `pid`.
 /// Takes at most [`HTTP_LIMIT`], and microseconds where it reads a file.
-///
-/// ```
-/// use ensemble_tmux::provider::Profiles;
-/// use ensemble_tmux::provider::machine::{self, AgentAnswer, SourcePlaces};
-/// let claude = Profiles::embedded()?.get("claude")?;
-/// assert_eq!(machine::ask(&claude, std::process::id(), &SourcePlaces::default()), AgentAnswer::Nothing);
-/// # Ok::<(), ensemble_core::Error>(())
-/// ```
 pub fn ask(profile: &Profile, pid: u32, places: &SourcePlaces) -> AgentAnswer {
     match profile.machine_source() {
         None => AgentAnswer::Nothing,

@@ -19,12 +19,6 @@ impl HttpPlace {
     /// Reads `http://127.0.0.1:4096`. The host is an address or `localhost`: nothing is looked up.
     /// Other machines than this one only if `remote` says so, since what is sent to them can be
     /// read on the way.
-    ///
-    /// ```
-    /// use ensemble_tmux::provider::machine::HttpPlace;
-    /// assert!(HttpPlace::parse("http://127.0.0.1:4096", false).is_ok());
-    /// assert!(HttpPlace::parse("http://192.0.2.1:4096", false).is_err());
-    /// ```
     pub fn parse(text: &str, remote: bool) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -55,7 +49,6 @@ impl HttpPlace {
     }
 
     /// With a user (`opencode` unless given) and a password, sent as HTTP basic authentication.
-    #[must_use]
     pub fn with_password(mut self, user: Option<&str>, password: &str) -> Self {
         self.authorization = Some(basic(user, password));
         self

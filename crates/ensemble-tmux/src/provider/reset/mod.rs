@@ -26,9 +26,7 @@ use ensemble_core::message::Timestamp;
 #[cfg(test)]
 mod tests;
 
-/// The longest text that is read, in bytes.
 const TEXT_BYTES_MAX: usize = 200;
-/// The longest stretch of time that a limit lasts.
 const STRETCH_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// For how long after it ends a message counts as the one that was seen before. The next one
 /// may say `3pm` as well.
@@ -55,7 +53,6 @@ struct LoadedZones {
 
 impl Zones {
     /// UTC for everything, and no zone has a name.
-    #[must_use]
     pub fn utc() -> Self {
         Self { of_this_machine: false, read: OnceLock::new() }
     }
@@ -63,7 +60,6 @@ impl Zones {
     /// This machine's zone (`TZ`, `/etc/localtime`; UTC if neither names one) and its database of zones
     /// (`/usr/share/zoneinfo`), read with the first text that needs them. For programs: the library itself reads no
     /// configuration of the machine.
-    #[must_use]
     pub fn of_this_machine() -> Self {
         Self { of_this_machine: true, read: OnceLock::new() }
     }
@@ -87,30 +83,16 @@ impl Zones {
     }
 }
 
-/// A usage limit that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageLimit {
     /// When it ends, in the agent's own words.
     pub text: String,
-    /// End of the limit.
     pub until: Timestamp,
 }
 
 impl UsageLimit {
     /// Parses a limit message; returns `known` if the message is the same. `None` if the message does not say when
     /// the limit ends.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use ensemble_core::message::Timestamp;
-    /// use ensemble_tmux::provider::{UsageLimit, Zones};
-    /// let now: Timestamp = "2026-11-22T10:00:00Z".parse()?;
-    /// let limit = UsageLimit::read("in 2 hours", now, &Zones::utc(), None).unwrap();
-    /// assert_eq!(limit.until.to_string(), "2026-11-22T12:00:00.000Z");
-    /// let later = now.plus(Duration::from_secs(3600));
-    /// assert_eq!(UsageLimit::read("in 2 hours", later, &Zones::utc(), Some(&limit)), Some(limit));
-    /// # Ok::<(), ensemble_core::message::TimestampError>(())
-    /// ```
     pub fn read(text: &str, now: Timestamp, zones: &Zones, known: Option<&Self>) -> Option<Self> {
         let known = known.filter(|known| known.text == text && now < known.until.plus(REMEMBERED));
         known.cloned().or_else(|| {
@@ -119,7 +101,6 @@ impl UsageLimit {
         })
     }
 
-    /// Whether it has passed.
     pub fn is_over(&self, now: Timestamp) -> bool {
         now >= self.until
     }
@@ -181,7 +162,6 @@ fn stretch(text: &str) -> Option<Duration> {
     whole.filter(|whole| *whole <= STRETCH_MAX)
 }
 
-/// The parts of a date that a text has.
 #[derive(Default)]
 struct DateParts {
     time: Option<Time>,
@@ -232,7 +212,6 @@ impl DateParts {
         (parts.time.is_some() || parts.month.is_some()).then_some(parts)
     }
 
-    /// A word that is not a time of day.
     fn parse_word(&mut self, word: &str, zones: &Zones) -> Option<()> {
         if let Ok(date) = word.parse::<Date>() {
             put(&mut self.year, date.year())?;

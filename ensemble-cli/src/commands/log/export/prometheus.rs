@@ -132,7 +132,6 @@ fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<MetricSample> {
     samples
 }
 
-/// A sample as a line of JSON.
 fn line(sample: &MetricSample) -> Value {
     let labels = sample.labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
     let labels: Map<String, Value> = labels.collect();

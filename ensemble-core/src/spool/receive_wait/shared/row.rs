@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// One wait.
 #[derive(Debug, Default)]
 pub(super) struct WaitRow {
     pub(super) places: Arc<[PathBuf]>,

@@ -22,16 +22,12 @@ const PASSING: [&str; 9] = [
 /// An error of a server, or of the connection to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::steps) enum PgError {
-    /// The server refused a statement, or the connection.
     #[error("{message} ({code}){}", advice(code))]
     Refused { code: String, message: String },
-    /// The server cannot be reached, or has stopped answering.
     #[error("{0}")]
     Away(String),
-    /// This client is configured to use something that it cannot.
     #[error("{0}")]
     Unusable(String),
-    /// The connection ended during the commit: the change was made, or not.
     #[error("no answer to the commit: {0}")]
     Unanswered(String),
 }
@@ -41,7 +37,6 @@ impl PgError {
         Self::Away(error.to_string())
     }
 
-    /// The error of a statement.
     pub(super) fn of(error: tokio_postgres::Error) -> Self {
         if let Some(refused) = error.as_db_error() {
             let (code, message) = (refused.code().code().to_owned(), refused.message().to_owned());

@@ -201,7 +201,6 @@ impl<'a> PgTx<'a> {
         Ok(self.client.borrow_mut().query(statement, values)?)
     }
 
-    /// Runs a statement that locks.
     pub(super) fn lock(&self, statement: &str) -> DbResult<()> {
         Ok(self.client.borrow_mut().batch(statement)?)
     }

@@ -22,15 +22,12 @@ const SCHEMA_PREFIX: &str = "ensemble_";
 const IDENTIFIER_BYTES_MAX: usize = 63;
 /// Permissions of a password file that let other users read it.
 const OTHERS: u32 = 0o077;
-/// The largest password file, in bytes.
 const PASSWORDS_BYTES_MAX: usize = 1024 * 1024;
 
 /// A PostgreSQL server that has the step queues of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PostgresOptions {
     config: Config,
-    /// The schema that has the tables.
     pub(super) schema: String,
     /// Certificates trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
@@ -49,9 +46,6 @@ impl PostgresOptions {
     /// A connection is encrypted and the server's certificate is verified, unless the address says
     /// `sslmode=disable`. Connections to `localhost`, a loopback address or a Unix socket are not encrypted
     /// either, unless the address asks for it.
-    ///
-    /// # Errors
-    /// What is wrong with the address. The text never has a password in it.
     pub fn new(address: &str, team: &Name) -> Result<Self, String> {
         if !SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
             return Err("is not like `postgres://user@host/database`".to_owned());

@@ -11,7 +11,6 @@ use super::super::{BindValue, DbError, DbResult, RowCell};
 type SentValue = Result<IsNull, Box<dyn Error + Sync + Send>>;
 type ReadValue<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
-/// A row of a result.
 pub(in crate::steps) struct PgRow(pub(super) Row);
 
 impl PgRow {
