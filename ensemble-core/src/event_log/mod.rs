@@ -240,10 +240,17 @@ impl EventLog {
     /// Writes a record and returns its position. `data` that is not an object becomes the member
     /// `value` of one. An actor longer than [`ACTOR_BYTES_MAX`] is truncated.
     pub fn try_record(&self, kind: &str, actor: &str, data: Value) -> Result<AppendedRecord> {
+        let body = self.make_body(kind, actor, data)?;
+        let mut writer = self.writer();
+        let (seq, ordered) = writer.append(&body)?;
+        let session_id = writer.segment().map(Segment::session_id).unwrap_or_default();
+        Ok(AppendedRecord { session_id, seq, ordered })
+    }
+
+    fn make_body(&self, kind: &str, actor: &str, data: Value) -> Result<RecordBody> {
         let kind = RecordType::new(kind)
             .map_err(|error| Error::malformed(&self.path, "type", error.to_string()))?;
-        let body = RecordBody::new(kind, actor, data);
-        self.writer().append(&body)
+        Ok(RecordBody::new(kind, actor, data))
     }
 
     /// `session-YYYYMMDD-HHMMSS`: the session of the last record; `None` before the first.
@@ -261,7 +268,8 @@ impl EventLog {
 
 impl Recorder for EventLog {
     fn record(&self, kind: &str, actor: &str, data: Value) {
-        if let Err(error) = self.try_record(kind, actor, data) {
+        let body = self.make_body(kind, actor, data);
+        if let Err(error) = body.and_then(|body| self.writer().append(&body)) {
             self.failures.fetch_add(1, Ordering::Relaxed);
             let mut last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
             *last = Some(error.to_string());

@@ -29,7 +29,7 @@ use super::line::{LinePlace, RecordBody};
 use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
 use super::tail::SegmentTail;
-use super::{AppendedRecord, LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
+use super::{LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
 use crate::durable::{Dir, FileId, FileModes, LockFile, stat_file, stat_path};
 use crate::env::{Clock as _, SystemClock};
 use crate::{Error, Result};
@@ -99,7 +99,8 @@ impl LogWriter {
         self.at_the_end(LOG_ACTOR, |_, _, _| Ok(()))
     }
 
-    pub(super) fn append(&mut self, body: &RecordBody) -> Result<AppendedRecord> {
+    /// Appends a record. Returns its number, and whether it is ordered.
+    pub(super) fn append(&mut self, body: &RecordBody) -> Result<(u64, bool)> {
         self.at_the_end(LOG_ACTOR, |writer, place, locked| {
             if locked.is_ok() && writer.is_full() {
                 let next = writer.current()?.segment.next_part();
@@ -287,9 +288,8 @@ impl LogWriter {
         Ok(())
     }
 
-    fn write(&mut self, body: &RecordBody, is_locked: bool) -> Result<AppendedRecord> {
-        let not_found = self.not_found();
-        let Some(current) = &mut self.current else { return Err(not_found) };
+    fn write(&mut self, body: &RecordBody, is_locked: bool) -> Result<(u64, bool)> {
+        let Some(current) = &mut self.current else { return Err(self.not_found()) };
         let seq = (current.tail.seq + u64::from(is_locked)).min(SEQ_MAX);
         let buffer = &mut self.buffer;
         buffer.clear();
@@ -307,7 +307,7 @@ impl LogWriter {
             current.bytes += buffer.len() as u64;
             current.tail.advance_to(seq, current.bytes);
         }
-        Ok(AppendedRecord { session_id: current.segment.session_id(), seq, ordered: is_locked })
+        Ok((seq, is_locked))
     }
 }
 
