@@ -73,13 +73,21 @@ impl Spool {
 
     /// Leases of one mailbox and holder.
     fn settle_alike(&self, leases: &[Lease], outcomes: &mut Vec<Result<()>>) -> Result<()> {
-        let Some(Lease { mailbox, holder, .. }) = leases.first() else { return Ok(()) };
-        let mailbox = self.mailbox(mailbox)?;
+        let Some(Lease { mailbox: name, holder, .. }) = leases.first() else { return Ok(()) };
+        // A held message is settled where it is held, wherever that was moved to since.
+        let known = self.known_mailbox(name);
+        let is_known = known.is_some();
+        let mut mailbox = known.map_or_else(|| self.mailbox(name), Ok)?;
         let admission = self.admission_of(&mailbox, holder)?;
         let first = outcomes.len();
         let mut moved = Vec::new();
         for lease in leases {
-            let outcome = self.move_settled(&mailbox, lease, admission);
+            let mut outcome = self.move_settled(&mailbox, lease, admission);
+            if is_known && matches!(outcome, Err(Error::LeaseLost { .. })) && !mailbox.is_current()
+            {
+                mailbox = self.mailbox(name)?;
+                outcome = self.move_settled(&mailbox, lease, admission);
+            }
             if matches!(outcome, Ok(MoveOutcome::Done)) && self.is_power() {
                 moved.push(place::plain(&lease.id));
             }

@@ -286,6 +286,11 @@ impl Spool {
         Ok(open.insert(OpenMailbox::open(queue, &mailboxes, name, &self.options)?))
     }
 
+    /// The mailbox if it is open, which may have been moved away since.
+    fn known_mailbox(&self, name: &Name) -> Option<Arc<OpenMailbox>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get_known(name)
+    }
+
     fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {
         self.options.recorder.record(kind, actor.as_str(), data);
     }

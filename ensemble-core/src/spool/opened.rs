@@ -40,6 +40,14 @@ impl MailboxCache {
         None
     }
 
+    /// An open mailbox, whether or not its directory was replaced.
+    pub(super) fn get_known(&mut self, name: &Name) -> Option<Arc<OpenMailbox>> {
+        self.uses += 1;
+        let (used, mailbox) = self.open.get_mut(name)?;
+        *used = self.uses;
+        Some(Arc::clone(mailbox))
+    }
+
     /// Keeps a mailbox that was just opened; another one may be closed for it once no thread uses it.
     pub(super) fn insert(&mut self, mut mailbox: OpenMailbox) -> Arc<OpenMailbox> {
         if let Some((identity, known)) = self.known.remove(&mailbox.name)
