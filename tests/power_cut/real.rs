@@ -73,9 +73,11 @@ fn work_once(
             batch.iter().for_each(|envelope| history.note("published", envelope.id.as_str(), 0));
         }
         "consumer" => {
-            if let Some(delivery) = spool.receive(&name("dispatch"), &name("holder"))? {
-                spool.settle(&delivery.lease)?;
-                history.note_lease("settled", &delivery.lease);
+            let taken = spool.receive_batch(&name("dispatch"), &name("holder"), BATCH)?;
+            let leases: Vec<_> = taken.into_iter().map(|delivery| delivery.lease).collect();
+            for (lease, settled) in leases.iter().zip(spool.settle_batch(&leases)?) {
+                settled?;
+                history.note_lease("settled", lease);
             }
         }
         "decider" => {

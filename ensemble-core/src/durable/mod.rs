@@ -59,6 +59,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::error::allow_missing;
 use crate::{Error, Result, sys};
 
+pub(crate) use crate::sys::SyncReach;
 pub use lock::FileLock;
 pub use lock::{LockFile, LockFileGuard, jittered};
 pub(crate) use many::SyncMany;
@@ -160,7 +161,12 @@ impl Dir {
     /// Whether the sync of a file that was moved into this directory makes its name survive a power cut, too. Then a
     /// message is renamed first, and synced once. Until then a power cut may empty it, which only a message shows.
     pub fn names_go_with_files(&self) -> bool {
-        sys::names_go_with_files(&self.fd)
+        self.find_sync_reach() >= SyncReach::Name
+    }
+
+    /// What the sync of a file that was moved into this directory covers.
+    pub(crate) fn find_sync_reach(&self) -> SyncReach {
+        sys::find_sync_reach(&self.fd)
     }
 
     /// Why a power cut may harm more here than what was not synced, as far as known.
@@ -430,6 +436,11 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
 /// Makes an open file survive a power cut, and its name where [`Dir::names_go_with_files`].
 pub(crate) fn sync_file_and_name(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| sys::sync_content_and_name(file)).map_err(|e| Error::io("sync", path, e))
+}
+
+/// Makes all of an open file's file system survive a power cut.
+fn sync_file_system(file: &File, path: &Path) -> Result<()> {
+    retry_on_intr(|| sys::sync_file_system(file)).map_err(|e| Error::io("sync", path, e))
 }
 
 /// A name for a file in `tmp/` that no other process or thread uses.

@@ -12,7 +12,7 @@ use super::opened::KnownBacklog;
 use super::settings::Settings;
 use super::waiting::WaitingBacklog;
 use super::{SpoolOptions, place};
-use crate::durable::{self, Dir, FileLock, FileModes, FileStat, SyncTogether};
+use crate::durable::{self, Dir, FileLock, FileModes, FileStat, SyncReach, SyncTogether};
 use crate::env::{Clock as _, SystemClock};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
@@ -75,7 +75,7 @@ pub(super) struct OpenMailbox {
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
     modes: FileModes,
-    names_go_with_files: OnceLock<bool>,
+    sync_reach: OnceLock<SyncReach>,
     /// How many messages this process may publish before it counts again (quotas).
     pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
@@ -118,7 +118,7 @@ impl OpenMailbox {
             front_syncs: SyncTogether::new("front.sync"),
             done_syncs: SyncTogether::new("done.sync"),
             modes: options.modes,
-            names_go_with_files: OnceLock::new(),
+            sync_reach: OnceLock::new(),
             room: AtomicU64::new(0),
             settings: Mutex::new((None, Settings::default())),
         })
@@ -145,9 +145,14 @@ impl OpenMailbox {
         Ok(known.1.clone())
     }
 
-    /// See [`Dir::names_go_with_files`], which is asked once.
+    /// See [`Dir::find_sync_reach`], which is asked once.
+    pub(super) fn sync_reach(&self) -> SyncReach {
+        *self.sync_reach.get_or_init(|| self.tmp.find_sync_reach())
+    }
+
+    /// Whether a message is renamed first, and synced once.
     pub(super) fn names_go_with_files(&self) -> bool {
-        *self.names_go_with_files.get_or_init(|| self.tmp.names_go_with_files())
+        self.sync_reach() >= SyncReach::Name
     }
 
     /// Makes the names in one of its directories survive a power cut.

@@ -61,7 +61,7 @@ impl UnsyncedMessages {
             return Ok(self.outcomes);
         };
         if mailbox.names_go_with_files() {
-            self.syncs.sync(&self.files, durable::sync_file_and_name)?;
+            self.syncs.sync_with_names(&self.files)?;
             return Ok(self.outcomes);
         }
         self.syncs.sync(&self.files, durable::sync_file)?;

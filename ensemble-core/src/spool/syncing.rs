@@ -5,7 +5,7 @@
 
 use super::Spool;
 use super::mailbox::OpenMailbox;
-use crate::durable::{self, Dir, Durability};
+use crate::durable::{self, Dir, Durability, SyncReach};
 use crate::{Error, Result};
 
 /// Messages whose files are synced at the same time. Each needs a descriptor.
@@ -38,19 +38,25 @@ impl Spool {
         if !mailbox.names_go_with_files() {
             return mailbox.sync_names(dir);
         }
-        for names in names.chunks(SYNCED_AT_ONCE) {
-            let mut files = Vec::with_capacity(names.len());
-            for name in names {
-                match dir.open_file(name) {
-                    Ok(file) => files.extend(file.map(|file| (file, dir.path().join(name)))),
-                    // A dead letter may be a link or a directory.
-                    Err(Error::Malformed { .. }) => dir.sync()?,
-                    Err(error) => return Err(error),
+        // The last name has all before it go with it; the last that has not moved on, those before that one.
+        let is_one_enough = mailbox.sync_reach() >= SyncReach::EarlierNames;
+        let mut files = Vec::new();
+        for name in names.iter().rev() {
+            match dir.open_file(name) {
+                Ok(file) => files.extend(file.map(|file| (file, dir.path().join(name)))),
+                // A dead letter may be a link or a directory.
+                Err(Error::Malformed { .. }) => dir.sync()?,
+                Err(error) => return Err(error),
+            }
+            if files.len() == if is_one_enough { 1 } else { SYNCED_AT_ONCE } {
+                self.syncs.sync_with_names(&files)?;
+                files.clear();
+                if is_one_enough {
+                    return Ok(());
                 }
             }
-            self.syncs.sync(&files, durable::sync_file_and_name)?;
         }
-        Ok(())
+        self.syncs.sync_with_names(&files)
     }
 
     /// The first process may have been killed before its sync. The sender, which repeats the

@@ -27,9 +27,19 @@ pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
     super::sync_content(file)
 }
 
+/// Not supported.
+pub(crate) fn sync_file_system(_: impl AsFd) -> Result<(), Errno> {
+    Err(Errno::NOSYS)
+}
+
+/// There is no such sync.
+pub(crate) fn find_unwritten_bytes() -> Option<u64> {
+    None
+}
+
 /// Not known of any file system here.
-pub(crate) fn names_go_with_files(_: impl AsFd) -> bool {
-    false
+pub(crate) fn find_sync_reach(_: impl AsFd) -> super::SyncReach {
+    super::SyncReach::Content
 }
 
 /// What is known of the file systems of Linux is not known here.

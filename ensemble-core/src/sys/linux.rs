@@ -3,11 +3,14 @@
 use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::fs::{self, FileType, Mode, RawDir, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::time::ClockId;
+
+use super::SyncReach;
 
 /// Bytes of directory entries that are read at once. A buffer of 64 KiB would make the allocator tidy its whole heap
 /// each time the buffer is freed.
@@ -26,9 +29,28 @@ pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
     fs::fdatasync(file)
 }
 
-/// Makes the content and the name of a file survive a power cut, where [`names_go_with_files`].
+/// Makes the content and the name of a file survive a power cut, where its [`SyncReach`] says so.
 pub(crate) fn sync_content_and_name(file: impl AsFd) -> Result<(), Errno> {
     fs::fsync(file)
+}
+
+/// Makes all of a file's file system survive a power cut.
+pub(crate) fn sync_file_system(file: impl AsFd) -> Result<(), Errno> {
+    fs::syncfs(file)
+}
+
+/// How much [`sync_file_system`] may have to write for others; `None` if it would not report that this failed, which
+/// Linux does since 5.8.
+pub(crate) fn find_unwritten_bytes() -> Option<u64> {
+    static REPORTS_FAILURES: OnceLock<bool> = OnceLock::new();
+    let reports_failures = REPORTS_FAILURES.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+        (numbers.next(), numbers.next()) >= (Some(5), Some(8))
+    });
+    let memory = reports_failures.then(|| std::fs::read_to_string("/proc/meminfo").ok())??;
+    let dirty = memory.lines().find_map(|line| line.strip_prefix("Dirty:"))?;
+    Some(dirty.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
 /// What is known of the journal of an ext4.
@@ -42,12 +64,14 @@ enum Ext4Journal {
     Unknown,
 }
 
-/// Whether a sync of a file also makes its new name survive a power cut: the journal cannot commit one alone.
-pub(crate) fn names_go_with_files(directory: impl AsFd) -> bool {
+/// How far the sync of a file in this directory reaches. A journal that commits whole transactions in their order has
+/// the names of before with it; btrfs logs one file.
+pub(crate) fn find_sync_reach(directory: impl AsFd) -> SyncReach {
     match file_system_of(&directory) {
-        XFS_MAGIC | BTRFS_MAGIC => true,
-        EXT_MAGIC => journal_of(directory) == Ext4Journal::Whole,
-        _ => false,
+        XFS_MAGIC => SyncReach::EarlierNames,
+        BTRFS_MAGIC => SyncReach::Name,
+        EXT_MAGIC if journal_of(directory) == Ext4Journal::Whole => SyncReach::EarlierNames,
+        _ => SyncReach::Content,
     }
 }
 

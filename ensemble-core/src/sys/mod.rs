@@ -5,6 +5,7 @@
 //! | sync of a file's content | `fdatasync` | `F_FULLFSYNC`, for `fsync` leaves it in the drive | `fdatasync` |
 //! | sync of a directory's names | `fsync` | `F_FULLFSYNC` | `fsync` |
 //! | file systems in which a file's sync covers its name | ext4 with a journal, xfs, btrfs | not known | not known |
+//! | one sync for several files | `syncfs` | none | none |
 //! | rename that does not replace | `renameat2` | `renameatx_np` | refused, so the caller links and unlinks |
 //! | listing | `getdents64` | `readdir` | `readdir` |
 //! | clock that counts suspended time | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC` | `CLOCK_MONOTONIC` |
@@ -44,6 +45,17 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+/// What the sync of a file makes survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SyncReach {
+    /// Its content.
+    Content,
+    /// Its new name, too, and that its former one is gone.
+    Name,
+    /// Every name that was changed before its own, too, but not the content of those files.
+    EarlierNames,
+}
 
 /// Reads a clock as the time since its origin.
 pub(crate) fn read_clock(id: ClockId) -> Duration {
