@@ -96,7 +96,11 @@ fn with_history(options: &NatsOptions, clock: &HandClock, messages: usize) -> Na
         let delivery = queue.receive(&name(MAILBOX), &name("w")).unwrap().unwrap();
         queue.settle(&delivery.lease).unwrap();
     }
-    let (mut apart, start) = (0, Instant::now());
+    clock.advance(Duration::from_secs(61));
+    assert_eq!(queue.set_settled_apart().unwrap(), 0, "they are copied first");
+    clock.advance(Duration::from_secs(61));
+    let (mut apart, start) = (queue.set_settled_apart().unwrap(), Instant::now());
+    assert!(apart > 0, "they leave two minutes after they were settled");
     while apart < messages as u64 {
         apart += queue.set_settled_apart().unwrap();
         clock.advance(Duration::from_secs(61));

@@ -87,7 +87,7 @@ const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Interval at which settled messages are set apart.
-const APART_INTERVAL: Duration = Duration::from_secs(60);
+const APART_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which hosts exchange logs and agents.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Holder of messages in transit from the directory to the servers.

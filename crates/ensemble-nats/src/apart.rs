@@ -14,7 +14,7 @@
 //! A server of 2.9 that is killed has an older version of a removed message again. So a receiver looks for the copy of
 //! what is not new, and settles what has one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use time::OffsetDateTime;
@@ -28,21 +28,21 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name};
 
-/// How long a settled message stays in its mailbox.
-const STAY: Duration = Duration::from_secs(10 * 60);
+/// How long a settled message stays in its mailbox. What is younger is certainly not set apart.
+const STAY: Duration = Duration::from_secs(60);
 /// How long both versions exist.
 const GRACE: Duration = Duration::from_secs(60);
-/// Most messages of a mailbox that one pass moves, so that it stays short.
-const MOVES_MAX: usize = 500;
+/// How long one pass begins moves, so that it stays short.
+const PASS_MAX: Duration = Duration::from_secs(1);
 
 impl NatsTransport {
     /// Moves messages that were settled some time ago out of their mailboxes. Every watcher does it, every
-    /// minute. Returns the number of messages that are out of the way now.
+    /// few seconds. Returns the number of messages that are out of the way now.
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`]; the next call continues.
     pub fn set_settled_apart(&self) -> Result<u64> {
-        let mut moved = 0;
+        let (mut moved, began) = (0, Instant::now());
         for mailbox in self.mailboxes()? {
             let before =
                 u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_sub(millis(STAY));
@@ -54,9 +54,11 @@ impl NatsTransport {
                     entry.record.place == MessageStage::Settled && entry.at < before
                 })
                 .map(|(id, entry)| (id.clone(), entry.seq))
-                .take(MOVES_MAX)
                 .collect();
             for (id, seq) in settled {
+                if began.elapsed() >= PASS_MAX {
+                    return Ok(moved);
+                }
                 moved += u64::from(self.set_apart(&mailbox, &id, seq)?);
             }
         }
@@ -125,7 +127,7 @@ impl NatsTransport {
     /// Whether a message with this id may have been settled and set apart: not if the id was made just now.
     pub(super) fn may_be_apart(id: &MessageId) -> bool {
         let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
-        id.unix_millis().is_none_or(|made| made.abs_diff(now) >= millis(STAY) / 2)
+        id.unix_millis().is_none_or(|made| made.abs_diff(now) >= millis(STAY))
     }
 
     /// Whether a version that waits is an older one of a message that was settled and set apart.
@@ -135,7 +137,7 @@ impl NatsTransport {
         last: &StoredVersion,
     ) -> Result<bool> {
         let is_new =
-            last.record.epoch == 0 && self.now_millis().saturating_sub(last.at) < millis(STAY) / 2;
+            last.record.epoch == 0 && self.now_millis().saturating_sub(last.at) < millis(STAY);
         if is_new || !Self::may_be_apart(id) {
             return Ok(false);
         }
