@@ -386,6 +386,20 @@ fn a_queue_that_was_moved_away_is_not_written_to() {
 }
 
 #[test]
+fn a_message_is_settled_in_the_queue_in_which_it_is_held() {
+    let bed = bed();
+    bed.publish("before");
+    let lease = bed.receive().unwrap().lease;
+    let [root, elsewhere] = ["queue", "elsewhere"].map(|name| bed.home.path().join(name));
+    std::fs::rename(&root, &elsewhere).unwrap();
+    Spool::create(&root, options(&bed.clock)).unwrap();
+    bed.spool.settle(&lease).unwrap();
+    let moved = Spool::open(&elsewhere, options(&bed.clock)).unwrap();
+    assert_eq!(moved.state(&name("dispatch"), &lease.id).unwrap(), Some(State::Settled));
+    assert!(matches!(bed.spool.settle(&lease), Err(Error::NoMailbox { .. })));
+}
+
+#[test]
 fn large_content_travels_as_an_attachment() {
     let bed = bed();
     let content = vec![7u8; 200_000];

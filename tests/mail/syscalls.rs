@@ -29,7 +29,7 @@ fn a_child_process_plays_its_role() {
     let spool = Spool::open(given("QUEUE").as_ref(), power()).unwrap();
     let held = spool.find(&id()).and_then(|found| found.lease());
     if operation == "receive" {
-        wait_until_settled(&given("QUEUE"));
+        wait_until_trusted(&given("QUEUE"));
         spool.receive(&name("dispatch"), &name("holder")).unwrap().unwrap();
     }
     between_marks(|| match operation.as_str() {
@@ -47,7 +47,7 @@ fn a_child_process_plays_its_role() {
 }
 
 /// Waits until the stamp of an empty `front/` is old enough to be believed.
-fn wait_until_settled(queue: &str) {
+fn wait_until_trusted(queue: &str) {
     let front = std::path::Path::new(queue).join("mailbox/dispatch/front");
     let changed = std::fs::metadata(front).unwrap().modified().unwrap();
     while changed.elapsed().is_ok_and(|age| age < Duration::from_millis(200)) {
@@ -95,7 +95,7 @@ fn a_receive_and_a_settle_look_once_at_what_may_have_changed() {
         return;
     }
     let during = |operation: &str, names: &[&str]| -> Vec<u64> {
-        let calls = calls(&prepare(operation), operation);
+        let calls = calls(&prepare(operation), &format!("syscalls::{operation}"));
         let count = |call| calls.get(call).map_or(0, |(before, all)| all - before);
         names.iter().map(|call| count(*call)).collect()
     };

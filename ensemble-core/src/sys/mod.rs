@@ -49,9 +49,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// What the sync of a file makes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SyncReach {
-    /// Its content.
+    /// The content of the file.
     Content,
-    /// Its new name, too, and that its former one is gone.
+    /// The new name of the file, too, and that its former one is gone.
     Name,
     /// Every name that was changed before its own, too, but not the content of those files.
     EarlierNames,
