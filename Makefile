@@ -123,7 +123,7 @@ SECONDS ?= 600
 torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test mail -- race:: --include-ignored --nocapture
-	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --include-ignored --nocapture
+	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test team -- batches_killed:: --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
@@ -148,7 +148,7 @@ fuzz:
 # The team in simulated time, with as many seeds as wanted.
 COUNT ?= 10000
 sim:
-	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-team --all-features --test sim -- --include-ignored --nocapture
+	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-team --all-features --test team -- sim:: --include-ignored --nocapture
 
 # Licences, sources and advisories of everything that is built; `cargo install --locked cargo-deny` has it.
 deny:

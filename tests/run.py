@@ -34,8 +34,7 @@ OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if w
 SLOW = os.environ.get("SLOW")
 # The programs that take longest; the others follow by their size.
 FIRST = [
-    "cli", "worktree", "mail", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
-    "whole", "power_cut", "steps",
+    "cli", "team", "mail", "clients", "hosts", "mcp", "supervisors", "agents", "whole", "power_cut", "watch",
 ]
 # The user's own state, which no test may take for its own.
 STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ensemble"

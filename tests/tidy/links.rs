@@ -8,7 +8,7 @@ use super::{assert_none, files, root};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Texts about other projects, and samples of vague reports.
-const SAMPLES: [&str; 2] = ["tests/lint/", "tests/fixtures/"];
+const SAMPLES: [&str; 2] = ["tests/team/lint/", "tests/fixtures/"];
 /// Files that name pages in their texts.
 const NAMING: [&str; 7] = [".rs", ".md", ".sh", ".py", ".yaml", ".toml", "Makefile"];
 /// Pages that examples of reports and plans name, and that exist nowhere.

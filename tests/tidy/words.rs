@@ -41,7 +41,7 @@ const IDIOMS: [&str; 28] = [
     "its|their end",
 ];
 /// Vague texts for the linter, and screens and mail of other programs.
-const SAMPLES: [&str; 2] = ["tests/lint/", "tests/fixtures/"];
+const SAMPLES: [&str; 2] = ["tests/team/lint/", "tests/fixtures/"];
 /// Pages without prose to mend: past releases, the list of these idioms, and names of members in JSON.
 const EXEMPT: [&str; 3] =
     ["CHANGELOG.md", "tests/tidy/words.rs", "ensemble-cli/src/printed/shapes.rs"];

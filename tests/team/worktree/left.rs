@@ -1,0 +1,139 @@
+//! Remains of dead agents, and the checks of an agent at its start.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Timestamp;
+use ensemble_team::board::TaskStatus;
+use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
+
+use crate::worktree::bed::{Bed, commit, done, git, name};
+
+fn problems(bed: &Bed, repair: bool) -> Vec<(Option<String>, bool)> {
+    let found = bed.trees().recover(repair).unwrap();
+    found.into_iter().map(|f| (f.task.map(|task| task.to_string()), f.repaired)).collect()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    let bed = Bed::new();
+    bed.task("t1");
+    assert!(problems(&bed, true).is_empty());
+    bed.approved("t1", "new", "x");
+    assert!(problems(&bed, true).is_empty());
+    done(bed.trees().merge(&name("t1")).unwrap());
+    assert!(problems(&bed, true).is_empty());
+}
+
+#[test]
+fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    std::fs::write(claimed.path.join("new"), "untracked").unwrap();
+    bed.change(|board| board.release(&name("t1"), claimed.granted.holder.epoch, "lost"));
+    assert_eq!(problems(&bed, false), [(Some("t1".to_owned()), false)]);
+    assert_eq!(bed.directories(), ["t1"], "only looked at");
+    assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
+    assert!(bed.directories().is_empty() && bed.refs("refs/heads/task").is_empty());
+    let salvaged = bed.refs("refs/ensemble/salvage/t1");
+    assert_eq!(bed.file_in(&salvaged[0], "new"), "untracked");
+    let task = bed.on_board("t1");
+    assert_eq!((task.status, task.worktree), (TaskStatus::Unclaimed, None));
+    assert!(task.history.iter().any(|line| line.event == "salvaged"));
+    assert!(problems(&bed, true).is_empty());
+}
+
+#[test]
+fn a_claim_without_its_worktree_gets_it_back() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    commit(&claimed.path, "new", "x");
+    std::fs::remove_dir_all(&claimed.path).unwrap();
+    assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
+    assert!(claimed.path.join("new").exists());
+    // Nothing is left at all: the claim has ended.
+    git(bed.home.path(), &["worktree", "remove", "--force", claimed.path.to_str().unwrap()]);
+    git(bed.home.path(), &["branch", "-D", "task/t1"]);
+    assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
+    assert_eq!(bed.status("t1"), TaskStatus::Unclaimed);
+}
+
+#[test]
+fn an_unrecorded_merge_is_reported() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let claimed = bed.approved("t1", "new", "x");
+    let scratch = bed.home.path().join(".worktrees/.merge-t1-1");
+    git(
+        bed.home.path(),
+        &["worktree", "add", "-q", "--detach", scratch.to_str().unwrap(), "integration"],
+    );
+    git(&scratch, &["merge", "-q", "--no-ff", "-m", "by hand", "task/t1"]);
+    git(&scratch, &["update-ref", "refs/heads/integration", "HEAD"]);
+    let merge = git(&scratch, &["rev-parse", "HEAD"]);
+    assert_eq!(problems(&bed, true).len(), 2, "the merge, and where it was made");
+    let task = bed.on_board("t1");
+    assert_eq!((task.status, task.merge_commit), (TaskStatus::Merged, Some(merge)));
+    assert!(bed.directories().is_empty() && !claimed.path.exists());
+}
+
+#[test]
+fn worktrees_made_by_people_are_left_alone() {
+    let bed = Bed::new();
+    bed.task("t1");
+    bed.approved("t1", "new", "x");
+    let mine = bed.home.path().join(".worktrees/mine");
+    git(
+        bed.home.path(),
+        &["worktree", "add", "-q", "-b", "task/of-my-own", mine.to_str().unwrap()],
+    );
+    std::fs::create_dir(bed.home.path().join(".worktrees/notes")).unwrap();
+    let found = bed.trees().recover(true).unwrap();
+    assert!(found.iter().all(|finding| finding.is_note) && found.len() == 1, "{found:?}");
+    done(bed.trees().merge(&name("t1")).unwrap());
+    assert_eq!(bed.directories(), ["mine", "notes"]);
+}
+
+fn verify(bed: &Bed, agent: &str, epoch: Option<u64>) -> Result<VerifiedAgent, UnfitReason> {
+    bed.trees().verify(&name(agent), epoch, SystemClock.wall()).unwrap()
+}
+
+#[test]
+fn an_agent_learns_whether_it_may_begin() {
+    let bed = Bed::new();
+    bed.task("t1");
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
+    let coder = bed.agent("coder-1", "coder");
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
+    bed.agent("planner-1", "planner");
+    assert_eq!(verify(&bed, "planner-1", None).unwrap().duty, AgentDuty::None);
+
+    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let epoch = claimed.granted.holder.epoch;
+    let path = claimed.path.clone();
+    let duty = AgentDuty::Work { task: name("t1"), epoch, path };
+    assert_eq!(verify(&bed, "coder-1", Some(epoch)).unwrap().duty, duty);
+    let old = verify(&bed, "coder-1", Some(epoch - 1)).unwrap_err();
+    assert!(matches!(&old, UnfitReason::Over(_)) && old.to_string().contains("has ended"), "{old}");
+    let never = Timestamp::from_unix_millis(i64::MAX / 2);
+    let late = bed.trees().verify(&name("coder-1"), None, never).unwrap().unwrap_err();
+    assert!(late.to_string().contains("expired at"), "{late}");
+
+    commit(&claimed.path, "new", "x");
+    bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
+    assert!(matches!(verify(&bed, "coder-1", None), Err(UnfitReason::NothingAssigned(_))));
+    let review = bed.review("t1").holder;
+    let seen = verify(&bed, review.by.as_str(), Some(review.epoch)).unwrap();
+    assert!(matches!(seen.duty, AgentDuty::Review { .. }), "{seen:?}");
+    commit(&claimed.path, "late", "x");
+    let moved = verify(&bed, review.by.as_str(), None).unwrap_err();
+    assert!(matches!(moved, UnfitReason::Broken(_)), "{moved}");
+    bed.change(|board| board.release(&name("t1"), review.epoch, "the lease ran out"));
+    assert!(matches!(verify(&bed, review.by.as_str(), None), Err(UnfitReason::NothingAssigned(_))));
+    assert!(matches!(
+        verify(&bed, review.by.as_str(), Some(review.epoch)),
+        Err(UnfitReason::Over(_))
+    ));
+}
