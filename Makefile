@@ -42,14 +42,14 @@ usage-compare: needs
 	cargo build --quiet --package ensemble-broker
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
 	npm install --prefix $$target/ccusage --no-audit --no-fund --silent ccusage@$(CCUSAGE) && \
-	python3 tests/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
+	python3 tests/cli/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
 
 # Messages as traces at a real collector, and metrics at promtool; docs/evidence/measurements.md has the last run.
 COUNT_TRACES ?= 2000
 test-collector: needs
 	cargo build --quiet --package ensemble-broker
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
-	tests/export/collector.sh $$target/debug/ensemble $$target/collector $(COUNT_TRACES)
+	tests/cli/export/collector.sh $$target/debug/ensemble $$target/collector $(COUNT_TRACES)
 
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
@@ -64,7 +64,7 @@ story: needs
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs
 	cargo build --quiet --package ensemble-broker
-	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
+	tests/cli/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
 # The wheel, the archive and the installers of this machine's target, and each installed into an empty environment.
 # TARGET names another one. docs/operating/install.md tells more.
@@ -121,25 +121,25 @@ curves: needs
 SEED ?= 1
 SECONDS ?= 600
 torture: needs
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --include-ignored --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- crowd:: --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test mail -- race:: --include-ignored --nocapture
 	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test team -- batches_killed:: --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
-	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --include-ignored --nocapture
+	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test torture_command -- all_clients --include-ignored --nocapture
 
 # One team on two hosts over a cluster that is killed and cut, for SECONDS; tests/torture/README.md tells more.
 torture-hosts: needs
-	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --include-ignored --nocapture
+	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test torture_command -- hosts:: --include-ignored --nocapture
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; tests/torture/README.md tells more.
 torture-whole: needs
-	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --include-ignored --nocapture
+	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test torture_command -- whole:: --include-ignored --nocapture
 
 # All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
 power-cut: needs
-	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_RECORDED=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --include-ignored --nocapture
+	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_RECORDED=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test torture -- power_cut:: --include-ignored --nocapture
 
 # One fuzz target, on nightly with cargo-fuzz; fuzz/README.md tells more.
 fuzz:

@@ -34,7 +34,7 @@ OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if w
 SLOW = os.environ.get("SLOW")
 # The programs that take longest; the others follow by their size.
 FIRST = [
-    "cli", "team", "mail", "clients", "hosts", "mcp", "supervisors", "agents", "whole", "power_cut", "watch",
+    "cli", "team", "torture_command", "torture", "mail", "agents", "hosts", "watch",
 ]
 # The user's own state, which no test may take for its own.
 STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ensemble"

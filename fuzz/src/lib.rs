@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Each file has a `check`, which panics if its invariant is broken. The programs in `bins/` pass
-//! it libfuzzer's inputs. `tests/fuzz_regressions.rs` passes it the seeds and every past finding,
+//! it libfuzzer's inputs. `tests/torture/fuzz_regressions.rs` passes it the seeds and every past finding,
 //! in every ordinary test run.
 #![forbid(unsafe_code)]
 

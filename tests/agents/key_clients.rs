@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::tmux_support::{TestServer, eventually};
 use ensemble_core::driver::{AckDriver, DeliveryOrder};
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
@@ -19,7 +20,6 @@ use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::proto::ack::Phase;
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::Value;
-use crate::tmux_support::{TestServer, eventually};
 
 /// The version that was tried.
 const TOOLKIT: &str = "prompt_toolkit==3.0.52";

@@ -1,12 +1,12 @@
 //! Nudges that arrive, in a real tmux server: whole, once, in order of text and Enter.
 
+use crate::tmux_support::{PROMPT, TestServer, eventually, text_for};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText};
 use ensemble_tmux::provider::Profiles;
 use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 use std::path::Path;
 use std::sync::Arc;
-use crate::tmux_support::{PROMPT, TestServer, eventually, text_for};
 
 #[test]
 fn a_nudge_reaches_a_script_byte_for_byte() {

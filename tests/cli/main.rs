@@ -39,6 +39,8 @@ mod late;
 mod left_boards;
 mod lint;
 mod live;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../support/nats/server.rs"]

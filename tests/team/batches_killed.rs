@@ -8,6 +8,10 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Instant;
 
+use crate::support::traced::{
+    between_marks, calls, has_strace, points, run_traced, start_traced, survives_kill,
+};
+use crate::support::{Bed, PATIENCE, eventually, given, name};
 use ensemble_core::driver::nap;
 use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
 use ensemble_core::durable::Durability;
@@ -20,10 +24,6 @@ use ensemble_team::driver::{
     BatchError, Batches, Dispatcher, ReviewCounts, SUMMARY_PATH, TaskBatch, TaskEnds,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use crate::support::traced::{
-    between_marks, calls, has_strace, points, run_traced, start_traced, survives_kill,
-};
-use crate::support::{Bed, PATIENCE, eventually, given, name};
 
 const TASKS: [&str; 2] = ["t-1", "t-2"];
 const SUMMARY_BYTES_MAX: usize = 1 << 20;
@@ -225,7 +225,10 @@ fn the_third_dispatcher_reports_once_after_two_kills() {
             run_traced(&bed, "batches_killed::collect", &["-e", &inject]);
             let inject = format!("inject={second_call}:signal=KILL:when={second_number}");
             // It may die before it begins: what it finds is not what the calls were counted in.
-            let code = start_traced(&bed, "batches_killed::collect", &["-e", &inject]).wait().unwrap().code();
+            let code = start_traced(&bed, "batches_killed::collect", &["-e", &inject])
+                .wait()
+                .unwrap()
+                .code();
             let what = format!("{call} {number}, then {second_call} {second_number}");
             assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
             let next = if pairs % 2 == 0 { Next::SameSeen } else { Next::Another };

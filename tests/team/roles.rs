@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::support::{Bed, name};
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
@@ -16,7 +17,6 @@ use ensemble_team::driver::{
     Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, ReviewCounts, SUMMARY_PATH, SummaryOutcome,
     TaskBatch, TaskEnds,
 };
-use crate::support::{Bed, name};
 
 /// A clock that moves only during a `rest`.
 #[derive(Default)]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::tmux_support::{TestServer, eventually};
 use ensemble_core::dropbox::{BoxSpec, DropBox};
 use ensemble_core::env::Pane;
 use ensemble_core::message::{Envelope, Name, yaml};
@@ -14,7 +15,6 @@ use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_team::board;
 use ensemble_team::contract::DocumentNode;
-use crate::tmux_support::{TestServer, eventually};
 
 /// Texts that have run, submitted, split or swallowed something in one multiplexer, shell or terminal.
 const HOSTILE: [&str; 37] = [

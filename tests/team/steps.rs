@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::children::{Child, Dice, cast, say, wait_until};
+use crate::postgres_support::{Cluster, team_of};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
     PostgresOptions, SCHEMA_VERSION, StepKey, StepOptions, StepPlan, StepStore,
 };
-use crate::postgres_support::{Cluster, team_of};
 use rustix::process::{Signal, getpid, kill_process};
 
 const TASK: &str = "0-4-1";

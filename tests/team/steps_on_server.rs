@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::children::{Child, cast, say, wait_until};
+use crate::postgres_support::{Cluster, asked, team_of};
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
     PostgresOptions, StepKey, StepOptions, StepPlan, StepStore,
 };
-use crate::postgres_support::{Cluster, asked, team_of};
 
 const TASKS: [&str; 2] = ["t-1", "t-2"];
 const STEPS: u32 = 60;

@@ -28,7 +28,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Tests under load, in which a sleep is the pace of a killer, of a slow consumer, or of a scripted hour. Nothing is
 /// concluded from its being over.
 const PACED: [&str; 4] =
-    ["tests/cli/team/hour.rs", "tests/torture/", "tests/watch/", "tests/whole/"];
+    ["tests/cli/team/hour.rs", "tests/torture/crowd/", "tests/torture/whole/", "tests/watch/"];
 /// It tries out what the file system can do, before anything is trusted to it.
 const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
 

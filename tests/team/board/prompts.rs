@@ -58,7 +58,8 @@ fn bed() -> Bed {
 fn same(bed: &Bed, file: &str, text: &str) {
     let project = bed.home.path().canonicalize().unwrap();
     let text = text.replace(project.to_str().unwrap(), "PROJECT");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/team/board/prompts").join(file);
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/team/board/prompts").join(file);
     if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }

@@ -8,9 +8,9 @@ use ensemble_team::board::{Alarm, AlarmGraces, BoardLease, State, TaskStatus, co
 use ensemble_team::proto::agent;
 use ensemble_team::proto::goal::GoalEvent;
 
-use crate::supervise::bed::{Bed, name};
 use crate::children::wait_until;
 use crate::git::git;
+use crate::supervise::bed::{Bed, name};
 
 /// Changes the board's text under its lock, as a script would.
 fn edit(bed: &Bed, from: &str, to: &str) {

@@ -16,8 +16,8 @@ use ensemble_team::proto::beat::LONG_OPERATION;
 use ensemble_team::proto::task::TaskHolder;
 use rustix::process::{Pid, Signal, kill_process};
 
-use bed::{Bed, TESTER, name};
 use crate::children::wait_until;
+use bed::{Bed, TESTER, name};
 
 /// An agent that says that it runs, and continues until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";

@@ -9,8 +9,8 @@ use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
 
-use crate::supervise::bed::name;
 use crate::memory::Memory;
+use crate::supervise::bed::name;
 
 const ME: &str = "planner-1";
 

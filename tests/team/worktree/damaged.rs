@@ -8,8 +8,8 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::board::{Board, TaskStatus};
 use ensemble_team::worktree::{ClaimedTask, UnfitReason, Worktrees};
 
-use crate::worktree::bed::{Bed, board_options, commit, done, git, name, options, refusal};
 use crate::children::wait_until;
+use crate::worktree::bed::{Bed, board_options, commit, done, git, name, options, refusal};
 
 /// A claimed task with a committed file, and one that is not committed.
 fn claimed(bed: &Bed, task: &str, coder: &str) -> ClaimedTask {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ensemble_core::document::SharedFiles;
 use ensemble_team::board::Board;
 
-use crate::worktree::bed::{Bed, board_options, git, make_repository};
 use crate::memory::Memory;
+use crate::worktree::bed::{Bed, board_options, git, make_repository};
 
 pub(crate) struct Hosts {
     remote: tempfile::TempDir,

@@ -14,8 +14,8 @@ use ensemble_team::board::{Board, TaskStatus};
 use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::{MergeTests, WorktreeOptions, Worktrees};
 
-use crate::worktree::bed::{Bed, board_options, commit, git, name, options};
 use crate::children::Child;
+use crate::worktree::bed::{Bed, board_options, commit, git, name, options};
 use crate::worktree::hosts;
 
 /// Kills its caller at one of its runs, before or after it has done its work.

@@ -8,8 +8,8 @@ use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::Worktrees;
 use rustix::process::Signal;
 
-use crate::worktree::bed::{Bed, board_options, git, name, options};
 use crate::children::{Child, say, wait_for_parent};
+use crate::worktree::bed::{Bed, board_options, git, name, options};
 
 /// In a child: claims the task, works, and submits when the parent says so.
 pub(crate) fn hold(home: &str, agent: &str, epoch: &str) {

@@ -1,0 +1,108 @@
+//! One failure stays one failure: a full mailbox, an unknown one or a refused message keeps no other from
+//! being carried.
+
+use ensemble_core::broker::{Broker, RETURNED_TYPE};
+use ensemble_core::env::PublishOutcome;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use ensemble_core::transfer::{Bridge, UnknownMailbox};
+use ensemble_core::transfer::{Outbox, PostOutcome};
+use ensemble_core::{Error, durable::Durability};
+use ensemble_nats::NatsTransport;
+
+use super::{name, servers};
+use crate::nats_support::Server;
+
+fn letter(to: &str, body: &str) -> Envelope {
+    Envelope::new(name(to), body).from(name("sender"))
+}
+
+/// A server with the bounded mailbox `full`, which is full, and the mailboxes `sender` and `w`.
+fn crowded(server: &Server) -> NatsTransport {
+    let queue = servers(server);
+    queue.add_mailbox(&name("full"), &Settings::default().with_capacity(1)).unwrap();
+    for mailbox in ["sender", "w"] {
+        queue.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+    }
+    queue.publish(&letter("full", "first")).unwrap();
+    queue
+}
+
+fn bodies(queue: &dyn Broker, mailbox: &str) -> Vec<String> {
+    let mailbox = name(mailbox);
+    let mut bodies = Vec::new();
+    while let Some(delivery) = queue.receive(&mailbox, &mailbox).unwrap() {
+        queue.settle(&delivery.lease).unwrap();
+        bodies.push(delivery.envelope.body);
+    }
+    bodies
+}
+
+fn open(home: &tempfile::TempDir) -> Outbox {
+    let options = SpoolOptions::default().with_durability(Durability::Process);
+    Outbox::open(home.path(), 100, options).unwrap()
+}
+
+#[test]
+fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
+    let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
+    let (queue, outbox) = (crowded(&server), open(&home));
+    for (to, body) in [("full", "second"), ("w", "one"), ("w", "two")] {
+        assert!(matches!(outbox.post(None, &letter(to, body)).unwrap(), PostOutcome::Kept(_)));
+    }
+    let carried = outbox.drain(&queue).unwrap();
+    assert_eq!(carried.carried, 2);
+    assert!(matches!(carried.stuck, Some(Error::Full { .. })), "{carried:?}");
+    let sent = outbox.post(Some(&queue), &letter("w", "three")).unwrap();
+    assert_eq!(
+        sent,
+        PostOutcome::Sent(PublishOutcome::Stored),
+        "it does not wait behind another mailbox"
+    );
+    let full = outbox.post(Some(&queue), &letter("full", "third")).unwrap_err();
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    assert_eq!(bodies(&queue, "w"), ["one", "two", "three"]);
+    assert_eq!(bodies(&queue, "full"), ["first"]);
+    assert_eq!(outbox.drain(&queue).unwrap().carried, 1);
+    assert_eq!((bodies(&queue, "full"), outbox.waiting().unwrap()), (vec!["second".to_owned()], 0));
+}
+
+#[test]
+fn a_message_for_no_mailbox_returns_to_its_sender() {
+    let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
+    let (queue, outbox) = (crowded(&server), open(&home));
+    let lost = letter("typo", "to a typing mistake");
+    outbox.post(None, &lost).unwrap();
+    outbox.post(None, &letter("w", "after")).unwrap();
+    let carried = outbox.drain(&queue).unwrap();
+    assert_eq!((carried.carried, carried.buried), (1, 1));
+    assert_eq!((outbox.waiting().unwrap(), outbox.dead().unwrap()), (0, 1));
+    let letters = outbox.spool().dead_letters(&name("typo")).unwrap();
+    assert!(letters[0].reason.contains("no mailbox `typo`"), "{letters:?}");
+    let sender = name("sender");
+    let notice = queue.receive(&sender, &sender).unwrap().expect("the sender is told").envelope;
+    assert_eq!((notice.kind.as_str(), notice.from.as_str()), (RETURNED_TYPE, "outbox"));
+    assert!(notice.body.contains(lost.id.as_str()), "{}", notice.body);
+    assert_eq!(outbox.drain(&queue).unwrap().buried, 0, "it is told once");
+}
+
+#[test]
+fn a_bridge_goes_on_behind_a_full_mailbox() {
+    let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
+    let queue = crowded(&server);
+    let spool = Spool::create(home.path(), SpoolOptions::default()).unwrap();
+    for mailbox in ["full", "w"] {
+        spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        spool.publish(&letter(mailbox, "carried")).unwrap();
+    }
+    let bridge = Bridge::new(&spool, &queue, name("bridge"), UnknownMailbox::Create);
+    let carry = |mailbox: &str| bridge.carry(&Name::new(mailbox).unwrap()).unwrap();
+    assert!(carry("full").stuck.is_some());
+    assert_eq!(carry("w").carried, 1);
+    assert_eq!(
+        (bodies(&queue, "w"), bodies(&queue, "full").len()),
+        (vec!["carried".to_owned()], 1)
+    );
+    let carried = carry("full");
+    assert_eq!((carried.carried, carried.stuck.is_some()), (1, false));
+}

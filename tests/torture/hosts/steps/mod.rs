@@ -1,0 +1,167 @@
+//! Those who store steps and work them off, on both hosts, with a PostgreSQL server between them.
+//!
+//! | player | host | does |
+//! |---|---|---|
+//! | `a-driver`, `b-driver` | one each | stores a queue of steps for all workers, waits until it is done, and stores the next one |
+//! | `w0` … `w3` | two each | takes its next step and reports it; the first attempt at some steps fails |
+//!
+//! A worker makes a file for each file of its step, and removes it before it reports. Both hosts use the same
+//! directory for that: a file that already exists has two holders.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::hosts::host::{Host, Ran};
+use crate::hosts::journal::Fact;
+use crate::hosts::players::{NOTHING, Stage, wrong};
+use crate::support::pause;
+
+mod checked;
+
+pub use checked::{Step, Steps, gather, violations};
+
+/// Host and name of each worker.
+pub const WORKERS: [(usize, &str); 4] = [(0, "w0"), (1, "w1"), (0, "w2"), (1, "w3")];
+/// Steps of a queue.
+const STEPS: usize = 8;
+/// Files of all steps, by the same names on each host.
+const FILES: usize = 3;
+/// The first attempt at every fifth step fails.
+const FAILS_EVERY: u64 = 5;
+/// The recipient of the notice that a queue is done.
+pub const ORCHESTRATOR: &str = "conductor";
+
+/// The row of a queue; `None` if the command did not answer.
+fn queue(host: &Host, task: &str) -> Option<Value> {
+    let ran = host.verb(&["step", "list", "--json"])?;
+    let rows = ran.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    rows.into_iter().find(|row| row["task_id"] == task)
+}
+
+pub fn drive(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for number in 0.. {
+        let task = format!("{}-{number}", host.name);
+        let file = host.own().join("plan.json");
+        fs::write(&file, plan(&task).to_string()).unwrap();
+        let line = ["step", "add", "--as", ORCHESTRATOR, "-f", file.to_str().unwrap()];
+        let Some(ran) = stage.insist(host, &line) else { break };
+        match ran.code {
+            0 => facts.push(Fact::Planned { task: task.clone(), steps: STEPS }),
+            _ => facts.push(wrong(&line, &ran)),
+        }
+        let is_done = || queue(host, &task).is_some_and(|row| row["done"] == STEPS);
+        while !is_done() && !stage.given_up.load(Ordering::Relaxed) {
+            pause();
+        }
+        if stage.is_over() {
+            break;
+        }
+    }
+    stage.drivers.fetch_sub(1, Ordering::Relaxed);
+    facts
+}
+
+fn plan(task: &str) -> Value {
+    let step = |at: usize| {
+        json!({
+            "agent": WORKERS[at % WORKERS.len()].1,
+            "goal": "count",
+            "files": [format!("src/f{}", at % FILES)],
+        })
+    };
+    json!({
+        "task_id": task,
+        "orchestrator": ORCHESTRATOR,
+        "parallel": WORKERS.len(),
+        "steps": (0..STEPS).map(step).collect::<Vec<_>>(),
+    })
+}
+
+/// A step that a worker was given.
+struct Given {
+    task: String,
+    index: u64,
+    epoch: u64,
+    attempt: u64,
+    is_again: bool,
+}
+
+impl Given {
+    fn read(ran: &Ran) -> Option<Self> {
+        let row: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
+        Some(Self {
+            task: row["task_id"].as_str()?.to_owned(),
+            index: row["step_index"].as_u64()?,
+            epoch: row["epoch"].as_u64()?,
+            attempt: row["attempt"].as_u64()?,
+            is_again: row["again"].as_bool()?,
+        })
+    }
+
+    fn step(&self) -> String {
+        format!("{}/{}", self.task, self.index)
+    }
+
+    fn fails(&self) -> bool {
+        self.attempt == 1 && self.index.is_multiple_of(FAILS_EVERY)
+    }
+
+    /// The file of the step, where both hosts see it.
+    fn held(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("f{}", (usize::try_from(self.index).unwrap() - 1) % FILES))
+    }
+}
+
+pub fn work(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let line = ["step", "next", "--as", name, "--wait", "1s", "--json"];
+    while stage.drivers.load(Ordering::Relaxed) > 0 && !stage.given_up.load(Ordering::Relaxed) {
+        let asked_at = stage.now();
+        let Some(ran) = stage.insist(host, &line) else { break };
+        if ran.code == NOTHING {
+            continue;
+        }
+        let Some(given) = Given::read(&ran) else {
+            facts.push(wrong(&line, &ran));
+            continue;
+        };
+        let (step, epoch) = (given.step(), given.epoch);
+        facts.push(Fact::Taken { step, epoch, is_again: given.is_again, asked_at });
+        let held = given.held(stage.files());
+        if File::create_new(&held).is_err() {
+            facts.push(Fact::Shared { step: given.step(), file: held.display().to_string() });
+        }
+        let _ = fs::remove_file(&held);
+        facts.extend(report(stage, host, name, &given));
+    }
+    facts
+}
+
+fn report(stage: &Stage<'_>, host: &Host, name: &str, given: &Given) -> Option<Fact> {
+    let status = if given.fails() { "failure" } else { "success" };
+    let report = json!({
+        "task_id": given.task, "step_index": given.index, "agent": name, "status": status,
+        "summary": "counted", "blockers": if given.fails() { vec!["the first one fails"] } else { vec![] },
+    });
+    let file = host.own().join(format!("report-{name}.json"));
+    fs::write(&file, report.to_string()).unwrap();
+    let (file, epoch) = (file.to_str().unwrap(), given.epoch.to_string());
+    let line = ["step", "submit", "--as", name, "-f", file, "--epoch", &epoch, "--json"];
+    let ran = stage.insist(host, &line)?;
+    let answer = ran.stdout.lines().next().and_then(|line| serde_json::from_str(line).ok());
+    let is_again = answer.and_then(|row: Value| row["already_submitted"].as_bool());
+    Some(match (ran.code, is_again) {
+        (0, Some(is_again)) => Fact::Reported {
+            step: given.step(),
+            epoch: given.epoch,
+            is_success: !given.fails(),
+            is_again,
+            answered_at: stage.now(),
+        },
+        _ => wrong(&line, &ran),
+    })
+}
