@@ -21,7 +21,7 @@ use ensemble_nats::{NatsOptions, NatsTransport};
 
 /// For calls that are to fail; one is to succeed before, with which the lease begins.
 const IMPATIENCE: Duration = Duration::from_secs(3);
-/// Beyond the usual lease, what an observer adds, and the pause after a mass expiry.
+/// Beyond the usual lease and what an observer adds.
 const LONG: Duration = Duration::from_secs(700);
 
 fn reached(port: u16, team: &str) -> NatsOptions {

@@ -202,11 +202,9 @@ fn odd(record: &Record) -> Option<TroubleWords> {
             said(text("reviewer"), format!("rejected {}", text("task_id")), "")
         }
         types::ROLE_PATIENCE_ENDED => said(text("role"), "was not notified in time", ""),
-        types::LEASE_MASS_EXPIRY => said(
-            nowhere(),
-            "leases ran out together",
-            format!("{} of {}", text("late"), text("of")),
-        ),
+        types::LEASE_LATE_LOOK => {
+            said(nowhere(), "the watcher of leases was stopped", format!("{}s", text("seconds")))
+        }
         types::WATCH_DEGRADED => said(nowhere(), "the watcher has no events", text("why")),
         types::WATCH_OVERFLOW => said(nowhere(), "events overflowed", ""),
         types::IDENTITY_REFUSED => {

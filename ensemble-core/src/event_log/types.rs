@@ -210,8 +210,8 @@ event_types! {
 
     /// The machine slept, or its wall clock was set.
     LEASE_CLOCK_GAP = "lease.clock_gap" by "observer": "`gap`";
-    /// Most holders fell silent together, and the observer waits once.
-    LEASE_MASS_EXPIRY = "lease.mass_expiry" by "observer": "`late`, `of`";
+    /// The observer itself was stopped for a while, and gives holders time to renew.
+    LEASE_LATE_LOOK = "lease.late_look" by "observer": "`seconds`";
     /// A lease was extended for a long operation.
     LEASE_EXTENDED_LONG = "lease.extended_long" by "supervisor": "`agent`, `epoch`, `line`: `Extended lease for long operation: …`";
     /// The lease of an agent that is seen working was extended for the first time.
@@ -220,8 +220,6 @@ event_types! {
     LEASE_KEPT_ENOUGH = "lease.kept_enough" by "watcher": "`agent`, `lease`, `evidence`, `kept_seconds`";
     /// An agent has ended; what it held was returned at once.
     LEASE_HOLDER_GONE = "lease.holder_gone" by "watcher": "`agent`, `why`, `messages` (`id`, `mailbox`, `attempt`), `others` (steps, claims, reviews)";
-    /// Reserved for later reports about leases.
-    LEASE_NOTED = "lease.noted" by "observer": "`what`";
 
     /// A plan is demanded of each agent that takes a task.
     PLAN_DEMANDED = "plan.demanded" by "lead": "`task_id`";

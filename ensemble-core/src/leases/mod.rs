@@ -23,9 +23,7 @@ use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_mailboxes;
 use crate::message::Name;
 use crate::proto::Machine as _;
-use crate::proto::lease::{
-    Effect, Event, GapDetector, LeaseKey, LeaseRecord, LeaseSnapshot, LeaseWatch,
-};
+use crate::proto::lease::{Effect, Event, GapDetector, LeaseRecord, LeaseSnapshot, LeaseWatch};
 use crate::{Error, Result};
 
 /// The largest file of observations that is read, in bytes: some 50,000 leases.
@@ -57,14 +55,6 @@ pub trait LeaseTable {
 
     /// Takes a message away from a holder that has fallen silent; `false` if the holder was quicker.
     fn expire(&self, observed: &ObservedLease) -> Result<bool>;
-}
-
-impl LeaseKey for Lease {
-    type Holder = Name;
-
-    fn holder(&self) -> &Name {
-        &self.holder
-    }
 }
 
 /// Observer of the leases of some mailboxes; see the module.
@@ -229,14 +219,14 @@ impl MailboxLeases {
     }
 }
 
-/// Records what an observer of leases has seen of clocks, or of many leases at once.
+/// Records why an observer of leases does not judge for a while.
 pub fn record_seen(recorder: &dyn Recorder, actor: &str, seen: &LeaseRecord) {
     match seen {
         LeaseRecord::ClockGap(gap) => {
             recorder.record(types::LEASE_CLOCK_GAP, actor, json!({ "gap": format!("{gap:?}") }));
         }
-        LeaseRecord::MassExpiry { late, of } => {
-            recorder.record(types::LEASE_MASS_EXPIRY, actor, json!({ "late": late, "of": of }));
+        LeaseRecord::LateLook { seconds } => {
+            recorder.record(types::LEASE_LATE_LOOK, actor, json!({ "seconds": seconds }));
         }
     }
 }

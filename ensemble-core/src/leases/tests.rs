@@ -98,6 +98,19 @@ fn the_next_deadline_is_the_end_of_the_shortest_lease() {
 }
 
 #[test]
+fn all_messages_of_four_dead_holders_return_after_one_lease() {
+    let bed = Bed::new(&["1", "2", "3", "4", "5", "6", "7", "8"]);
+    let [mailbox] = &bed.mailboxes;
+    let mut leases = MailboxLeases::new("lead", &bed.clock);
+    for holder in ["a", "a", "b", "b", "c", "c", "d", "d"] {
+        bed.spool.receive(mailbox, &Name::new(holder).unwrap()).unwrap().unwrap();
+    }
+    bed.look(&mut leases, &bed.clock);
+    bed.clock.advance(LEASE);
+    assert_eq!(bed.look(&mut leases, &bed.clock).len(), 8);
+}
+
+#[test]
 fn a_suspended_machine_does_not_move_the_deadline() {
     let bed = Bed::new(&["one"]);
     bed.clock.suspend(Duration::from_secs(3_600));

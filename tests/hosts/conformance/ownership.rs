@@ -9,7 +9,7 @@ use ensemble_core::spool::Settings;
 
 use super::bed::*;
 
-/// Beyond the usual lease of 300 s, what an observer adds, and the pause after a mass expiry.
+/// Beyond the usual lease of 300 s and what an observer adds.
 const LONG: Duration = Duration::from_secs(500);
 
 pub fn a_message_has_one_holder(factory: Factory) {

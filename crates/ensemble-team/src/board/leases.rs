@@ -24,7 +24,7 @@ use super::{Board, BoardError, BoardObstacle, LostLease};
 use crate::proto::task::TaskHolder;
 use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::{Name, Timestamp, yaml};
-use ensemble_core::proto::lease::{Event, LeaseKey};
+use ensemble_core::proto::lease::Event;
 use ensemble_core::{Result, allow_missing};
 
 /// Directory of the beats, beside the board.
@@ -42,14 +42,6 @@ pub enum BoardLease {
     Agent { by: Name, epoch: u64 },
     Claim { task: Name, by: Name, epoch: u64 },
     Review { task: Name, by: Name, epoch: u64 },
-}
-
-impl LeaseKey for BoardLease {
-    type Holder = Name;
-
-    fn holder(&self) -> &Name {
-        self.by()
-    }
 }
 
 impl BoardLease {

@@ -12,11 +12,10 @@ use super::{DbFailure, StepStore, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
+use ensemble_core::leases::record_seen;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{
-    Effect, Event, LeaseKey, LeaseRecord, LeaseSnapshot, LeaseWatch,
-};
+use ensemble_core::proto::lease::{Effect, Event, LeaseSnapshot, LeaseWatch};
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
@@ -27,15 +26,6 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 struct StepLeaseKey {
     step: StepKey,
     epoch: u64,
-}
-
-/// A worker holds one step at a time.
-impl LeaseKey for StepLeaseKey {
-    type Holder = Self;
-
-    fn holder(&self) -> &Self {
-        self
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,17 +75,7 @@ impl StepStore {
                         observed.returned.push(key.step);
                     }
                 }
-                Effect::Record(LeaseRecord::MassExpiry { late, of }) => {
-                    let data = json!({ "late": late, "of": of });
-                    self.options.recorder.record(types::LEASE_MASS_EXPIRY, ACTOR, data);
-                }
-                Effect::Record(other) => {
-                    self.options.recorder.record(
-                        types::LEASE_NOTED,
-                        ACTOR,
-                        json!({ "what": other }),
-                    );
-                }
+                Effect::Record(seen) => record_seen(&*self.options.recorder, ACTOR, &seen),
             }
         }
         observed.next_in = watch.poll_timeout().map(|at| at.since(now));
@@ -205,9 +185,8 @@ impl StepStore {
 }
 
 /// The content of an observation without the elapsed time. Readers add the elapsed time again.
-fn essence(snapshot: &LeaseSnapshot<StepLeaseKey>) -> (Vec<(StepLeaseKey, u64)>, bool, bool) {
-    let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
-    (leases, snapshot.hold_ms > 0, snapshot.is_paused)
+fn essence(snapshot: &LeaseSnapshot<StepLeaseKey>) -> Vec<(StepLeaseKey, u64)> {
+    snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect()
 }
 
 #[cfg(test)]

@@ -12,33 +12,30 @@
 //!
 //! observer   event / time                              -> state     effects
 //! Judging    ClockGap                                  -> Held      Record ClockGap
-//! Judging    ScanDone, over half of >= 4 holders late  -> Paused    Record MassExpiry
-//! Held       ScanDone, the same, one past OVERTIME_MAX -> Paused    Record MassExpiry
-//! Held       ClockGap                                  -> Held      (starts again)
+//! Judging    ScanDone, late, a silent lease ends soon  -> Held      Record LateLook
+//! Held       ClockGap; ScanDone, the same              -> Held      (starts again)
 //! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
-//! Held       ScanDone, OVERTIME_MAX past its duration  -> Held      Expire that one
-//! Paused     ClockGap                                  -> Paused    (no lease is judged anyway)
-//! Paused     ScanDone, HOLD is over                    -> Judging   Expire all that are due
+//! Held       ScanDone, a lease is past its overtime    -> Held      Expire that one
 //! any        a lease falls due, or no look for a minute -> same      Look
 //! ```
 //!
 //! A live holder changes a sequence number; timestamps are not compared. An observer may declare a lease expired only
 //! under one condition: it has itself looked twice, a full duration apart, and seen the same number. The observer's
-//! own absence proves nothing: time without a look counts for at most [`LOOK_GAP_MAX`]. So an observer that was
-//! stopped, starved or suspended asks for an [`Effect::Look`] instead of judging.
+//! own absence proves nothing: time without a look counts for at most [`LOOK_GAP_MAX`], and not past the look that it
+//! had asked for. So an observer that was stopped, starved or suspended asks for an [`Effect::Look`] instead of judging.
 //!
-//! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock) all holders get two
-//! heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock that jumps every minute cannot keep
-//! dead holders' leases alive. If more than half of the holders seem to die within one heartbeat, a fault between them and
-//! the observer is likelier. That is recorded, and waited out once, by any number of processes. One holder of many
-//! leases is one holder.
+//! What stopped the observer may have stopped the holders, too: a suspend, a container that was paused, a server that
+//! was away. So after a clock gap, or a look that came more than [`LOOK_INTERVAL`] late, all holders get two
+//! heartbeats to renew. A lease's *overtime*, its own duration but at most [`OVERTIME_MAX`], limits the sum of these
+//! delays: a clock that jumps every minute cannot keep dead holders' leases alive. How many holders are silent says
+//! nothing. A host that dies with all its agents loses all their leases at once.
 //!
 //! *Silence* is the input. *A crash* of the observer loses its observations; a [`LeaseSnapshot`] lets the next process of
 //! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor
 //! must compare key and sequence (and increment the epoch) under its lock. A dead holder is detected within the
 //! duration plus 85 s of running time, if the observer looks every [`LOOK_INTERVAL`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Machine;
@@ -54,9 +51,9 @@ pub use snapshot::{LeaseObservation, LeaseSnapshot};
 
 /// Interval at which a holder changes its sequence number.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
-/// How long expiry is on hold after a clock gap or a mass expiry: two heartbeats.
+/// How long expiry is on hold after a clock gap or a late look: two heartbeats.
 pub const HOLD: Duration = Duration::from_secs(120);
-/// Most time that all clock gaps together can add to a silent lease's duration.
+/// Most time that all holds together can add to a silent lease's duration.
 pub const OVERTIME_MAX: Duration = Duration::from_secs(55);
 /// Interval at which an observer should look by itself.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(30);
@@ -64,29 +61,12 @@ pub const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 pub const LOOK_GAP_MAX: Duration = Duration::from_secs(60);
 /// Interval at which an unanswered [`Effect::Look`] is repeated.
 pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
-/// Number of holders from which on a mass expiry is recognized.
-pub const MASS_MIN: usize = 4;
 
 const _: () = assert!(HOLD.as_secs() == 2 * HEARTBEAT.as_secs());
 const _: () = assert!(OVERTIME_MAX.as_secs() + LOOK_INTERVAL.as_secs() <= 85);
 const _: () = assert!(OVERTIME_MAX.as_secs() < HOLD.as_secs());
 const _: () = assert!(2 * LOOK_INTERVAL.as_secs() <= LOOK_GAP_MAX.as_secs());
 const _: () = assert!(LOOK_REPEAT.as_secs() < LOOK_INTERVAL.as_secs());
-
-/// The identity of a lease. It names its holder, since a dead holder of many leases is one death.
-pub trait LeaseKey: Ord + Clone {
-    type Holder: Ord + ?Sized;
-
-    fn holder(&self) -> &Self::Holder;
-}
-
-impl LeaseKey for &str {
-    type Holder = str;
-
-    fn holder(&self) -> &str {
-        self
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
@@ -125,12 +105,10 @@ pub enum Effect<K> {
 pub enum LeaseRecord {
     /// Expiry is on hold for [`HOLD`]. Further gaps during the hold are not recorded.
     ClockGap(ClockGap),
-    /// Too many holders are about to lose their leases together: expiry is paused for [`HOLD`].
-    MassExpiry {
-        /// Number of holders of late leases.
-        late: usize,
-        /// Number of all holders.
-        of: usize,
+    /// The observer itself was stopped, and expiry is on hold for [`HOLD`].
+    LateLook {
+        /// How long after the look that was due, in seconds.
+        seconds: u64,
     },
 }
 
@@ -141,7 +119,6 @@ type WatchedTime = Duration;
 enum State {
     Judging,
     Held { until: WatchedTime },
-    Paused { until: WatchedTime },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,29 +147,27 @@ impl WatchedLease {
         self.seen.saturating_sub(self.changed)
     }
 
-    /// Whether the lease will be due within one heartbeat (or a fifth of a short duration).
-    fn is_late(&self) -> bool {
-        let margin = HEARTBEAT.min(self.duration / 5);
-        self.life == LeaseLife::Running && self.silent() + margin >= self.duration
-    }
-
     /// When the lease may be expired if it does not change.
     fn deadline(&self, state: State) -> Option<WatchedTime> {
         let due = self.changed.saturating_add(self.duration);
         match (self.life, state) {
-            (LeaseLife::Restored, State::Judging | State::Held { .. } | State::Paused { .. }) => {
-                None
-            }
+            (LeaseLife::Restored, State::Judging | State::Held { .. }) => None,
             (LeaseLife::Running, State::Judging) => Some(due),
             (LeaseLife::Running, State::Held { until }) => {
-                Some(due.max(until.min(due.saturating_add(OVERTIME_MAX))))
+                let overtime = OVERTIME_MAX.min(self.duration);
+                Some(due.max(until.min(due.saturating_add(overtime))))
             }
-            (LeaseLife::Running, State::Paused { until }) => Some(due.max(until)),
-            (
-                LeaseLife::Expired { asked },
-                State::Judging | State::Held { .. } | State::Paused { .. },
-            ) => Some(asked + HEARTBEAT),
+            (LeaseLife::Expired { asked }, State::Judging | State::Held { .. }) => {
+                Some(asked + HEARTBEAT)
+            }
         }
+    }
+
+    /// Whether it was silent for a while, and ends before `until` if it stays so.
+    fn ends_before(&self, until: WatchedTime) -> bool {
+        !self.silent().is_zero()
+            && self.life == LeaseLife::Running
+            && self.deadline(State::Judging).is_some_and(|at| at < until)
     }
 }
 
@@ -203,11 +178,13 @@ pub struct LeaseWatch<K> {
     leases: BTreeMap<K, WatchedLease>,
     watched: WatchedTime,
     looked_at: Monotonic,
+    /// Time from the last look to the one that it asked for.
+    planned: WatchedTime,
     look_asked_at: Option<Monotonic>,
     effects: VecDeque<Effect<K>>,
 }
 
-impl<K: LeaseKey> LeaseWatch<K> {
+impl<K: Ord + Clone> LeaseWatch<K> {
     /// An observer without observations.
     pub const fn new(now: Monotonic) -> Self {
         Self {
@@ -215,6 +192,7 @@ impl<K: LeaseKey> LeaseWatch<K> {
             leases: BTreeMap::new(),
             watched: Duration::ZERO,
             looked_at: now,
+            planned: LOOK_GAP_MAX,
             look_asked_at: None,
             effects: VecDeque::new(),
         }
@@ -225,16 +203,23 @@ impl<K: LeaseKey> LeaseWatch<K> {
         self.leases.get(key).map(WatchedLease::silent)
     }
 
-    /// Whether expiry is on hold or paused.
+    /// Whether expiry is on hold.
     pub const fn is_on_hold(&self) -> bool {
-        match self.state {
-            State::Judging => false,
-            State::Held { .. } | State::Paused { .. } => true,
-        }
+        matches!(self.state, State::Held { .. })
     }
 
     fn watched_until(&self, now: Monotonic) -> WatchedTime {
-        self.watched + now.since(self.looked_at).min(LOOK_GAP_MAX)
+        let counted = match self.late_by(now) {
+            Some(_) => self.planned,
+            None => now.since(self.looked_at).min(LOOK_GAP_MAX),
+        };
+        self.watched + counted
+    }
+
+    /// How late a look is now, if the observer cannot have been running in between.
+    fn late_by(&self, now: Monotonic) -> Option<Duration> {
+        let late = now.since(self.looked_at).saturating_sub(self.planned);
+        (late > LOOK_INTERVAL).then_some(late)
     }
 
     fn see(&mut self, now: Monotonic, key: K, sequence: u64, duration: Duration) {
@@ -259,52 +244,40 @@ impl<K: LeaseKey> LeaseWatch<K> {
         }
     }
 
-    fn scan_done(&mut self, now: Monotonic) -> State {
+    fn scan_done(&mut self, now: Monotonic) {
+        let late = self.late_by(now);
         self.watched = self.watched_until(now);
         self.looked_at = now;
         self.look_asked_at = None;
         self.leases.retain(|_, lease| std::mem::take(&mut lease.in_scan));
-        match self.state {
-            State::Paused { until } if self.watched >= until => {
-                self.expire(State::Judging);
-                State::Judging
+        if matches!(self.state, State::Held { until } if self.watched >= until) {
+            self.state = State::Judging;
+        }
+        let until = self.watched + HOLD;
+        if let Some(late) = late
+            && self.leases.values().any(|lease| lease.ends_before(until))
+        {
+            if self.state == State::Judging {
+                let seconds = late.as_secs();
+                self.effects.push_back(Effect::Record(LeaseRecord::LateLook { seconds }));
             }
-            State::Held { until } if self.watched >= until => self.judge(State::Judging),
-            State::Judging | State::Held { .. } => self.judge(self.state),
-            State::Paused { .. } => {
-                self.expire(self.state);
-                self.state
-            }
+            self.state = State::Held { until };
         }
+        self.expire();
+        self.planned = self.next_look_in().unwrap_or(LOOK_GAP_MAX);
     }
 
-    fn judge(&mut self, state: State) -> State {
-        let is_due = |lease: &WatchedLease| {
-            lease.life == LeaseLife::Running
-                && lease.deadline(state).is_some_and(|at| lease.seen >= at)
-        };
-        if !self.leases.values().any(is_due) {
-            self.expire(state);
-            return state;
-        }
-        let of = self.count_holders(|lease| lease.life == LeaseLife::Running);
-        let late = self.count_holders(WatchedLease::is_late);
-        if of >= MASS_MIN && 2 * late > of {
-            self.effects.push_back(Effect::Record(LeaseRecord::MassExpiry { late, of }));
-            return State::Paused { until: self.watched + HOLD };
-        }
-        self.expire(state);
-        state
+    /// Time from the last look to the next; `None` without a lease.
+    fn next_look_in(&self) -> Option<Duration> {
+        self.leases.first_key_value()?;
+        let next = self.leases.values().filter_map(|lease| lease.deadline(self.state)).min();
+        let wait = next.map_or(Duration::ZERO, |at| at.saturating_sub(self.watched));
+        Some(wait.min(LOOK_GAP_MAX))
     }
 
-    fn count_holders(&self, is_counted: impl Fn(&WatchedLease) -> bool) -> usize {
-        let counted = self.leases.iter().filter(|(_, lease)| is_counted(lease));
-        counted.map(|(key, _)| key.holder()).collect::<BTreeSet<_>>().len()
-    }
-
-    fn expire(&mut self, state: State) {
+    fn expire(&mut self) {
         for (key, lease) in &mut self.leases {
-            if lease.deadline(state).is_some_and(|at| lease.seen >= at) {
+            if lease.deadline(self.state).is_some_and(|at| lease.seen >= at) {
                 lease.life = LeaseLife::Expired { asked: lease.seen };
                 let (key, sequence) = (key.clone(), lease.sequence);
                 self.effects.push_back(Effect::Expire { key, sequence });
@@ -313,35 +286,26 @@ impl<K: LeaseKey> LeaseWatch<K> {
     }
 }
 
-impl<K: LeaseKey> Machine for LeaseWatch<K> {
+impl<K: Ord + Clone> Machine for LeaseWatch<K> {
     type Event = Event<K>;
     type Effect = Effect<K>;
 
     fn handle(&mut self, now: Monotonic, event: Event<K>) {
-        self.state = match (self.state, event) {
-            (
-                State::Judging | State::Held { .. } | State::Paused { .. },
-                Event::Seen { key, sequence, duration },
-            ) => {
-                self.see(now, key, sequence, duration);
-                self.state
+        match (self.state, event) {
+            (State::Judging | State::Held { .. }, Event::Seen { key, sequence, duration }) => {
+                self.see(now, key, sequence, duration)
             }
-            (State::Judging | State::Held { .. } | State::Paused { .. }, Event::Gone { key }) => {
+            (State::Judging | State::Held { .. }, Event::Gone { key }) => {
                 self.leases.remove(&key);
-                self.state
             }
-            (State::Judging, Event::ClockGap(gap)) => {
-                self.effects.push_back(Effect::Record(LeaseRecord::ClockGap(gap)));
-                State::Held { until: self.watched_until(now) + HOLD }
+            (state @ (State::Judging | State::Held { .. }), Event::ClockGap(gap)) => {
+                if state == State::Judging {
+                    self.effects.push_back(Effect::Record(LeaseRecord::ClockGap(gap)));
+                }
+                self.state = State::Held { until: self.watched_until(now) + HOLD };
             }
-            (State::Held { .. }, Event::ClockGap(_)) => {
-                State::Held { until: self.watched_until(now) + HOLD }
-            }
-            (State::Paused { until }, Event::ClockGap(_)) => State::Paused { until },
-            (State::Judging | State::Held { .. } | State::Paused { .. }, Event::ScanDone) => {
-                self.scan_done(now)
-            }
-        };
+            (State::Judging | State::Held { .. }, Event::ScanDone) => self.scan_done(now),
+        }
     }
 
     fn handle_timeout(&mut self, now: Monotonic) {
@@ -356,14 +320,9 @@ impl<K: LeaseKey> Machine for LeaseWatch<K> {
     }
 
     fn poll_timeout(&self) -> Option<Monotonic> {
-        if self.leases.is_empty() {
-            return None;
-        }
-        if let Some(asked) = self.look_asked_at {
+        if let Some(asked) = self.look_asked_at.filter(|_| !self.leases.is_empty()) {
             return Some(asked + LOOK_REPEAT);
         }
-        let next = self.leases.values().filter_map(|lease| lease.deadline(self.state)).min();
-        let wait = next.map_or(Duration::ZERO, |at| at.saturating_sub(self.watched));
-        Some(self.looked_at + wait.min(LOOK_GAP_MAX))
+        Some(self.looked_at + self.next_look_in()?)
     }
 }

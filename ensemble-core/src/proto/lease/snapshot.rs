@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LeaseKey, LeaseLife, LeaseWatch, State, WatchedLease};
+use super::{LeaseLife, LeaseWatch, State, WatchedLease};
 use crate::env::Monotonic;
 
 /// The observations of an observer. They are valid only on their host and in their boot, because
@@ -16,9 +16,6 @@ pub struct LeaseSnapshot<K> {
     pub taken_at_ms: u64,
     /// How much longer expiry is on hold, in milliseconds.
     pub hold_ms: u64,
-    /// Whether that is because of a mass expiry, which is waited out once.
-    #[serde(default)]
-    pub is_paused: bool,
     pub leases: Vec<LeaseObservation<K>>,
 }
 
@@ -32,13 +29,13 @@ pub struct LeaseObservation<K> {
     pub age_ms: u64,
 }
 
-impl<K: LeaseKey> LeaseWatch<K> {
+impl<K: Ord + Clone> LeaseWatch<K> {
     /// The observations so far.
     pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> LeaseSnapshot<K> {
         let watched = self.watched_until(now);
         let hold = match self.state {
             State::Judging => Duration::ZERO,
-            State::Held { until } | State::Paused { until } => until.saturating_sub(watched),
+            State::Held { until } => until.saturating_sub(watched),
         };
         let observe = |(key, lease): (&K, &WatchedLease)| LeaseObservation {
             key: key.clone(),
@@ -49,7 +46,6 @@ impl<K: LeaseKey> LeaseWatch<K> {
             boot_id: boot_id.to_owned(),
             taken_at_ms: millis(now.as_duration()),
             hold_ms: millis(hold),
-            is_paused: matches!(self.state, State::Paused { .. }),
             leases: self.leases.iter().map(observe).collect(),
         }
     }
@@ -68,11 +64,8 @@ impl<K: LeaseKey> LeaseWatch<K> {
         let ages = snapshot.leases.iter().map(|lease| Duration::from_millis(lease.age_ms));
         watch.watched = between.saturating_add(ages.max().unwrap_or_default());
         let hold = Duration::from_millis(snapshot.hold_ms).saturating_sub(between);
-        let until = watch.watched.saturating_add(hold);
-        if snapshot.is_paused {
-            watch.state = State::Paused { until };
-        } else if !hold.is_zero() {
-            watch.state = State::Held { until };
+        if !hold.is_zero() {
+            watch.state = State::Held { until: watch.watched.saturating_add(hold) };
         }
         for LeaseObservation { key, sequence, age_ms } in snapshot.leases {
             let age = between.saturating_add(Duration::from_millis(age_ms));

@@ -2,24 +2,6 @@ use super::*;
 use crate::proto::testing::{at, drain, pairs};
 use crate::sim::SimRng;
 
-/// The lease of a holder that has no other one.
-impl LeaseKey for u32 {
-    type Holder = Self;
-
-    fn holder(&self) -> &Self {
-        self
-    }
-}
-
-/// The second number is the holder.
-impl LeaseKey for (u32, u32) {
-    type Holder = u32;
-
-    fn holder(&self) -> &u32 {
-        &self.1
-    }
-}
-
 const DURATION: Duration = Duration::from_secs(300);
 /// Time from the last sign of life, with a look every 30 s.
 const FOUND_WITHIN: Duration = Duration::from_secs(300 + 85);
@@ -89,12 +71,40 @@ fn expiry_that_was_not_executed_is_requested_again() {
     assert_eq!(drain(&mut watch), [], "the lease has a holder again");
 }
 
+/// A container was paused, say: no holder beats, and no clock shows it.
+#[test]
+fn holders_may_renew_after_their_observer_was_stopped() {
+    for (duration, overtime) in [(300, OVERTIME_MAX.as_secs()), (10, 10)] {
+        let mut watch = LeaseWatch::new(at(0));
+        let look = |watch: &mut LeaseWatch<u32>, second, sequences: [u64; 2]| {
+            for (key, sequence) in (1..).zip(sequences) {
+                let duration = Duration::from_secs(duration);
+                watch.handle(at(second), Event::Seen { key, sequence, duration });
+            }
+            watch.handle(at(second), Event::ScanDone);
+            drain(watch)
+        };
+        let due = |watch: &LeaseWatch<u32>| watch.poll_timeout().unwrap().as_duration().as_secs();
+        for second in (0..duration).step_by(30) {
+            assert_eq!(look(&mut watch, second, [7, 7]), []);
+        }
+        let end = due(&watch);
+        assert_eq!(end, duration);
+        let late = Effect::Record(LeaseRecord::LateLook { seconds: 86_400 - end });
+        assert_eq!(look(&mut watch, 86_400, [7, 7]), [late]);
+        assert_eq!(watch.silent_for(&1), Some(Duration::from_secs(duration)));
+        assert_eq!(due(&watch), 86_400 + overtime);
+        // Stopped once more: holds do not add up.
+        assert_eq!(look(&mut watch, 99_999, [7, 8]), [expire(1, 7)], "the other one renewed");
+    }
+}
+
 #[test]
 fn absent_observer_does_not_expire_leases() {
     let mut watch = LeaseWatch::new(at(0));
     scan(&mut watch, at(0), &[(1, 7)]);
     scan(&mut watch, at(90_000), &[(1, 7)]);
-    assert_eq!(drain(&mut watch), []);
+    assert_eq!(drain(&mut watch), [], "it ends long after the hold");
     assert_eq!(watch.silent_for(&1), Some(LOOK_GAP_MAX));
 }
 
@@ -125,42 +135,10 @@ fn gap_holds_for_two_heartbeats_and_gaps_do_not_add_up() {
 }
 
 #[test]
-fn mass_expiry_is_doubted_once_by_one_process_or_many() {
-    let dead = [(1, 1), (2, 1), (3, 1)];
-    for is_one in [true, false] {
-        let mut watch = LeaseWatch::new(at(0));
-        for second in (0..=420).step_by(10) {
-            if !is_one {
-                watch = LeaseWatch::restore(at(second), "b", watch.snapshot(at(second), "b"));
-            }
-            // They fall silent within one heartbeat, not in the same second.
-            let since = |key: u32| second.min(20 * u64::from(key - 1));
-            let mut seen = dead.map(|(key, _)| (key, since(key))).to_vec();
-            seen.extend([(4, second), (5, second)]);
-            scan(&mut watch, at(second), &seen);
-            let expected = match second {
-                300 => vec![Effect::Record(LeaseRecord::MassExpiry { late: 3, of: 5 })],
-                420 => vec![expire(1, 0), expire(2, 20), expire(3, 40)],
-                _ => vec![],
-            };
-            assert_eq!(drain(&mut watch), expected, "{second} s, {is_one}");
-        }
-        assert!(!watch.is_on_hold());
-    }
-}
-
-#[test]
-fn a_dead_holder_of_many_leases_is_one_death() {
+fn holders_that_die_together_are_found_as_soon_as_one() {
     let mut watch = LeaseWatch::new(at(0));
-    for second in (0..=300).step_by(30) {
-        for id in 0..20 {
-            let event = Event::Seen { key: (id, 1), sequence: 0, duration: DURATION };
-            watch.handle(at(second), event);
-        }
-        watch.handle(at(second), Event::ScanDone);
-    }
-    let expired = (0..20).map(|id| Effect::Expire { key: (id, 1), sequence: 0 });
-    assert_eq!(drain(&mut watch), expired.collect::<Vec<_>>());
+    watch_silence(&mut watch, 0..301, &[(1, 7), (2, 7), (3, 7), (4, 7)]);
+    assert_eq!(drain(&mut watch), [expire(1, 7), expire(2, 7), expire(3, 7), expire(4, 7)]);
 }
 
 #[test]
@@ -214,14 +192,11 @@ fn states() -> Vec<(&'static str, LeaseWatch<u32>)> {
     held.handle(at(271), gap());
     let mut expired = running.clone();
     scan(&mut expired, at(300), &[(1, 7)]);
-    let mut paused = empty.clone();
-    watch_silence(&mut paused, 0..301, &[(1, 7), (2, 7), (3, 7), (4, 7)]);
     let restored = LeaseWatch::restore(at(300), "b", running.snapshot(at(271), "b"));
     let mut states = vec![
         ("empty", empty),
         ("running", running),
         ("held", held),
-        ("paused", paused),
         ("expired", expired),
         ("restored", restored),
     ];
@@ -245,7 +220,6 @@ fn show(watch: &LeaseWatch<u32>, event: Option<&Event<u32>>) -> String {
     let mut cell = match watch.state {
         State::Judging => format!("{lease} judging"),
         State::Held { .. } => format!("{lease} held"),
-        State::Paused { .. } => format!("{lease} paused"),
     };
     for effect in drain(&mut watch) {
         cell.push_str(match effect {
@@ -272,13 +246,13 @@ fn every_pair_of_state_and_event() {
     assert_eq!(
         table,
         "
-         empty      running      held    paused    expired    restored
-same     r judging  r judging    r held  r paused  x judging  r judging
-beat     r judging  r judging    r held  r paused  r judging  r judging
-gone     - judging  - judging    - held  - paused  - judging  - judging
-gap      - held R   r held R     r held  r paused  x held R   o held R
-scanned  - judging  - judging    - held  - paused  - judging  - judging
-time     - judging  r judging L  r held  r paused  x judging  o judging L
+         empty      running      held    expired    restored
+same     r judging  r judging    r held  x judging  r judging
+beat     r judging  r judging    r held  r judging  r judging
+gone     - judging  - judging    - held  - judging  - judging
+gap      - held R   r held R     r held  x held R   o held R
+scanned  - judging  - judging    - held  - judging  - judging
+time     - judging  r judging L  r held  x judging  o judging L
 "
     );
 }

@@ -8,7 +8,8 @@ use super::world::{Key, World, tests::is_blind};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::proto::Machine;
 use ensemble_core::proto::lease::{
-    ClockGap, Effect, Event, GapDetector, HOLD, LOOK_INTERVAL, LeaseWatch, OVERTIME_MAX,
+    ClockGap, Effect, Event, GapDetector, HOLD, LOOK_GAP_MAX, LOOK_INTERVAL, LeaseWatch,
+    OVERTIME_MAX,
 };
 
 /// Duration of every lease in the simulation.
@@ -23,8 +24,10 @@ pub(super) struct Watching {
     next_look: Monotonic,
     /// Start of the current observer, whose observations were not lost since.
     since: Monotonic,
-    /// End of the last hold: a mass expiry, or its own refusal.
-    mass_until: Monotonic,
+    /// Until then its own refusal, or restart, delays it.
+    delayed_until: Monotonic,
+    /// When it was stopped together with all workers, the last time, and until when.
+    frozen: (Monotonic, Monotonic),
     /// Leases that it has asked to expire and that still exist.
     asked: BTreeSet<Key>,
 }
@@ -36,14 +39,16 @@ impl Watching {
             clocks: GapDetector::default(),
             next_look: now,
             since: now,
-            mass_until: now,
+            delayed_until: now,
+            frozen: (Monotonic::ZERO, Monotonic::ZERO),
             asked: BTreeSet::new(),
         }
     }
 
     pub(super) fn next_due(&self) -> Option<Monotonic> {
         let own = self.machine.poll_timeout();
-        Some(own.map_or(self.next_look, |own| own.min(self.next_look)))
+        let next = own.map_or(self.next_look, |own| own.min(self.next_look));
+        Some(next.max(self.frozen.1))
     }
 
     fn life(&self, key: &Key) -> &'static str {
@@ -57,6 +62,9 @@ impl Watching {
 
 impl World {
     pub(super) fn watch_leases(&mut self) -> Result<(), String> {
+        if self.is_frozen() {
+            return Ok(());
+        }
         let (now, boot, wall) = (self.now(), self.clock.boottime(), self.clock.wall());
         if let Some(gap) = self.watching.clocks.compare_clocks(now, boot, wall) {
             self.gap(gap)?;
@@ -74,6 +82,28 @@ impl World {
             self.look()?;
         }
         Ok(())
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.now() < self.watching.frozen.1
+    }
+
+    /// Stops the observer and all workers, as of a container that is paused. The workers need a while to renew.
+    pub(super) fn freeze(&mut self) {
+        if self.is_frozen() || self.watching.machine.is_on_hold() {
+            return;
+        }
+        let now = self.now();
+        let least = LOOK_GAP_MAX + LOOK_INTERVAL + SLACK;
+        let thawed = now + least + self.rng.time_below(Duration::from_secs(3_600));
+        self.watching.frozen = (now, thawed);
+        // Time in which it does not look says nothing about a holder.
+        self.watching.since = thawed;
+        for worker in 0..self.workers.len() {
+            let renews = thawed + self.rng.time_below(OVERTIME_MAX);
+            let stopped = &mut self.workers[worker].stopped_until;
+            *stopped = Some(stopped.map_or(renews, |until| until.max(renews)));
+        }
     }
 
     fn gap(&mut self, gap: ClockGap) -> Result<(), String> {
@@ -126,9 +156,6 @@ impl World {
         self.watching.machine.handle(now, Event::ScanDone);
         let effects = drain(&mut self.watching.machine);
         let after = state_of(&self.watching.machine);
-        if after.starts_with("Paused") {
-            self.watching.mass_until = now + HOLD;
-        }
         self.rows.note("lease", (&before, "ScanDone", &after), &printed(&effects))?;
         effects.into_iter().try_for_each(|effect| self.expire(effect))
     }
@@ -140,7 +167,7 @@ impl World {
         self.rows.note("lease", (before, "ScanDone", "Expired"), &[])?;
         // The expiry may come too late, be killed, or wait for a lock: the observer asks again.
         if self.rng.percent(15) {
-            self.watching.mass_until =
+            self.watching.delayed_until =
                 self.now() + ensemble_core::proto::lease::HEARTBEAT + LOOK_INTERVAL;
             return Ok(());
         }
@@ -149,6 +176,11 @@ impl World {
             return Ok(());
         };
         let silent = self.now().since(beat.at);
+        let (frozen, thawed) = self.watching.frozen;
+        let was_running = beat.at <= frozen && frozen.since(beat.at) < DURATION;
+        if was_running && self.now().since(frozen) < thawed.since(frozen) + OVERTIME_MAX {
+            return Err(format!("{key:?} was taken away just after all were stopped"));
+        }
         let holder = &self.workers[beat.worker];
         if holder.runs(self.now()) && silent < DURATION {
             return Err(format!("{key:?} of {} was taken away after {silent:?}", holder.name));
@@ -174,7 +206,7 @@ impl World {
         }
         self.watching.asked.clear();
         // The next watcher asks again for pending expiries.
-        self.watching.mass_until = now + HOLD;
+        self.watching.delayed_until = now + HOLD;
         self.requests_restart();
         self.files.restart(now);
     }
@@ -188,9 +220,8 @@ impl World {
             };
             let known = beat.at.max(self.watching.since);
             let limit = DURATION + OVERTIME_MAX + LOOK_INTERVAL + SLACK;
-            let due = (known + limit).max(self.watching.mass_until + LOOK_INTERVAL + SLACK);
-            // Many holders that die within one heartbeat are believed after one hold.
-            if now > due + HOLD {
+            let due = (known + limit).max(self.watching.delayed_until + LOOK_INTERVAL + SLACK);
+            if now > due {
                 return Err(format!("{key:?} is dead since {:?}", now.since(beat.at)));
             }
         }

@@ -2,7 +2,7 @@
 //! tasks, steps and the watching of directories.
 //!
 //! A run is a list of operations ([`Op`]) made from a seed. They include work, crashes of workers
-//! and of the watcher, SIGSTOP, suspends of the machine and jumps of the wall clock. Messages are
+//! and of the watcher, SIGSTOP of one or of all, suspends of the machine and jumps of the wall clock. Messages are
 //! late, doubled or sent by the wrong agent; directories are replaced; event sources die. The
 //! machines' own wake-ups (time-outs, scans, heartbeats) happen in between. After each operation
 //! these invariants hold:
@@ -10,7 +10,7 @@
 //! 1. Every change of a machine's state is a row of its table ([`rows`]), and a refusal changes
 //!    nothing.
 //! 2. No live holder loses its lease, and a dead one is detected in time (running time, watcher
-//!    up).
+//!    up). After all were stopped together, each holder gets its time to renew.
 //! 3. A holder with an old epoch is refused; epochs only grow; each lease has at most one holder.
 //! 4. A request has one final decision: by its addressee, never by its asker, at the latest at the
 //!    deadline. Each watcher closes it once, with the decision in the file.
@@ -74,6 +74,7 @@ enum What {
     Stop,
     WatcherCrash,
     Suspend,
+    Freeze,
     Jump,
     Drop,
     Source,
@@ -99,7 +100,8 @@ fn ops(seed: u64) -> Vec<Op> {
             86 => What::WatcherCrash,
             87..89 => What::Suspend,
             89 => What::Jump,
-            90..95 => What::Drop,
+            90..94 => What::Drop,
+            94 => What::Freeze,
             _ => What::Source,
         };
         // The delay is mostly short, and sometimes long enough for deadlines to pass.

@@ -86,13 +86,10 @@ const LEASE: &[Row] = &[
     ("Expired", "ScanDone", "Expired", ""),
     ("Running|Expired", "Gone", "absent", ""),
     ("Judging", "ClockGap", "Held", "Record(ClockGap"),
-    ("Judging", "ScanDone", "Paused", "Record(MassExpiry"),
-    ("Held", "ScanDone", "Paused", "Record(MassExpiry"),
+    ("Judging", "ScanDone", "Held", "Record(LateLook"),
     ("Held", "ClockGap", "Held", "-"),
     ("Held", "ScanDone", "Judging", ""),
     ("Held", "ScanDone", "Held", "Expire"),
-    ("Paused", "ClockGap", "Paused", "-"),
-    ("Paused", "ScanDone", "Judging", ""),
     ("", "Time", "", "Look"),
 ];
 

@@ -12,7 +12,7 @@ use super::work::{Cell, Steps};
 use super::{Op, What};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::lease::{HEARTBEAT, LeaseKey};
+use ensemble_core::proto::lease::HEARTBEAT;
 use ensemble_core::sim::{SimClock, SimRng};
 
 /// Number of tasks and of steps.
@@ -23,15 +23,6 @@ const TICK: Duration = Duration::from_secs(10);
 /// Key of a lease: `t` a task, `r` its review, `s` a step; its index; its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) char, pub(super) usize, pub(super) u64);
-
-/// Each agent of the simulation holds one thing at a time.
-impl LeaseKey for Key {
-    type Holder = Self;
-
-    fn holder(&self) -> &Self {
-        self
-    }
-}
 
 /// A worker. Its memory may be out of date.
 pub(super) struct Worker {
@@ -155,12 +146,14 @@ impl World {
                 let stopped = self.rng.time_below(Duration::from_secs(900));
                 self.workers[op.worker].stopped_until = Some(now + stopped);
             }
+            What::WatcherCrash if self.is_frozen() => {}
             What::WatcherCrash => self.watcher_restarts(),
             What::Suspend => {
                 let most = *self.rng.pick(&[10, 600, 40_000]).expect("some");
                 let slept = self.rng.time_below(Duration::from_secs(most));
                 self.clock.suspend(slept);
             }
+            What::Freeze => self.freeze(),
             What::Jump => {
                 let wall = self.clock.wall().unix_millis();
                 let by = i64::try_from(self.rng.below(14_400_000)).unwrap_or(0) - 7_200_000;
