@@ -269,7 +269,9 @@ pub fn record_dead(
 ) {
     let worker = holder.unwrap_or(mailbox);
     let data = json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
-    recorder.record(types::MESSAGE_DEAD, worker.as_str(), data);
+    // A recall is an act of the sender, and a part of its story.
+    let actor = reason.strip_prefix(RECALLED).unwrap_or(worker.as_str());
+    recorder.record(types::MESSAGE_DEAD, actor, data);
     let envelope = read().filter(|_| !has_successor(reason));
     let Some(envelope) = envelope.as_ref() else { return };
     if let Some(task) = envelope.handed_over_task() {

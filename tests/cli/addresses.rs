@@ -55,10 +55,13 @@ fn each_person_has_a_name_and_a_mailbox() {
     let (anna, ben) = (bed.ok("status"), bed.ok("status --as ben"));
     assert!(anna.contains("for-the-first") && !anna.contains("for-ben"), "{anna}");
     assert!(ben.contains("for-ben") && !ben.contains("for-the-first"), "{ben}");
+    assert!(ben.contains("-> `ensemble recv --as ben`"), "{ben}");
     // Anyone of them looks into any mailbox; each reads their own.
     assert!(bed.ok("inbox ben").contains("for-ben"));
     let mine = bed.ok("recv");
     assert!(mine.contains("lines:42") && mine.contains("for-the-first"), "{mine}");
+    let told = bed.ok(&format!("why {id}"));
+    assert!(told.ends_with("  anna read \"lines:42\"\n"), "what a person reads is no work: {told}");
     assert!(bed.ok("inbox").contains("mailbox anna is empty"));
     assert!(bed.ok("recv --as ben").contains("for-ben"));
     bed.ok("send --to w1 --as ben -m hello");

@@ -40,6 +40,10 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     bed.fails(3, "recv --as w1");
     let status = bed.ok("status");
     assert!(!status.contains("dead letter"), "nothing is owed: {status}");
+    for story in [bed.ok(&format!("why {id}")), bed.ok("why operator")] {
+        let recalled = "  operator recalled \"delete the branch\": w1 never read it\n";
+        assert!(story.ends_with(recalled), "{story}");
+    }
     bed.ok("send --to w1 --as w2 --id m1 -m one");
     assert!(bed.fails(1, "mailbox recall m1 --as w3").contains("only its sender recalls it"));
     bed.ok("send --to w1 --as w2 --id m2 --replaces m1 -m two");

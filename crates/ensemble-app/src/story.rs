@@ -24,7 +24,7 @@ use crate::overview::gather;
 use crate::queue::ProjectQueue;
 use crate::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use crate::team_log::TeamLog;
-use crate::text::{age, moment, one_line, plural, wrapped};
+use crate::text::{ago, elapsed, moment, one_line, plural, wrapped};
 use crate::usage::TeamUsage;
 use crate::{App, ids};
 
@@ -146,7 +146,8 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
     let queue = ProjectQueue::open(app).ok();
     let mut records = story.map_or_else(Vec::new, |story| story.records.clone());
     sort_causally(&mut records);
-    let mut maker = SentenceMaker::default();
+    let people = app.project().map(|project| project.people()).unwrap_or_default();
+    let mut maker = SentenceMaker::for_people(people.clone());
     let broker = queue.as_deref().map(|queue| queue as &dyn Broker);
     let mut told: Vec<(&Record, Sentence)> = Vec::with_capacity(records.len());
     for record in &records {
@@ -154,7 +155,7 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
     }
     let mut head = Vec::new();
     if let Some(queue) = &queue {
-        head.extend(head_of_message(queue, id, &records));
+        head.extend(head_of_message(queue, id, &records, &people));
         head.extend(head_of_request(app, queue, id));
     }
     head.extend(head_of_board(app, id));
@@ -167,9 +168,7 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
     }
     head.extend(list_ladders(app, id).iter().filter_map(describe_ladder));
     let name = Name::new(id).ok();
-    let is_person = app
-        .project()
-        .is_ok_and(|project| name.as_ref().is_some_and(|name| project.is_person(name)));
+    let is_person = name.as_ref().is_some_and(|name| name.is_operator() || people.contains(name));
     let mailbox = overview.as_ref().and_then(|overview| {
         overview.mailboxes.iter().find(|mailbox| name.as_ref() == Some(&mailbox.name))
     });
@@ -265,7 +264,12 @@ fn parts_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
 }
 
 /// The first words of a message, or of the last message of a task, and its state.
-fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<String> {
+fn head_of_message(
+    queue: &ProjectQueue,
+    id: &str,
+    records: &[Record],
+    people: &[Name],
+) -> Vec<String> {
     let of_task = || {
         let is_it = |record: &&Record| {
             record.kind.as_str() == types::MESSAGE_STORED
@@ -280,12 +284,13 @@ fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<St
     let Ok(envelope) = queue.peek(&found.mailbox, &found.id) else { return Vec::new() };
     let task = envelope.task_id.as_deref().map(|task| format!("task {}: ", one_line(task)));
     let words = envelope.first_words(WORDS_CHARS_MAX);
-    let ago = age(SystemClock.wall().since(envelope.created_at));
+    let ago = ago(SystemClock.wall().since(envelope.created_at));
     let state = match &found.state {
         State::Queued { epoch: 0, .. } => "not read yet".to_owned(),
         State::Queued { .. } => "back in the mailbox".to_owned(),
         State::Acked { holder, epoch: 0 | 1 } => format!("{holder} has it"),
         State::Acked { holder, epoch } => format!("{holder} has it (attempt {epoch})"),
+        State::Settled if people.contains(&found.mailbox) => "read".to_owned(),
         State::Settled => "finished".to_owned(),
         State::Dead => match reason_of(records).filter(|it| it.starts_with(RECALLED)) {
             Some(recalled) => recalled,
@@ -294,7 +299,7 @@ fn head_of_message(queue: &ProjectQueue, id: &str, records: &[Record]) -> Vec<St
     };
     vec![
         format!("{}\"{words}\"", task.unwrap_or_default()),
-        format!("{} -> {}, {ago} ago: {state}", envelope.from, found.mailbox),
+        format!("{} -> {}, {ago}: {state}", envelope.from, found.mailbox),
     ]
 }
 
@@ -334,7 +339,7 @@ fn head_of_agent(agent: &AgentOverview, now: Timestamp) -> Vec<String> {
     let state = agent.presence.state.word();
     let said = agent.since.map_or_else(
         || format!("{name} is {state}"),
-        |at| format!("{name} has been {state} for {}", age(now.since(at))),
+        |at| format!("{name} has been {state} for {}", elapsed(now.since(at))),
     );
     let is_plain = matches!(agent.presence.state, Presence::Idle | Presence::Working);
     let why = if is_plain { String::new() } else { format!(": {}", one_line(&agent.presence.why)) };

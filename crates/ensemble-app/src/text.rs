@@ -39,6 +39,22 @@ fn is_deceiving(c: char) -> bool {
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// The time since something: as [`age`], in whole seconds.
+pub fn elapsed(since: Duration) -> String {
+    match since.as_secs() {
+        0 => "0s".to_owned(),
+        seconds => age(Duration::from_secs(seconds)),
+    }
+}
+
+/// The same in a sentence: `just now`, `42s ago`.
+pub fn ago(since: Duration) -> String {
+    match since.as_secs() {
+        0 => "just now".to_owned(),
+        _ => format!("{} ago", elapsed(since)),
+    }
+}
+
 /// A duration in its two largest units: `42s`, `5m`, `1h 30m`, `3d 4h`.
 pub fn age(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -170,6 +186,9 @@ mod tests {
         for (seconds, text) in seconds {
             assert_eq!(age(Duration::from_secs(seconds)), text);
         }
+        let short = Duration::from_millis(13);
+        assert_eq!([age(short), elapsed(short), ago(short)], ["13ms", "0s", "just now"]);
+        assert_eq!(ago(Duration::from_millis(1_950)), "1s ago");
     }
 
     #[test]

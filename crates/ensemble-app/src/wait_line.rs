@@ -14,7 +14,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::environment::AGENT_VARIABLES;
-use crate::text::{age, one_line};
+use crate::text::{elapsed, one_line};
 
 /// How long a wait stays silent.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ fn bar(whom: String, patience: Option<Duration>) -> ProgressBar {
         if state.elapsed() < SHOWN_AFTER {
             return;
         }
-        let (clock, elapsed) = (since.strftime("%H:%M:%S"), age(state.elapsed()));
+        let (clock, elapsed) = (since.strftime("%H:%M:%S"), elapsed(state.elapsed()));
         let _ = write!(out, "waiting for {whom}, since {clock} ({elapsed})");
         if let Some(until) = &until {
             let _ = write!(out, ", until {}", until.strftime("%H:%M:%S"));

@@ -8,7 +8,7 @@ use ensemble_app::ids;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::text::{age, plural};
+use ensemble_app::text::{elapsed, plural};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
@@ -126,7 +126,7 @@ fn about(envelope: &Envelope) -> [String; 5] {
         envelope.from.to_string(),
         envelope.kind.to_string(),
         envelope.task_id.clone().unwrap_or_else(|| "-".to_owned()),
-        age(SystemClock.wall().since(envelope.created_at)),
+        elapsed(SystemClock.wall().since(envelope.created_at)),
         envelope.first_words(WORDS_MAX),
     ]
 }
@@ -156,7 +156,7 @@ fn state_text(state: &State) -> String {
     match state {
         State::Acked { holder, .. } => format!("held by {holder}"),
         State::Queued { not_before, .. } if *not_before > now => {
-            format!("due in {}", age(Duration::from_millis(not_before - now)))
+            format!("due in {}", elapsed(Duration::from_millis(not_before - now)))
         }
         State::Queued { epoch: 0, .. } => "waits".to_owned(),
         State::Queued { epoch, .. } => format!("waits, attempt {}", epoch + 1),

@@ -6,7 +6,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::text::{age, one_line};
+use ensemble_app::text::{elapsed, one_line};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::RequestEntry;
 
@@ -73,7 +73,7 @@ fn row(entry: &RequestEntry) -> Vec<String> {
         asked.from.to_string(),
         asked.to.to_string(),
         asked.task_id.clone().unwrap_or_default(),
-        age(SystemClock.wall().since(asked.created_at)),
+        elapsed(SystemClock.wall().since(asked.created_at)),
         by,
     ]
 }

@@ -1,13 +1,14 @@
 //! The last events of the log, read as it grows.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::{self, Follower, Record};
 use ensemble_core::message::Timestamp;
+use ensemble_project::Project;
 
 /// How much of the end of the log is read at first, in bytes.
 const FIRST_BYTES_MAX: u64 = 64 * 1024;
@@ -28,9 +29,9 @@ pub(super) struct LastEvents {
 }
 
 impl LastEvents {
-    pub(super) fn of(logs: &Path) -> Self {
-        let (maker, kept) = (SentenceMaker::default(), VecDeque::new());
-        Self { logs: logs.to_owned(), follower: None, maker, kept }
+    pub(super) fn of(project: &Project) -> Self {
+        let maker = SentenceMaker::for_people(project.people());
+        Self { logs: project.logs(), follower: None, maker, kept: VecDeque::new() }
     }
 
     /// Reads what is new. `queue` has the words of messages.

@@ -83,7 +83,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     overview::note_look(context);
     end_on_signals()?;
     let spent = SpentByAgent::follow(open_usage(project)?, wakes.waker()?);
-    let mut events = LastEvents::of(&project.logs());
+    let mut events = LastEvents::of(project);
     events.update(broker(&queue))?;
     let scene = LiveScene { overview, project, events, spent: spent.get() };
     silence(true);

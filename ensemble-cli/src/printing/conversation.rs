@@ -6,7 +6,7 @@ use ensemble_app::mail::conversation::ShownMessage;
 use ensemble_app::mail::delivered::{PLAIN_TYPE, SenderStanding, is_answered, standing};
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::text::{age, one_line, printable};
+use ensemble_app::text::{ago, one_line, printable};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessagePurpose};
 use ensemble_core::requests::RequestEntry;
@@ -45,11 +45,11 @@ pub(crate) fn print_shown(
             None => out.content(envelope.body.as_bytes()),
         };
     }
-    let ago = age(SystemClock.wall().since(envelope.created_at));
+    let ago = ago(SystemClock.wall().since(envelope.created_at));
     let standing = standing(&context.project()?.config.people, envelope, sender);
     let doubt = if standing == SenderStanding::Unproved { " (sender not proved)" } else { "" };
     let (from, verb) = (out.paint(STRONG, &envelope.from), verb(envelope, entry));
-    out.line(format!("{from} {verb}, {ago} ago{doubt}"))?;
+    out.line(format!("{from} {verb}, {ago}{doubt}"))?;
     if let Some(words) = answered_words(context, queue, envelope) {
         out.line(format!("{INDENT}{}", out.paint(FAINT, format!("> {words}"))))?;
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::{age, one_line, plural, table};
+use ensemble_app::text::{elapsed, one_line, plural, table};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Glance;
 use ensemble_core::watch::Waiter;
@@ -149,7 +149,7 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
 /// A need in one line, with its age.
 pub(crate) fn need_text(need: &Need, now: Timestamp) -> String {
     let mark = if need.need.is_urgent() { "!" } else { "-" };
-    let since = need.since.map_or_else(String::new, |at| format!(" ({})", age(now.since(at))));
+    let since = need.since.map_or_else(String::new, |at| format!(" ({})", elapsed(now.since(at))));
     format!("{mark}  {}{since}", one_line(&need.text))
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn print_rows(
     }
     for agent in agents {
         let mut cells = agent_cells(agent, overview, is_whole);
-        let sign = agent.sign_of_life.map(|at| age(overview.at.since(at)));
+        let sign = agent.sign_of_life.map(|at| elapsed(overview.at.since(at)));
         let sign = sign.unwrap_or_else(|| "-".to_owned());
         whole(&mut cells, [agent.row.member.role.to_string(), sign]);
         rows.push(cells);
@@ -227,7 +227,7 @@ pub(crate) fn full_mailboxes(overview: &Overview) -> impl Iterator<Item = &Mailb
 /// A row of a mailbox: its name, and what it holds.
 pub(crate) fn mailbox_cells(mailbox: &MailboxOverview) -> Vec<String> {
     let glance = &mailbox.glance;
-    let oldest = glance.oldest_millis.map(|at| format!(", oldest {}", age(since_millis(at))));
+    let oldest = glance.oldest_millis.map(|at| format!(", oldest {}", elapsed(since_millis(at))));
     let waits = format!("{} unread{}", counted(glance.waiting), oldest.unwrap_or_default());
     let held = format!("{} held", counted(glance.held));
     let dead = format!("{} dead", counted(glance.dead));
@@ -285,7 +285,7 @@ pub(crate) fn agent_cells(
     overview: &Overview,
     is_whole: bool,
 ) -> Vec<String> {
-    let since = agent.since.map_or_else(String::new, |at| age(overview.at.since(at)));
+    let since = agent.since.map_or_else(String::new, |at| elapsed(overview.at.since(at)));
     vec![
         mark(agent).to_owned(),
         agent.row.member.name.to_string(),

@@ -66,7 +66,7 @@ event_types! {
     /// A held message was returned to its mailbox.
     MESSAGE_RELEASED = "message.released" by "holder, observer": "`id`, `mailbox`, `epoch`, `why`, `delay_ms`";
     /// A message became a dead letter.
-    MESSAGE_DEAD = "message.dead" by "holder, observer": "`id`, `mailbox`, `epoch`, `reason`";
+    MESSAGE_DEAD = "message.dead" by "holder, observer, sender": "`id`, `mailbox`, `epoch`, `reason`";
     /// A message was settled because an earlier holder has reported its task; its present holder was notified.
     MESSAGE_WITHDRAWN = "message.withdrawn" by "`report`, watcher": "`id`, `mailbox`, `task_id`, `from`, `by`, `epoch`";
     /// A dead letter was returned to its mailbox.

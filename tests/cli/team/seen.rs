@@ -114,7 +114,13 @@ fn as_example(screen: &str) -> String {
                 _ => word.to_owned(),
             }
         });
-        words.collect::<Vec<_>>().join(" ").replace("4s 4s", "4s").trim_end().to_owned()
+        words
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("just now", "4s ago")
+            .replace("4s 4s", "4s")
+            .trim_end()
+            .to_owned()
     };
     let lines: Vec<String> = screen.lines().map(plain).collect();
     let rows: Vec<Option<[&str; 5]>> = lines.iter().map(|line| as_row(line)).collect();

@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Outcome, plan_command};
 use crate::queue::ProjectQueue;
-use crate::text::{age, clock, one_line, uncapitalized};
+use crate::text::{age, ago, clock, one_line, uncapitalized};
 use crate::{App, ids};
 
 /// Waiting messages are counted up to here.
@@ -228,7 +228,7 @@ fn heading(
     let passed = SystemClock.wall().since(envelope.created_at);
     let is_dated = envelope.created_at > Timestamp::from_unix_millis(0);
     let ago = match is_dated && passed >= AGE_SAID_FROM {
-        true => format!(", {} ago", age(passed)),
+        true => format!(", {}", ago(passed)),
         false => String::new(),
     };
     format!("{what} from {who}{ago}:")
@@ -243,8 +243,8 @@ fn replaced(queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
 
 fn decided(entry: &RequestEntry) -> Option<String> {
     let decision = entry.decision.as_ref()?;
-    let ago = age(SystemClock.wall().since(decision.at));
-    Some(format!("Decided:    {} by {}, {ago} ago", decision.outcome.word(), decision.by))
+    let ago = ago(SystemClock.wall().since(decision.at));
+    Some(format!("Decided:    {} by {}, {ago}", decision.outcome.word(), decision.by))
 }
 
 /// A remark that the message was delivered before, to whom and when, if that is still in the log.

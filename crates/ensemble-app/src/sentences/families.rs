@@ -1,7 +1,8 @@
 //! The words of each type of record, by families.
 
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::{MessagePurpose, Name};
+use ensemble_core::message::MessagePurpose;
+use ensemble_core::spool::RECALLED;
 use serde_json::Value;
 
 use super::{NamedMessage, SentenceWeight};
@@ -42,9 +43,9 @@ fn because(reason: &str) -> String {
     }
 }
 
-pub(super) fn of_message(record: &Record, message: &NamedMessage) -> RecordWords {
+pub(super) fn of_message(record: &Record, message: &NamedMessage, is_person: bool) -> RecordWords {
     let (mailbox, actor) = (word(record, "mailbox"), one_line(&record.actor));
-    let (subject, is_person) = (message.subject(), mailbox == Name::operator().as_str());
+    let subject = message.subject();
     let purpose = MessagePurpose::of(&message.kind);
     match record.kind.as_str() {
         types::MESSAGE_STORED => stored(&mailbox, message, purpose),
@@ -66,7 +67,12 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage) -> RecordWords
             said(SentenceWeight::Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
         }
         types::MESSAGE_DEAD => {
-            let why = because(&word(record, "reason"));
+            let reason = word(record, "reason");
+            if let Some(sender) = reason.strip_prefix(RECALLED) {
+                let text = format!("{sender} recalled {subject}: {mailbox} never read it");
+                return said(SentenceWeight::Talk, text);
+            }
+            let why = because(&reason);
             said(SentenceWeight::Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
         }
         types::MESSAGE_WITHDRAWN => {

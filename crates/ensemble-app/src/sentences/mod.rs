@@ -86,11 +86,17 @@ impl NamedMessage {
 /// Makes sentences of records, in the order of the log.
 #[derive(Clone, Debug, Default)]
 pub struct SentenceMaker {
+    people: Vec<Name>,
     known: HashMap<(String, String), NamedMessage>,
     recent: VecDeque<(Timestamp, String)>,
 }
 
 impl SentenceMaker {
+    /// One that knows the people of the team. What they read needs no work.
+    pub fn for_people(people: Vec<Name>) -> Self {
+        Self { people, ..Self::default() }
+    }
+
     /// A record in words; `None` if it says nothing to a person, or what was just said. `queue` is where the words of
     /// messages are.
     pub fn describe(&mut self, record: &Record, queue: Option<&dyn Broker>) -> Option<Sentence> {
@@ -119,7 +125,13 @@ impl SentenceMaker {
         let kind = record.kind.as_str();
         let family = kind.split('.').next().unwrap_or_default();
         let told = match family {
-            "message" => of_message(record, &message),
+            "message" => {
+                let mailbox = word(record, "mailbox");
+                let mut people = self.people.iter().map(Name::as_str);
+                let is_person =
+                    mailbox == Name::operator().as_str() || people.any(|it| it == mailbox);
+                of_message(record, &message, is_person)
+            }
             "receipt" | "nudge" | "ladder" | "ready" => of_notice(record, &message),
             "agent" | "worker" | "supervise" | "lease" => of_agent(record),
             "request" | "plan" => of_request(record),

@@ -35,6 +35,7 @@ use crate::attention::{
     AgentView, AwayServers, MAIL_WAITS_MAX, Need, NeedFacts, PersonMail, StrandedFile,
     UnreadablePart, WatcherState, needs,
 };
+use crate::need_kind::NeedKind;
 use crate::project::Project;
 use crate::rows::RosterRow;
 use crate::troubles::BoardTrouble;
@@ -201,7 +202,7 @@ impl Overview {
             self.unreadable.push(UnreadablePart::new("the budgets", &error));
             Vec::new()
         });
-        needs(&NeedFacts {
+        let mut needs = needs(&NeedFacts {
             now: self.at,
             watcher: self.watcher.state(),
             watcher_remedy: match self.watcher.state() {
@@ -223,7 +224,13 @@ impl Overview {
             troubles: &self.troubles,
             steps: &self.steps,
             parked: &parked,
-        })
+        });
+        for need in needs.iter_mut().filter(|need| need.need == NeedKind::Answered) {
+            // A bare `recv` reads the mail of one of them.
+            let person = need.person.as_ref().filter(|_| self.people.len() > 1);
+            need.help = person.map_or(need.help.clone(), |it| format!("`ensemble recv --as {it}`"));
+        }
+        needs
     }
 }
 
