@@ -2,13 +2,14 @@
 //!
 //! | who | starts | how |
 //! |---|---|---|
-//! | `up`, `agent start`, `agent restart` | the team's watcher | in its window of the team's session |
+//! | `up`, `agent start`, `agent restart` | the team's watcher, also in place of one that has not read a changed `ensemble.yaml` | in its window of the team's session |
 //! | everyday verbs, hooks and tools ([`revive_watcher`]) | the watcher of a team that is up and whose watcher has died | in that window |
 //! | wrappers ([`keep_watcher`]) | a watcher that ends with the last agent | in the background |
 //!
 //! No one starts a watcher for a queue without a team, nor after `down`, which closes the window.
 
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -20,9 +21,9 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
 use ensemble_project::team::{AGENT_VARIABLES, ProjectTeam, shell_quoted, socket_of};
+use ensemble_project::{CONFIG_FILE, Project};
 
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
@@ -44,11 +45,23 @@ pub fn watcher_runs(project: &Project) -> bool {
     WatcherView::of(project).runs()
 }
 
+/// Whether the watcher in the team's own window has started before the last change of the configuration, which it reads
+/// only then.
+pub fn is_outdated(project: &Project, team: &ProjectTeam<'_>) -> Outcome<bool> {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    let config = project.queue.with_file_name(CONFIG_FILE);
+    let started = changed(&project.watch_lock());
+    let holder = FileLock::holder(&project.watch_lock());
+    let mut panes = team.panes()?.into_iter();
+    let is_in_window = panes.any(|pane| pane.is_sidecar && !pane.dead && holder == Some(pane.pid));
+    Ok(is_in_window && started.is_some_and(|started| changed(&config) > Some(started)))
+}
+
 /// The command of a team's own window, as `sh -c` takes it: the watcher, or where one runs elsewhere the event log.
-pub fn window_command(project: &Project) -> Outcome<String> {
+pub fn window_command(project: &Project, runs_elsewhere: bool) -> Outcome<String> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::refused(format!("cannot tell where this program is: {error}")))?;
-    let verb = if watcher_runs(project) { "log --follow" } else { "watch" };
+    let verb = if runs_elsewhere { "log --follow" } else { "watch" };
     let (program, queue) = (shell_quoted(&program), shell_quoted(&project.queue));
     Ok(format!("exec {program} --queue {queue} {verb}"))
 }
@@ -99,7 +112,7 @@ fn restart_in_window(project: &Project) -> Outcome<bool> {
     if panes.is_empty() || is_starting || watcher_runs(project) {
         return Ok(false);
     }
-    team.restart_sidecar(&window_command(project)?)?;
+    team.restart_sidecar(&window_command(project, false)?)?;
     Ok(true)
 }
 

@@ -16,7 +16,9 @@ fn mail_starts_its_reader_until_the_limit_of_the_day() {
         team.here("").display(),
         program().display()
     );
+    team.bed.ok("up worker-1");
     fs::write(&yaml, fs::read_to_string(&yaml).unwrap() + &reader).unwrap();
+    // The watcher that runs has not read this; `up` starts another one.
     team.bed.ok("up worker-1");
     let sent = team.bed.run("send --to reader -m hello");
     assert_eq!(sent.code, 0, "{sent:?}");

@@ -136,8 +136,9 @@ impl StartedSession {
     pub fn start(app: &App, team: &ProjectTeam<'_>) -> Outcome<Self> {
         let project = app.project()?;
         // A watcher that runs already stays; the window then follows the event log.
-        let runs = watcher_start::watcher_runs(project);
-        let command = watcher_start::window_command(project)?;
+        let runs =
+            watcher_start::watcher_runs(project) && !watcher_start::is_outdated(project, team)?;
+        let command = watcher_start::window_command(project, runs)?;
         let started = team.start_session(&command)?;
         if !runs && !started {
             team.restart_sidecar(&command)?;
