@@ -77,7 +77,7 @@ fn show(context: &Context) -> Outcome {
         return context.out.object(&object);
     }
     for control in &controls {
-        let text = format!("{} since {}: {}", control.file.name(), control.since, control.reason);
+        let text = format!("{}: {}", control.title(), control.reason);
         context
             .out
             .line(context.out.paint(WARNING, one_line(text.trim_end_matches([':', ' ']))))?;

@@ -12,12 +12,13 @@ mod trust;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
-use ensemble_app::text::{one_line, plural};
+use ensemble_app::text::{one_line, plural, wrapped};
 use ensemble_project::overview::{Overview, StateSource};
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::output::{BAD, GOOD, WARNING};
+use crate::printing::overview::columns;
 
 /// Check the environment and say what to do about it
 ///
@@ -122,10 +123,9 @@ fn print(context: &Context, check: &DoctorCheck) -> Outcome {
     };
     let out = &context.out;
     out.line(format!("{}  {:<12} {}", out.paint(style, word), check.check, one_line(&check.text)))?;
-    match &check.remedy {
-        Some(remedy) => out.line(format!("{:19}-> {}", "", one_line(remedy))),
-        None => Ok(()),
-    }
+    let remedy = check.remedy.iter().map(|it| format!("{:19}-> {}", "", one_line(it)));
+    let width = columns(out).unwrap_or(usize::MAX);
+    remedy.flat_map(|line| wrapped(&line, width, 22)).try_for_each(|line| out.line(line))
 }
 
 fn conclude(context: &Context, checks: &[DoctorCheck]) -> Outcome {

@@ -160,7 +160,7 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
         "is empty where a text is expected",
     ),
     ("cannot deserialize null into", "is empty where a value is expected:"),
-    ("string scalar", "a text: put it into quotes"),
+    ("string scalar", "a single value: put a text into quotes"),
     ("mapping start", "fields, each as `name: value`"),
     ("sequence start", "a list"),
     ("u8", "a whole number from 0 to 255"),
@@ -281,6 +281,8 @@ mod tests {
             tags: Option<Vec<String>>,
             is_final: Option<bool>,
         }
+        let wrong = read::<Report>("id: a\nis_final: {a: 1}\n").unwrap_err().detail;
+        assert_eq!(wrong, "expected a single value: put a text into quotes");
         let deep = format!("id: {}x{}\n", "[".repeat(20), "]".repeat(20));
         for text in [
             "id: a\n---\nid: b\n",

@@ -53,9 +53,7 @@ pub struct TaskCircumstances {
 pub enum NotAdmitted {
     #[error(transparent)]
     Plan(GatedTask),
-    #[error(
-        "{} since {}{}: no agent begins anything now", .0.file.name(), .0.since, reason(.0)
-    )]
+    #[error("{}{}: no agent begins anything now", .0.title(), reason(.0))]
     Control(ActiveControl),
     #[error("{agent} is leaving: it begins nothing more")]
     Leaving { agent: Name },

@@ -78,7 +78,7 @@ fn the_end_of_the_team_is_said_first_and_the_plan_last() {
     all.leaving = None;
     assert_eq!(
         said(&all),
-        "PAUSE since 1970-01-01T00:00:00.000Z (lunch): no agent begins anything now"
+        "PAUSE since 1970-01-01 00:00 UTC (lunch): no agent begins anything now"
     );
     all.control = None;
     assert_eq!(

@@ -93,6 +93,13 @@ pub struct ActiveControl {
 }
 
 impl ActiveControl {
+    /// Its name, and since when it counts: `PAUSE since 2026-01-15 09:30 UTC`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let since = self.since.to_string();
+        format!("{} since {} {} UTC", self.file.name(), &since[..10], &since[11..16])
+    }
+
     /// The control files in the board's directory, the strongest last. A file that cannot be read
     /// counts, too: in doubt, no agent starts new work. A directory that does not exist has none.
     pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
