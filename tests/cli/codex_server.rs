@@ -66,7 +66,9 @@ def serve(client):
     calls.flush()
     thread = asked["params"].get("threadId")
     read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": {"type": "idle"}}
-    answers = {"thread/loaded/list": {"data": []}, "thread/read": {"thread": read}}
+    config = os.path.join(home, "config")
+    config = json.load(open(config)) if os.path.exists(config) else None
+    answers = {"config/read": {"config": config}, "thread/loaded/list": {"data": []}, "thread/read": {"thread": read}}
     write(client, {"id": asked["id"], "result": answers.get(asked["method"], {})})
 
 while True:
@@ -227,6 +229,26 @@ fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
     let log = codex.bed.ok("log");
     assert!(!log.contains("hook.failed") && !log.contains("nudge.sent"), "{log}");
     codex.end();
+}
+
+#[test]
+fn a_codex_that_has_to_ask_for_trust_first_has_no_server() {
+    let start = |projects: fn(&str) -> Value| {
+        Served::start(|home| {
+            let repository = home.join("main").display().to_string();
+            let link = format!("gitdir: {repository}/.git/worktrees/project\n");
+            fs::write(home.join("project/.git"), link).unwrap();
+            let config = json!({ "sandbox_mode": null, "projects": projects(&repository) });
+            fs::write(home.join("config"), config.to_string()).unwrap();
+        })
+    };
+    let asks = start(|_| json!({ "/another": { "trust_level": "trusted" } }));
+    assert_eq!(asks.argv[asks.argv.len() - 3..], ["--no-daemon", "--model", "m"]);
+    assert!(!asks.bed.ok("log").contains("hook.failed"));
+    asks.end();
+    let trusted = start(|repository| json!({ repository: { "trust_level": "trusted" } }));
+    assert_eq!(trusted.argv[0], "--remote");
+    trusted.end();
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
+use ensemble_core::durable::read_file;
 use serde_json::{Value, json};
 use tungstenite::{Error, Message, WebSocket};
 
@@ -15,6 +16,8 @@ use crate::hooks::rpc::{RpcPeer, RpcState};
 
 /// How long the server may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// The largest file that says where the repository of a git worktree is.
+const LINK_BYTES_MAX: usize = 8192;
 /// How often to try again to write to a server that does not read.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -54,6 +57,17 @@ impl AppServer {
         let loaded = self.call("thread/loaded/list", json!({}))?;
         let ids = loaded["data"].as_array().into_iter().flatten();
         Ok(ids.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// Whether the person has yet to say if this directory is trusted. The program asks that only without a server, and
+    /// until it has, its commands may write nothing.
+    pub(super) fn awaits_trust(&mut self, directory: &Path) -> bool {
+        // An older program has no such call.
+        let read = self.call("config/read", json!({ "cwd": directory })).unwrap_or_default();
+        let config = &read["config"];
+        let is_set = ["sandbox_mode", "approval_policy"].iter().any(|key| !config[key].is_null());
+        let is_known = |root: &PathBuf| !config["projects"][&*root.to_string_lossy()].is_null();
+        config.is_object() && !is_set && !trust_roots(directory).iter().any(is_known)
     }
 
     fn end(&mut self, why: &str) -> Failure {
@@ -101,4 +115,15 @@ impl RpcPeer for AppServer {
             }
         }
     }
+}
+
+/// The directories for which the person may have answered: this one, its repository, and that of a git worktree.
+fn trust_roots(directory: &Path) -> Vec<PathBuf> {
+    let root = directory.ancestors().find(|around| around.join(".git").exists());
+    let link = root.and_then(|root| read_file(&root.join(".git"), LINK_BYTES_MAX).ok()?);
+    let link = link.and_then(|link| String::from_utf8(link).ok());
+    let link = link.as_deref().and_then(|link| link.strip_prefix("gitdir: "));
+    let main = link.and_then(|link| link.split_once("/.git/worktrees/"));
+    let roots = [Some(directory), root, main.map(|(repository, _)| Path::new(repository))];
+    roots.into_iter().flatten().map(Path::to_owned).collect()
 }

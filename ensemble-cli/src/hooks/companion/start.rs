@@ -26,6 +26,10 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The line that the companion prints once the server listens.
 const READY: &str = "ready";
+/// The line that it prints where the program has to ask the person first.
+const AWAITS_TRUST: &str = "awaits trust";
+/// Options by which the person has said what the program may do, or that it works elsewhere.
+const DECIDING: [&str; 6] = ["-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"];
 /// Options that the server must have as well as the program, each with a word behind it.
 const SHARED_OPTIONS: [&str; 4] = ["-c", "--config", "--enable", "--disable"];
 /// Other options with a word behind them that were seen to work at a server.
@@ -85,8 +89,10 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
         .args(shared(&words[1..]))
         .stdout(Stdio::null())
         .spawn()?;
+    let is_decided = words.iter().any(|word| DECIDING.iter().any(|option| word == option));
     let mut companion = part("accompany", AgentProgram::Codex.word())?
         .arg(&socket)
+        .args(is_decided.then_some(READY))
         .stdout(Stdio::piped())
         .spawn()?;
     let lines = companion.stdout.take().map(BufReader::new);
@@ -96,19 +102,20 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
         let _ = sender.send(line);
     });
     let until = Instant::now() + START_PATIENCE;
-    loop {
+    let outcome = loop {
         match said.recv_timeout(TRY_INTERVAL) {
             Ok(Some(line)) if line == READY => return Ok(Some(socket)),
+            Ok(Some(line)) if line == AWAITS_TRUST => break Ok(None),
             Err(RecvTimeoutError::Timeout)
                 if Instant::now() < until && host.try_wait()?.is_none() => {}
-            _ => break,
+            _ => break Err(Failure::refused("the program has no server that could be reached")),
         }
-    }
+    };
     for child in [&mut companion, &mut host] {
         let _ = kill_process(Pid::from_child(child), Signal::TERM);
         let _ = child.wait();
     }
-    Err(Failure::refused("the program has no server that could be reached"))
+    outcome
 }
 
 /// A process that ends with the agent, and gets none of the signals of its terminal.
@@ -121,13 +128,20 @@ pub(in crate::hooks) fn part(event: &str, provider: &str) -> Outcome<Command> {
 
 /// Follows an agent until its server ends.
 pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsString]) -> Outcome {
-    let [socket] = words else { return Err(Failure::usage("give a socket")) };
+    let Some((socket, decided)) = words.split_first() else {
+        return Err(Failure::usage("give a socket"));
+    };
     end_with_parent()?;
-    let server = connect(Path::new(socket))?.into();
+    let mut server = connect(Path::new(socket))?;
+    let awaits_trust = decided.is_empty() && server.awaits_trust(&std::env::current_dir()?);
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{READY}")?;
+    writeln!(stdout, "{}", if awaits_trust { AWAITS_TRUST } else { READY })?;
     stdout.flush()?;
     drop(stdout);
+    if awaits_trust {
+        return Ok(());
+    }
+    let server = server.into();
     let (activity, left_working, quiet_until) = (Activity::Idle, None, None);
     Companion { context, program, server, thread: None, activity, left_working, quiet_until }.run()
 }
