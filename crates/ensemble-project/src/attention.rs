@@ -255,6 +255,7 @@ fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
         let newest = all.last()?;
         let verb = match newest.act {
             MailAct::Answers => "answered you",
+            MailAct::Returns => "returned your message",
             MailAct::Stays => "does not shut down",
             MailAct::Writes | MailAct::Leaves => "wrote to you",
         };
@@ -398,7 +399,7 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     }
     let LadderFile { worker, task, .. } = ladder;
     let text = format!("{worker} did not take task {task}, and the conductor was notified");
-    let help = format!("`ensemble why {task}`; `ensemble agent attach {worker}`");
+    let help = format!("`ensemble why {task}`; `ensemble agent attach {worker}`, or `restart`");
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
 

@@ -76,6 +76,8 @@ pub struct PersonMail {
 pub enum MailAct {
     Writes,
     Answers,
+    /// Returns a message that is not delivered any more.
+    Returns,
     /// Agrees to be shut down.
     Leaves,
     /// Refuses to be shut down.

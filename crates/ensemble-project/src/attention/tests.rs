@@ -150,6 +150,7 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
             "opal" => MailAct::Answers,
             "gem" => MailAct::Writes,
             "coda" => MailAct::Stays,
+            "picky" => MailAct::Returns,
             _ => MailAct::Leaves,
         },
         at: at(minute),
@@ -164,14 +165,16 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
             mail("m4", "cora", "", 4),
             mail("m5", "coda", "not done yet", 5),
             mail("m6", "bob", "done", 6),
+            mail("m7", "picky", "t1: no attempt is left", 7),
         ],
         ..Case::default()
     };
-    let answered = ["answered"; 4];
-    assert_eq!(case.words()[..4], answered);
-    assert_eq!(case.words()[4..], ["watcher", "blocked"]);
+    let answered = ["answered"; 5];
+    assert_eq!(case.words()[..5], answered);
+    assert_eq!(case.words()[5..], ["watcher", "blocked"]);
     let needs = case.needs();
     assert_eq!(needs[2].text, "coda does not shut down: \"not done yet\"");
+    assert_eq!(needs[4].text, "picky returned your message: \"t1: no attempt is left\"");
     // Who has left is in one line, however many they are.
     assert_eq!(needs[3].text, "bob, cora agreed to shut down");
     assert_eq!(needs[0].text, "gem wrote to you: \"hello\"");
@@ -303,7 +306,7 @@ fn each_need_names_the_command_that_helps() {
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
             ("decision", "`ensemble request list r1` shows it, and how to answer"),
-            ("escalation", "`ensemble why t1`; `ensemble agent attach bob`"),
+            ("escalation", "`ensemble why t1`; `ensemble agent attach bob`, or `restart`"),
             ("standstill", "`x`"),
             ("unreadable", "`mend it`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),

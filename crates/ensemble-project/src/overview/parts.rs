@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::broker::Broker;
+use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
@@ -226,6 +226,13 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
 /// without an answer: that is another need.
 fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
     let words = |envelope: &Envelope| envelope.first_words(WORDS_CHARS_MAX);
+    if envelope.kind.as_str() == RETURNED_TYPE
+        && let Ok(notice) = yaml::parse::<ReturnedMail>(&envelope.body, Path::new(RETURNED_TYPE))
+    {
+        let task = envelope.task_id.as_ref().map_or_else(String::new, |task| format!("{task}: "));
+        let reason = Envelope::new(envelope.to.clone(), task + &notice.reason);
+        return Some((MailAct::Returns, words(&reason)));
+    }
     if envelope.kind.as_str() != FAREWELL_TYPE {
         let is_answer = envelope.causation_id.is_some();
         let act = if is_answer { MailAct::Answers } else { MailAct::Writes };
@@ -241,6 +248,12 @@ fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
         (false, "rejected" | "") => Some((MailAct::Stays, words(&reason))),
         _ => None,
     }
+}
+
+/// The field that is read of a returned message.
+#[derive(serde::Deserialize)]
+struct ReturnedMail {
+    reason: String,
 }
 
 /// The fields that are read of an answer to a shutdown request.
