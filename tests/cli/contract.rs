@@ -1,4 +1,5 @@
-//! What the command promises of each run: its exit code is in the table, and each line of `--json` fits its schema.
+//! What the command promises of each run: its exit code is in the table, each line of `--json` fits its schema, and
+//! the commands in an error help.
 //!
 //! The table is what `admin schema commands` and `admin schema output` print. Readers accept members that later
 //! versions add, so the schemas allow them; here they are closed, so that no member is printed unnamed.
@@ -103,6 +104,8 @@ pub(crate) fn check_words(words: &[&str], ran: &Ran) {
     if own.iter().any(|word| ["--help", "-h", "--version"].contains(word)) || ran.code < 0 {
         return;
     }
+    let unhelpful = unhelpful(own, &ran.stderr);
+    assert!(ran.code == 0 || unhelpful.is_none(), "{place}: {unhelpful:?}: {ran:?}");
     let Some(exits) = &row.exits else { return };
     assert!(
         exits.contains(&ran.code.into()),
@@ -117,6 +120,25 @@ pub(crate) fn check_words(words: &[&str], ran: &Ran) {
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{place}: {error}: {line}"));
         let errors: Vec<String> = broken(row, &object);
         assert!(errors.is_empty(), "{place}: {errors:?}\n{line}");
+    }
+}
+
+/// Commands that keep the terminal until they are interrupted.
+const BLOCKING: [&str; 4] = ["admin watch", "admin api", "admin mcp", "log report --follow"];
+
+/// What is wrong with the commands that an error names.
+fn unhelpful(words: &[&str], stderr: &str) -> Option<&'static str> {
+    let ran = words.iter().filter(|word| **word != "--json").copied().collect::<Vec<_>>().join(" ");
+    let named = |text: &str| stderr.contains(&format!("`ensemble {text}`"));
+    // One side of a decision would be taken for advice.
+    let sides = ["--approve", "--reject"].map(|side| stderr.contains(side));
+    match () {
+        () if named(&ran) => Some("it names the command that was just run"),
+        () if BLOCKING.iter().any(|command| named(command)) => {
+            Some("it names a command that blocks")
+        }
+        () if sides[0] != sides[1] => Some("it names one side of a decision"),
+        () => None,
     }
 }
 
@@ -142,6 +164,12 @@ fn a_member_that_is_not_named_one_that_is_missing_and_another_exit_code_are_foun
     assert!(wrong(0, line.replace("{\"id\"", "{\"more\":1,\"id\"")), "added");
     assert!(wrong(0, "no JSON".to_owned()));
     assert!(wrong(42, String::new()));
+    for hint in
+        ["ensemble dead list", "ensemble admin watch", "ensemble request answer x --approve"]
+    {
+        assert!(unhelpful(&["dead", "list", "--json"], &format!("hint: `{hint}`")).is_some());
+    }
+    assert_eq!(unhelpful(&["up"], "hint: `ensemble admin watch &`, or `ensemble up w1`"), None);
     assert_eq!(place_of(contract(), &["--json", "mcp", "install"]).unwrap(), "admin mcp install");
     assert_eq!(place_of(contract(), &["agent", "usage", "allow"]).unwrap(), "agent usage allow");
 }

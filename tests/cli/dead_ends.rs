@@ -63,6 +63,36 @@ fn an_unknown_name_or_id_is_3_at_every_verb() {
     }
 }
 
+/// Commands that take any word: an agent's own options, a text, or what an agent's program adds.
+const TAKE_ANY: [&str; 6] = ["claude", "codex", "opencode", "gemini", "send", "admin hook"];
+
+#[test]
+fn a_misspelt_word_and_a_misspelt_option_are_corrected_at_every_verb() {
+    let bed = Bed::new();
+    let rows = objects(&bed.ok("admin schema commands"));
+    let places: Vec<&str> = rows.iter().map(|row| row["place"].as_str().unwrap()).collect();
+    for place in &places {
+        let mut words = words(place);
+        let last = words.pop().unwrap();
+        // Two letters in the wrong order; of a shorter word little would be left.
+        let (start, end) = last.split_at(last.len() - 2);
+        let wrong = format!("{start}{}", end.chars().rev().collect::<String>());
+        let line = [&words[..], &[&wrong]].concat().join(" ");
+        // Behind another command it may be a name.
+        let is_argument = places.contains(&&*words.join(" "));
+        if last.len() > 3 && wrong != last && !is_argument {
+            let said = bed.fails(2, &line);
+            assert!(said.contains(&format!("hint: did you mean `{last}`?")), "{line}: {said}");
+            let said = bed.fails(2, &format!("help {line}"));
+            assert!(said.contains(&format!("did you mean `{last}`?")), "help {line}: {said}");
+        }
+        if !TAKE_ANY.contains(place) {
+            let said = bed.fails(2, &format!("{place} --jsno"));
+            assert!(said.contains("hint: did you mean `--json`?"), "{place}: {said}");
+        }
+    }
+}
+
 /// Ids that begin alike for longer than any number of characters that one would choose.
 const TWINS: [&str; 3] = [
     "01a22131-1111-7000-8000-00000000000a",
@@ -105,6 +135,16 @@ fn what_cannot_be_read_is_not_offered_another_try() {
     assert!(status.contains("`ensemble dead show broken`, then `dead drop`"), "{status}");
     let reason = status.lines().find(|line| line.contains("broken")).unwrap();
     assert_eq!(reason.matches("line 1").count() + reason.matches("line 2").count(), 1, "{reason}");
+}
+
+#[test]
+fn a_returned_message_is_said_in_words() {
+    let bed = Bed::new();
+    let notice = "message_id: m1\ntype: task\nto: w1\nreason: no attempt is left\n";
+    let line = "send --to operator --as w1 --type mail.returned --task t-1 -f -";
+    assert_eq!(bed.run_with(line, notice.as_bytes()).code, 0);
+    let status = bed.ok("status");
+    assert!(status.contains("w1 returned your message: \"t-1: no attempt is left\""), "{status}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use clap::Command;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::message::nearest;
 use ensemble_tmux::provider::Profiles;
 
 use crate::context::Context;
@@ -61,12 +62,30 @@ impl Arguments {
 }
 
 fn unknown(program: &Command, words: &[String]) -> Failure {
-    let words = words.join(" ");
-    let hint = meant_by(program, &words).map_or_else(
-        || "`ensemble help --all` lists all".to_owned(),
-        |meant| format!("`ensemble {meant}` does that; `ensemble help --all` lists all"),
-    );
-    Failure::usage(format!("there is no command, group or topic `{words}`")).with_hint(hint)
+    let line = words.join(" ");
+    let meant = meant_by(program, &line).map(|meant| format!("`ensemble {meant}` does that; "));
+    let near = || nearest_to(program, words).map(|near| format!("did you mean `{near}`? "));
+    let hint =
+        format!("{}`ensemble help --all` lists all", meant.or_else(near).unwrap_or_default());
+    Failure::usage(format!("there is no command, group or topic `{line}`")).with_hint(hint)
+}
+
+/// What the first unknown word may stand for.
+fn nearest_to<'a>(mut parent: &'a Command, words: &[String]) -> Option<&'a str> {
+    let is_first = |at: &Command| at.get_name() == "ensemble";
+    for word in words {
+        match parent.find_subcommand(word) {
+            Some(command) => parent = command,
+            None => {
+                let commands = parent.get_subcommands().map(Command::get_name);
+                let texts = GROUPS.iter().map(|group| group.name).chain([PROGRAMS, PROVIDERS]);
+                let texts = texts.chain(TOPICS.iter().map(|topic| topic.name));
+                let texts = texts.filter(|_| is_first(parent));
+                return nearest(word, commands.chain(texts)).first().copied();
+            }
+        }
+    }
+    None
 }
 
 fn print_topic(context: &Context, topic: &HelpTopic) -> Outcome {

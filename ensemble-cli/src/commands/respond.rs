@@ -16,6 +16,8 @@ use crate::printing::requests::print_decided;
 /// The first answer counts. A later one is refused, with the author and the time of the first. An
 /// agent cannot decide its own request.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "ensemble request answer <ID> --approve
+       ensemble request answer <ID> --reject --reason <TEXT>")]
 #[command(after_help = "Examples:
   ensemble request answer 3f2a91c0 --approve
   ensemble request answer 3f2a91c0 --reject --reason 'keep the old column until the next release'")]
