@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// The mailbox is bounded and full.
     #[error(
-        "mailbox `{mailbox}` is full ({capacity} messages wait): try again once it was read, or raise its capacity"
+        "mailbox `{mailbox}` is full (it holds {capacity}): try again once it was read, or raise its capacity"
     )]
     Full {
         /// The mailbox.

@@ -46,7 +46,7 @@ fn busy_is_75() {
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
     let said = bed.fails(75, "send --to small -m 2");
-    assert!(said.contains("is full (1 messages wait)"), "{said}");
+    assert!(said.contains("is full (it holds 1)"), "{said}");
     // The others get theirs nevertheless.
     let ran = bed.run("send --to small --to w1 -m 3 --json");
     assert_eq!(ran.code, 75);

@@ -165,7 +165,7 @@ fn conclude(context: &Context, stage: &DemoStage, hops: &MessageHops) -> Outcome
     }
     let findings = stage.spool.fsck(false)?;
     if !findings.is_empty() {
-        let text = format!("fsck found {} problems in the demo's queue", findings.len());
+        let text = format!("fsck finds fault with the demo's queue: {}", findings.len());
         return Err(Failure::new(VerbExit::Corrupt, text));
     }
     if context.out.is_json() {

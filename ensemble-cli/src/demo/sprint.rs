@@ -188,7 +188,7 @@ impl SprintStage {
                 state.anomalies.len()
             ));
         }
-        Ok(SprintCounts { agents: count("started on task"), crashes, hand_overs })
+        Ok(SprintCounts { agents: count(" started working"), crashes, hand_overs })
     }
 }
 

@@ -87,7 +87,7 @@ fn heading(scene: &LiveScene<'_>, width: usize) -> Line<'static> {
 fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[String], usize)) {
     let [heading, area] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let title = format!("{} ({} lines)", one_line(title), lines.len());
+    let title = format!("{} ({})", one_line(title), plural(lines.len() as u64, "line"));
     frame.render_widget(Paragraph::new(Line::styled(title, bold)), heading);
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let pieces: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width, 4)).collect();

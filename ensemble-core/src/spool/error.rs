@@ -7,7 +7,7 @@ use crate::message::Name;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
     #[error(
-        "mailbox `{mailbox}` has {unfinished} messages that are not finished: settle or dead-letter them, or force it"
+        "mailbox `{mailbox}` has unfinished messages ({unfinished}): settle or dead-letter them, or force it"
     )]
     Unfinished {
         mailbox: Name,

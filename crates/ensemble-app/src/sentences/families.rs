@@ -214,10 +214,12 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
         types::WORKER_RESUMED => {
             said(SentenceWeight::Change, format!("{agent} is no longer at its usage limit"))
         }
-        types::SUPERVISE_SPAWNED => said(
-            SentenceWeight::Change,
-            format!("{agent} started on task {}", word(record, "task")),
-        ),
+        types::SUPERVISE_SPAWNED => {
+            // A planner has none.
+            let task = word(record, "task");
+            let work = if task.is_empty() { task } else { format!(" on task {task}") };
+            said(SentenceWeight::Change, format!("{agent} started working{work}"))
+        }
         types::SUPERVISE_EXITED => {
             let how = match &*word(record, "ending") {
                 "Done" => "finished its turn".to_owned(),

@@ -114,7 +114,7 @@ impl WatcherView {
                 let count = failure["count"].as_u64().unwrap_or_default();
                 BoardTrouble {
                     alarm: FAILING.to_owned(),
-                    text: format!("the watcher {what}: {error} ({count} times)"),
+                    text: format!("the watcher {what}: {error} ({})", times(count)),
                     about: what,
                     help: "fix that; the watcher retries by itself".to_owned(),
                 }
@@ -132,7 +132,6 @@ impl WatcherView {
         let row = self.rows().find(|row| row["agent"] == agent.as_str())?;
         let deferred = row["deferred"]["detail"].as_str().map(|why| format!("not notified: {why}"));
         let nudges = row["nudges"].as_u64().filter(|nudges| *nudges > 0);
-        let times = |nudges| if nudges == 1 { "1 time".into() } else { format!("{nudges} times") };
         deferred.or_else(|| Some(format!("notified {}", times(nudges?))))
     }
 
@@ -146,6 +145,11 @@ impl WatcherView {
         let status = self.status().filter(|_| self.runs());
         status.and_then(|status| status["agents"].as_array()).into_iter().flatten()
     }
+}
+
+/// `1 time`, `2 times`.
+fn times(count: u64) -> String {
+    if count == 1 { "1 time".to_owned() } else { format!("{count} times") }
 }
 
 /// What a person can do to start the watcher of this project. The command between backticks at its beginning, if there is
