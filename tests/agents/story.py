@@ -199,9 +199,9 @@ def play(stage, story):
     start(stage, "claude")
     start(stage, "codex")
     stage.run("ensemble status", "idle")
-    stage.keep(2500)
+    # The first frame is what a preview shows.
     stage.type("claude", ASKED, enter=False)
-    stage.keep(1800)
+    stage.keep(3500)
     stage.keys("claude", "Enter")
     stage.shows("claude", "I will tell you when it answers")
     stage.keep(1800)

@@ -33,7 +33,7 @@ const TASKS: [(&str, &[Step]); 5] = [
                 "ensemble",
                 &["is a dead letter", "after 5 attempts", "-> `ensemble dead retry dead-1`"],
             ),
-            ("ensemble dead retry dead-1", &["dead-1 is back in box"]),
+            ("ensemble dead retry dead-1", &["dead-1 is back in docs"]),
         ],
     ),
     (
@@ -75,7 +75,7 @@ const TASKS: [(&str, &[Step]); 5] = [
 /// A team of which one agent waits for a permission and one has failed, with a dead letter and a plan to approve.
 fn in_trouble() -> Team {
     let team = hooked(&[("reviewer", "claude"), ("coder-2", "claude")], "poll_interval: 1\n");
-    for mailbox in ["boss", "box"] {
+    for mailbox in ["boss", "docs"] {
         team.bed.ok(&format!("mailbox add {mailbox}"));
     }
     let order = |name: &str, line: &str| {

@@ -40,10 +40,10 @@ impl Hour {
         .map(|name| (name, "claude"));
         let team = hooked(&agents, CONFIG);
         assert_eq!(needs(&team), BTreeSet::new(), "a team that is up needs nothing");
-        for mailbox in ["boss", "box"] {
+        for mailbox in ["lead", "docs"] {
             team.bed.ok(&format!("mailbox add {mailbox}"));
         }
-        fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
+        fs::write(team.bed.project().join("plan.md"), "split the parser in two\n").unwrap();
         team.bed.ok("board init");
         let seconds = std::env::var(LENGTH).ok().and_then(|text| text.parse().ok());
         Self { team, began: Instant::now(), length: Duration::from_secs(seconds.unwrap_or(0)) }
@@ -76,11 +76,11 @@ impl Hour {
             self.hook(worker, "prompt", r#"{"session_id":"s"}"#);
         }
         let task = format!("t-worker-1-{round}");
-        self.order("worker-1", &format!("$E request plan plan.md --task {task} --to boss"));
+        self.order("worker-1", &format!("$E request plan plan.md --task {task} --to lead"));
         let pending = bed.json("request list --pending");
         let request = pending.iter().find(|line| line["task_id"] == *task).expect("the plan waits");
         bed.ok(&format!(
-            "request answer {} --approve --as boss",
+            "request answer {} --approve --as lead",
             request["request_id"].as_str().unwrap()
         ));
         for worker in ["worker-1", "worker-2"] {
@@ -98,7 +98,7 @@ impl Hour {
     }
 
     fn death(&self) {
-        self.team.bed.ok("send --to coder-4 --type task --task t-held --id held -m work");
+        self.team.bed.ok("send --to coder-4 --type task --task cache --id held -m work");
         self.order("coder-4", "$E recv");
         self.team.server().kill_pane(&self.team.pane("coder-4").id).unwrap();
     }
@@ -109,17 +109,18 @@ const READ_ALL: &str = "while all=$($E recv --json); do \
     $E settle $(printf '%s' \"$all\" | grep -o '\"id\":\"[^\"]*\"' | head -1 | cut -d'\"' -f4); done";
 
 /// Whom or what the live view names for the seven.
-const KINDS: [&str; 7] = ["reviewer", "coder-4", "boss", "worker-6", "later", "t-dead", "coder-2"];
+const KINDS: [&str; 7] =
+    ["reviewer", "coder-4", "lead", "worker-6", "api-docs", "changelog", "coder-2"];
 
 /// As `status` has them: kind, and the agent or what it is about.
 const NEEDS: [&str; 7] = [
     "blocked reviewer",
-    "dead_letter box",
-    "decision boss",
+    "dead_letter docs",
+    "decision lead",
     "escalation worker-6",
     "gone coder-4",
     "limited coder-2",
-    "standstill later",
+    "standstill api-docs",
 ];
 
 #[test]
@@ -138,15 +139,15 @@ fn an_hour_of_eight_agents_has_seven_troubles_and_no_eighth() {
     hour.minute(15);
     hour.hook("coder-2", "failure", r#"{"session_id":"s1","error":"rate_limit"}"#);
     hour.minute(20);
-    hour.order("planner", "$E request plan plan.md --task t-plan --to boss");
+    hour.order("planner", "$E request plan plan.md --task parser --to lead");
     hour.minute(23);
     hour.ordinary(2);
     hour.minute(30);
     hour.death();
     hour.minute(35);
-    bed.ok("task add later -d work --spec s.md --done-when works --draft");
+    bed.ok("task add api-docs -d work --spec s.md --done-when works --draft");
     hour.minute(38);
-    bed.ok("send --to worker-6 --type task --task t-mute --id unread -m work");
+    bed.ok("send --to worker-6 --type task --task login-tests --id unread -m work");
     hour.minute(45);
     bury(&hour.team, "dead-1");
     hour.minute(52);
@@ -208,10 +209,10 @@ fn check_page(team: &Team) {
         "reviewer waits for a person",
         "coder-4 is gone",
         "coder-2 is at its usage limit",
-        "planner waits for boss",
-        "worker-6 did not take task t-mute",
-        "task later has been a draft for over 1 s",
-        "task t-dead of box is a dead letter",
+        "planner waits for lead",
+        "worker-6 did not take task login-tests",
+        "task api-docs has been a draft for over 1 s",
+        "task changelog of docs is a dead letter",
     ];
     for need in named {
         assert!(section.contains(need), "{need}: {section}");

@@ -31,8 +31,8 @@ pub(super) fn bury(team: &Team, id: &str) {
     let mut options = SpoolOptions::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&team.bed.project().join("queue"), options).unwrap();
-    let (box_name, id) = (Name::new("box").unwrap(), MessageId::new(id).unwrap());
-    let task = Envelope::new(box_name.clone(), "work\n").with_task("t-dead").with_id(id.clone());
+    let (box_name, id) = (Name::new("docs").unwrap(), MessageId::new(id).unwrap());
+    let task = Envelope::new(box_name.clone(), "work\n").with_task("changelog").with_id(id.clone());
     spool.publish(&task.with_kind(Name::new("task").unwrap())).unwrap();
     spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
 }
