@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Run(Shown),
-    File { name: String, content: String },
+    /// Commands that keep the terminal, each in its own one.
+    Open(Vec<Shown>),
+    File {
+        name: String,
+        content: String,
+    },
     NotRun(String),
 }
 
@@ -41,6 +46,14 @@ pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
             steps.push(Step::File { name: name.to_owned(), content: block.join("\n") + "\n" });
         } else if let Some(reason) = said.and_then(|said| said.strip_prefix("not run: ")) {
             steps.push(Step::NotRun(reason.to_owned()));
+        } else if said == Some("each in its own terminal") {
+            let mut opened = Vec::new();
+            commands(at + 2, &block, &mut opened)?;
+            let shown = opened.into_iter().filter_map(|step| match step {
+                Step::Run(shown) => Some(shown),
+                _ => None,
+            });
+            steps.push(Step::Open(shown.collect()));
         } else if info == "console" {
             commands(at + 2, &block, &mut steps)?;
         }

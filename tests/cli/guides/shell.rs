@@ -1,6 +1,6 @@
 //! The shell that a page is typed into.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::page::{Ids, Shown, is_shown, with_ids};
 use crate::bed::{program, without_polling};
-use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
+use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer, eventually};
 
 /// The programs that pages start, all of them one script.
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
@@ -31,11 +31,7 @@ pub(super) struct Shell {
     _tmux: TestServer,
     child: Child,
     stdin: ChildStdin,
-    /// How much of the transcript was compared, in bytes.
-    seen: usize,
     ids: Ids,
-    /// Whether a program that the page has started runs behind its commands, and may print at any time.
-    has_others: bool,
 }
 
 impl Shell {
@@ -66,7 +62,6 @@ impl Shell {
         let (home, path) = Self::home_with(agent);
         let mut tmux = Self::tmux(&home, &path);
         tmux.adopt();
-        let transcript = File::create(home.path().join("transcript")).unwrap();
         let mut child = Command::new("sh")
             .env_clear()
             .env("HOME", home.path())
@@ -76,12 +71,11 @@ impl Shell {
             .current_dir(home.path().join("work"))
             .process_group(0)
             .stdin(Stdio::piped())
-            .stderr(transcript.try_clone().unwrap())
-            .stdout(transcript)
+            .stdout(Stdio::null())
             .spawn()
             .unwrap();
         let stdin = child.stdin.take().unwrap();
-        Self { home, _tmux: tmux, child, stdin, seen: 0, ids: Ids::new(), has_others: false }
+        Self { home, _tmux: tmux, child, stdin, ids: Ids::new() }
     }
 
     /// The tmux that a reader sits in, with the same programs on its PATH.
@@ -118,12 +112,16 @@ impl Shell {
         let script = self.home.path().join("command");
         fs::write(&script, format!("{command}\n")).unwrap();
         let codes = self.home.path().join("code");
-        let _ = fs::remove_file(&codes);
+        // A program that runs behind the page's commands still writes into the removed file of an earlier one.
+        for file in [&codes, &self.transcript_file()] {
+            let _ = fs::remove_file(file);
+        }
         // The code is complete once the file has its name.
         writeln!(
             self.stdin,
-            ". {} </dev/null; echo $? > {codes}.new; mv {codes}.new {codes}",
+            ". {} </dev/null >{} 2>&1; echo $? > {codes}.new; mv {codes}.new {codes}",
             script.display(),
+            self.transcript_file().display(),
             codes = codes.display()
         )
         .unwrap();
@@ -136,12 +134,11 @@ impl Shell {
         }
         let code: i32 = fs::read_to_string(&codes).unwrap().trim().parse().unwrap();
         let behind = command.split(" # ").next().is_some_and(|it| it.trim_end().ends_with('&'));
-        self.has_others |= behind;
         let output = || format!("`{command}` (exit code {code}) printed:\n{}", self.transcript());
         if code != shown.code {
             return Err(format!("{}and not exit code {}", output(), shown.code));
         }
-        if shown.output.is_empty() && !self.has_others && !self.transcript().trim().is_empty() {
+        if shown.output.is_empty() && !behind && !self.transcript().trim().is_empty() {
             return Err(format!("{}and the page shows nothing", output()));
         }
         if !shown.output.is_empty() {
@@ -158,19 +155,32 @@ impl Shell {
             }
             self.ids = ids;
         }
-        self.pass_over();
         Ok(())
     }
 
-    /// Compares nothing of what was printed until now.
-    pub(super) fn pass_over(&mut self) {
-        self.seen = fs::metadata(self.home.path().join("transcript")).unwrap().len() as usize;
+    /// Types each command into a new window, and waits until the agents that they start are in the team.
+    pub(super) fn open(&mut self, commands: &[Shown]) {
+        for Shown { command, line, .. } in commands {
+            let command = format!("tmux new-window -d -c \"$PWD\" '{command}'");
+            let shown = Shown { line: *line, command, code: 0, output: Vec::new() };
+            self.run(&shown).unwrap();
+        }
+        let names = commands.iter().filter_map(|shown| shown.command.split_whitespace().nth(1));
+        for name in names {
+            let command = format!("ensemble team --json | grep '\"agent\":\"{name}\"'");
+            let shown = Shown { line: 0, command, code: 0, output: vec!["…".to_owned()] };
+            eventually(name, || self.run(&shown).is_ok());
+        }
     }
 
-    /// What was printed since the last command.
+    fn transcript_file(&self) -> PathBuf {
+        self.home.path().join("transcript")
+    }
+
+    /// What the last command has printed until now.
     fn transcript(&self) -> String {
-        let all = fs::read(self.home.path().join("transcript")).unwrap();
-        without_polling(String::from_utf8_lossy(&all[self.seen.min(all.len())..]).into_owned())
+        let printed = fs::read(self.transcript_file()).unwrap_or_default();
+        without_polling(String::from_utf8_lossy(&printed).into_owned())
     }
 
     /// Ends the teams that were brought up below.

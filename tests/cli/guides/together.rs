@@ -42,6 +42,7 @@ impl Together {
                     let at = command.line;
                     assert!(outcome.is_ok(), "{ONE_PROJECT}:{at}: {}", outcome.unwrap_err());
                 }
+                Step::Open(commands) => self.shell.open(commands),
                 Step::NotRun(_) => {}
             }
         }
@@ -276,7 +277,6 @@ fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() 
     all.hold("all is done", json!({}));
     assert_eq!(all.standing(), [""; 0]);
 
-    all.shell.pass_over();
     all.type_steps(&page[steps..]);
     assert!(all.states().values().all(|state| state == "shutdown"), "{:?}", all.states());
     assert_eq!(all.status()["holds"], json!({}));
