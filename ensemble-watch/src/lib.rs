@@ -52,6 +52,7 @@ mod routing;
 mod run;
 mod screens;
 mod servers;
+mod sidebar;
 mod status_file;
 mod step_server;
 mod steps;

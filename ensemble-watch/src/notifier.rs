@@ -24,6 +24,7 @@ use serde_json::json;
 
 use crate::mail::MailSource;
 use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers};
+use crate::sidebar::SidebarMail;
 use crate::wakes::TypeReport;
 
 /// Waiting messages are counted up to here; a nudge then says "or more".
@@ -62,6 +63,7 @@ struct NotifyTarget {
     awaited: Option<AwaitedAttempt>,
     /// How many lines were submitted.
     keystrokes: u64,
+    sidebar: SidebarMail,
 }
 
 /// An attempt that the waiter of the agent's session makes.
@@ -129,9 +131,10 @@ impl MailNotifier {
                 typed: None,
                 awaited: None,
                 keystrokes: 0,
+                sidebar: SidebarMail::default(),
             });
             (target.entry, target.profile, target.binding) = (entry, profile, binding);
-            target.awaited = None;
+            (target.awaited, target.sidebar) = (None, SidebarMail::default());
             let is_laddered = self.laddered.contains(&target.entry.mailbox);
             target.schedule.handle(now, Event::Laddered(is_laddered));
             target.schedule.handle(now, Event::Bound { binding });
@@ -169,6 +172,18 @@ impl MailNotifier {
             if taken > 0 {
                 target.arrived_by_waiter(now);
             }
+            if let Some(task) = target.mail_to_show(now) {
+                self.pane_workers.send(task);
+            }
+        }
+    }
+
+    /// Notes how many messages an agent holds.
+    pub(crate) fn note_held(&mut self, now: Monotonic, agent: &Name, held: usize) {
+        let Some(target) = self.targets.get_mut(agent) else { return };
+        target.sidebar.held = held as u64;
+        if let Some(task) = target.mail_to_show(now) {
+            self.pane_workers.send(task);
         }
     }
 
@@ -375,6 +390,18 @@ impl MailNotifier {
 }
 
 impl NotifyTarget {
+    /// The task that shows the agent's mail beside its pane, if its multiplexer shows another count or none.
+    fn mail_to_show(&mut self, now: Monotonic) -> Option<PaneTask> {
+        let mail = self.sidebar.mail_to_show(now, self.known.len() as u64);
+        Some(PaneTask {
+            kind: PaneTaskKind::ShowMail(mail.filter(|_| self.entry.binding.is_hosted())?),
+            entry: self.entry.clone(),
+            profile: Arc::clone(&self.profile),
+            attempt: UNASKED,
+            text: None,
+        })
+    }
+
     /// The way by which lines are typed.
     fn typing(&self) -> &'static str {
         if self.entry.binding.is_terminal() { "terminal" } else { "keystrokes" }

@@ -18,6 +18,7 @@ use ensemble_team::roster::PaneObservation;
 use ensemble_tmux::nudge::NudgeOccasion;
 use ensemble_tmux::provider::{Profile, UsageLimit};
 use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::terminal::hosted::MailCount;
 use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 
 use crate::screens::ServerScreens;
@@ -35,6 +36,8 @@ pub(crate) enum PaneTaskKind {
     Withdraw,
     /// Observe what the agent is doing, and type nothing.
     Observe,
+    /// Show beside the pane how much mail its agent has.
+    ShowMail(MailCount),
 }
 
 #[derive(Clone, Debug)]
@@ -152,6 +155,12 @@ impl PaneWorker {
 
     /// Performs a pane task, or its first half.
     fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, BoundPane, TypedNudge)> {
+        if let PaneTaskKind::ShowMail(mail) = pane_task.kind {
+            if let Err(error) = pane_task.entry.binding.show_mail(mail) {
+                tracing::debug!(%error, "cannot show mail beside a pane");
+            }
+            return None;
+        }
         let mut pane = match self.open(&pane_task) {
             Ok(pane) => pane,
             Err(error) => {
@@ -160,6 +169,7 @@ impl PaneWorker {
                         agent: pane_task.entry.agent,
                         observation: PaneObservation::Unseen,
                     }),
+                    PaneTaskKind::ShowMail(_) => {}
                     PaneTaskKind::Type(_)
                     | PaneTaskKind::Interrupt
                     | PaneTaskKind::Submit
@@ -175,6 +185,7 @@ impl PaneWorker {
                     self.screens.follow(&binding.id, &pane_task.entry.agent);
                 }
                 let observation = observe(&mut pane);
+                report_state(&pane_task.entry, &observation);
                 self.remember(&pane_task, &pane);
                 self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
                 return None;
@@ -194,12 +205,16 @@ impl PaneWorker {
                     Err(error) => failed(&error),
                 }
             }
-            (PaneTaskKind::Type(_) | PaneTaskKind::Interrupt | PaneTaskKind::Submit, None) => {
-                NudgeOutcome::Refused { deferral: Deferral::Moved }
-            }
+            (
+                PaneTaskKind::Type(_)
+                | PaneTaskKind::Interrupt
+                | PaneTaskKind::Submit
+                | PaneTaskKind::ShowMail(_),
+                _,
+            ) => NudgeOutcome::Refused { deferral: Deferral::Moved },
         };
-        // A wrapper's answer does not include when the limit ends, so observe the pane ourselves.
-        if is_limited(&outcome) && pane_task.entry.binding.is_terminal() {
+        // Such an answer does not include when the limit ends, so observe the pane ourselves.
+        if is_limited(&outcome) && !pane_task.entry.binding.is_in_tmux() {
             let _ = observe(&mut pane);
         }
         self.report(&pane_task, Some(&pane), outcome);
@@ -240,6 +255,15 @@ impl PaneWorker {
 
     fn send(&self, result: PaneResult) {
         self.means.waker.wake(LoopWake::PaneResult(result));
+    }
+}
+
+/// Reports a state to the multiplexer of a pane, for the people who look there.
+fn report_state(entry: &PaneEntry, observation: &PaneObservation) {
+    if let PaneObservation::Seen(judgement) = observation
+        && let Err(error) = entry.binding.report_state(&entry.agent, judgement.state)
+    {
+        tracing::debug!(%error, "cannot report a state beside a pane");
     }
 }
 

@@ -12,10 +12,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
+use ensemble_tmux::terminal::hosted::HostedActivity;
 use ensemble_tmux::tmux::{PaneCursor, TmuxServer};
 
 /// How often a server is asked. A person is to know of a prompt within 2 s.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How often zellij is asked, which takes a process each time.
+const HOSTED_INTERVAL: Duration = Duration::from_millis(1500);
 /// How long a server that has not answered is left alone.
 const RETRY: Duration = Duration::from_secs(30);
 /// Output has ended after this many answers without any. One answer is not enough, since tmux reports the time of
@@ -26,6 +29,7 @@ const QUIET_ANSWERS: u32 = 3;
 pub(crate) struct ServerScreens {
     /// By pane.
     agents: HashMap<String, SeenScreen>,
+    hosted: HostedActivity,
     next: Instant,
 }
 
@@ -38,7 +42,7 @@ struct SeenScreen {
 
 impl ServerScreens {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { agents: HashMap::new(), next: now }
+        Self { agents: HashMap::new(), hosted: HostedActivity::default(), next: now }
     }
 
     pub(crate) fn follow(&mut self, pane: &str, agent: &Name) {
@@ -58,9 +62,18 @@ impl ServerScreens {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
-        match server.cursors() {
+        // A server is of one multiplexer.
+        let in_tmux = self.agents.keys().all(|pane| pane.starts_with('%'));
+        let cursors = match in_tmux {
+            true => server.cursors(),
+            false => {
+                let panes: Vec<String> = self.agents.keys().cloned().collect();
+                self.hosted.poll_signs(server.socket(), &panes)
+            }
+        };
+        match cursors {
             Ok(cursors) => {
-                self.next = now + INTERVAL;
+                self.next = now + if in_tmux { INTERVAL } else { HOSTED_INTERVAL };
                 self.changed(cursors)
             }
             Err(error) => {

@@ -1,5 +1,13 @@
 //! Watchers as real processes: what they route, and whom they notify when files, agents, disks and they themselves fail.
 
+#[path = "../support/panes/agent.rs"]
+mod agent;
+#[path = "../support/panes/herdr.rs"]
+mod herdr;
+#[path = "../support/panes/hosts.rs"]
+mod hosts;
+#[path = "../support/panes/stage.rs"]
+mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tmux.rs"]

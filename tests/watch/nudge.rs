@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::PlayedAgent;
+use crate::herdr::HerdrStage;
+use crate::stage::PaneStage as _;
 use crate::tmux_support::{TestServer, eventually};
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::event_log::{NullRecorder, read_all};
@@ -369,4 +372,31 @@ fn what_an_agent_held_comes_back_at_once_when_its_pane_is_gone() {
     assert_eq!(by_hand.epoch, 2);
     assert!(bed.spool.extend(&by_hand, Duration::from_secs(60)).is_ok());
     bed.spool.settle(&by_hand).unwrap();
+}
+
+#[test]
+fn an_agent_in_herdr_is_nudged_and_its_mail_is_shown_beside_it() {
+    let stage = HerdrStage::scripted();
+    let agent = PlayedAgent::start(&stage, "ready");
+    let queue = stage.directory().join("project/queue");
+    let project = Project::discover(Some(&queue)).unwrap();
+    project.ensure_state().unwrap();
+    let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
+    spool.add_mailbox(&worker(), &Settings::default()).unwrap();
+    let entry = PaneEntry::new(worker(), worker(), "claude", agent.binding.clone());
+    panes::write(&project.panes(), &entry).unwrap();
+    let _watcher = Watcher::start(&queue);
+    let shows = |unread: Value, held: Value| {
+        let asked = stage.double().asked();
+        let last = asked.iter().rfind(|(method, _)| method == "pane.report_metadata");
+        last.is_some_and(|(_, it)| it["tokens"]["unread"] == unread && it["tokens"]["held"] == held)
+    };
+    eventually("no mail is shown", || shows(Value::Null, Value::Null));
+    spool.publish(&Envelope::new(worker(), "count the lines\n")).unwrap();
+    eventually("one unread message is shown", || shows("1".into(), Value::Null));
+    eventually("the hint is submitted", || {
+        agent.events().iter().any(|event| event.starts_with("SUBMIT"))
+    });
+    spool.receive(&worker(), &worker()).unwrap().unwrap();
+    eventually("one held message is shown", || shows(Value::Null, "1".into()));
 }

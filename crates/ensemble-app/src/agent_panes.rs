@@ -10,6 +10,8 @@ use ensemble_project::panes::PaneEntry;
 use ensemble_project::team::AgentPlan;
 use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::Member;
+use ensemble_tmux::provider::process::line_of;
+use ensemble_tmux::terminal::hosted::{self, PaneAddress};
 use ensemble_tmux::tmux::{Binding, PaneInfo, TmuxServer};
 
 use crate::App;
@@ -71,9 +73,36 @@ pub fn named_server(socket: Option<&Path>) -> Outcome<TmuxServer> {
     server.ok_or_else(|| unknown().with_hint("pass `--tmux-socket PATH`"))
 }
 
+/// Binds the pane that a flag names: of tmux, or by the address of another multiplexer. Without one, the nearest pane
+/// around this process.
+pub fn bind_named_pane(pane: Option<&str>, tmux_socket: Option<&Path>) -> Outcome<Binding> {
+    if let Some(address) = pane.and_then(|pane| pane.parse::<PaneAddress>().ok()) {
+        return Ok(hosted::bind_address(&address, &|name| std::env::var(name).ok())?);
+    }
+    if let Some(pane) = pane {
+        return Ok(named_server(tmux_socket)?.bind(pane)?);
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|_| tmux_socket.is_none());
+    let hosted = hosted::bind_surrounding(&variable);
+    let in_tmux = variable("TMUX_PANE").map(|pane| named_server(None).map(|it| it.bind(&pane)));
+    let in_tmux = in_tmux.transpose()?.transpose()?;
+    // Where one multiplexer runs in the other, the inner one has the nearer first process.
+    let distance = |binding: &Binding| {
+        let line = line_of(std::process::id());
+        line.iter().position(|(pid, _)| *pid == binding.pid).unwrap_or(usize::MAX)
+    };
+    match (in_tmux, hosted) {
+        (Some(pane), Some((at, _))) if distance(&pane) < at => Ok(pane),
+        (_, Some((_, pane))) | (Some(pane), None) => Ok(pane),
+        (None, None) => Err(Failure::usage("no pane given, and this is not one").with_hint(
+            "pass `--pane %3` (`tmux list-panes -a` lists panes), `zellij:SESSION/PANE` or `herdr:PANE`",
+        )),
+    }
+}
+
 /// Whether what was bound still runs.
 pub fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
-    if binding.is_terminal() {
+    if !binding.is_in_tmux() {
         return Ok(binding.lives());
     }
     let server = ensemble_tmux::tmux::TmuxServer::brief(binding.socket.clone());

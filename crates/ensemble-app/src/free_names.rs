@@ -26,7 +26,7 @@ pub fn find_free_name(project: &Project, provider: &str) -> Outcome<Name> {
 /// Whether the name of an agent can be taken: the agent was shut down, or its wrapper was killed and it has ended.
 pub fn is_free(member: &Member) -> bool {
     let has_ended = || {
-        let binding = member.binding.as_ref().filter(|binding| binding.is_terminal());
+        let binding = member.binding.as_ref().filter(|binding| !binding.is_in_tmux());
         binding.is_some_and(|binding| !binding.lives())
     };
     !member.is_present() || has_ended()

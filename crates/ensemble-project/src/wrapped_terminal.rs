@@ -12,8 +12,11 @@ pub fn terminal_of_wrapper(agent: u32) -> Option<PathBuf> {
     path.starts_with("/dev").then_some(path)
 }
 
-/// Where a person finds a wrapped agent, in a few words; `None` for an agent in a pane of tmux.
+/// Where a person finds an agent that is not in tmux, in a few words.
 pub fn own_terminal(binding: &Binding) -> Option<String> {
+    if binding.is_hosted() {
+        return Some(format!("pane {}", binding.id));
+    }
     let path = binding.is_terminal().then(|| terminal_of_wrapper(binding.pid))?;
     let name = path.as_deref().and_then(|path| path.strip_prefix("/dev").ok());
     Some(match name {

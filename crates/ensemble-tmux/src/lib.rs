@@ -1,7 +1,8 @@
-//! Agents in tmux panes, for the broker [`ensemble_core`].
+//! Agents in panes and terminals, for the broker [`ensemble_core`].
 //!
 //! * [`tmux`] implements [`Pane`](ensemble_core::env::Pane) over one control-mode client a server. The
 //!   guard that decides whether keys may be typed is evaluated inside the tmux server.
+//! * [`terminal`] does the same in our terminals, and in panes of zellij and herdr.
 //! * [`provider`] reads what an agent's program shows: a profile is a data file, not code. It also
 //!   reads the process table and the program's own machine-readable state.
 //! * [`nudge`] decides when an agent is notified that mail waits, as a machine without IO.

@@ -56,6 +56,10 @@ impl Arguments {
             let text = format!("{name} runs in its own terminal (process {})", binding.pid);
             return Err(Failure::refused(text).with_hint("look at the terminal it was started in"));
         }
+        if binding.is_hosted() {
+            let text = format!("{name} runs in pane {}", binding.id);
+            return Err(Failure::refused(text).with_hint("look at it in its multiplexer"));
+        }
         match TmuxServer::brief(binding.socket.clone()).check(&binding)? {
             None => Ok((binding.socket, binding.id)),
             Some(gone) => Err(Failure::nothing(format!("{name}: {gone}"))

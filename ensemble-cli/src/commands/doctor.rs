@@ -32,6 +32,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
         let mut checks = vec![machine::tmux(), machine::clock()];
+        checks.extend(machine::multiplexers());
         checks.extend(machine::inotify_limits());
         checks.extend(agents::programs(context));
         checks.extend(agents::configured(context));

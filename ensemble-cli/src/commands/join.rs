@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ensemble_app::agent_panes::{is_bound_alive, named_server, warn_of_absent_agent};
+use ensemble_app::agent_panes::{bind_named_pane, is_bound_alive, warn_of_absent_agent};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::open;
 use ensemble_core::Error;
@@ -17,9 +17,9 @@ use serde_json::json;
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 
-/// Adopt a tmux pane that exists already as an agent of the team
+/// Adopt a pane that exists already as an agent of the team
 ///
-/// Inside tmux, the default is the pane this runs in. Nothing is started in it. From now on
+/// Inside tmux, zellij or herdr, the default is the pane this runs in. Nothing is started in it. From now on
 /// commands in that pane act as this agent, and it is notified there. A pane belongs to one agent
 /// at most, and an agent that is up elsewhere is not taken over.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,8 @@ use crate::printing::starting::print_brought;
 pub(crate) struct Arguments {
     /// The agent
     name: Name,
-    /// The pane: its id (%3) or an exact name (=session:window.0) [default: $TMUX_PANE]
+    /// The pane: of tmux by its id (%3) or an exact name (=session:window.0), or zellij:SESSION/PANE or herdr:PANE
+    /// [default: the pane around this command]
     #[arg(long, value_name = "PANE")]
     pane: Option<String>,
     /// The tmux server's socket [default: the one of $TMUX]
@@ -48,13 +49,7 @@ impl Arguments {
         ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
         let spool = context.spool()?;
         let team = open(context, &spool)?;
-        let server = named_server(self.tmux_socket.as_deref())?;
-        let own = || std::env::var("TMUX_PANE").ok().filter(|_| self.tmux_socket.is_none());
-        let Some(pane) = self.pane.clone().or_else(own) else {
-            return Err(Failure::usage("no pane given, and this is not one")
-                .with_hint("pass `--pane %3`; `tmux list-panes -a` lists panes"));
-        };
-        let binding = server.bind(&pane)?;
+        let binding = bind_named_pane(self.pane.as_deref(), self.tmux_socket.as_deref())?;
         let lock = team.lock()?;
         self.may_join(context, &binding)?;
         let brought = team.join(&self.plan(context)?, &binding)?;

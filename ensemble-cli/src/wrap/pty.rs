@@ -184,8 +184,8 @@ impl PseudoTerminal for &PtyTerminal {
             cursor: (column.into(), row.into()),
             title: screen.parser.callbacks().0.clone(),
             ended: screen.ended,
-            input_off: false,
             takes_pastes: shown.bracketed_paste(),
+            ..TerminalSnapshot::default()
         }
     }
 

@@ -89,15 +89,18 @@ impl PeopleTerminals {
         let members = project.roster().entries().map(|(members, _)| members).unwrap_or_default();
         let present = members.into_iter().filter(Member::is_present);
         let bindings: Vec<Binding> = present.filter_map(|member| member.binding).collect();
-        let (wrapped, panes): (Vec<_>, Vec<_>) =
-            bindings.into_iter().partition(Binding::is_terminal);
+        let (panes, wrapped): (Vec<_>, Vec<_>) =
+            bindings.into_iter().partition(Binding::is_in_tmux);
         let mut sockets: Vec<PathBuf> = panes.into_iter().map(|binding| binding.socket).collect();
         sockets.extend(ensemble_project::team::socket_of(project));
         sockets.sort_unstable();
         sockets.dedup();
         sockets.retain(|socket| socket.exists());
         let mut all: Vec<PersonTerminal> = sockets.into_iter().flat_map(attached).collect();
-        let own = wrapped.iter().filter_map(|binding| terminal_of_wrapper(binding.pid));
+        let own = wrapped
+            .iter()
+            .filter(|it| it.is_terminal())
+            .filter_map(|binding| terminal_of_wrapper(binding.pid));
         all.extend(own.map(|path| PersonTerminal { path, server: None }));
         Self(all)
     }

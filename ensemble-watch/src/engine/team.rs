@@ -154,6 +154,7 @@ impl EngineTeam {
             mail.notifier.probe(agent, count);
         }
         mail.notifier.observed(now, agent, diagnosis);
+        mail.notifier.note_held(now, agent, count);
         if let Some(provider) = mail.notifier.provider(agent) {
             let is_script = members::is_script(provider);
             if self.evidence.observed(now, agent, &observation, provider) {

@@ -163,7 +163,7 @@ impl StartedSession {
 }
 
 pub fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
-    let binding = member.binding.as_ref().filter(|binding| !binding.is_terminal());
+    let binding = member.binding.as_ref().filter(|binding| binding.is_in_tmux());
     let Some(binding) = binding else { return Ok(None) };
     let signs = TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?;
     Ok(signs.filter(|signs| signs.dead))

@@ -131,7 +131,7 @@ fn find<'a>(mailboxes: &'a [MailboxOverview], name: &Name) -> Option<&'a Mailbox
 /// When an agent's pane has last shown something.
 fn active_at(row: &RosterRow) -> Result<Option<Timestamp>> {
     let Some(binding) =
-        row.member.binding.as_ref().filter(|it| row.member.is_present() && !it.is_terminal())
+        row.member.binding.as_ref().filter(|it| row.member.is_present() && it.is_in_tmux())
     else {
         return Ok(None);
     };

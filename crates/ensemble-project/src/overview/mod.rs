@@ -30,6 +30,7 @@ use ensemble_team::budget::BudgetFile;
 use ensemble_team::holdings::{Holding, describe_tasks};
 use ensemble_team::roster::{Presence, State};
 use ensemble_team::steps::StuckStep;
+use ensemble_tmux::tmux::Binding;
 
 use crate::attention::{
     AgentView, AwayServers, MAIL_WAITS_MAX, Need, NeedFacts, PersonMail, StrandedFile,
@@ -260,7 +261,7 @@ impl AgentOverview {
             unread: self.unread,
             waited: self.waited,
             nudges: watcher.why_not_notified(&name),
-            has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
+            has_pane: self.row.member.binding.as_ref().is_some_and(Binding::is_in_tmux),
             terminal: self.row.member.binding.as_ref().and_then(own_terminal),
             again: self.row.again(project),
             machine: self.row.elsewhere.as_ref().map(|it| it.machine.clone()),

@@ -49,7 +49,8 @@ pub struct AgentConfig {
     pub command: Option<String>,
     /// Start directory, relative to the project (default: the project's directory).
     pub directory: Option<PathBuf>,
-    /// An existing pane to adopt instead of starting a program: `%3`, or `=session:window.0`.
+    /// An existing pane to adopt instead of starting a program: `%3`, `=session:window.0`, `zellij:SESSION/PANE` or
+    /// `herdr:PANE`.
     pub pane: Option<String>,
     /// The mailbox whose mail the agent is notified of (default: its own name).
     pub mailbox: Option<Name>,

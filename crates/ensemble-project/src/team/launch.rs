@@ -10,6 +10,7 @@ use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, MemberState};
 use ensemble_tmux::reaper::{self, PASS_VARIABLE};
+use ensemble_tmux::terminal::hosted;
 use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer, WindowOrder};
 use serde_json::json;
 
@@ -93,7 +94,12 @@ impl ProjectTeam<'_> {
                     Ok(LaunchedAgent { member, how: HowBrought::Lost })
                 }
                 (Some(pane), _) => {
-                    let binding = self.server_of_panes().bind(pane)?;
+                    let binding = match pane.parse() {
+                        Ok(address) => {
+                            hosted::bind_address(&address, &|name| std::env::var(name).ok())?
+                        }
+                        Err(_) => self.server_of_panes().bind(pane)?,
+                    };
                     self.join(plan, &binding)
                 }
                 (None, Some(member)) => Ok(LaunchedAgent { member, how: HowBrought::Lost }),

@@ -22,7 +22,7 @@ impl ProjectTeam<'_> {
     /// Location of `name`: the recorded pane, wherever it was moved to; otherwise a pane with its mark.
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<AgentPlace> {
         let binding = member.and_then(|member| member.binding.as_ref());
-        if let Some(binding) = binding.filter(|binding| binding.is_terminal()) {
+        if let Some(binding) = binding.filter(|binding| !binding.is_in_tmux()) {
             return Ok(if binding.lives() {
                 AgentPlace::Bound(binding.clone())
             } else {

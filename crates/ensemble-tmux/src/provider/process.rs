@@ -57,8 +57,14 @@ pub fn is_running(pid: u32, started: Option<u64>) -> bool {
 
 /// How many generations `pid` is below `ancestor`; 0 if it is the same.
 pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
-    let parent = |pid: &u32| field(&stat(*pid)?, PARENT).and_then(|pid| u32::try_from(pid).ok());
-    std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
+    std::iter::successors(Some(pid), |pid| parent_of(*pid))
+        .take(GENERATIONS_MAX)
+        .position(|pid| pid == ancestor)
+}
+
+/// The parent of process `pid`.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    u32::try_from(field(&stat(pid)?, PARENT)?).ok()
 }
 
 /// Process `pid` and its descendants, nearest first, if the system reveals them.

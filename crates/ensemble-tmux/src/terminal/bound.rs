@@ -1,4 +1,4 @@
-//! Where an agent runs: in a pane of tmux, or in one of our terminals.
+//! Where an agent runs: in a pane of tmux, in one of our terminals, or in a pane of another multiplexer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 #[derive(Debug)]
 pub enum BoundPane {
     Tmux(TmuxPane),
+    /// In a terminal, or in a pane of another multiplexer.
     Terminal(TerminalPane),
 }
 
@@ -29,8 +30,8 @@ impl BoundPane {
         observer: AgentObserver,
         locks: &Path,
     ) -> Result<Self> {
-        if binding.is_terminal() {
-            return Ok(Self::Terminal(TerminalPane::new(binding, observer)));
+        if !binding.is_in_tmux() {
+            return Ok(Self::Terminal(TerminalPane::new(binding, observer, locks.to_owned())));
         }
         TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)
     }
@@ -87,7 +88,7 @@ impl BoundPane {
     pub fn close(&self) -> Result<()> {
         match self {
             Self::Tmux(pane) => pane.close(),
-            Self::Terminal(_) => Ok(()),
+            Self::Terminal(pane) => pane.close(),
         }
     }
 

@@ -1,9 +1,11 @@
-//! A terminal as seen by all processes but its wrapper.
+//! A terminal as seen by all processes but its wrapper, and a pane of another multiplexer.
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::hosted::{HostedAction, answer_action};
 use super::wire::{self, TerminalAction, TerminalAnswer, TerminalQuestion};
 use crate::provider::machine::AgentAnswer;
 use crate::provider::{AgentObserver, Judgement, Profile, TypingPurpose, UnsentLine};
@@ -13,17 +15,33 @@ use ensemble_core::agent::{AgentDiagnosis, AgentPane, ProgramSettings, TypedLine
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
-/// The terminal of an agent, through the socket of its wrapper.
+/// The terminal of an agent, through the socket of its wrapper; or its pane in [another multiplexer](super::hosted).
 #[derive(Debug)]
 pub struct TerminalPane {
     binding: Binding,
     pub(super) observer: AgentObserver,
+    locks: PathBuf,
 }
 
 impl TerminalPane {
-    /// The terminal of `binding`, with the agent that `observer` judges in it. Connects to nothing yet.
-    pub const fn new(binding: Binding, observer: AgentObserver) -> Self {
-        Self { binding, observer }
+    /// The terminal of `binding`, with the agent that `observer` judges in it. `locks` as for
+    /// [`TmuxPane::new`](crate::tmux::TmuxPane::new). Connects to nothing yet.
+    #[must_use]
+    pub const fn new(binding: Binding, observer: AgentObserver, locks: PathBuf) -> Self {
+        Self { binding, observer, locks }
+    }
+
+    /// Why a place that does not answer is not there any more.
+    fn absence(&self) -> Deferral {
+        match self.binding.is_terminal() {
+            true => Deferral::TerminalGone,
+            false => Deferral::PaneGone,
+        }
+    }
+
+    /// Closes a pane of another multiplexer. A terminal ends with its agent.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.binding.close_hosted()
     }
 
     pub const fn binding(&self) -> &Binding {
@@ -38,7 +56,7 @@ impl TerminalPane {
     pub fn check(&self) -> Result<Option<Deferral>> {
         let (state, _) = self.ask_for_pane("check a terminal")?;
         Ok(match state {
-            PaneState { bound: false, .. } => Some(Deferral::TerminalGone),
+            PaneState { bound: false, .. } => Some(self.absence()),
             PaneState { dead: true, .. } => Some(Deferral::PaneDead),
             _ => None,
         })
@@ -66,7 +84,7 @@ impl TerminalPane {
     fn judge(&mut self, pane: &PaneState, heard: &AgentAnswer) -> Judgement {
         let mut judgement = self.observer.judge(pane, heard);
         if !pane.bound {
-            judgement.deferral = Some(Deferral::TerminalGone);
+            judgement.deferral = Some(self.absence());
         }
         judgement
     }
@@ -103,7 +121,7 @@ impl TerminalPane {
         match self.ask(operation, ask)? {
             Some(TerminalAnswer::Outcome(outcome)) => Ok(outcome),
             Some(other) => Err(self.refused(operation, &other)),
-            None => Ok(NudgeOutcome::Refused { deferral: Deferral::TerminalGone }),
+            None => Ok(NudgeOutcome::Refused { deferral: self.absence() }),
         }
     }
 
@@ -118,6 +136,10 @@ impl TerminalPane {
     /// The answer of the wrapper; `None` if there is none any more.
     fn ask(&self, operation: &'static str, ask: TerminalAction) -> Result<Option<TerminalAnswer>> {
         use io::ErrorKind::{ConnectionRefused, NotFound, TimedOut, WouldBlock};
+        if !self.binding.is_terminal() {
+            let Self { binding, observer, locks } = self;
+            return answer_action(HostedAction { binding, observer, locks, ask });
+        }
         let stream = match UnixStream::connect(&self.binding.socket) {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => return Ok(None),

@@ -22,13 +22,16 @@
 mod bound;
 mod client;
 mod door;
+pub mod hosted;
 mod typist;
 mod wire;
 
 pub use bound::BoundPane;
 pub use client::TerminalPane;
 pub use door::TerminalDoor;
-pub use typist::{PERSON_PAUSE, PseudoTerminal, TerminalSnapshot};
+pub use typist::{LineSubmission, PERSON_PAUSE, PseudoTerminal, TerminalSnapshot};
+use typist::{TypedMemory, Typist};
+use wire::{TerminalAction, TerminalAnswer};
 
 #[cfg(test)]
 mod tests;

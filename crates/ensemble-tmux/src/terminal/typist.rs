@@ -25,7 +25,9 @@ use crate::provider::{
     stands_alone,
 };
 use crate::tmux::{LINE_PATIENCE, SHARED_PACE};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText, PaneState};
+use serde::{Deserialize, Serialize};
 
 /// How long a person must not have typed before a line is typed: the agent may not show their last key yet.
 pub const PERSON_PAUSE: Duration = Duration::from_millis(500);
@@ -49,6 +51,37 @@ pub trait PseudoTerminal: Send + Sync {
     fn version(&self) -> u64;
     /// Returns once the screen has another version than `seen`, or at `deadline`.
     fn wait_for_change(&self, seen: u64, deadline: Instant);
+    /// A reason against typing that the screen last shown does not show.
+    fn refusal(&self) -> Option<Deferral> {
+        None
+    }
+    /// Has the terminal's owner type and submit a line, if it checks the agent itself.
+    fn submit_line(&self, _text: &str) -> io::Result<LineSubmission> {
+        Ok(LineSubmission::Unsupported)
+    }
+}
+
+/// The answer to a line that the terminal's owner was to type and submit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineSubmission {
+    /// It does not do that here: nothing was typed.
+    Unsupported,
+    /// The line was typed and submitted.
+    Submitted,
+    /// Nothing was typed.
+    Refused(Deferral),
+}
+
+/// The lines that were typed into a terminal, for the next process that types there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TypedMemory {
+    /// Our line that is believed to be in the composer.
+    typed: Option<String>,
+    /// The last nudge that was submitted.
+    submitted: Option<String>,
+    /// When that was, by the clock that all processes of a machine share.
+    nudged_millis: Option<u64>,
 }
 
 /// What a terminal shows at one instant.
@@ -62,6 +95,8 @@ pub struct TerminalSnapshot {
     pub title: String,
     /// The agent has ended, with this exit status where it is known.
     pub ended: Option<Option<i32>>,
+    /// A person scrolls in it.
+    pub in_mode: bool,
     /// There is no terminal: the agent reads a file or a pipe.
     pub input_off: bool,
     /// The program has asked for bracketed pastes.
@@ -69,7 +104,7 @@ pub struct TerminalSnapshot {
 }
 
 /// The one who types into a terminal; one line at a time.
-pub(super) struct Typist<T> {
+pub(crate) struct Typist<T> {
     terminal: T,
     /// The agent's process and its start.
     pid: u32,
@@ -85,7 +120,7 @@ pub(super) struct Typist<T> {
 }
 
 impl<T: PseudoTerminal> Typist<T> {
-    pub(super) const fn new(terminal: T, pid: u32, observer: AgentObserver) -> Self {
+    pub(crate) const fn new(terminal: T, pid: u32, observer: AgentObserver) -> Self {
         Self {
             terminal,
             pid,
@@ -104,7 +139,29 @@ impl<T: PseudoTerminal> Typist<T> {
         self
     }
 
-    pub(super) fn answer(&mut self, ask: TerminalAction) -> TerminalAnswer {
+    /// With the marks of another process.
+    pub(crate) fn with_memory(mut self, memory: TypedMemory) -> Self {
+        let since = |millis| {
+            let at = Monotonic::from_duration(Duration::from_millis(millis));
+            Instant::now().checked_sub(SystemClock.boottime().since(at))
+        };
+        self.nudged = memory.nudged_millis.and_then(since);
+        (self.typed, self.submitted) = (memory.typed, memory.submitted);
+        self
+    }
+
+    /// The marks for the next process.
+    pub(crate) fn into_memory(self) -> TypedMemory {
+        let millis = |at: Instant| {
+            let now = SystemClock.boottime().as_duration();
+            u64::try_from(now.saturating_sub(at.elapsed()).as_millis()).unwrap_or(u64::MAX)
+        };
+        let nudged_millis = self.nudged.map(millis);
+        TypedMemory { typed: self.typed, submitted: self.submitted, nudged_millis }
+    }
+
+    /// Does what is asked.
+    pub(crate) fn answer(&mut self, ask: TerminalAction) -> TerminalAnswer {
         let done = match ask {
             TerminalAction::Look {} => {
                 let state = self.observe_terminal();
@@ -147,7 +204,7 @@ impl<T: PseudoTerminal> Typist<T> {
     }
 
     fn observe_terminal(&self) -> PaneState {
-        let TerminalSnapshot { screen, cursor, title, ended, input_off, .. } =
+        let TerminalSnapshot { screen, cursor, title, ended, in_mode, input_off, .. } =
             self.terminal.shown();
         let profile = self.observer.profile();
         let is_agent = |it: &ensemble_core::pane::ForegroundProcess| {
@@ -164,6 +221,7 @@ impl<T: PseudoTerminal> Typist<T> {
             bound: true,
             dead: ended.is_some(),
             dead_status: ended.flatten(),
+            in_mode,
             input_off,
             pid: self.pid,
             command,
@@ -185,7 +243,8 @@ impl<T: PseudoTerminal> Typist<T> {
 
     fn objection(&mut self, purpose: TypingPurpose<'_>, heard: &AgentAnswer) -> Option<Deferral> {
         let (state, judgement) = self.examine(heard);
-        judgement.objection(self.observer.profile(), &state, purpose)
+        let objection = judgement.objection(self.observer.profile(), &state, purpose);
+        objection.or_else(|| self.terminal.refusal())
     }
 
     fn is_person_typing(&self) -> bool {
@@ -265,6 +324,15 @@ impl<T: PseudoTerminal> Typist<T> {
     }
 
     fn type_and_enter(&mut self, text: &str, heard: &AgentAnswer) -> io::Result<NudgeOutcome> {
+        if is_nudge(text) {
+            match self.terminal.submit_line(text)? {
+                LineSubmission::Unsupported => {}
+                LineSubmission::Submitted => return Ok(self.remember_sent(text)),
+                LineSubmission::Refused(deferral) => {
+                    return Ok(NudgeOutcome::Refused { deferral });
+                }
+            }
+        }
         let profile = self.observer.profile();
         // A command of the program is recognized while it is typed.
         let may_paste = self.terminal.shown().takes_pastes && !is_command(text);
@@ -307,11 +375,15 @@ impl<T: PseudoTerminal> Typist<T> {
 
     fn press_enter(&mut self, text: &str) -> io::Result<NudgeOutcome> {
         self.terminal.write(bytes_of(Key::Enter))?;
+        Ok(self.remember_sent(text))
+    }
+
+    fn remember_sent(&mut self, text: &str) -> NudgeOutcome {
         self.typed = None;
         if is_nudge(text) {
             (self.nudged, self.submitted) = (Some(Instant::now()), Some(text.to_owned()));
         }
-        Ok(NudgeOutcome::Sent)
+        NudgeOutcome::Sent
     }
 
     fn erase(&mut self, text: &str) -> io::Result<()> {

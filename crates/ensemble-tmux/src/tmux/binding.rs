@@ -34,7 +34,7 @@ pub const TERMINAL_ID: &str = "terminal";
 #[serde(deny_unknown_fields)]
 pub struct Binding {
     pub socket: PathBuf,
-    /// Id of the pane, such as `%3`, or `terminal`.
+    /// Id of the pane, such as `%3`; `terminal`; or the address of a pane of another multiplexer.
     pub id: String,
     /// The token in its pane option `@ensemble_pane`.
     pub token: String,

@@ -54,9 +54,11 @@ mod typing;
 pub use binding::{Binding, TERMINAL_ID};
 pub use cursors::PaneCursor;
 pub use error::TmuxError;
+pub(crate) use lock::PaneLock;
 pub use manage::PaneInfo;
 pub use pane::{PaneExamination, TmuxPane};
 pub use server::TmuxServer;
+pub(crate) use spawned::run_program;
 pub use team::{PaneSigns, SessionOrder, TeamSession, WindowOrder};
 pub use typing::{LINE_PATIENCE, SHARED_PACE, TextOutcome, TypedNudge};
 

@@ -68,6 +68,21 @@ fn question(commands: &str) -> String {
     format!("if-shell -F 1 {{ if-shell -F 1 {} }}\n", quote(commands))
 }
 
+/// Runs another multiplexer's command and returns the lines it prints, within [`EXCHANGE_LIMIT`].
+pub(crate) fn run_program(name: &str, command: Command) -> std::io::Result<Vec<String>> {
+    match run(command).and_then(TmuxReply::into_lines) {
+        Ok(lines) => Ok(lines),
+        Err(TmuxFailure::MissingProgram) => {
+            Err(std::io::Error::new(ErrorKind::NotFound, format!("{name} is not installed")))
+        }
+        Err(TmuxFailure::Timeout) => Err(ErrorKind::TimedOut.into()),
+        Err(TmuxFailure::Refused(complaint)) => Err(std::io::Error::other(complaint)),
+        Err(TmuxFailure::NoServer | TmuxFailure::Lost) => {
+            Err(std::io::Error::other(format!("{name} does not run there")))
+        }
+    }
+}
+
 /// Runs a tmux command and returns what it prints; ends it after [`EXCHANGE_LIMIT`].
 pub(super) fn run(command: Command) -> Result<TmuxReply, TmuxFailure> {
     run_with(command, &[])

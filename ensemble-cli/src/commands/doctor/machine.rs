@@ -46,6 +46,15 @@ pub(super) fn tmux() -> DoctorCheck {
     }
 }
 
+/// The other multiplexers whose panes agents may join from. One that is not installed is not missed.
+pub(super) fn multiplexers() -> impl Iterator<Item = DoctorCheck> {
+    ["zellij", "herdr"].into_iter().filter_map(|name| {
+        let asked = Command::new(name).arg("--version").stdin(Stdio::null()).output().ok()?;
+        let said = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+        Some(DoctorCheck::ok(name, format!("{said}: `ensemble agent join` works in its panes")))
+    })
+}
+
 /// `tmux 3.3a` is (3, 3).
 fn version(said: &str) -> Option<(u32, u32)> {
     let (major, minor) = said.strip_prefix("tmux ")?.split_once('.')?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::agent_panes::{named_server, warn_of_absent_agent};
+use ensemble_app::agent_panes::{bind_named_pane, warn_of_absent_agent};
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
@@ -15,10 +15,11 @@ use serde_json::json;
 use crate::completion;
 use crate::context::Context;
 
-/// A pane of tmux, as flags.
+/// A pane, as flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct PaneFlags {
-    /// Pane of the agent to notify of new mail: its id (%3) or an exact name (=session:window.0)
+    /// Pane of the agent to notify of new mail: its id (%3), an exact name (=session:window.0), or
+    /// zellij:SESSION/PANE or herdr:PANE
     #[arg(long, value_name = "PANE")]
     pane: Option<String>,
     /// Which program the agent is: shell, claude, codex, opencode, gemini or generic
@@ -99,8 +100,7 @@ impl PaneFlags {
             return Err(Failure::usage("no pane given")
                 .with_hint("pass `--pane %3`; `tmux list-panes -a` lists panes"));
         };
-        let server = named_server(self.tmux_socket.as_deref())?;
-        let binding = server.bind(pane)?;
+        let binding = bind_named_pane(Some(pane), self.tmux_socket.as_deref())?;
         let entry = PaneEntry::new(agent, mailbox, self.provider.clone(), binding);
         let project = context.project()?;
         project.ensure_state()?;
