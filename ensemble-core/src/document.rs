@@ -44,25 +44,6 @@ impl Default for DocumentOptions {
     }
 }
 
-impl DocumentOptions {
-    /// These options with another limit of size, in bytes.
-    pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
-        self.bytes_max = bytes_max;
-        self
-    }
-
-    pub fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// These options with a directory for new content, in the same file system as the document.
-    pub fn with_tmp(mut self, tmp: PathBuf) -> Self {
-        self.tmp = Some(tmp);
-        self
-    }
-}
-
 /// Reads a document, lets `change` compute the new content, and replaces the document, all under
 /// its lock. `change` gets `None` if there is no document, and returns `None` to change nothing.
 ///

@@ -187,18 +187,6 @@ impl PaneState {
         self
     }
 
-    /// With these members of the foreground process group, the leader first.
-    pub fn with_foreground(mut self, foreground: Vec<ForegroundProcess>) -> Self {
-        self.foreground = foreground;
-        self
-    }
-
-    /// With the title that the program has set.
-    pub fn with_title(mut self, title: impl Into<String>) -> Self {
-        self.title = title.into();
-        self
-    }
-
     pub fn cursor_line(&self) -> &str {
         self.screen.get(self.cursor_y as usize).map_or("", String::as_str)
     }

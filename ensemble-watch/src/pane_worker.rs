@@ -117,7 +117,7 @@ impl PaneWorker {
     fn run(&mut self, pane_tasks: &Receiver<PaneTask>) {
         let mut typed: Vec<(PaneTask, BoundPane, TypedNudge)> = Vec::new();
         loop {
-            let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
+            let next_enter = typed.iter().map(|(_, _, t)| t.enter_after).min();
             let pane_task = match next_enter.into_iter().chain(self.screens.due()).min() {
                 Some(at) => match pane_tasks.recv_deadline(at) {
                     Ok(pane_task) => Some(pane_task),
@@ -142,7 +142,7 @@ impl PaneWorker {
                 self.send(PaneResult::ScreenChanged { agent });
             }
             let (due, later): (Vec<_>, Vec<_>) =
-                typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
+                typed.into_iter().partition(|(_, _, t)| t.enter_after <= now);
             typed = later;
             for (pane_task, mut pane, half) in due {
                 match pane.enter_if_shown(half).unwrap_or_else(|error| Ok(failed(&error))) {

@@ -35,7 +35,7 @@ impl App {
 
     /// An agent works in the project that its surroundings name, and in no other.
     fn admit_queue(&self, queue: &Path) -> Outcome {
-        let home = Self::new(None, None, self.caller());
+        let home = Self::new(None, None, self.caller);
         let is_agent = match home.project() {
             Ok(project) if is_same_place(queue, &project.queue) => false,
             Ok(_) => home.identity().map_or_else(|_| has_pass(), |identity| identity.is_member()),

@@ -102,13 +102,13 @@ impl<'c> DepartureAsk<'c> {
             ask = ask.with_expiry(on_silence);
         }
         if let Some(member) = project.roster().get(agent)? {
-            ask = ask.with_generation(member.generation);
+            ask.generation = Some(member.generation);
         }
         if is_gone(project, agent)? {
             ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
         }
         if let Some(unread) = self.unread {
-            ask = ask.with_unread_mail(unread);
+            ask.unread_mail = Some(unread);
         }
         if let Some(id) = &self.id {
             ask = ask.with_id(id.as_str());

@@ -24,13 +24,14 @@ use crate::failure::{Failure, Outcome};
 pub struct App {
     queue: Option<PathBuf>,
     agent: Option<Name>,
-    caller: &'static str,
+    /// The origin that the events it records name.
+    pub(crate) caller: &'static str,
     identity: OnceCell<CallerIdentity>,
     project: OnceCell<Project>,
     log: OnceCell<Arc<EventLog>>,
     pub(crate) shared: OnceCell<Arc<dyn SharedFiles>>,
     /// Whether connections outlive one call, so that their calls share no patience.
-    is_lasting: bool,
+    pub(crate) is_lasting: bool,
     /// Whether a person has typed this command at a shell.
     is_typed: bool,
 }
@@ -83,11 +84,6 @@ impl App {
         self.agent.as_ref()
     }
 
-    /// The origin that the events it records name.
-    pub(crate) const fn caller(&self) -> &'static str {
-        self.caller
-    }
-
     pub fn project(&self) -> Outcome<&Project> {
         if self.project.get().is_none() {
             let project = Project::discover(self.queue.as_deref())?;
@@ -108,11 +104,6 @@ impl App {
             if self.is_lasting { options } else { options.with_shared_patience() }
         };
         Ok(options.map(for_verb))
-    }
-
-    /// Whether the caller runs for longer than its calls may take together.
-    pub(crate) const fn is_lasting(&self) -> bool {
-        self.is_lasting
     }
 
     /// The queue's directory, which must exist.

@@ -223,7 +223,7 @@ pub fn access_for(app: &App, project: &Project, purpose: OpeningPurpose) -> Queu
     let mut access = QueueAccess::new(app.spool_options(project));
     access.creates = purpose == OpeningPurpose::Begin;
     // The caller of a verb waits for the verb, not for its calls.
-    access.shares_patience = !app.is_lasting() && purpose != OpeningPurpose::Watch;
+    access.shares_patience = !app.is_lasting && purpose != OpeningPurpose::Watch;
     access.patience_max = (purpose == OpeningPurpose::Watch).then_some(WATCH_PATIENCE);
     access
 }

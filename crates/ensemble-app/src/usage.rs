@@ -33,7 +33,7 @@ impl TeamUsage {
         let mut reader = open_usage(project)?;
         let agents = reader.update()?;
         let parked = BudgetFile::open(&project.state).parked()?;
-        Ok(Self { agents, parked, unclear: reader.unclear().to_vec() })
+        Ok(Self { agents, parked, unclear: reader.unclear.to_vec() })
     }
 }
 

@@ -65,12 +65,8 @@ impl VersionListener for TeamFollower {
         is_news
     }
 
-    fn anew(&self) -> Arc<Notify> {
-        Arc::clone(&self.anew)
-    }
-
-    fn news(&self) -> Arc<TeamNews> {
-        Arc::clone(&self.news)
+    fn signals(&self) -> (Arc<Notify>, Arc<TeamNews>) {
+        (Arc::clone(&self.anew), Arc::clone(&self.news))
     }
 }
 

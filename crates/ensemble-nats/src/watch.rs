@@ -166,10 +166,8 @@ pub(super) trait VersionListener: Send + Sync {
     /// whether the version was new.
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool;
 
-    /// Notified to restart from the beginning.
-    fn anew(&self) -> Arc<Notify>;
-
-    fn news(&self) -> Arc<TeamNews>;
+    /// Notified to restart from the beginning, and what is rung at news.
+    fn signals(&self) -> (Arc<Notify>, Arc<TeamNews>);
 
     /// Whether updates are wanted without a pause.
     fn is_close(&self) -> bool {
@@ -197,12 +195,8 @@ impl VersionListener for MailboxWatch {
         is_news
     }
 
-    fn anew(&self) -> Arc<Notify> {
-        Arc::clone(&self.anew)
-    }
-
-    fn news(&self) -> Arc<TeamNews> {
-        Arc::clone(&self.news)
+    fn signals(&self) -> (Arc<Notify>, Arc<TeamNews>) {
+        (Arc::clone(&self.anew), Arc::clone(&self.news))
     }
 
     fn is_close(&self) -> bool {
@@ -236,8 +230,8 @@ async fn follow_once<H: VersionListener>(
     let last = DeliverPolicy::LastPerSubject;
     let mut consumer = PullConsumer::open(wire, pattern, last, *is_headers_only).await.ok()?;
     let (anew, mut haste) = {
-        let hearer = hearer.upgrade()?;
-        (hearer.anew(), hearer.news().haste.subscribe())
+        let (anew, news) = hearer.upgrade()?.signals();
+        (anew, news.haste.subscribe())
     };
     let mut gathering = GATHERING;
     loop {

@@ -35,7 +35,8 @@ pub struct UsageReader {
     ups: BTreeMap<String, Vec<Timestamp>>,
     /// Rollouts by home of Codex.
     rollouts: BTreeMap<PathBuf, Rollouts>,
-    unclear: Vec<UnclearRollout>,
+    /// Records that may belong to several agents, and count for none, as of the last reading.
+    pub unclear: Vec<UnclearRollout>,
 }
 
 impl UsageReader {
@@ -78,11 +79,6 @@ impl UsageReader {
         self.find_rollouts(&mut sessions, limit)?;
         self.records.update(&sessions, limit);
         Ok(self.records.usage(&self.held, &self.prices))
-    }
-
-    /// Records that may belong to several agents, and count for none, as of the last reading.
-    pub fn unclear(&self) -> &[UnclearRollout] {
-        &self.unclear
     }
 
     fn apply_record(&mut self, record: &Record) {

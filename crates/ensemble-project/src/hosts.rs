@@ -77,12 +77,12 @@ impl PingCall {
     }
 
     pub fn times(&self) -> ready::PingTimes {
-        let mut times = ready::PingTimes::default()
-            .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
-            .with_retry_delay(Duration::from_millis(self.retry_delay_ms))
-            .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT));
-        times.needs_pong = self.needs_pong;
-        times
+        ready::PingTimes {
+            pong_wait: Duration::from_millis(self.pong_wait_ms),
+            retry_delay: Duration::from_millis(self.retry_delay_ms),
+            attempts_max: self.attempts.clamp(1, ready::ATTEMPTS_LIMIT),
+            needs_pong: self.needs_pong,
+        }
     }
 
     /// How long the whole handshake may take, with the looks and the way there and back.

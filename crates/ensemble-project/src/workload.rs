@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// The blackboard and the step queues of a project, as last read. One that does not exist or cannot be read counts as
 /// empty; the alarms and `fsck` report damage.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TaskBooks {
     place: Option<Board>,
     board: Option<State>,
@@ -45,7 +45,7 @@ pub struct TaskBooks {
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
     /// Why step queues that exist cannot be read.
-    steps_fault: Option<String>,
+    pub(crate) steps_fault: Option<String>,
     /// Until then a server that did not answer is left alone.
     silent_until: Option<Monotonic>,
 }
@@ -119,11 +119,6 @@ impl TaskBooks {
     /// Why a blackboard that exists cannot be read.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         self.unreadable.as_deref()
-    }
-
-    /// Why step queues that exist hold nothing.
-    pub(crate) fn steps_fault(&self) -> Option<&str> {
-        self.steps_fault.as_deref()
     }
 
     /// The steps that wait for an intervention.

@@ -88,14 +88,6 @@ enum ReceivedMail<'a> {
     Read(&'a [(Name, Holding)]),
 }
 
-impl std::fmt::Debug for HoldingPlaces<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HoldingPlaces")
-            .field("board", &self.board.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
 impl<'a> HoldingPlaces<'a> {
     pub const fn new(queue: &'a dyn Broker) -> Self {
         Self::of(ReceivedMail::Queue(queue))

@@ -31,7 +31,11 @@ impl Arguments {
                 .with_hint("`ensemble resume --lift-abort` lets it begin again"));
         }
         let Some(board) = context.board_if_any()? else {
-            return resume_without_board(context, &place, &found, &by);
+            // A team without a blackboard has neither a sprint nor a circuit breaker.
+            return match found[..] {
+                [] => Err(Failure::nothing("nothing stops the team")),
+                _ => lift(context, &place, &found, &by, [None; 2]),
+            };
         };
         let mut locked = board.lock()?;
         let state = locked.state();
@@ -47,42 +51,30 @@ impl Arguments {
         }
         locked.step_sprint(SprintEvent::Resume)?;
         locked.commit()?;
-        let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-        lifted.iter().try_for_each(|file| lift_control(context, &place, *file))?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "resumed": true, "by": by, "lifted": lifted, "acknowledged": is_triggered,
-            }));
-        }
-        let mut told: Vec<String> =
-            lifted.iter().map(|file| format!("{} removed", file.name())).collect();
-        if is_triggered {
-            told.push("circuit breaker acknowledged".to_owned());
-        }
-        if was_checkpoint {
-            told.push("sprint in progress".to_owned());
-        }
-        context.out.line(format!("resumed: {}", told.join(", ")))
+        let more = [
+            is_triggered.then_some("circuit breaker acknowledged"),
+            was_checkpoint.then_some("sprint in progress"),
+        ];
+        lift(context, &place, &found, &by, more)
     }
 }
 
-/// A team without a blackboard has neither a sprint nor a circuit breaker.
-fn resume_without_board(
+/// Lifts what was found, and says so. `more` is what else has changed: the circuit breaker, and the sprint.
+fn lift(
     context: &Context,
-    at: &ControlPlace,
+    place: &ControlPlace,
     found: &[ActiveControl],
     by: &str,
+    more: [Option<&str>; 2],
 ) -> Outcome {
-    if found.is_empty() {
-        return Err(Failure::nothing("nothing stops the team"));
-    }
     let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-    lifted.iter().try_for_each(|file| lift_control(context, at, *file))?;
+    lifted.iter().try_for_each(|file| lift_control(context, place, *file))?;
     if context.out.is_json() {
         return context.out.object(&json!({
-            "resumed": true, "by": by, "lifted": lifted, "acknowledged": false,
+            "resumed": true, "by": by, "lifted": lifted, "acknowledged": more[0].is_some(),
         }));
     }
-    let told: Vec<String> = lifted.iter().map(|file| format!("{} removed", file.name())).collect();
+    let removed = lifted.iter().map(|file| format!("{} removed", file.name()));
+    let told: Vec<String> = removed.chain(more.into_iter().flatten().map(str::to_owned)).collect();
     context.out.line(format!("resumed: {}", told.join(", ")))
 }

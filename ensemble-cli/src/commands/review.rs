@@ -87,7 +87,7 @@ impl Arguments {
         let reviews = context.project()?.reviews();
         let file = drop::land(context.project()?, &file, &text)?;
         let count = reviews.count(&file, text.as_bytes(), &*recorder)?.unwrap_or_default();
-        self.print(context, verdict, &file, &count, reviews.cycles_max())
+        self.print(context, verdict, &file, &count, reviews.cycles_max)
     }
 
     fn check(

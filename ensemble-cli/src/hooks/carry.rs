@@ -51,7 +51,8 @@ const CLEARED: &str = "the agent's context was cleared";
 /// The mail that a hook is delivering.
 pub(super) struct CarriedMail {
     pub(super) text: String,
-    deliveries: Vec<Delivery>,
+    /// The deliveries that are handed over.
+    pub(super) deliveries: Vec<Delivery>,
     way: Option<DeliveryWay>,
     /// All that waited when this was taken.
     told: Vec<MessageId>,
@@ -68,11 +69,6 @@ impl CarriedMail {
             told: Vec::new(),
             questions: Vec::new(),
         }
-    }
-
-    /// The deliveries that are handed over.
-    pub(super) fn deliveries(&self) -> &[Delivery] {
-        &self.deliveries
     }
 
     /// The lines for the person at the agent's screen: who wrote, and how it begins.

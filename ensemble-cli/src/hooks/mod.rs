@@ -205,7 +205,7 @@ impl<'a> Hook<'a> {
             }
         }
         let reminder = match self.event {
-            Event::Stop => HeldReminder::due(self, queue, &locked.session, carried.deliveries())?,
+            Event::Stop => HeldReminder::due(self, queue, &locked.session, &carried.deliveries)?,
             _ => None,
         };
         said.extend(reminder.iter().map(|reminder| reminder.text.as_str()));

@@ -36,7 +36,7 @@ impl SpentByAgent {
                 if let Ok(usage) = reader.update() {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
                     let now =
-                        UsedAmounts { agents: usage.collect(), unclear: reader.unclear().len() };
+                        UsedAmounts { agents: usage.collect(), unclear: reader.unclear.len() };
                     let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                     if *shown != now {
                         *shown = now;

@@ -34,8 +34,8 @@ pub struct NewRequest {
     source: Option<String>,
     deadline_seconds: Option<u64>,
     at_expiry: Option<AtExpiry>,
-    unread_mail: Option<UnreadMail>,
-    generation: Option<u64>,
+    pub unread_mail: Option<UnreadMail>,
+    pub generation: Option<u64>,
     asked_by_message: Option<Name>,
 }
 
@@ -83,18 +83,6 @@ impl NewRequest {
     /// With another meaning of silence than its kind's.
     pub fn with_expiry(mut self, at_expiry: AtExpiry) -> Self {
         self.at_expiry = Some(at_expiry);
-        self
-    }
-
-    /// For a shutdown: with this done to the mail that the agent has not read.
-    pub fn with_unread_mail(mut self, unread: UnreadMail) -> Self {
-        self.unread_mail = Some(unread);
-        self
-    }
-
-    /// For a shutdown: about this generation of the agent.
-    pub fn with_generation(mut self, generation: u64) -> Self {
-        self.generation = Some(generation);
         self
     }
 

@@ -86,12 +86,6 @@ pub struct Requests<'a> {
     note: Option<DecisionNote<'a>>,
 }
 
-impl std::fmt::Debug for Requests<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").field("kinds", &self.kinds).finish_non_exhaustive()
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestEntry {
     pub request: AskedRequest,

@@ -201,9 +201,3 @@ impl BridgeReport {
 const fn is_permanent(error: &Error) -> bool {
     concerns_message(error) || matches!(error, Error::Server { unreachable: false, .. })
 }
-
-impl std::fmt::Debug for Bridge<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bridge").field("holder", &self.holder).finish_non_exhaustive()
-    }
-}

@@ -193,7 +193,7 @@ impl DropBoxes {
         let mut batch = routing::publish(routed, &context.spool);
         for envelope in &batch.stored {
             mail.changed([envelope.to.clone()]);
-            team.stored(now, envelope.kind.as_str());
+            team.roles.stored(now, envelope.kind.as_str());
         }
         mail.notify(now, context);
         self.record_batch(now, &mut batch, context, mail);

@@ -80,12 +80,7 @@ impl Engine {
     /// Renews the steps of agents that are seen working, and notes what was kept.
     pub(super) fn keep_steps(&mut self, now: Monotonic) {
         let EngineTeam { evidence, kept, .. } = &mut self.team;
-        self.upkeep.steps().extend_leases(
-            now,
-            &evidence.working(now),
-            kept,
-            &*self.context.recorder,
-        );
+        self.upkeep.steps.extend_leases(now, &evidence.working(now), kept, &*self.context.recorder);
         kept.remember(now);
     }
 
@@ -95,7 +90,7 @@ impl Engine {
             let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);
             let GoneAgent { agent, why, leases } = &ended;
             let mut board = self.team.board.hands(recorder);
-            let hands: &mut [&mut dyn HoldingSource] = &mut [&mut board, self.upkeep.steps()];
+            let hands: &mut [&mut dyn HoldingSource] = &mut [&mut board, &mut self.upkeep.steps];
             let returned = return_all(agent, why, leases, spool, hands, recorder);
             self.upkeep.raise(returned.alarm(agent, why), &self.context);
             self.mail.changed(returned.mailboxes);

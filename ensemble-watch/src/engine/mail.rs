@@ -18,7 +18,7 @@ use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, MailNotifier};
 use crate::pane_worker::PaneWorkers;
 use crate::servers::{ServerNews, SharedSight};
-use crate::wakes::{LadderNews, TypeReport};
+use crate::wakes::LadderNews;
 
 /// The types of messages that are announced at once even though a line was typed already, because work waits for
 /// them.
@@ -53,7 +53,7 @@ pub(super) struct EngineMail {
     pub(super) remote: ServerSight,
     /// Mailboxes that are counted before the next agent is notified.
     changed: BTreeSet<Name>,
-    arrived: Vec<ArrivedMessage>,
+    pub(super) arrived: Vec<ArrivedMessage>,
     /// Without events: when each mailbox had changed at the last look, and which messages waited there.
     polled: BTreeMap<Name, SystemTime>,
     waiting: RemoteMail,
@@ -120,11 +120,6 @@ impl EngineMail {
         }
     }
 
-    /// The messages that landed since the last call.
-    pub(super) fn take_arrived(&mut self) -> Vec<ArrivedMessage> {
-        std::mem::take(&mut self.arrived)
-    }
-
     /// Takes the bindings of agents to panes.
     pub(super) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
         self.notifier.bind(now, entries);
@@ -141,11 +136,6 @@ impl EngineMail {
             self.changed.insert(mailbox);
         }
         agents
-    }
-
-    /// A pane task that was to type is done.
-    pub(super) fn typed(&mut self, now: Monotonic, report: TypeReport, context: &EngineContext) {
-        self.notifier.report(now, report, &*context.recorder);
     }
 
     /// The ladder of a task wants something done.

@@ -166,7 +166,7 @@ impl Engine {
         self.status.changed_if(!findings.is_empty());
         self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
         self.pass_time(now);
-        self.processes.watch(self.team.processes());
+        self.processes.watch(self.team.members.processes());
         if self.status.is_due(now) {
             self.write_status_now();
         }
@@ -176,10 +176,10 @@ impl Engine {
     fn tell_of_mail(&mut self, now: Monotonic) {
         self.mail.notify_changed(now, &self.context);
         self.return_held();
-        let arrivals = self.mail.take_arrived();
+        let arrivals = std::mem::take(&mut self.mail.arrived);
         self.status.changed_if(!arrivals.is_empty());
         if !arrivals.is_empty() {
-            self.upkeep.mail_arrived(now);
+            self.upkeep.starts.look_at(now);
         }
         self.mail.announce_weighty(now, &arrivals, &self.context);
         for arrived in arrivals.iter().filter(|arrived| arrived.is_no_task()) {
@@ -210,7 +210,7 @@ impl Engine {
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
             LoopWake::PaneResult(PaneResult::Typed(report)) => {
-                self.mail.typed(now, report, &self.context);
+                self.mail.notifier.report(now, report, &*self.context.recorder);
             }
             LoopWake::PaneResult(PaneResult::Observed { agent, observation }) => {
                 let changed =
@@ -218,7 +218,7 @@ impl Engine {
                 self.status.changed_if(changed);
             }
             LoopWake::PaneResult(PaneResult::ScreenChanged { agent }) => {
-                self.team.screen_changed(now, agent);
+                self.team.members.stir_all(now, [agent]);
             }
             LoopWake::Ladder(news) => self.mail.ladder(now, news, &self.context),
             LoopWake::Ended(process) => {
@@ -230,7 +230,7 @@ impl Engine {
             }
             LoopWake::Team(news) => {
                 let agents = self.mail.take_news(news);
-                self.team.workload_changed(now, agents);
+                self.team.members.stir_all(now, agents);
             }
             LoopWake::Stop => {}
         }
@@ -260,12 +260,12 @@ impl Engine {
             WatchedPlace::Roster => self.roster_changed(now, file),
             WatchedPlace::Sessions => self.session_changed(now, file),
             WatchedPlace::Board => {
-                self.upkeep.board_changed(now);
-                self.team.books_changed(now);
+                self.upkeep.alarms.changed(now);
+                self.team.members.stir_everyone(now);
             }
             WatchedPlace::Steps => {
-                self.upkeep.steps_changed(now);
-                self.team.books_changed(now);
+                self.upkeep.steps.changed(now);
+                self.team.members.stir_everyone(now);
             }
         }
         None
@@ -274,7 +274,7 @@ impl Engine {
     /// A hook of an agent has reported.
     fn session_changed(&mut self, now: Monotonic, file: &str) {
         let Some(agent) = Sessions::agent_of(file) else { return };
-        self.team.workload_changed(now, vec![agent.clone()]);
+        self.team.members.stir_all(now, [agent.clone()]);
         self.mail.notifier.session_changed(now, &agent);
     }
 
@@ -291,7 +291,7 @@ impl Engine {
     fn left(&mut self, now: Monotonic, dir: &Path) {
         match self.watch_set.directory(dir).cloned() {
             Some(WatchedPlace::Mailbox(mailbox)) => {
-                self.team.mailbox_changed(now, &mailbox);
+                self.team.members.stir(now, &mailbox);
                 self.laddered.entry(mailbox.clone()).or_default();
                 self.mail.changed([mailbox]);
             }

@@ -97,7 +97,7 @@ impl Engine {
         }
         watch_set.watch(&canary(project), WatchedPlace::Canary)?;
         self.requests.rewatch(watch_set)?;
-        self.upkeep.rewatch_steps(watch_set);
+        self.upkeep.steps.rewatch(watch_set);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Engine {
 
     /// Opens and watches everything again if a path leads to another directory than before.
     pub(super) fn check_paths(&mut self, now: Monotonic) {
-        self.upkeep.find_steps(now, &mut self.watch_set);
+        self.upkeep.steps.find(now, &mut self.watch_set);
         let queue_exists = self.context.project.queue.is_dir();
         if self.drop_boxes.are_current(queue_exists) {
             return;
@@ -167,7 +167,7 @@ impl Engine {
                     tracing::warn!(%error, "cannot read where an agent runs");
                 }
                 self.mail.bind(now, entries);
-                self.team.bindings_changed(now);
+                self.team.members.look_soon(now);
                 self.watch_missing_mailboxes();
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
@@ -176,7 +176,7 @@ impl Engine {
 
     pub(super) fn roster_changed(&mut self, now: Monotonic, file: &str) {
         if file.ends_with(".yaml") {
-            self.team.bindings_changed(now);
+            self.team.members.look_soon(now);
         }
     }
 
@@ -189,9 +189,9 @@ impl Engine {
         self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
         if self.reconcile.mode() == WatchMode::Polling {
             // Without events nothing else says that they have changed.
-            self.upkeep.board_changed(now);
-            self.upkeep.steps_changed(now);
-            self.team.books_changed(now);
+            self.upkeep.alarms.changed(now);
+            self.upkeep.steps.changed(now);
+            self.team.members.stir_everyone(now);
             self.mail.poll(&self.context.spool);
             self.tell_of_mail(now);
             if !self.has_team_changed() {

@@ -20,18 +20,18 @@ use crate::member_watch::MemberWatch;
 use crate::processes::WatchedProcess;
 use crate::rate_limit_hold::{self, ClockMoment, RateLimitHold};
 use crate::requests::keep_gated;
-use crate::roles::{DueAction, WaitingRoles};
+use crate::roles::WaitingRoles;
 
 /// How often the loop looks at leases.
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 
 /// The agents and their leases.
 pub(super) struct EngineTeam {
-    members: MemberWatch,
+    pub(super) members: MemberWatch,
     pub(super) leases: MailboxLeases,
     pub(super) board: BoardWatch,
     rate_limit_hold: RateLimitHold,
-    roles: WaitingRoles,
+    pub(super) roles: WaitingRoles,
     pub(super) evidence: WorkEvidence,
     pub(super) kept: KeptLeases,
     pub(super) gone: GoneAgents,
@@ -67,35 +67,6 @@ impl EngineTeam {
         sometimes.into_iter().flatten().chain([always]).min()
     }
 
-    /// A message left a mailbox: its readers may do something else now.
-    pub(super) fn mailbox_changed(&mut self, now: Monotonic, mailbox: &Name) {
-        self.members.stir(now, mailbox);
-    }
-
-    /// These agents hold, or wait for, something else now.
-    pub(super) fn workload_changed(&mut self, now: Monotonic, agents: Vec<Name>) {
-        self.members.stir_all(now, agents);
-    }
-
-    /// The screen of this agent has become another one.
-    pub(super) fn screen_changed(&mut self, now: Monotonic, agent: Name) {
-        self.members.stir_all(now, [agent]);
-    }
-
-    pub(super) fn bindings_changed(&mut self, now: Monotonic) {
-        self.members.look_soon(now);
-    }
-
-    /// The blackboard or a step queue has changed: agents may hold something else now.
-    pub(super) fn books_changed(&mut self, now: Monotonic) {
-        self.members.stir_everyone(now);
-    }
-
-    /// The processes whose end says something about an agent.
-    pub(super) fn processes(&self) -> impl Iterator<Item = WatchedProcess> {
-        self.members.processes()
-    }
-
     /// A process of an agent has ended. Returns whether the summary changed.
     pub(super) fn process_ended(
         &mut self,
@@ -111,11 +82,6 @@ impl EngineTeam {
         self.members.look_again(now, &process.agent);
         let (spool, recorder) = (&*context.spool, &*context.recorder);
         self.members.process_ended(process, mail.remote.source(spool), recorder)
-    }
-
-    /// A message of this type was stored.
-    pub(super) fn stored(&mut self, now: Monotonic, kind: &str) {
-        self.roles.stored(now, kind);
     }
 
     /// Messages landed.
@@ -165,11 +131,6 @@ impl EngineTeam {
         self.members.seen(agent, observation, mail.remote.source(spool), recorder)
     }
 
-    /// Lets the roles' time pass.
-    pub(super) fn drive_roles(&mut self, now: Monotonic, context: &EngineContext) -> DueAction {
-        self.roles.drive(now, &*context.recorder)
-    }
-
     /// Takes back the leases of silent holders and keeps those of working and limited ones, if a look is due.
     /// Returns whether it was.
     pub(super) fn look_at_leases(
@@ -214,11 +175,6 @@ impl EngineTeam {
         let EngineMail { notifier, remote, .. } = mail;
         let source = remote.source(&context.spool);
         self.members.drive(now, &context.project, source, notifier, &*context.recorder)
-    }
-
-    /// The members that should be running and are gone, with the evidence.
-    pub(super) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
-        self.members.gone()
     }
 
     /// Adds what `status` shows of the team.

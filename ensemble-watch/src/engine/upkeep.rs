@@ -30,11 +30,11 @@ const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// The step queues, the alarms and the sweep.
 pub(super) struct Upkeep {
-    steps: StepUpkeep,
-    alarms: AlarmReporter,
+    pub(super) steps: StepUpkeep,
+    pub(super) alarms: AlarmReporter,
     ends: TaskEnds,
     dead: DeadLetters,
-    starts: MailStarts,
+    pub(super) starts: MailStarts,
     unplanned: UnplannedTasks,
     budget: BudgetWatch,
     next_sweep: Monotonic,
@@ -72,33 +72,11 @@ impl Upkeep {
         }
     }
 
-    pub(super) const fn steps(&mut self) -> &mut StepUpkeep {
-        &mut self.steps
-    }
-
-    /// Watches the step queues again, with a new file watcher.
-    pub(super) fn rewatch_steps(&self, watch_set: &mut WatchSet) {
-        self.steps.rewatch(watch_set);
-    }
-
-    /// Opens the step database once it exists.
-    pub(super) fn find_steps(&mut self, now: Monotonic, watch_set: &mut WatchSet) {
-        self.steps.find(now, watch_set);
-    }
-
-    pub(super) fn board_changed(&mut self, now: Monotonic) {
-        self.alarms.changed(now);
-    }
-
     /// Reports a condition that has happened, if there is one.
     pub(super) fn raise(&mut self, happened: Option<AlarmCondition>, context: &EngineContext) {
         let Some(condition) = happened else { return };
         let EngineContext { project, spool, recorder } = context;
         self.alarms.happened(&condition, project, spool, recorder);
-    }
-
-    pub(super) fn steps_changed(&mut self, now: Monotonic) {
-        self.steps.changed(now);
     }
 
     /// Ends leases of steps, raises alarms, and reports dead tasks. Returns whether the summary changed.
@@ -125,11 +103,6 @@ impl Upkeep {
     ) {
         let EngineContext { project, spool, recorder } = context;
         self.starts.drive(now, project, (spool, mail), recorder);
-    }
-
-    /// Mail has arrived: its reader may have to be started.
-    pub(super) const fn mail_arrived(&mut self, now: Monotonic) {
-        self.starts.look_at(now);
     }
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
@@ -175,7 +148,7 @@ impl Upkeep {
 impl Engine {
     /// Does what is due by the clock.
     pub(super) fn pass_time(&mut self, now: Monotonic) {
-        let due = self.team.drive_roles(now, &self.context);
+        let due = self.team.roles.drive(now, &*self.context.recorder);
         self.status.changed_if(due.ended);
         if due.poll {
             self.scan(now);
@@ -188,10 +161,10 @@ impl Engine {
         if self.upkeep.sweep(now, &self.context) {
             self.drop_boxes.sweep(&self.context);
         }
-        for (agent, why) in self.team.gone() {
+        for (agent, why) in self.team.members.gone() {
             self.requests.absent(now, agent, why);
         }
-        self.mail.remote.note_absent(self.team.gone());
+        self.mail.remote.note_absent(self.team.members.gone());
         self.requests.drive(now, &*self.context.spool, &*self.context.recorder);
         let changed = self.upkeep.drive(now, &self.context);
         self.status.changed_if(changed);

@@ -101,7 +101,7 @@ fn of_work(observation: &PaneObservation, provider: &str) -> Option<String> {
     // Another program than the agent's in its pane says nothing of the agent. The screen of a
     // program without a profile says nothing at all.
     let state = match seen.state {
-        AgentState::Draft => seen.beneath(),
+        AgentState::Draft => seen.beneath,
         other => other,
     };
     let what = || seen.evidence.first().map_or("busy", |evidence| evidence.what.as_str());

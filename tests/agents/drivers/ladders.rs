@@ -377,7 +377,8 @@ fn a_runner_that_is_killed_at_any_effect_tells_the_conductor_once() {
             eprintln!("{info}");
         }
     }));
-    let quick = LadderSettings::generic().with_phase_timeout(Duration::from_secs(6));
+    let phase_timeout = Duration::from_secs(6);
+    let quick = LadderSettings { phase_timeout, ..LadderSettings::generic() };
     for numbered in [false, true] {
         for first in 0.. {
             let (bench, pane) = (Bench::new(), idle());

@@ -62,7 +62,8 @@ fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
     spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
     let mut manager = AckDriver::new(Arc::clone(&spool), name("lead"));
     let (pane, heard) = headless(state);
-    let config = LadderSettings::default().with_wait_max(Duration::from_secs(600));
+    let wait_max = Duration::from_secs(600);
+    let config = LadderSettings { wait_max, ..LadderSettings::default() };
     let id = manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();
     let time = clock.clone();
     let ended = std::thread::spawn(move || {
@@ -99,7 +100,7 @@ fn an_owned_handshake_types_its_ping_into_a_headless_pane() {
     let pongs = PongBox::open(home.path().join("ready")).unwrap();
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
     let readiness = ReadinessCheck::new(name("w1"), pongs.clone(), name("lead"))
-        .with_config(ready::PingTimes::default().with_attempts_max(2))
+        .with_config(ready::PingTimes { attempts_max: 2, ..Default::default() })
         .with_clock(Arc::new(clock.clone()));
     let (mut pane, heard) = headless(AgentState::Ready);
     let answers = Arc::clone(&heard);

@@ -111,7 +111,7 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     let controller = Name::new("controller").expect("a name");
     let mut manager = AckDriver::borrowing(&spool, &clock, &keys, controller);
     let config =
-        LadderSettings::default().with_phase_timeout(PHASE_TIMEOUT).with_wait_max(WAIT_MAX);
+        LadderSettings { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, ..Default::default() };
     let order = DeliveryOrder::new("task-1", worker.clone(), Envelope::new(worker, "count\n"))
         .with_config(config);
     let id = manager.deliver(order, Some(Box::new(Shown(case, case.pane())))).expect("a delivery");

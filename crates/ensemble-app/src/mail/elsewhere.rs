@@ -86,7 +86,7 @@ impl OtherProject {
             let hint = "give one another name in its ensemble.yaml: `team: {name: NAME}`";
             return Err(Failure::refused(text).with_hint(hint));
         }
-        let app = App::new(Some(known.queue), None, app.caller());
+        let app = App::new(Some(known.queue), None, app.caller);
         let queue = ProjectQueue::open(&app)?;
         Ok(Self { app, queue })
     }

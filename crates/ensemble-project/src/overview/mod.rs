@@ -74,16 +74,6 @@ impl<'a> OverviewSource<'a> {
     }
 }
 
-impl std::fmt::Debug for OverviewSource<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Here(_) => "Here",
-            Self::Remote(_) => "Remote",
-            Self::Away(_) => "Away",
-        })
-    }
-}
-
 /// Where the state of agents comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSource {

@@ -188,7 +188,7 @@ pub(super) fn standing_steps(
     project: &Project,
     unreadable: &mut Vec<UnreadablePart>,
 ) -> Vec<StuckStep> {
-    let read = match books.steps_fault() {
+    let read = match books.steps_fault.as_deref() {
         Some(fault) => Err(fault.to_owned()),
         None => books.standing(project).map_err(|error| error.to_string()),
     };

@@ -58,7 +58,6 @@ const MAILBOXES_A_THREAD: usize = 200;
 const THREADS_MAX: usize = 8;
 
 /// The result of the last look.
-#[derive(Debug)]
 pub struct OverviewReader {
     project: Project,
     books: TaskBooks,

@@ -65,10 +65,12 @@ impl ProjectConfig {
         let usual = ready::PingTimes::default();
         let ReadinessConfig { wait, retry, attempts } = self.readiness;
         let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
-        usual
-            .with_pong_wait(wait.map_or(usual.pong_wait, Duration::from))
-            .with_retry_delay(retry.map_or(usual.retry_delay, Duration::from))
-            .with_attempts_max(attempts_max)
+        ready::PingTimes {
+            pong_wait: wait.map_or(usual.pong_wait, Duration::from),
+            retry_delay: retry.map_or(usual.retry_delay, Duration::from),
+            attempts_max,
+            ..usual
+        }
     }
 
     /// Times of the ladder for a worker of this profile, and the keys it may press.
@@ -80,10 +82,12 @@ impl ProjectConfig {
         };
         let LadderConfig { phase, ceiling, max_phases } = self.ladder;
         let phase_last = max_phases.and_then(|count| Phase::of_number(count.checked_sub(1)?));
-        usual
-            .with_phase_timeout(phase.map_or(usual.phase_timeout, Duration::from))
-            .with_wait_max(ceiling.map_or(usual.wait_max, Duration::from))
-            .with_phase_last(phase_last.unwrap_or(usual.phase_last))
+        ack::LadderSettings {
+            phase_timeout: phase.map_or(usual.phase_timeout, Duration::from),
+            wait_max: ceiling.map_or(usual.wait_max, Duration::from),
+            phase_last: phase_last.unwrap_or(usual.phase_last),
+            ..usual
+        }
     }
 }
 

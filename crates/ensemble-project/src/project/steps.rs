@@ -56,16 +56,14 @@ impl Project {
             let files = changed_files(&directory)?;
             Some(Leftovers { directory, files })
         };
-        let options = StepOptions::new(self.root())
-            .with_door(self.doorkeeper())
-            .with_durability(self.config.durability.unwrap_or_default())
-            .with_recorder(recorder)
-            .with_leftovers(Arc::new(leftovers));
-        match Name::new(ESCALATED_TO) {
-            Ok(conductor) if self.queue.join("mailbox").join(ESCALATED_TO).is_dir() => {
-                options.with_orchestrator(conductor)
-            }
-            Ok(_) | Err(_) => options,
+        let has_conductor = self.queue.join("mailbox").join(ESCALATED_TO).is_dir();
+        StepOptions {
+            door: Some(self.doorkeeper()),
+            durability: self.config.durability.unwrap_or_default(),
+            recorder,
+            leftovers: Some(Arc::new(leftovers)),
+            orchestrator: Name::new(ESCALATED_TO).ok().filter(|_| has_conductor),
+            ..StepOptions::new(self.root())
         }
     }
 

@@ -97,8 +97,8 @@ impl Project {
         let config = &self.config.worktrees;
         let mut options = WorktreeOptions::new(actor)
             .with_durability(self.config.durability.unwrap_or_default())
-            .with_recorder(recorder)
-            .with_door(self.doorkeeper());
+            .with_recorder(recorder);
+        options.door = Some(self.doorkeeper());
         options.integration.clone_from(&config.integration_branch);
         options.remote.clone_from(&config.remote);
         options.state_dir = Some(self.state.clone());

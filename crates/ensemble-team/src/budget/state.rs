@@ -99,9 +99,8 @@ impl BudgetFile {
     /// Locks the file.
     pub fn lock(&self) -> Result<LockedBudget> {
         let path = self.dir.join(FILE);
-        let options = DocumentOptions::default()
-            .with_bytes_max(BYTES_MAX)
-            .with_durability(Durability::Process);
+        let (bytes_max, durability) = (BYTES_MAX, Durability::Process);
+        let options = DocumentOptions { bytes_max, durability, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = match document.read()? {
             Some(bytes) => parse(&bytes, &path)?,

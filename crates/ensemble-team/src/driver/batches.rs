@@ -142,11 +142,12 @@ impl Batches {
     }
 
     fn lock(&self) -> Result<LockedDocument> {
-        let tmp = self.queue.join("tmp");
-        let options = DocumentOptions::default()
-            .with_bytes_max(BYTES_MAX)
-            .with_durability(self.durability)
-            .with_tmp(tmp);
+        let options = DocumentOptions {
+            bytes_max: BYTES_MAX,
+            durability: self.durability,
+            tmp: Some(self.queue.join("tmp")),
+            ..DocumentOptions::default()
+        };
         Dir::open(&self.queue)?.ensure_child("reports", FileModes::default())?;
         LockedDocument::lock_with(self.queue.join(SUMMARY_PATH), LOCK_PATIENCE, options)
     }

@@ -10,7 +10,6 @@
 //! another generation and is not touched.
 
 use crate::roster::RosterError;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,12 +119,6 @@ pub struct ShutdownDriver<'a> {
     /// The recorder of events.
     pub recorder: &'a dyn Recorder,
     pub clock: &'a dyn Clock,
-}
-
-impl fmt::Debug for ShutdownDriver<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShutdownDriver").field("roster", self.roster).finish_non_exhaustive()
-    }
 }
 
 impl ShutdownDriver<'_> {

@@ -277,9 +277,8 @@ impl TaskEnds {
 }
 
 fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {
-    let options = DocumentOptions::default()
-        .with_bytes_max(READ_BYTES_MAX)
-        .with_durability(Durability::Process);
+    let (bytes_max, durability) = (READ_BYTES_MAX, Durability::Process);
+    let options = DocumentOptions { bytes_max, durability, ..DocumentOptions::default() };
     LockedDocument::lock_with(shard, patience, options)
 }
 

@@ -61,7 +61,7 @@ pub struct ReviewCount {
 pub struct ReviewCounts {
     queue: PathBuf,
     dir: PathBuf,
-    cycles_max: u32,
+    pub cycles_max: u32,
 }
 
 impl ReviewCounts {
@@ -69,10 +69,6 @@ impl ReviewCounts {
     pub fn new(queue: &Path, state: &Path, cycles_max: Option<u32>) -> Self {
         let cycles_max = cycles_max.unwrap_or(REVIEW_CYCLES_DEFAULT).max(1);
         Self { queue: queue.to_owned(), dir: state.join("reviews"), cycles_max }
-    }
-
-    pub const fn cycles_max(&self) -> u32 {
-        self.cycles_max
     }
 
     /// How often a task came back.

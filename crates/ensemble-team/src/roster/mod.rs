@@ -113,7 +113,7 @@ impl Roster {
         change: impl FnOnce(Option<Member>) -> Result<Option<Member>>,
     ) -> Result<Option<Member>> {
         let path = self.make()?.path().join(format!("{name}{FILE_END}"));
-        let options = DocumentOptions::default().with_bytes_max(MEMBER_BYTES_MAX);
+        let options = DocumentOptions { bytes_max: MEMBER_BYTES_MAX, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read()?;
         let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;

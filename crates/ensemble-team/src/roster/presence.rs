@@ -263,7 +263,7 @@ fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) 
 
 fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
     let state = match diagnosis.state {
-        AgentState::Draft => diagnosis.beneath(),
+        AgentState::Draft => diagnosis.beneath,
         other => other,
     };
     // Neither their line nor ours can be submitted like that.

@@ -108,9 +108,8 @@ impl Sessions {
         let dir = self.make()?;
         let path = dir.path().join(format!("{agent}{FILE_END}"));
         // A change that a power cut loses is repeated by the next event.
-        let options = DocumentOptions::default()
-            .with_bytes_max(SESSION_BYTES_MAX)
-            .with_durability(Durability::Process);
+        let (bytes_max, durability) = (SESSION_BYTES_MAX, Durability::Process);
+        let options = DocumentOptions { bytes_max, durability, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read().unwrap_or_default();
         let parsed = content.and_then(|content| AgentSession::parse(&content, &path).ok());

@@ -110,15 +110,6 @@ pub struct StepOptions {
     pub on_statement: Option<fn(&str)>,
 }
 
-impl std::fmt::Debug for StepOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StepOptions")
-            .field("root", &self.root)
-            .field("durability", &self.durability)
-            .finish_non_exhaustive()
-    }
-}
-
 impl StepOptions {
     /// Default options for a project in this directory: `power` durability, no recorder.
     pub fn new(root: &Path) -> Self {
@@ -134,24 +125,6 @@ impl StepOptions {
             on_statement: None,
         }
     }
-
-    /// Sets what is asked before an agent takes a task up or hands it in.
-    pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
-        self.door = Some(door);
-        self
-    }
-
-    /// Sets the mailbox that is notified of stuck steps of a queue without an orchestrator.
-    pub fn with_orchestrator(mut self, mailbox: Name) -> Self {
-        self.orchestrator = Some(mailbox);
-        self
-    }
-
-    /// Sets the function that finds what a worker that lost its step has left.
-    pub fn with_leftovers(mut self, leftovers: prompt::FindLeftovers) -> Self {
-        self.leftovers = Some(leftovers);
-        self
-    }
 }
 
 ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
@@ -164,12 +137,6 @@ pub struct StepStore {
     /// Path of the database, or the address of its server.
     path: PathBuf,
     options: StepOptions,
-}
-
-impl std::fmt::Debug for StepStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StepStore").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 impl StepStore {

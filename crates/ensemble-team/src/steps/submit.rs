@@ -135,18 +135,7 @@ impl StepStore {
         let epoch = changed.step.epoch();
         write_run(tx, completion, digest, epoch, now)?;
         write_context(tx, completion, epoch)?;
-        let mut submitted = SubmittedStep {
-            key,
-            epoch,
-            status: word(completion.status),
-            already_submitted: false,
-            next_attempt: None,
-            fix_step: None,
-            fix_by: None,
-            paused: false,
-            queue_done: false,
-            prompt_message,
-        };
+        let mut submitted = stored(completion, epoch, prompt_message);
         for effect in changed.effects {
             match effect {
                 Effect::RequestFix { next_attempt, .. } => {
@@ -220,6 +209,22 @@ const fn word(status: CompletionStatus) -> &'static str {
     }
 }
 
+/// A report that has changed nothing but its own step.
+fn stored(completion: &Completion, epoch: u64, prompt_message: Option<String>) -> SubmittedStep {
+    SubmittedStep {
+        key: completion.key(),
+        epoch,
+        status: word(completion.status),
+        already_submitted: false,
+        next_attempt: None,
+        fix_step: None,
+        fix_by: None,
+        paused: false,
+        queue_done: false,
+        prompt_message,
+    }
+}
+
 /// The answer to a repeated report: its worker was killed before it got the first answer.
 fn already_submitted(
     tx: &DbTransaction<'_>,
@@ -239,18 +244,8 @@ fn already_submitted(
     if !same || epoch.is_some_and(|epoch| epoch != found_epoch) {
         return Ok(None);
     }
-    Ok(Some(SubmittedStep {
-        key: completion.key(),
-        epoch: found_epoch,
-        status: word(completion.status),
-        already_submitted: true,
-        next_attempt: None,
-        fix_step: None,
-        fix_by: None,
-        paused: false,
-        queue_done: false,
-        prompt_message: run.prompt_message,
-    }))
+    let submitted = stored(completion, found_epoch, run.prompt_message);
+    Ok(Some(SubmittedStep { already_submitted: true, ..submitted }))
 }
 
 fn write_run(

@@ -360,7 +360,7 @@ fn files_that_are_not_databases_are_left_unchanged() {
     let newer = home.path().join("newer.db");
     drop(StepStore::open(&newer, options()).unwrap());
     rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let error = StepStore::open(&newer, options()).unwrap_err().to_string();
+    let error = StepStore::open(&newer, options()).err().unwrap().to_string();
     assert!(error.contains("use a newer one"), "{error}");
 }
 

@@ -132,24 +132,12 @@ impl WorktreeOptions {
             door: None,
         }
     }
-
-    /// Sets what is asked before an agent takes a task up or hands it in.
-    pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
-        self.door = Some(door);
-        self
-    }
 }
 
 ensemble_core::shared_setters!(WorktreeOptions: durability, recorder);
 
-impl std::fmt::Debug for WorktreeOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WorktreeOptions").field("actor", &self.actor).finish_non_exhaustive()
-    }
-}
-
 /// The worktrees of a board's tasks. Cheap to create; it holds nothing open.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Worktrees {
     board: Board,
     /// Absolute path without links.

@@ -33,7 +33,8 @@ pub struct Judgement {
     pub program: Option<u32>,
     /// The state beneath a draft: an agent may be working while something is in its composer.
     #[serde(skip)]
-    beneath: AgentState,
+    /// What the agent is doing, no matter what is in its composer.
+    pub beneath: AgentState,
     /// The first program in the foreground that is not a shell.
     #[serde(skip)]
     runs: Option<String>,
@@ -364,11 +365,6 @@ impl StateRule {
 }
 
 impl Judgement {
-    /// What the agent is doing, no matter what is in its composer.
-    pub const fn beneath(&self) -> AgentState {
-        self.beneath
-    }
-
     /// The first program in the pane's foreground that is not a shell; `None` if the process table does not show it.
     pub fn runs(&self) -> Option<&str> {
         self.runs.as_deref()

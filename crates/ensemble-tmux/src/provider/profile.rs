@@ -24,8 +24,10 @@ pub struct Profile {
     pub(super) seen: Option<String>,
     pub(super) seen_on: Option<String>,
     pub(super) programs: BTreeSet<String>,
-    pub(super) enter_delay: Duration,
-    pub(super) paste_delay: Option<Duration>,
+    /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
+    pub enter_delay: Duration,
+    /// How long to wait between a line that goes as a bracketed paste and its Enter; `None` if lines go as keys.
+    pub paste_delay: Option<Duration>,
     pub(super) composer: Composer,
     pub(super) rules: Vec<StateRule>,
     pub(super) otherwise: AgentState,
@@ -149,16 +151,6 @@ impl Profile {
     /// The command that starts the agent; `None` if there is nothing to start.
     pub fn open_command(&self) -> Option<&str> {
         self.program.open.as_deref()
-    }
-
-    /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
-    pub const fn enter_delay(&self) -> Duration {
-        self.enter_delay
-    }
-
-    /// How long to wait between a line that goes as a bracketed paste and its Enter; `None` if lines go as keys.
-    pub const fn paste_delay(&self) -> Option<Duration> {
-        self.paste_delay
     }
 
     /// The command that resets the agent's context, typed as it is; `None` if there is none.

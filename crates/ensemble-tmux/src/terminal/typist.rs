@@ -336,8 +336,8 @@ impl<T: PseudoTerminal> Typist<T> {
         let profile = self.observer.profile();
         // A command of the program is recognized while it is typed.
         let may_paste = self.terminal.shown().takes_pastes && !is_command(text);
-        let (typed_at, pasted) = (Instant::now(), profile.paste_delay().filter(|_| may_paste));
-        let delay = pasted.unwrap_or_else(|| profile.enter_delay());
+        let (typed_at, pasted) = (Instant::now(), profile.paste_delay.filter(|_| may_paste));
+        let delay = pasted.unwrap_or(profile.enter_delay);
         // A part of it may arrive although the write fails.
         self.typed = Some(text.to_owned());
         match pasted {

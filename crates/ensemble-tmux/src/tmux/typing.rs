@@ -71,16 +71,10 @@ impl From<NudgeOutcome> for TextOutcome {
 pub struct TypedNudge {
     text: String,
     typed_at: Instant,
-    enter_after: Instant,
+    /// When Enter may follow: an agent takes an earlier one for part of a paste.
+    pub enter_after: Instant,
     #[expect(dead_code, reason = "held, not used")]
     lock: PaneLock,
-}
-
-impl TypedNudge {
-    /// When Enter may follow: an agent takes an earlier one for part of a paste.
-    pub const fn enter_after(&self) -> Instant {
-        self.enter_after
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,9 +224,8 @@ impl TmuxPane {
         const OPERATION: &str = "type a nudge";
         let line = LineKind::of(text);
         // A command of the program is recognized while it is typed.
-        let pasted = self.profile().paste_delay().filter(|_| line != LineKind::Reset);
-        let delay =
-            pasted.map_or_else(|| self.profile().enter_delay(), |delay| delay.max(DRAW_STEP));
+        let pasted = self.profile().paste_delay.filter(|_| line != LineKind::Reset);
+        let delay = pasted.map_or_else(|| self.profile().enter_delay, |delay| delay.max(DRAW_STEP));
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
@@ -285,7 +278,7 @@ impl TmuxPane {
             // The next try finds an empty composer. An older ping asks for an answer that is late.
             return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
         }
-        let left = self.profile().enter_delay().saturating_sub(typed.age());
+        let left = self.profile().enter_delay.saturating_sub(typed.age());
         let typed_at = Instant::now();
         let (text, enter_after) = (typed.text, typed_at + left);
         Ok(TextOutcome::Typed(TypedNudge { text, typed_at, enter_after, lock }))

@@ -38,7 +38,7 @@ pub(super) struct AcpClient {
     state: RpcState,
     has_ended: bool,
     /// Whether it takes words into a turn that runs.
-    can_steer: bool,
+    pub(super) can_steer: bool,
 }
 
 impl AsFd for AcpClient {
@@ -69,11 +69,6 @@ impl AcpClient {
         let about = client.call("initialize", words)?;
         client.can_steer = about["_meta"]["steering"]["supported"] == true;
         Ok(client)
-    }
-
-    /// Whether the agent takes words into a turn that runs, by `_session/steering`.
-    pub(super) const fn can_steer(&self) -> bool {
-        self.can_steer
     }
 
     /// Whether the agent has closed its output.

@@ -266,7 +266,7 @@ impl Conversation<'_> {
             is_called = carry::is_interrupted(queue, hook)?;
             Ok(())
         })?;
-        let may_steer = self.activity == Activity::Working && self.client.get_mut().can_steer();
+        let may_steer = self.activity == Activity::Working && self.client.get_mut().can_steer;
         let is_steered = is_called
             && may_steer
             && self.with_hook(Event::Tool, EventInput::default(), |hook, _| hook.answer()).is_ok();

@@ -107,29 +107,6 @@ impl LadderSettings {
     pub fn generic() -> Self {
         Self { press_unknown: true, ..Self::default() }
     }
-
-    pub const fn with_phase_timeout(mut self, phase_timeout: Duration) -> Self {
-        self.phase_timeout = phase_timeout;
-        self
-    }
-
-    /// These times, for agents that may or may not be pressed while their state is unknown.
-    pub const fn with_press_unknown(mut self, press_unknown: bool) -> Self {
-        self.press_unknown = press_unknown;
-        self
-    }
-
-    /// With this limit for the time that a worker which may not be pressed adds.
-    pub const fn with_wait_max(mut self, wait_max: Duration) -> Self {
-        self.wait_max = wait_max;
-        self
-    }
-
-    /// With this phase as the last before the conductor is notified.
-    pub const fn with_phase_last(mut self, phase_last: Phase) -> Self {
-        self.phase_last = phase_last;
-        self
-    }
 }
 
 /// When a worker is inspected again while the ladder waits for it: a phase that is shorter than the interval has one

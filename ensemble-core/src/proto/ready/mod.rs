@@ -99,25 +99,6 @@ impl Default for PingTimes {
     }
 }
 
-impl PingTimes {
-    pub const fn with_pong_wait(mut self, pong_wait: Duration) -> Self {
-        self.pong_wait = pong_wait;
-        self
-    }
-
-    /// With this pause before the next ping.
-    pub const fn with_retry_delay(mut self, retry_delay: Duration) -> Self {
-        self.retry_delay = retry_delay;
-        self
-    }
-
-    /// With at most this many pings, 1 to [`ATTEMPTS_LIMIT`].
-    pub const fn with_attempts_max(mut self, attempts_max: u8) -> Self {
-        self.attempts_max = attempts_max;
-        self
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A caller wants to assign.

@@ -325,7 +325,8 @@ time     idle       inspect I  pausing R   failed F   pausing R  waiting P  read
 
 #[test]
 fn a_pong_that_came_too_late_is_named_in_the_failure() {
-    let mut handshake = Handshake::new(worker(), PingTimes::default().with_attempts_max(2));
+    let mut handshake =
+        Handshake::new(worker(), PingTimes { attempts_max: 2, ..PingTimes::default() });
     handshake.handle(at(0), Event::Started);
     let inspected =
         |attempt| Event::Inspected { attempt, diagnosis: Ok(seen(Workspace::Open, "idle")) };

@@ -42,7 +42,7 @@ impl World {
     pub(super) fn assign(&mut self, worker: usize) {
         let name = self.workers[worker].name.clone();
         let press_unknown = self.rng.percent(30);
-        let config = ack::LadderSettings::default().with_press_unknown(press_unknown);
+        let config = ack::LadderSettings { press_unknown, ..Default::default() };
         let ladder = Ladder::new("task", 1, config);
         self.pairs[worker] = Pair { ladder, ..Pair::new(name) };
     }

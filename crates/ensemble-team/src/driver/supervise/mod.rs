@@ -36,7 +36,6 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,16 +123,6 @@ impl SuperviseOrder {
             recorder: Arc::new(NullRecorder),
             office: None,
         }
-    }
-}
-
-impl fmt::Debug for SuperviseOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SuperviseOrder")
-            .field("id", &self.id)
-            .field("role", &self.role)
-            .field("command", &self.command)
-            .finish_non_exhaustive()
     }
 }
 

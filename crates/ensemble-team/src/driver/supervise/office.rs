@@ -11,7 +11,6 @@
 //! supervisor of that name finds both.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,12 +49,6 @@ pub struct RosterAccess {
     pub authority: Authority,
     /// The agent's provider, for a new row.
     pub provider: String,
-}
-
-impl fmt::Debug for RosterAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RosterAccess").field("roster", &self.roster).finish_non_exhaustive()
-    }
 }
 
 impl RosterAccess {

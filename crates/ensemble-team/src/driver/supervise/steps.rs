@@ -266,7 +266,7 @@ impl SupervisorRun<'_> {
         let plan_before = self.last_plan();
         // Record the mark before an agent with it runs.
         (self.lock.record.mark_sha256, self.lock.record.agent) = (Some(mark.digest()), None);
-        self.lock.record.loops = self.machine.loops();
+        self.lock.record.loops = self.machine.loops;
         self.lock.write()?;
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.fresh(self.board);

@@ -137,7 +137,8 @@ enum State {
 pub struct Supervise {
     pace: SupervisePace,
     state: State,
-    loops: FailureCounts,
+    /// Counters of unsuccessful agents; the driver stores them for its successor.
+    pub loops: FailureCounts,
     /// Whether a shutdown request waits for an answer.
     is_asked: bool,
     /// Since when there has been no work.
@@ -158,11 +159,6 @@ impl Supervise {
             farewells: 0,
             effects: VecDeque::new(),
         }
-    }
-
-    /// Counters of unsuccessful agents; the driver stores them for its successor.
-    pub const fn loops(&self) -> FailureCounts {
-        self.loops
     }
 
     /// Continues with an earlier supervisor's counters at the same work.

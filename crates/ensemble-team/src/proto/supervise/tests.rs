@@ -226,7 +226,7 @@ fn fifth_crash_blocks_the_task_and_the_supervisor_looks_for_another() {
     assert_eq!(machine.poll_timeout(), Some(at(65)));
     machine.handle_timeout(at(65));
     assert_eq!(drain(&mut machine), [Effect::Look]);
-    assert_eq!(machine.loops(), FailureCounts::default());
+    assert_eq!(machine.loops, FailureCounts::default());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_agent_that_hangs_counts_like_one_that_crashes() {
         }
         drain(&mut machine);
     }
-    assert_eq!(machine.loops(), FailureCounts::default());
+    assert_eq!(machine.loops, FailureCounts::default());
 
     let mut reviewer = running(SupervisePace { crashes_max: 1, ..SupervisePace::reviewer() });
     reviewer.handle(at(1), Event::Fenced(SupervisorLoss::Lease));
@@ -275,14 +275,14 @@ fn progress_resets_the_counters() {
     let crash = exit(ProgramEnding::Failed(1), true);
     again(&mut machine, crash, 4);
     again(&mut machine, AgentExit { progress: true, ..crash }, 1);
-    assert_eq!(machine.loops(), FailureCounts { crashes: 1, hangs: 0, spins: 1 });
+    assert_eq!(machine.loops, FailureCounts { crashes: 1, hangs: 0, spins: 1 });
     let mut other = running(SupervisePace::coder());
     again(&mut other, crash, 4);
     other.handle(at(50), Event::Fenced(SupervisorLoss::Work));
     other.handle(at(51), Event::Terminated);
-    assert_eq!(other.loops().crashes, 4, "losing a claim is not progress");
+    assert_eq!(other.loops.crashes, 4, "losing a claim is not progress");
     other.handle(at(52), CLAIMED);
-    assert_eq!(other.loops(), FailureCounts::default(), "another task starts at zero");
+    assert_eq!(other.loops, FailureCounts::default(), "another task starts at zero");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a worker that lost its step has left behind: changed files in its directory.
 //!
 //! This module asks no version control itself. The embedder passes a function that does
-//! ([`StepOptions::with_leftovers`](crate::steps::StepOptions::with_leftovers)); without it a
+//! ([`StepOptions::leftovers`](crate::steps::StepOptions::leftovers)); without it a
 //! prompt names no files.
 
 use std::path::PathBuf;

@@ -259,9 +259,10 @@ fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
         let files = vec![" M src/a.rs".to_owned(), "?? src/half.rs".to_owned()];
         (agent.as_str() == "A").then(|| Leftovers { directory: "srv-a".into(), files })
     };
-    let options = StepOptions::new(home.path())
-        .with_clock(Arc::<SimClock>::clone(&clock))
-        .with_leftovers(Arc::new(leftovers));
+    let options = StepOptions {
+        leftovers: Some(Arc::new(leftovers)),
+        ..StepOptions::new(home.path()).with_clock(Arc::<SimClock>::clone(&clock))
+    };
     let store = open_with(home.path(), options);
     let bed = Bed { home, clock, store };
     let plan = "{task_id: t, lease_seconds: 60, attempts_max: 9, steps: [{agent: A, goal: g}]}";
