@@ -38,13 +38,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// The duration of a lease: 1 second to a day.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
-    let longest = Duration::from_secs(ensemble_core::spool::LEASE_SECONDS_MAX);
-    match duration(text)? {
-        lease if lease < Duration::from_secs(1) || lease > longest => {
-            Err("a lease runs for 1 second to 1 day".to_owned())
-        }
-        lease => Ok(lease),
-    }
+    let lease = duration(text)?;
+    let is_fit = ensemble_core::mail::lease_seconds(lease).is_ok();
+    is_fit.then_some(lease).ok_or_else(|| ensemble_core::mail::LEASE_RANGE.to_owned())
 }
 
 /// A free header of an envelope.

@@ -203,7 +203,7 @@ pub trait Transport {
     /// has used up its attempts.
     fn release(&self, lease: &Lease, delay: Duration) -> Result<()>;
 
-    /// Makes the lease run for `duration` from now.
+    /// Makes the lease run for `duration` from now: [`crate::Error::Invalid`] for none, and for more than a day.
     fn extend(&self, lease: &Lease, duration: Duration) -> Result<()>;
 
     fn scan(&self, mailbox: &Name) -> Result<Counts>;

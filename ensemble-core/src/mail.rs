@@ -14,6 +14,8 @@ use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
 pub const LEASE_SECONDS_MAX: u64 = 86_400;
+/// The same in words.
+pub const LEASE_RANGE: &str = "a lease runs for 1 second to 1 day";
 /// How many unread messages a sender may have in a mailbox, unless configured.
 pub const SENDER_MESSAGES_MAX: u64 = 1_000;
 /// How many bytes, attachments among them, unless configured.
@@ -65,8 +67,18 @@ pub const fn receive_order<I>(
 }
 
 /// How long a lease runs that is extended to this duration, in seconds.
-pub fn lease_seconds(duration: Duration) -> u64 {
-    duration.as_millis().div_ceil(1000).clamp(1, LEASE_SECONDS_MAX.into()) as u64
+///
+/// # Errors
+/// [`Error::Invalid`] for none, and for more than a day.
+pub fn lease_seconds(duration: Duration) -> Result<u64> {
+    match u64::try_from(duration.as_millis().div_ceil(1000)) {
+        Ok(seconds @ 1..=LEASE_SECONDS_MAX) => Ok(seconds),
+        _ => Err(Error::Invalid {
+            what: "the lease".to_owned(),
+            field: "duration".to_owned(),
+            detail: LEASE_RANGE.to_owned(),
+        }),
+    }
 }
 
 /// When a message is due that its holder releases, in milliseconds since the Unix epoch, 0 for at once; or the

@@ -37,7 +37,7 @@ impl NatsTransport {
 
     /// Extends a lease to `duration` from now (at most a day).
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
-        let lease_seconds = mail::lease_seconds(duration);
+        let lease_seconds = mail::lease_seconds(duration)?;
         let stored = self.change(lease, |_| MessageStage::Held {
             holder: lease.holder.clone(),
             lease_seconds,

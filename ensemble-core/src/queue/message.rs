@@ -236,7 +236,7 @@ impl Message {
     /// Makes the lease run for `duration` from now, at most a day, where [`keep_alive`](Self::keep_alive) is not needed.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if it has expired.
+    /// [`Error::LeaseLost`] if it has expired; [`Error::Invalid`] for no duration, and for more than a day.
     pub fn extend(&self, duration: Duration) -> Result<()> {
         self.queue.spool().extend(&self.lease, duration)
     }

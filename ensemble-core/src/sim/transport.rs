@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{SimClock, lock};
 use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, PublishOutcome, Transport};
-use crate::mail::{receive_order, stored_before};
+use crate::mail::{self, receive_order, stored_before};
 use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
@@ -174,7 +174,7 @@ impl Transport for SimTransport {
     }
 
     fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
-        let until = self.clock.monotonic() + duration;
+        let until = self.clock.monotonic() + Duration::from_secs(mail::lease_seconds(duration)?);
         let holder = lease.holder.clone();
         self.with_held(lease, |message| message.place = SimPlace::Held { holder, until })
     }

@@ -155,15 +155,15 @@ impl Spool {
         mail::unless_lost(self.give_back(&mailbox, &HeldFile::from(lease), hand_back))
     }
 
-    /// Makes a lease run for `duration` (at most a day) from now.
+    /// Makes a lease run for `duration` from now: [`Error::Invalid`] for none, and for more than a day.
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        let lease_seconds = mail::lease_seconds(duration)?;
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = HeldFile::from(lease);
         if mailbox.cur.stat(&held.file())?.is_none() {
             return Err(self.lost(&mailbox, &held));
         }
         let sequence = read_extension(&mailbox.lease, &held)?.map_or(1, |e| e.sequence + 1);
-        let lease_seconds = mail::lease_seconds(duration);
         let next = LeaseExtension { sequence, lease_seconds, holder: None };
         let file = place::lease(&held.id, held.epoch);
         mailbox.lease.replace(

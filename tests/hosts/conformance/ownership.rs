@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::NullRecorder;
@@ -89,6 +90,10 @@ pub fn an_extended_lease_holds(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
     let lease = receive_as(&*bed, "slow").unwrap().lease;
+    for unfit in [0, 86_401] {
+        let refused = bed.transport().extend(&lease, Duration::from_secs(unfit)).unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{unfit}: {refused}");
+    }
     bed.again().transport().extend(&lease, Duration::from_secs(3600)).unwrap();
     let observer = bed.again();
     assert_eq!(observer.observe_for(LONG), 0);
