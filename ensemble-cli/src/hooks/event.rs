@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Read};
 use std::path::PathBuf;
 
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::message::read_foreign_json;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -110,7 +111,7 @@ impl EventInput {
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(Failure::refused("the event is not a JSON object"));
         }
-        serde_json::from_slice(&bytes)
+        read_foreign_json(&bytes)
             .map_err(|error| Failure::refused(format!("the event is not as expected: {error}")))
     }
 
@@ -180,6 +181,17 @@ mod tests {
         assert_eq!(event.message.as_deref(), Some("a\\u{1b}[31m b"));
         assert!(parse(r#"{"stop_hook_active": true}"#).unwrap().stop_hook_active);
         assert!(parse("").is_ok() && parse(" \n").is_ok());
+    }
+
+    #[test]
+    fn a_character_that_was_cut_costs_no_event() {
+        let cut = parse(r#"{"session_id": "s", "error": "cut \ud83d"}"#).unwrap();
+        assert_eq!(
+            (cut.session_id.as_deref(), cut.error.as_deref()),
+            (Some("s"), Some("cut \u{fffd}"))
+        );
+        let torn = EventInput::parse(&b"{\"message\": \"caf\xe9\"}"[..]).unwrap();
+        assert_eq!(torn.message.as_deref(), Some("caf\u{fffd}"));
     }
 
     #[test]

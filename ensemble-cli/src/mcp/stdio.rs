@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use ensemble_app::content::{read_line, take_stdin};
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::message::read_foreign_json;
 use rmcp::model::ErrorCode;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -144,12 +145,10 @@ async fn write_line<W: Write + Send + 'static>(
 }
 
 fn read_message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Value> {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_start_matches('\u{feff}').trim();
-    if text.is_empty() {
+    if line.trim_ascii().is_empty() {
         return Ok(None);
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| {
+    let value: Value = read_foreign_json(line).map_err(|error| {
         refusal(ErrorCode::PARSE_ERROR, None, format!("this line is not JSON: {error}"))
     })?;
     let (id, method) = (value.get("id").cloned(), value.get("method").is_some());

@@ -9,6 +9,7 @@ mod digest;
 mod envelope;
 mod fence;
 pub mod fields;
+mod foreign_json;
 mod json;
 mod name;
 mod nearest;
@@ -32,6 +33,7 @@ pub use envelope::{
     fill_body,
 };
 pub use fence::fenced;
+pub use foreign_json::read_foreign_json;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 #[doc(hidden)]
 pub use nearest::nearest;

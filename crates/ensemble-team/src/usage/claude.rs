@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Tokens, UsageEntry, UsageEvent};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Timestamp, read_foreign_json};
 
 /// The model's name in lines that the program has written itself.
 const NO_MODEL: &str = "<synthetic>";
@@ -83,7 +83,7 @@ pub(super) fn read(line: &[u8], seen: &mut ClaudeRequests, entries: &mut Vec<Usa
         cost_usd,
         is_meta,
         message: Some(message),
-    }) = serde_json::from_slice(line)
+    }) = read_foreign_json(line)
     else {
         return;
     };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Tokens, UsageEntry, UsageEvent};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Timestamp, read_foreign_json};
 
 /// The state of the session after the lines read so far.
 #[derive(Clone, Debug, Default)]
@@ -62,8 +62,7 @@ impl CodexSum {
 }
 
 pub(super) fn read(line: &[u8], session: &mut CodexSession, entries: &mut Vec<UsageEntry>) {
-    let Ok(CodexLine { timestamp: Some(at), r#type, mut payload }) = serde_json::from_slice(line)
-    else {
+    let Ok(CodexLine { timestamp: Some(at), r#type, mut payload }) = read_foreign_json(line) else {
         return;
     };
     if r#type == "turn_context" {

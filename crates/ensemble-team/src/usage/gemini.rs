@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::{Tokens, UsageEntry, UsageEvent};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Timestamp, read_foreign_json};
 
 /// The messages that were read, and where they are among the entries.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl From<GeminiTokens> for Tokens {
 
 pub(super) fn read(line: &[u8], seen: &mut GeminiMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(GeminiLine { id: Some(id), timestamp: Some(at), r#type, model, tokens }) =
-        serde_json::from_slice(line)
+        read_foreign_json(line)
     else {
         return;
     };

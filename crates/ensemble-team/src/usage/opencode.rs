@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::{Tokens, UsageEntry, UsageEvent};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Timestamp, read_foreign_json};
 
 /// The messages that were read, and where they are among the entries.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ struct OpencodeLine {
 }
 
 pub(super) fn read(line: &[u8], seen: &mut OpencodeMessages, entries: &mut Vec<UsageEntry>) {
-    let Ok(line) = serde_json::from_slice::<OpencodeLine>(line) else { return };
+    let Ok(line) = read_foreign_json::<OpencodeLine>(line) else { return };
     if line.turn {
         entries.push(UsageEntry { at: line.at, what: UsageEvent::Turn });
         return;

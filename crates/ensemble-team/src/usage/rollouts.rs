@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp, read_foreign_json};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -143,7 +143,7 @@ fn read_hints(
     began: &mut Option<(PathBuf, Timestamp)>,
     hints: &mut Vec<(Name, Timestamp)>,
 ) {
-    let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
+    let Ok(line) = read_foreign_json::<Value>(line) else { return };
     let (payload, at) =
         (&line["payload"], line["timestamp"].as_str().and_then(|at| at.parse().ok()));
     match (line["type"].as_str(), payload["type"].as_str()) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
 use ensemble_core::durable::read_file;
+use ensemble_core::message::read_foreign_json;
 use serde_json::{Value, json};
 use tungstenite::{Error, Message, WebSocket};
 
@@ -87,7 +88,7 @@ impl RpcPeer for AppServer {
         loop {
             match self.socket.read() {
                 Ok(Message::Text(text)) => {
-                    if let Ok(said) = serde_json::from_str(&text) {
+                    if let Ok(said) = read_foreign_json(text.as_bytes()) {
                         return Ok(Some(said));
                     }
                 }

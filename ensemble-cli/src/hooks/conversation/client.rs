@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
+use ensemble_core::message::read_foreign_json;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 
@@ -113,6 +114,17 @@ impl AcpClient {
     }
 }
 
+/// Takes the first message off what was read. Lines that are not one got there by mistake.
+pub(crate) fn take_object(unread: &mut Vec<u8>) -> Option<Value> {
+    while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+        let line: Vec<u8> = unread.drain(..=end).collect();
+        if let Ok(said @ Value::Object(_)) = read_foreign_json(&line) {
+            return Some(said);
+        }
+    }
+    None
+}
+
 impl RpcPeer for AcpClient {
     const ANSWER_PATIENCE: Duration = ANSWER_PATIENCE;
 
@@ -120,14 +132,10 @@ impl RpcPeer for AcpClient {
         &mut self.state
     }
 
-    /// Lines that are not JSON got there by mistake.
     fn read(&mut self) -> Outcome<Option<Value>> {
         loop {
-            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                if let Ok(said @ Value::Object(_)) = serde_json::from_slice(&line) {
-                    return Ok(Some(said));
-                }
+            if let Some(said) = take_object(&mut self.unread) {
+                return Ok(Some(said));
             }
             let mut chunk = vec![0; CHUNK_BYTES];
             match self.output.read(&mut chunk) {
