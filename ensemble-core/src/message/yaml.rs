@@ -174,14 +174,36 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
     ("f64", "a number"),
 ];
 
+/// What the parser says of a text that is not YAML, by its distinct words, and what the author of the file reads instead.
+const SYNTAX: [(&str, &str); 11] = [
+    ("mapping values are not allowed", "has a `: ` inside of a text: put the text into quotes"),
+    ("simple key", "is not `name: value`: a text of several lines needs `|` and deeper lines"),
+    ("found a tab", "is indented by a tab: use blanks"),
+    (
+        "quoted scalar, found unknown escape",
+        "has a `\\` in double quotes: write `\\\\`, or use single quotes",
+    ),
+    ("multiline quoted scalar", "has a quote that is not closed"),
+    ("unclosed quote", "has a quote that is not closed"),
+    (
+        "invalid trailing content",
+        "continues after its closing quote: put the whole text into quotes",
+    ),
+    ("invalid indentation", "is not indented as the lines before it"),
+    ("unknown anchor", ANCHOR),
+    ("recursion limit", "is nested too deep"),
+    ("expected '-' indicator", "is neither an item (`- `) of the list before it nor a field"),
+];
+const ANCHOR: &str = "has an anchor or alias (`&x`, `*x`): write the value itself";
+/// How the parser names a character with which nothing begins.
+const CHARACTER: &str = "unexpected character: `";
+
 /// The parser's message for the author of a file, who cannot set the parser's options.
 fn in_plain_words(message: &str) -> String {
     if let Some(breach) = message.strip_prefix(OVER_BUDGET) {
         return match breach.split([' ', '{']).next().unwrap_or_default() {
             "Documents" => "has more than one document: remove the second `---`".to_owned(),
-            "Anchors" | "Aliases" | "AliasAnchorRatio" | "MergeKeys" => {
-                "has an anchor or alias (`&x`, `*x`): write the value itself".to_owned()
-            }
+            "Anchors" | "Aliases" | "AliasAnchorRatio" | "MergeKeys" => ANCHOR.to_owned(),
             "Depth" => format!("is nested deeper than {DEPTH_MAX} levels"),
             _ => "is too large".to_owned(),
         };
@@ -205,6 +227,20 @@ fn in_plain_words(message: &str) -> String {
             None => format!("{what} `{given}`: known are {}{more}", listed.join(", ")),
         };
     }
+    if let Some((_, plain)) = SYNTAX.iter().find(|(words, _)| message.contains(words)) {
+        return (*plain).to_owned();
+    }
+    if let Some(character) = message.strip_prefix(CHARACTER) {
+        let character = character.trim_end_matches('\'');
+        return format!(
+            "begins with {character}: put the text into quotes, and leave out code fences"
+        );
+    }
+    // What it did at that moment says nothing to the author.
+    let message = match message.split_once(", ") {
+        Some((doing, rest)) if doing.starts_with("while ") => rest,
+        _ => message,
+    };
     let mut plain = message.to_owned();
     for (word, meaning) in PLAIN_WORDS {
         for lead in ["expected ", "invalid ", ""] {
@@ -309,27 +345,22 @@ mod tests {
             "a: \"x\n",
             "\ta: 1\n",
             "id: !!binary x\n",
+            "id: a: b\n",
+            "id: @a\n",
+            "id: \"\\q\"\n",
+            "id: 'a' b\n",
+            "id: |\n a\n  b\n c\nd\n",
+            "id: a\n - b\n",
+            "- a\nb\n",
+            "```yaml\nid: a\n```\n",
+            "<<: *a\n",
             &deep,
         ] {
             let Err(fault) = read::<Report>(text) else { continue };
-            let words = [
-                "Option",
-                "Policy",
-                "budget",
-                "deserializ",
-                "scalar",
-                "u8",
-                "u64",
-                "f64",
-                "mapping start",
-                "{ ",
-                "serde",
-                "struct",
-                "Anchors",
-                "breach",
-            ];
+            let words = "Option|Policy|budget|deserializ|scalar|u8|u64|f64|mapping start\
+                |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start";
             let found: Vec<&str> =
-                words.into_iter().filter(|word| fault.detail.contains(word)).collect();
+                words.split('|').filter(|word| fault.detail.contains(word)).collect();
             assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);
         }
         assert_eq!(read::<Report>("id: a\nid: b\n").unwrap_err().detail, "has the key `id` twice");
