@@ -8,7 +8,8 @@ use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{QueueFinding, RepairAction};
 use ensemble_project::Project;
-use ensemble_project::attention::StrandedFile;
+use ensemble_project::attention::{StrandedFile, UnreadablePart};
+use ensemble_project::overview::{MisplacedPart, find_misplaced};
 use ensemble_project::stranded::find_stranded;
 use ensemble_team::worktree::WorktreeFinding;
 use serde_json::{Value, json};
@@ -33,7 +34,20 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let (spool, project, out) = (context.spool()?, context.project()?, &context.out);
-        let mut found: Vec<_> = spool.fsck(self.repair)?.iter().map(in_queue).collect();
+        let misplaced = find_misplaced(project);
+        let is_caused = |error: &str| misplaced.iter().any(|part| part.explains(error));
+        let mut found: Vec<_> = match spool.fsck(self.repair) {
+            Ok(found) => found.iter().map(in_queue).collect(),
+            Err(error) if is_caused(&error.to_string()) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        found.retain(|problem| !is_caused(&problem.problem));
+        let is_found = |part: &&MisplacedPart| {
+            found.iter().any(|problem| problem.path.replacen('/', " ", 1) == part.part().about)
+        };
+        let more: Vec<_> =
+            misplaced.iter().filter(|part| !is_found(part)).map(in_project).collect();
+        found.extend(more);
         let mut notes: Vec<FsckNote> =
             log_notes(project)?.into_iter().chain(box_notes(context)?).collect();
         found.extend(self.worktrees(context, &mut notes)?);
@@ -127,6 +141,17 @@ fn in_queue(finding: &QueueFinding) -> FoundProblem {
         problem: finding.problem.clone(),
         is_repaired: finding.repaired,
         state: if finding.repair == RepairAction::None { BROKEN } else { REPAIRABLE },
+    }
+}
+
+fn in_project(misplaced: &MisplacedPart) -> FoundProblem {
+    let UnreadablePart { about, why, help, .. } = misplaced.part();
+    FoundProblem {
+        object: json!({ "path": about, "problem": why, "help": help }),
+        path: about.clone(),
+        problem: format!("{why}: {help}"),
+        is_repaired: false,
+        state: BROKEN,
     }
 }
 

@@ -35,12 +35,12 @@ enum PlaceFault {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct MisplacedPart {
+pub struct MisplacedPart {
     path: PathBuf,
     part: UnreadablePart,
 }
 
-pub(super) fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
+pub fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
     let Project { queue, state, .. } = project;
     // The two themselves may be links.
     let mut found: Vec<MisplacedPart> = [queue, state]
@@ -68,8 +68,7 @@ pub(super) fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
 
 /// Puts them in place of the failures that they cause.
 pub(super) fn name_causes(misplaced: &[MisplacedPart], unreadable: &mut Vec<UnreadablePart>) {
-    let paths: Vec<_> = misplaced.iter().map(|it| it.path.to_string_lossy()).collect();
-    unreadable.retain(|part| !paths.iter().any(|path| is_named(path, &part.why)));
+    unreadable.retain(|part| !misplaced.iter().any(|it| it.explains(&part.why)));
     unreadable.extend(misplaced.iter().map(|it| it.part.clone()));
 }
 
@@ -80,6 +79,18 @@ fn is_named(path: &str, text: &str) -> bool {
 }
 
 impl MisplacedPart {
+    /// The part, as a need names it.
+    #[must_use]
+    pub const fn part(&self) -> &UnreadablePart {
+        &self.part
+    }
+
+    /// Whether it is the cause of an error with this text.
+    #[must_use]
+    pub fn explains(&self, error: &str) -> bool {
+        is_named(&self.path.to_string_lossy(), error)
+    }
+
     /// `then` is what is to be done once it is out of the way.
     fn new(about: String, path: PathBuf, fault: PlaceFault, then: &str) -> Self {
         let place = path.display();

@@ -42,6 +42,7 @@ use crate::rows::RosterRow;
 use crate::troubles::BoardTrouble;
 use crate::wrapped_terminal::own_terminal;
 pub use changes::ProjectChanges;
+pub use misplaced::{MisplacedPart, find_misplaced};
 use parts::SeenLetters;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;

@@ -87,8 +87,8 @@ impl SeenMailbox {
         };
         // Damage of one part must not hide the rest.
         let mut unreadable = Vec::new();
-        let has_mail = glance.held + glance.waiting > 0;
-        let settings = directory.filter(|_| has_mail).map(|_| queue.settings(name).map(drop));
+        // The next message may fail at settings that are wrong.
+        let settings = directory.map(|(spool, _)| spool.check_settings(name));
         part(settings, name, &mut unreadable)?;
         let refused = directory.filter(|_| glance.has_refused);
         let overflow = refused.map(|(spool, _)| spool.overflow(name));
