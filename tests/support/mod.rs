@@ -373,19 +373,31 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect()
 }
 
-/// A tmpfs, unmounted when it is dropped.
+/// A file system, unmounted when it is dropped.
 #[derive(Debug)]
 pub struct Mount(PathBuf);
 
 impl Mount {
     /// Mounts a tmpfs; `None`, with the reason printed, if that is not permitted here.
     pub fn tmpfs(at: &Path, options: &str) -> Option<Self> {
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", options, "torture"]).arg(at).output();
-        match mount {
+        Self::with(at, &["-t", "tmpfs", "-o", options, "torture"])
+    }
+
+    /// Mounts an ext4 in a new file.
+    pub fn ext4(at: &Path, image: &Path) -> Option<Self> {
+        let file = fs::File::create(image).unwrap();
+        file.set_len(32 << 20).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image).status();
+        let image = image.to_str().unwrap();
+        made.is_ok_and(|made| made.success())
+            .then(|| Self::with(at, &["-o", "loop,errors=remount-ro", image]))?
+    }
+
+    fn with(at: &Path, words: &[&str]) -> Option<Self> {
+        match Command::new("mount").args(words).arg(at).output() {
             Ok(output) if output.status.success() => Some(Self(at.to_owned())),
             Ok(output) => {
-                println!("skipped: no tmpfs: {}", String::from_utf8_lossy(&output.stderr).trim());
+                println!("skipped: no mount: {}", String::from_utf8_lossy(&output.stderr).trim());
                 None
             }
             Err(error) => {

@@ -5,6 +5,7 @@ use crate::support;
 use crate::watcher;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -48,6 +49,35 @@ impl SmallDisk {
     }
 }
 
+/// What a person is needed for.
+fn needs_of(bed: &Bed) -> Vec<String> {
+    let (project, spool) = (Project::discover(Some(&bed.queue())).unwrap(), bed.spool());
+    let here = OverviewSource::Here(&spool);
+    let overview = Overview::gather_once(&project, here, StateSource::Watcher);
+    overview.needs.into_iter().map(|need| need.text).collect()
+}
+
+/// Such a file system is not mounted read-only, but refuses to write.
+#[test]
+fn a_file_system_that_has_stopped_writing_after_an_error_is_a_need() {
+    let (home, image) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let Some(_mount) = Mount::ext4(home.path(), image.path()) else { return };
+    let bed = Bed::at(home.path());
+    assert_eq!(needs_of(&bed), [""; 0]);
+    let device = fs::metadata(home.path()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let device = fs::read_link(format!("/sys/dev/block/{major}:{minor}")).unwrap();
+    let name = device.file_name().unwrap().to_str().unwrap();
+    if fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").is_err() {
+        return println!("skipped: this kernel breaks no ext4 on request");
+    }
+    let refused = bed.spool().publish(&Envelope::new(support::name("dispatch"), "x".to_owned()));
+    assert_eq!(refused.unwrap_err().io_kind(), Some(std::io::ErrorKind::ReadOnlyFilesystem));
+    let needs = needs_of(&bed);
+    let is_said = |text: &String| text.contains("read-only") || text.contains("stopped writing");
+    assert!(needs.iter().any(is_said), "{needs:?}");
+}
+
 #[test]
 fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
     let Some(disk) = SmallDisk::new() else { return };
@@ -69,12 +99,7 @@ fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
     assert!(support::files(&bed.in_queue("tmp")).is_empty(), "nothing half-written stays");
     assert_eq!(support::messages(&bed.queue(), "dispatch").len(), published.len());
     bed.assert_clean();
-    let needs = || {
-        let project = Project::discover(Some(&bed.queue())).unwrap();
-        let here = OverviewSource::Here(&spool);
-        let overview = Overview::gather_once(&project, here, StateSource::Watcher);
-        overview.needs.into_iter().map(|need| need.text).collect::<Vec<_>>()
-    };
+    let needs = || needs_of(bed);
     let is_said = |needs: &[String]| needs.iter().any(|text| text.contains("queue is full"));
     assert!(is_said(&needs()), "{:?}", needs());
 

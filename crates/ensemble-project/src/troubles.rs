@@ -12,6 +12,7 @@
 //! grace of an alarm delays its message only.
 
 use ensemble_core::Result;
+use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
@@ -134,7 +135,13 @@ fn find_full_disk(project: &Project) -> Option<BoardTrouble> {
     } else if disk.f_files > 0 && disk.f_favail == 0 {
         ("can have no more files", format!("remove some: `df -i {path}` names it"))
     } else {
-        return None;
+        let directory = Dir::open(&project.queue).ok()?;
+        if !directory.is_stopped_by_error() {
+            return None;
+        }
+        let help =
+            format!("`dmesg` has the error; check it with `fsck`: `findmnt -T {path}` names it");
+        ("has stopped writing after an error", help)
     };
     Some(BoardTrouble {
         alarm: "disk".to_owned(),

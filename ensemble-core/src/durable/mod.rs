@@ -174,6 +174,12 @@ impl Dir {
         sys::find_power_cut_risk(&self.fd)
     }
 
+    /// Whether the file system has stopped writing after an error, without being mounted read-only.
+    #[must_use]
+    pub fn is_stopped_by_error(&self) -> bool {
+        sys::is_stopped_by_error(&self.fd)
+    }
+
     /// Identity of the directory.
     pub fn id(&self) -> Result<FileId> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;

@@ -47,6 +47,10 @@ pub(crate) fn find_power_cut_risk(_: impl AsFd) -> Option<&'static str> {
     None
 }
 
+pub(crate) fn is_stopped_by_error(_: impl AsFd) -> bool {
+    false
+}
+
 /// Permissions for a new file or directory. They fit into the system's narrower number.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(RawMode::try_from(bits).unwrap_or(0))

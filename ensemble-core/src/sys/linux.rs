@@ -21,6 +21,8 @@ const XFS_MAGIC: i64 = 0x5846_5342;
 const BTRFS_MAGIC: i64 = 0x9123_683e;
 /// How the kernel names that option of a mounted ext4: by the name of another one that sets the same bit.
 const FAST_COMMIT: [&str; 2] = ["fast_commit", "fc_debug_force"];
+/// How the kernel names an ext4 that has stopped writing after an error.
+const EMERGENCY: &str = "emergency_ro";
 /// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
 
@@ -92,24 +94,35 @@ fn file_system_of(directory: impl AsFd) -> i64 {
     fs::fstatfs(directory).map_or(0, |stat| i64::from(stat.f_type))
 }
 
+/// Whether an ext4 has stopped writing after an error. `statvfs` does not say so.
+pub(crate) fn is_stopped_by_error(directory: impl AsFd) -> bool {
+    file_system_of(&directory) == EXT_MAGIC
+        && read_ext4(directory, "/proc/fs", "options")
+            .is_some_and(|options| options.lines().any(|line| line == EMERGENCY))
+}
+
 /// ext2 and ext4 without a journal have the same magic number, and order nothing.
 fn journal_of(directory: impl AsFd) -> Ext4Journal {
-    let Ok(stat) = fs::fstat(directory) else { return Ext4Journal::Unknown };
-    let device = format!("/sys/dev/block/{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
-    let device = std::fs::read_link(device).ok();
-    let name = device.as_ref().and_then(|device| device.file_name()?.to_str()).unwrap_or_default();
-    let task = std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task"));
-    if task.as_ref().is_ok_and(|task| task.trim() == "<none>") {
+    let task = read_ext4(&directory, "/sys/fs", "journal_task");
+    if task.as_ref().is_some_and(|task| task.trim() == "<none>") {
         return Ext4Journal::Missing;
     }
-    let options = std::fs::read_to_string(format!("/proc/fs/ext4/{name}/options"));
-    match (task, options) {
-        (Ok(_), Ok(options)) if options.lines().any(|line| FAST_COMMIT.contains(&line)) => {
+    match (task, read_ext4(directory, "/proc/fs", "options")) {
+        (Some(_), Some(options)) if options.lines().any(|line| FAST_COMMIT.contains(&line)) => {
             Ext4Journal::Fast
         }
-        (Ok(_), Ok(_)) => Ext4Journal::Whole,
+        (Some(_), Some(_)) => Ext4Journal::Whole,
         _ => Ext4Journal::Unknown,
     }
+}
+
+/// What the kernel says below `place` of the ext4 of a directory.
+fn read_ext4(directory: impl AsFd, place: &str, file: &str) -> Option<String> {
+    let stat = fs::fstat(directory).ok()?;
+    let device = format!("/sys/dev/block/{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
+    let device = std::fs::read_link(device).ok()?;
+    let name = device.file_name()?.to_str()?;
+    std::fs::read_to_string(format!("{place}/ext4/{name}/{file}")).ok()
 }
 
 /// Makes the names in a directory survive a power cut.
