@@ -1,7 +1,7 @@
 //! Every rule has a board that breaks it; the violation names the field's path.
 
 use super::*;
-use ensemble_team::board::{BoardError, NewSprint};
+use ensemble_team::board::{BoardError, NewAnomaly, NewHandoff, NewSprint};
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {
@@ -264,4 +264,50 @@ human_notes: [use tabs, {message: m, timestamp: 2026-11-28 08:00:00+01:00}]
         })
     });
     assert!(error.to_string().contains("sprint.scope.planned[0]"), "{error}");
+}
+
+#[test]
+fn a_value_in_place_of_notes_is_their_only_entry() {
+    let text = board(
+        "status: CLAIMED\nassigned_to: ann\nworktree: w\nbase_commit: c\nlease_epoch: 5",
+        "agents: {ann: {role: coder, status: WORKING, epoch: 5, current_task: task}}
+anomalies: it is slow
+discovered: it leaks   # seen by Bob
+handoff: only words
+human_notes: please hurry
+spec_changes: none
+sprint_history: {id: s-0}
+",
+    );
+    let state = check(&text, Path::new("state.yaml")).unwrap();
+    assert_eq!(state.anomalies[0].details, "it is slow");
+    assert_eq!(state.discovered[0].more["description"], "it leaks");
+    assert_eq!(state.handoff[&name("unnamed")]["summary"], "only words");
+    assert_eq!(state.human_notes[0].message.as_deref(), Some("please hurry"));
+    for path in ["anomalies", "discovered", "handoff", "human_notes", "spec_changes"] {
+        assert!(state.warnings.iter().any(|it| it.path == path), "{path}: {:#?}", state.warnings);
+    }
+    // Ensemble adds its own, and what was written stays.
+    let bed = Bed::with(".ensemble", &text);
+    bed.change(|board| {
+        let anomaly = NewAnomaly {
+            task: None,
+            reporter: "ann".to_owned(),
+            kind: "workaround".to_owned(),
+            details: serde_json::Map::new(),
+        };
+        board.add_anomaly(&anomaly)?;
+        let holder = TaskHolder { by: name("ann"), epoch: 5 };
+        let (summary, next_action) = ("half".to_owned(), "rest".to_owned());
+        let notes = NewHandoff { summary, next_action, more: serde_json::Map::new() };
+        board.hand_off(&name("task"), &holder, &notes)
+    });
+    let state = bed.state();
+    assert_eq!((state.anomalies.len(), state.handoff.len()), (2, 2), "{}", bed.text());
+    for kept in ["it is slow", "it leaks   # seen by Bob", "only words", "please hurry"] {
+        assert!(bed.text().contains(kept), "{kept}: {}", bed.text());
+    }
+    // What the work depends on is not guessed.
+    let wrong = problems("version: 1\ntasks: later\nagents: none\n");
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::BoardError;
 use super::journal::JournalEntry;
 use super::schema::{self, BOARD, BoardField, TASK};
+use super::shape::{is_alike, with_only_entry};
 use super::shared::HeldBoard;
 use super::stamps;
 use super::state::{BoardTask, State};
@@ -139,10 +140,15 @@ impl<'a> LockedBoard<'a> {
         }
     }
 
-    /// A top-level mapping, created if needed.
+    /// A top-level list or mapping, created if needed. What a person wrote in its place becomes its first entry.
     pub(super) fn section(&mut self, name: &str, empty: Value) -> &mut Value {
-        if self.value.get(name).is_none_or(Value::is_null) {
-            self.set(name, empty);
+        match self.value.get(name) {
+            None | Some(Value::Null) => self.set(name, empty),
+            Some(value) if !is_alike(value, &empty) => {
+                let entry = value.clone();
+                self.set(name, with_only_entry(entry, &empty));
+            }
+            Some(_) => {}
         }
         &mut self.value[name]
     }

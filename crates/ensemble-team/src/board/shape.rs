@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
 use ensemble_core::message::{Name, Timestamp};
@@ -173,20 +173,16 @@ impl ShapeChecker {
     }
 
     fn list(&mut self, value: &mut Value, path: &str, check: impl Fn(&mut Self, &mut Value, &str)) {
-        let Value::Array(items) = value else {
-            self.wrong_container(value, path, "a list");
-            return;
-        };
+        self.contain(value, &json!([]), (path, "a list"));
+        let Value::Array(items) = value else { return };
         for (at, item) in items.iter_mut().enumerate() {
             check(self, item, &format!("{path}[{at}]"));
         }
     }
 
     fn named(&mut self, value: &mut Value, fields: &[BoardField], path: &str) {
-        let Value::Object(entries) = value else {
-            self.wrong_container(value, path, "a mapping from names");
-            return;
-        };
+        self.contain(value, &json!({}), (path, "a mapping from names"));
+        let Value::Object(entries) = value else { return };
         let mut checked = Map::new();
         for (name, mut entry) in std::mem::take(entries) {
             let path = format!("{path}.{name}");
@@ -205,13 +201,23 @@ impl ShapeChecker {
         self.push(path, format!("is {}; it must be {what}", shown(value)));
     }
 
-    /// A list or mapping that is something else: the next entry could not be added.
-    fn wrong_container(&mut self, value: &mut Value, path: &str, what: &str) {
-        let outer = std::mem::replace(&mut self.is_note, false);
-        self.wrong(value, path, what);
-        self.is_note = outer;
-        *value = Value::Null;
+    /// A value in place of a list or mapping of notes is its only entry.
+    fn contain(&mut self, value: &mut Value, empty: &Value, (path, what): (&str, &str)) {
+        if !is_alike(value, empty) {
+            self.wrong(value, path, what);
+            *value = if self.is_note { with_only_entry(value.take(), empty) } else { Value::Null };
+        }
     }
+}
+
+/// Whether both are lists, or both mappings.
+pub(super) fn is_alike(value: &Value, other: &Value) -> bool {
+    value.is_array() == other.is_array() && value.is_object() == other.is_object()
+}
+
+/// A list or mapping with this as its only entry.
+pub(super) fn with_only_entry(entry: Value, empty: &Value) -> Value {
+    if empty.is_array() { json!([entry]) } else { json!({ "unnamed": entry }) }
 }
 
 /// A placeholder for a missing required field, so that the rest can be checked.
