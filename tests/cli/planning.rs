@@ -26,7 +26,7 @@ fn a_goal_goes_from_planning_to_its_end() {
         Some("g-1 PLANNING")
     );
     assert!(bed.fails(1, "board goal set g-2 -d other").contains("goal `g-1` is not over"));
-    assert!(bed.fails(1, "board goal complete").contains("it is Planning"));
+    assert!(bed.fails(1, "board goal complete").contains("it is PLANNING"));
     let begun = bed.object("board goal begin");
     assert_eq!(keys(&begun)[..4], ["id", "description", "spec_ref", "status"]);
     assert_eq!(begun["status"], "IN_PROGRESS");

@@ -116,7 +116,7 @@ impl Arguments {
                     return Err(Failure::refused(text)
                         .with_hint(format!("the conductor is notified: queue/{file}")));
                 }
-                other => return Err(Failure::refused(format!("{task} was not taken: {other:?}"))),
+                _ => return Err(Failure::refused(format!("{task} expired before it was taken"))),
             },
         };
         let (worker, mailbox) = (worker.name, worker.mailbox);

@@ -70,7 +70,7 @@ impl LockedBoard<'_> {
         let mut fields = Map::new();
         let mut set = |name: &str, value: Value| schema::set(&mut fields, AGENT, name, value);
         set("role", json!(agent.role));
-        set("status", word(agent::State::Starting));
+        set("status", word(agent::State::Starting).into());
         set("epoch", json!(epoch));
         set("lease_expires", json!(end));
         set("heartbeat", json!(now));

@@ -345,6 +345,7 @@ fn untaken(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>) 
     let need = |task: &BoardTask| match task.status {
         TaskStatus::ReadyForReview => "a reviewer",
         TaskStatus::Approved => "a reviewer's supervisor, to merge it",
+        _ if task.failed_by.is_empty() => "a coder",
         _ => "a coder that has not failed at it",
     };
     let named: Vec<String> = tasks

@@ -131,11 +131,7 @@ mod tests {
         match disagreement(&state, &Name::new(name).unwrap()) {
             None => String::new(),
             Some((due, task)) => {
-                format!(
-                    "{} {}",
-                    word(due).as_str().unwrap(),
-                    task.map_or("-", |task| task.as_str())
-                )
+                format!("{} {}", word(due), task.map_or("-", |task| task.as_str()))
             }
         }
     }

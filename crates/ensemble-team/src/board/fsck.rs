@@ -196,7 +196,6 @@ fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
     for (name, agent) in busy.filter(|(name, _)| disagrees(state, name)) {
         let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
         let status = word(agent.status);
-        let status = status.as_str().unwrap_or_default();
         let problem = format!("it is {status} on {id}, but the tasks say something else");
         found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
     }

@@ -57,13 +57,13 @@ pub enum BoardObstacle {
     NoGoal,
     #[error("goal `{goal}` is not over")]
     GoalRuns { goal: Name },
-    #[error("it is {state:?}")]
+    #[error("it is {}", word(*state))]
     GoalState { state: GoalState },
     #[error("there is no sprint")]
     NoSprint,
     #[error("sprint `{sprint}` is not over")]
     SprintRuns { sprint: Name },
-    #[error("it is {state:?}")]
+    #[error("it is {}", word(*state))]
     SprintState { state: SprintState },
     #[error("a discovery of that name exists")]
     DiscoveryExists,

@@ -1,5 +1,6 @@
 //! One step of a task: from its fields to the machine of [`crate::proto::task`], and back.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::locked::{EntryFields, LockedBoard};
@@ -119,7 +120,7 @@ impl LockedBoard<'_> {
             return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
         let state = agent::next(entry.status, event).map_err(|refused| {
-            let what = format!("apply {event:?} to agent `{name}`");
+            let what = format!("change agent `{name}`");
             BoardError::NotAllowed { what, why: BoardObstacle::AgentState { state: refused.state } }
         })?;
         if let Some(mut fields) = self.agent_fields(name) {
@@ -148,9 +149,10 @@ impl LockedBoard<'_> {
     }
 }
 
-/// The seed's word for an agent's state.
-pub(super) fn word(state: agent::State) -> Value {
-    serde_json::to_value(state).unwrap_or_default()
+/// A state as it is written on the board.
+pub(super) fn word(state: impl Serialize) -> String {
+    let value = serde_json::to_value(state).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn refused(what: String, refusal: TaskRefusal) -> Error {

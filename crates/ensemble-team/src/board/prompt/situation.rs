@@ -40,7 +40,7 @@ pub(super) fn text(state: &State, controls: &[ActiveControl], reader: &PromptRea
         let task = agent.current_task.as_ref().map(|task| format!(", {task}")).unwrap_or_default();
         let role = agent.role.as_deref().unwrap_or("no role");
         let status = word(agent.status);
-        format!("{name}: {role}, {}{task}", status.as_str().unwrap_or_default())
+        format!("{name}: {role}, {status}{task}")
     });
     section(&mut text, "AGENTS", agents.collect());
     section(&mut text, "HAND-OVER NOTES", handed_over(state, reader));

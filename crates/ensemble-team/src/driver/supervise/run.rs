@@ -376,7 +376,7 @@ impl<'a> SupervisorRun<'a> {
         surroundings: &mut dyn SupervisorServices,
     ) -> Result<EndReason> {
         self.record(types::SUPERVISE_ENDED, json!({ "reason": format!("{reason:?}") }));
-        self.queue_line(format!("ended: {reason:?}"));
+        self.queue_line(format!("ended: {reason}"));
         self.dismiss(reason);
         self.say(surroundings);
         // A successor has to know a registration that could not be taken back.

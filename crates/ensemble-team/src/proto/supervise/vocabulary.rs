@@ -130,6 +130,19 @@ pub enum EndReason {
     Refused,
 }
 
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "stopped",
+            Self::Agreed => "agreed to shut down",
+            Self::Aborted => "the team is aborted",
+            Self::NoWork => "no work",
+            Self::GaveUp => "agents failed again and again",
+            Self::Refused => "another supervisor has this name",
+        })
+    }
+}
+
 /// An anomaly that people should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SuperviseAnomaly {
