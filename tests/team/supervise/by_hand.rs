@@ -95,14 +95,31 @@ fn a_claim_that_fails_is_told_and_blocks_the_task_in_the_end() {
     supervisor.stop();
 }
 
+/// Each cause is said, with the line of git that names it, and is on the board.
 #[test]
-fn a_repository_without_a_commit_is_told() {
-    let bed = Bed::new(1, 300);
-    git(bed.home(), &["update-ref", "-d", "HEAD"]);
-    let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, "true");
-    let told = supervisor.hear("cannot claim `task-1`");
-    assert!(told.contains("the repository has no commit yet"), "{told}");
-    supervisor.stop();
+fn a_claim_that_fails_is_told_with_its_cause() {
+    for cause in ["the repository has no commit yet", "integration.lock", ".worktrees: File exists"]
+    {
+        let bed = Bed::new(1, 300);
+        match cause {
+            "integration.lock" => {
+                std::fs::write(bed.file(".git/refs/heads/integration.lock"), "").unwrap();
+            }
+            ".worktrees: File exists" => std::fs::write(bed.file(".worktrees"), "").unwrap(),
+            _ => drop(git(bed.home(), &["update-ref", "-d", "HEAD"])),
+        }
+        let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, "true");
+        let told = supervisor.hear("cannot claim `task-1`");
+        assert!(told.contains(cause), "{told}");
+        wait_until("the board says why", || {
+            let task = bed.task(1);
+            let why = task.claim_error.or(task.blocked_reason);
+            why.is_some_and(|why| why.contains(cause))
+        });
+        std::fs::write(bed.file("stop-coder-1"), "").unwrap();
+        supervisor.hear("ended: stopped");
+        supervisor.stop();
+    }
 }
 
 #[test]

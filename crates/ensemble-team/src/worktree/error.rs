@@ -173,11 +173,15 @@ pub fn is_not_allowed(error: &Error) -> bool {
         || error.area::<WorktreeError>().is_some()
 }
 
-/// The reason of a failure on one line: of git's output the last line, in which git says what is wrong.
+/// The reason of a failure on one line: of git's output the last line that is an error, or otherwise the last one.
 pub fn short_reason(error: &Error) -> String {
     let text = match error.area() {
         Some(GitError::Failed { command, detail, .. }) => {
-            let said = detail.lines().rev().find(|line| !line.trim().is_empty());
+            let is_error =
+                |line: &&str| ["fatal: ", "error: "].iter().any(|it| line.starts_with(it));
+            // Advice on what to do with another process's lock follows its path.
+            let said = detail.lines().rev().find(is_error);
+            let said = said.or_else(|| detail.lines().rev().find(|line| !line.trim().is_empty()));
             let verb: Vec<&str> = command.split(' ').take(2).collect();
             format!("`git {}` failed: {}", verb.join(" "), said.unwrap_or(detail).trim())
         }

@@ -30,8 +30,8 @@ use super::git::{CEILING_VARIABLE, GitProcess, last_bytes, without_git};
 use super::remote::{BranchMove, RemoteBranches};
 use super::retire::RetiredWorktree;
 use super::salvage::IDENTITY;
-use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, is_not_allowed};
-use crate::board::{BoardError, BoardTask, State, TaskStatus};
+use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees};
+use crate::board::{BoardError, BoardTask, State, TaskStatus, is_fenced};
 use ensemble_core::durable::{Dir, FileLock, FileModes, open_file};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -108,8 +108,7 @@ impl Worktrees {
             None => self.try_merge(&merging, id),
         };
         if let Err(error) = &tried
-            && (is_not_allowed(error) || error.area::<GitError>().is_some())
-            && !is_elsewhere(error)
+            && !(is_fenced(error) || error.is_transient() || is_elsewhere(error))
         {
             self.note_refused(id, error)?;
         }

@@ -14,11 +14,9 @@ use serde_json::json;
 use super::run::SupervisorRun;
 use super::work::SupervisedWork;
 use crate::admission::is_refusal;
-use crate::board::{BoardError, BoardObstacle, BoardTask, State};
+use crate::board::{BoardError, BoardObstacle, BoardTask, State, is_fenced};
 use crate::proto::task::TaskHolder;
-use crate::worktree::{
-    GitError, Operation, WorktreeFault, Worktrees, is_not_allowed, short_reason,
-};
+use crate::worktree::{Operation, WorktreeFault, Worktrees, short_reason};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -82,12 +80,12 @@ impl SupervisorRun<'_> {
                     return Ok(Some(work));
                 }
                 Err(error) if is_refusal(&error) || is_race(&error) => {}
-                Err(error) if is_not_allowed(&error) || error.area::<GitError>().is_some() => {
+                Err(error) if is_fenced(&error) => return Err(error),
+                Err(error) => {
                     if is_open {
                         state = self.refuse_claim(&id, &error)?;
                     }
                 }
-                Err(error) => return Err(error),
             }
             tried.push(id);
         }
