@@ -49,6 +49,30 @@ fn tasks_are_added_and_listed() {
 }
 
 #[test]
+fn a_specification_that_does_not_exist_is_named_when_files_are_looked_for() {
+    let bed = Bed::empty();
+    bed.ok("board init");
+    std::fs::write(bed.project().join("s.md"), "# A\n").unwrap();
+    for line in [
+        "board goal set g -d x --spec g.md",
+        "task add a -d x --spec nope/a.md#part --done-when y",
+        "task add b -d x --spec s.md#a --done-when y",
+        "task add c -d x --spec https://example.org/c.md --done-when y",
+        "task new d --review --files d.md text",
+        "task add e -d x --draft",
+    ] {
+        bed.ok(line);
+    }
+    let found = bed.run("board validate --worktrees");
+    assert_eq!(found.code, 4, "{found:?}");
+    let found = found.stdout;
+    for path in ["goal.spec_ref: there is no file g.md", "tasks[0].spec_ref", "tasks[3].spec_ref"] {
+        assert!(found.contains(path), "{path}: {found}");
+    }
+    assert!(!found.contains("tasks[1]") && !found.contains("tasks[2]"), "{found}");
+}
+
+#[test]
 fn a_blocked_task_is_superseded() {
     let bed = bed();
     assert!(bed.fails(1, "task supersede a --by b --reason r").contains("its status is UNCLAIMED"));

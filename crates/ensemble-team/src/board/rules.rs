@@ -307,11 +307,23 @@ pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violat
             let problem = format!("there is no directory {path}");
             found.push(Violation::new(format!("tasks[{at}].worktree"), problem));
         }
-        let spec = task.spec_ref.as_deref().map(|spec| spec.split('#').next().unwrap_or(spec));
-        if let Some(path) = spec.filter(|path| !path.is_empty() && !exists(path)) {
+        if let Some(path) = missing_specification(task.spec_ref.as_deref(), &exists) {
             let problem = format!("there is no file {path}");
             found.push(Violation::new(format!("tasks[{at}].spec_ref"), problem));
         }
     }
+    let of_goal = state.goal.as_ref().and_then(|goal| goal.spec_ref.as_deref());
+    if let Some(path) = missing_specification(of_goal, &exists) {
+        found.push(Violation::new("goal.spec_ref", format!("there is no file {path}")));
+    }
     found
+}
+
+/// The file of a specification that does not exist. An address is not looked for.
+fn missing_specification<'a>(
+    spec_ref: Option<&'a str>,
+    exists: impl Fn(&str) -> bool,
+) -> Option<&'a str> {
+    let path = spec_ref?.split('#').next()?;
+    (!path.is_empty() && !path.contains("://") && !exists(path)).then_some(path)
 }
