@@ -35,8 +35,12 @@ fn every_queue_has_the_persons_mailbox_and_no_agent_takes_its_name() {
             assert!(ran.stderr.contains("reserved name"), "{line}: {ran:?}");
             assert!(ran.stderr.contains(&format!("`{name}-1`")), "{line}: {ran:?}");
         }
-        // Only what has a reader is a mailbox.
-        for line in [format!("mailbox add {name}"), format!("send --create --to {name} x")] {
+        // Only what has a reader is a mailbox, and of these names only the person's writes.
+        for line in [
+            format!("mailbox add {name}"),
+            format!("send --create --to {name} x"),
+            format!("send --to w1 x --as {name}"),
+        ] {
             match name {
                 "operator" => drop(bed.run(&line)),
                 _ => assert!(bed.run(&line).stderr.contains("reserved name"), "{line}"),

@@ -213,6 +213,14 @@ impl App {
     }
 
     fn claimed(&self) -> Outcome<Option<Name>> {
+        let claimed = self.given_name()?;
+        if let Some(name) = &claimed {
+            ReservedName::refuse_mailbox(name).map_err(ensemble_core::Error::from)?;
+        }
+        Ok(claimed)
+    }
+
+    fn given_name(&self) -> Outcome<Option<Name>> {
         if self.agent.is_some() {
             return Ok(self.agent.clone());
         }
