@@ -57,7 +57,9 @@ fn a_shell_script_is_an_agent_where_any_program_may_be_one() {
     let judge = |profile: &str, screen: &str, processes: &[&[&str]]| {
         diagnose(&profiles.get(profile).expect(profile), &with_foreground(screen, processes))
     };
-    for processes in [&[&["bash", "agent.sh"][..]][..], &[&["sh", "agent.sh"], &["sleep"]]] {
+    for processes in
+        [&[&["bash", "agent.sh"][..]][..], &[&["sh", "agent.sh"], &["sleep"]], &[&["sh"]]]
+    {
         let judged = judge("generic", "agent ready ▮", processes);
         assert_eq!(judged.state, AgentState::Ready, "{processes:?}");
         assert_eq!(judged.deferral, None, "{processes:?}");

@@ -210,7 +210,11 @@ impl Profile {
         if self.programs.is_empty() && is_prompt {
             return None;
         }
-        processes.iter().find_map(|process| self.name_as_program(process))
+        let named = processes.iter().find_map(|process| self.name_as_program(process));
+        // A shell that was given its command reads no other: with nothing else beside it, it is the program.
+        let given = || processes.first().filter(|first| first.given_command);
+        let is_any = self.programs.is_empty();
+        named.or_else(|| given().filter(|_| is_any).map(ForegroundProcess::name))
     }
 
     pub(crate) fn name_as_program<'a>(&self, process: &'a ForegroundProcess) -> Option<&'a str> {
