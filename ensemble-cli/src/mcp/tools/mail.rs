@@ -33,7 +33,6 @@ use crate::mcp::ToolContext;
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
-const DELAY_SECONDS_MAX: u64 = 86_400;
 
 /// Arguments of `send`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -121,8 +120,7 @@ pub(crate) struct ReleaseParams {
     id: String,
     /// The epoch that `recv` gave.
     epoch: Option<u64>,
-    /// Delay in seconds (default 0, at most a day).
-    #[schemars(range(max = 86400))]
+    /// Delay in seconds (default 0).
     delay_seconds: Option<u64>,
 }
 
@@ -353,7 +351,7 @@ fn lease_of(desk: &ToolContext, id: String, epoch: Option<u64>) -> Result<Lease,
 
 pub(super) fn release(desk: &ToolContext, release: ReleaseParams) -> ToolAnswer {
     let lease = lease_of(desk, release.id, release.epoch)?;
-    let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0).min(DELAY_SECONDS_MAX));
+    let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0));
     desk.queue()?.release(&lease, delay)?;
     let state = desk.queue()?.state(&lease.mailbox, &lease.id)?;
     let state = state.map_or("gone", |state| state.word());
