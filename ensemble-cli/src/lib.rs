@@ -51,7 +51,7 @@ use std::process::ExitCode;
 /// Reached by fuzzers alone.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
-pub use mcp::fuzzing;
+pub use {hooks::fuzzing as hook_fuzzing, mcp::fuzzing};
 
 use ensemble_app::diagnostics::{answer_in_json, report_bug};
 use ensemble_app::exit_code::VerbExit;

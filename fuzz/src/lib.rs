@@ -10,6 +10,7 @@
 //! config     ensemble.yaml                        what is read is written and read to the same
 //! drop_box   reports, reviews, tasks …            what is written under a contract keeps it
 //! lint       prose and reports                    findings stand where they say
+//! foreign    hooks, ACP, records of sessions      what is shown is short; only our verbs go unasked
 //! ```
 //!
 //! Each file has a `check`, which panics if its invariant is broken. The programs in `bins/` pass
@@ -22,6 +23,7 @@ pub mod config;
 pub mod control;
 pub mod drop_box;
 pub mod envelope;
+pub mod foreign;
 pub mod lint;
 pub mod log_tail;
 pub mod mcp;
@@ -31,7 +33,7 @@ pub mod screen;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("envelope", envelope::check),
     ("control", control::check),
     ("screen", screen::check),
@@ -41,6 +43,7 @@ pub const TARGETS: [Target; 9] = [
     ("config", config::check),
     ("drop_box", drop_box::check),
     ("lint", lint::check),
+    ("foreign", foreign::check),
 ];
 
 /// An empty directory, in memory where possible: no target depends on a disk.

@@ -47,7 +47,7 @@ macro_rules! targets {
     };
 }
 
-targets! { envelope control screen mcp board log_tail config drop_box lint }
+targets! { envelope control screen mcp board log_tail config drop_box lint foreign }
 
 /// A small generator (SplitMix64), so that each run tries the same.
 struct Dice(u64);

@@ -66,7 +66,8 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 /// The project of a file, if its queue still exists.
-fn read_entry(path: &Path) -> Option<KnownProject> {
+#[doc(hidden)]
+pub fn read_entry(path: &Path) -> Option<KnownProject> {
     let key = path.file_name()?.to_str()?.strip_suffix(FILE_END)?;
     let content = read_file(path, FILE_BYTES_MAX).ok()??;
     let known: KnownProject = serde_json::from_slice(&content).ok()?;

@@ -42,6 +42,9 @@ mod companion;
 mod conversation;
 mod event;
 mod frames;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod ping;
 mod reminder;
 mod report;

@@ -24,7 +24,7 @@
 //! Seen with version 1 of the protocol and `gemini --acp` 0.61.0, `opencode acp` 1.18.33, `claude-agent-acp` 0.101.0,
 //! `codex-acp` 0.16.0, `qwen --acp` 0.24.4, `copilot --acp` 1.0.102 and `kimi acp` 2.1.0.
 
-mod client;
+pub(super) mod client;
 pub(super) mod permission;
 
 use std::cell::{Cell, RefCell};

@@ -110,7 +110,7 @@ pub(super) fn settle_responses(queue: &ProjectQueue, agent: &Name, mailbox: &Nam
 }
 
 /// The answer for the agent: the option that allows or refuses this once.
-pub(super) fn outcome(options: &Value, is_allowed: bool) -> Value {
+pub(crate) fn outcome(options: &Value, is_allowed: bool) -> Value {
     let kinds = match is_allowed {
         true => ["allow_once", "allow_always"],
         false => ["reject_once", "reject_always"],
@@ -131,12 +131,12 @@ pub(super) fn title_of(tool: &Value) -> &str {
 }
 
 /// Whether a tool does nothing but what agents do every day: it runs our verbs, or it is our tool.
-pub(super) fn is_everyday(tool: &Value) -> bool {
+pub(crate) fn is_everyday(tool: &Value) -> bool {
     command_of(tool).map_or_else(|| is_our_tool(title_of(tool)), are_everyday)
 }
 
 /// The command that a tool runs in a shell.
-fn command_of(tool: &Value) -> Option<&str> {
+pub(crate) fn command_of(tool: &Value) -> Option<&str> {
     // A description by the model is the title of Copilot.
     match &tool["rawInput"]["command"] {
         Value::String(line) => return Some(line),
