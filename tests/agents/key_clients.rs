@@ -10,34 +10,22 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use crate::tmux_support::{TestServer, eventually};
 use ensemble_core::driver::{AckDriver, DeliveryOrder};
-use ensemble_core::env::{Clock, Monotonic, SystemClock};
+use ensemble_core::env::Clock as _;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::message::{Envelope, Name};
 use ensemble_core::proto::ack::Phase;
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::Value;
+
+use crate::queue::AheadClock;
+use crate::tmux_support::{TestServer, eventually};
 
 /// The version that was tried.
 const TOOLKIT: &str = "prompt_toolkit==3.0.52";
 /// Where the program in the pane writes, if this program is the one in the pane.
 const DIRECTORY: &str = "KEY_CLIENT_DIRECTORY";
-
-/// The real clock, and the time that was left out.
-#[derive(Default)]
-struct Ahead(Mutex<Duration>);
-
-impl Clock for Ahead {
-    fn monotonic(&self) -> Monotonic {
-        SystemClock.monotonic() + *self.0.lock().expect("a time")
-    }
-    fn wall(&self) -> Timestamp {
-        SystemClock.wall()
-    }
-}
 
 /// What was pressed, once a phase is done.
 #[derive(Default)]
@@ -62,7 +50,7 @@ fn keys_of_phase_2(command: impl Fn(&Path) -> String) -> Vec<String> {
     let spool = Spool::create(&dir.join("queue"), SpoolOptions::default()).expect("a queue");
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
-    let (clock, pressed) = (Ahead::default(), Pressed::default());
+    let (clock, pressed) = (AheadClock::default(), Pressed::default());
     let mut manager = AckDriver::borrowing(&spool, &clock, &pressed, worker.clone());
     let order = DeliveryOrder::new("task-1", worker.clone(), Envelope::new(worker, "count\n"));
     let pane = tmux.pane("%0", "generic");
@@ -70,7 +58,7 @@ fn keys_of_phase_2(command: impl Fn(&Path) -> String) -> Vec<String> {
     // Up to the first key time is left out; from there on it is real.
     while manager.phase(id) != Some(Phase::LeaveInputMode) {
         let left = manager.poll_timeout().expect("a deadline").since(clock.monotonic());
-        *clock.0.lock().expect("a time") += left;
+        clock.advance(left);
         manager.handle_timeout().expect("a step");
     }
     eventually("the keys are pressed", || {

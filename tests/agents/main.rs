@@ -8,6 +8,8 @@ mod herdr;
 mod hosts;
 #[path = "../support/panes/stage.rs"]
 mod stage;
+#[path = "../support/queue.rs"]
+mod queue;
 #[path = "../support/tmux.rs"]
 mod tmux_support;
 

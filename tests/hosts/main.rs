@@ -6,6 +6,8 @@ mod children;
 mod conformance;
 #[path = "../support/nats/mod.rs"]
 mod nats_support;
+#[path = "../support/queue.rs"]
+mod queue;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -8,13 +8,15 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::conformance::bed::{HandClock, MAILBOX, id, message, name, observe_for};
+use crate::conformance::bed::{MAILBOX, id, message, name, observe_for};
 use crate::nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
 };
+use crate::queue::hand_clock;
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::PublishOutcome;
+use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Settings, SpoolOptions};
 use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
@@ -228,10 +230,10 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
 fn clocks_that_differ_shift_dates_and_no_leases() {
     const APART: Duration = Duration::from_secs(3600);
     let server = Server::start();
-    let (behind, ahead) = (HandClock::default(), HandClock::default());
+    let (behind, ahead) = (hand_clock(), hand_clock());
     ahead.advance(APART);
     let team = fresh_team();
-    let host = |clock: &HandClock| {
+    let host = |clock: &SimClock| {
         let options = server.options(&team).with_patience(PATIENCE);
         NatsTransport::connect(&options.with_clock(Arc::new(clock.clone()))).unwrap()
     };

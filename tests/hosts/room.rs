@@ -3,20 +3,22 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::conformance::bed::{HandClock, MAILBOX, message, name};
+use crate::conformance::bed::{MAILBOX, message, name};
 use crate::nats_support::{
     Link, PATIENCE, Server, cluster_program, free_port, fresh_team, monitored,
 };
+use crate::queue::{AheadClock, hand_clock};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Stream;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::document::SharedFiles as _;
-use ensemble_core::env::{Clock, Monotonic, PublishOutcome, SystemClock};
+use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
 use ensemble_core::message::Timestamp;
+use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Quota, Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use tokio::io::AsyncReadExt as _;
@@ -85,7 +87,7 @@ fn a_sender_has_no_more_unread_than_its_quota() {
 }
 
 /// Settles that many messages, and sets them apart.
-fn with_history(options: &NatsOptions, clock: &HandClock, messages: usize) -> NatsTransport {
+fn with_history(options: &NatsOptions, clock: &SimClock, messages: usize) -> NatsTransport {
     let queue = open(options);
     for n in 0..messages {
         let id = ensemble_core::message::MessageId::new(format!("m-{n}")).unwrap();
@@ -112,7 +114,7 @@ fn a_reader_reads_what_waits_and_not_the_history() {
     let home = tempfile::tempdir().unwrap();
     let monitor = free_port();
     let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
-    let clock = HandClock::default();
+    let clock = hand_clock();
     let options =
         server.options(&fresh_team()).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = with_history(&options, &clock, MESSAGES);
@@ -136,31 +138,12 @@ fn a_reader_reads_what_waits_and_not_the_history() {
     assert_eq!(queue.publish(&other).unwrap(), PublishOutcome::Stored);
 }
 
-/// The machine's clock, with so much added.
-#[derive(Clone, Debug, Default)]
-struct Ahead(Arc<Mutex<Duration>>);
-
-impl Ahead {
-    fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap() += by;
-    }
-}
-
-impl Clock for Ahead {
-    fn monotonic(&self) -> Monotonic {
-        SystemClock.monotonic() + *self.0.lock().unwrap()
-    }
-    fn wall(&self) -> Timestamp {
-        SystemClock.wall().plus(*self.0.lock().unwrap())
-    }
-}
-
 #[test]
 fn content_is_removed_once_nothing_open_names_it() {
     let home = tempfile::tempdir().unwrap();
     let monitor = free_port();
     let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
-    let (clock, team) = (Ahead::default(), fresh_team());
+    let (clock, team) = (AheadClock::default(), fresh_team());
     let options = server.options(&team).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = open(&options);
     let stored = || monitored(monitor, "/jsz", "messages");
@@ -192,7 +175,7 @@ fn content_is_removed_once_nothing_open_names_it() {
 #[test]
 fn content_that_is_stored_again_meanwhile_is_read_whole() {
     let server = Server::start();
-    let clock = Ahead::default();
+    let clock = AheadClock::default();
     let options =
         server.options(&fresh_team()).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = open(&options);
@@ -220,7 +203,7 @@ fn a_killed_server_has_what_it_had_and_nothing_that_was_removed() {
     if let Some(program) = cluster_program() {
         let home = tempfile::tempdir().unwrap();
         let server = Server::by(&program, home.path(), free_port(), &[]);
-        let (team, clock) = (fresh_team(), HandClock::default());
+        let (team, clock) = (fresh_team(), hand_clock());
         let options = server.options(&team).with_patience(PATIENCE);
         let options = options.with_clock(Arc::new(clock.clone()));
         let queue = with_history(&options, &clock, 20);
@@ -280,7 +263,7 @@ async fn opened(context: &Context, stream: &str) -> Stream {
 /// As a server can have it that has lost what it noted last.
 #[test]
 fn an_older_version_that_is_there_again_is_not_handed_out() {
-    let (server, team, clock) = (Server::start(), fresh_team(), HandClock::default());
+    let (server, team, clock) = (Server::start(), fresh_team(), hand_clock());
     let options = server.options(&team).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = open(&options);
     let id = ensemble_core::message::MessageId::new("m-0").unwrap();
@@ -340,7 +323,7 @@ fn measurement_of_the_cost_of_a_receive() {
     const MESSAGES: usize = 20_000;
     const ROUNDS: usize = 41;
     let server = Server::start();
-    let clock = HandClock::default();
+    let clock = hand_clock();
     let mut medians = Vec::new();
     for history in [0, MESSAGES] {
         let options = server

@@ -5,22 +5,23 @@ use crate::nats_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
+use crate::conformance::bed::{Bed, MAILBOX, name, observe_for};
+use crate::queue::hand_clock;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Transport;
-use ensemble_core::sim::SimRecorder;
+use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::{Quota, Settings, Spool, SpoolOptions, State};
 
 struct SpoolBed {
     home: Arc<tempfile::TempDir>,
-    clock: HandClock,
+    clock: SimClock,
     log: SimRecorder,
     spool: Spool,
 }
 
 impl SpoolBed {
-    fn open(home: Arc<tempfile::TempDir>, clock: HandClock, log: SimRecorder) -> Self {
+    fn open(home: Arc<tempfile::TempDir>, clock: SimClock, log: SimRecorder) -> Self {
         let mut options = SpoolOptions::default()
             .with_durability(Durability::Process)
             .with_clock(Arc::new(clock.clone()))
@@ -32,7 +33,7 @@ impl SpoolBed {
 
     fn fresh(settings: &Settings) -> Box<dyn Bed> {
         let home = Arc::new(tempfile::tempdir().unwrap());
-        let bed = Self::open(home, HandClock::default(), SimRecorder::default());
+        let bed = Self::open(home, hand_clock(), SimRecorder::default());
         bed.spool.add_mailbox(&name(MAILBOX), settings).unwrap();
         Box::new(bed)
     }
@@ -62,8 +63,7 @@ impl Bed for SpoolBed {
 crate::conformance!(directory, SpoolBed::fresh);
 
 mod simulated {
-    use ensemble_core::message::Timestamp;
-    use ensemble_core::sim::{SimClock, SimTransport};
+    use ensemble_core::sim::SimTransport;
 
     use super::*;
 
@@ -73,7 +73,7 @@ mod simulated {
     }
 
     pub(super) fn fresh(_: &Settings) -> Box<dyn Bed> {
-        let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
+        let clock = hand_clock();
         let transport = SimTransport::new(clock.clone());
         transport.add_mailbox(&name(MAILBOX));
         Box::new(SimBed { clock, transport })
@@ -164,33 +164,17 @@ mod budgets {
 /// Settled messages are kept for their days and forgotten then.
 mod keeping {
     use ensemble_core::broker::Broker;
-    use ensemble_core::env::{Clock, Monotonic, PublishOutcome, SystemClock};
-    use ensemble_core::message::Timestamp;
+    use ensemble_core::env::{Clock, PublishOutcome, SystemClock};
 
     use super::*;
     use crate::conformance::bed::{id, message};
+    use crate::queue::AheadClock;
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// The system's time, and so much later.
-    #[derive(Debug)]
-    struct Later(Duration);
-
-    impl Clock for Later {
-        fn monotonic(&self) -> Monotonic {
-            SystemClock.monotonic() + self.0
-        }
-        fn boottime(&self) -> Monotonic {
-            SystemClock.boottime() + self.0
-        }
-        fn wall(&self) -> Timestamp {
-            SystemClock.wall().plus(self.0)
-        }
-    }
-
     /// `sweep(later)` sweeps the queue with a clock that is so much later, and says how much was removed.
     fn forgets(queue: &dyn Broker, sweep: impl Fn(Arc<dyn Clock + Send + Sync>) -> u64) {
-        let sweep = |later| sweep(Arc::new(Later(later)));
+        let sweep = |later| sweep(Arc::new(AheadClock::by(later)));
         let mailbox = name(MAILBOX);
         let mut settings = Settings::default();
         settings.done_days = 2;

@@ -2,6 +2,8 @@
 
 #[path = "../support/children.rs"]
 mod children;
+#[path = "../support/queue.rs"]
+mod queue;
 #[path = "../support/mod.rs"]
 mod support;
 

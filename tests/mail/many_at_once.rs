@@ -3,50 +3,24 @@
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Counts, Delivery};
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+use ensemble_core::env::Delivery;
+use ensemble_core::message::Envelope;
+use ensemble_core::spool::{Settings, State};
 
-struct Bed {
-    _home: tempfile::TempDir,
-    spool: Spool,
-}
+use crate::queue::{QueueBed, name};
 
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
-
-fn bed() -> Bed {
-    let home = tempfile::tempdir().unwrap();
-    let options = SpoolOptions::default().with_durability(Durability::Process);
-    let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-    spool.add_mailbox(&name("dispatch"), &Settings::default()).unwrap();
-    Bed { _home: home, spool }
-}
-
-impl Bed {
-    fn publish(&self, body: &str, priority: u8) {
-        let envelope = Envelope::new(name("dispatch"), body).with_priority(priority);
-        self.spool.publish(&envelope).unwrap();
-    }
-
-    fn counts(&self) -> Counts {
-        self.spool.counts(&name("dispatch")).unwrap()
-    }
-
-    fn receive(&self) -> Option<Delivery> {
-        self.spool.receive(&name("dispatch"), &name("w1")).unwrap()
-    }
+fn publish(bed: &QueueBed, body: &str, priority: u8) {
+    let envelope = Envelope::new(name("dispatch"), body).with_priority(priority);
+    bed.spool.publish(&envelope).unwrap();
 }
 
 #[test]
 fn many_are_taken_at_once_in_order_and_each_under_its_own_lease() {
-    let bed = bed();
+    let bed = QueueBed::new(["dispatch"]);
     for body in ["1", "2", "3"] {
-        bed.publish(body, 0);
+        publish(&bed, body, 0);
     }
-    bed.publish("urgent", 5);
+    publish(&bed, "urgent", 5);
     let take = |limit| bed.spool.receive_batch(&name("dispatch"), &name("w1"), limit).unwrap();
     assert!(take(0).is_empty());
     let taken = take(2);
@@ -64,10 +38,10 @@ fn many_are_taken_at_once_in_order_and_each_under_its_own_lease() {
 
 #[test]
 fn of_many_that_are_settled_each_has_its_own_outcome() {
-    let bed = bed();
+    let bed = QueueBed::new(["dispatch"]);
     bed.spool.add_mailbox(&name("other"), &Settings::default()).unwrap();
     for body in ["1", "2", "3"] {
-        bed.publish(body, 0);
+        publish(&bed, body, 0);
     }
     bed.spool.publish(&Envelope::new(name("other"), "4")).unwrap();
     let mut leases: Vec<_> = bed

@@ -2,83 +2,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, PublishOutcome};
-use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::env::PublishOutcome;
+use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
-/// Clocks that are moved by hand, together.
-#[derive(Clone, Default)]
-struct HandClock(Arc<AtomicI64>);
+use crate::queue::{QueueBed, QueueSetup, name};
 
-impl HandClock {
-    fn advance(&self, by: Duration) {
-        self.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
-    }
-}
-
-impl Clock for HandClock {
-    fn monotonic(&self) -> Monotonic {
-        let passed = u64::try_from(self.0.load(Ordering::SeqCst)).unwrap();
-        Monotonic::ZERO + Duration::from_millis(passed)
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(1_700_000_000_000 + self.0.load(Ordering::SeqCst))
-    }
-}
-
-struct Bed {
-    home: tempfile::TempDir,
-    clock: HandClock,
-    spool: Spool,
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
-
-fn options(clock: &HandClock) -> SpoolOptions {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
-    options.clock = Arc::new(clock.clone());
-    options
-}
-
-fn bed_with(settings: &Settings) -> Bed {
-    let home = tempfile::tempdir().unwrap();
-    let clock = HandClock::default();
-    let spool = Spool::create(&home.path().join("queue"), options(&clock)).unwrap();
-    spool.add_mailbox(&name("dispatch"), settings).unwrap();
-    Bed { home, clock, spool }
-}
-
-fn bed() -> Bed {
-    bed_with(&Settings::default())
-}
-
-impl Bed {
-    fn publish(&self, body: &str) -> MessageId {
-        let envelope = Envelope::new(name("dispatch"), body);
-        assert_eq!(self.spool.publish(&envelope).unwrap(), PublishOutcome::Stored);
-        envelope.id
-    }
-    fn receive(&self) -> Option<Delivery> {
-        self.spool.receive(&name("dispatch"), &name("reader")).unwrap()
-    }
-    fn bodies(&self) -> Vec<String> {
-        std::iter::from_fn(|| self.receive()).map(|d| d.envelope.body).collect()
-    }
-    fn counts(&self) -> Counts {
-        self.spool.counts(&name("dispatch")).unwrap()
-    }
-    fn path(&self, below: &str) -> PathBuf {
-        self.home.path().join("queue/mailbox/dispatch").join(below)
-    }
+fn bed() -> QueueBed {
+    QueueBed::new(["dispatch"])
 }
 
 #[test]
@@ -265,7 +199,7 @@ fn an_expired_message_is_dead_lettered_instead_of_received() {
 fn a_full_mailbox_refuses_and_its_reader_can_see_it() {
     let mut settings = Settings::default();
     settings.capacity = Some(2);
-    let bed = bed_with(&settings);
+    let bed = QueueSetup::of(["dispatch"]).settings(settings).build();
     bed.publish("1");
     bed.publish("2");
     let third = Envelope::new(name("dispatch"), "3").from(name("worker-1"));
@@ -379,7 +313,7 @@ fn a_queue_that_was_moved_away_is_not_written_to() {
         bed.spool.publish(&Envelope::new(name("dispatch"), "x")),
         Err(Error::NoQueue { .. })
     ));
-    let again = Spool::create(&root, options(&bed.clock)).unwrap();
+    let again = Spool::create(&root, bed.options.clone()).unwrap();
     again.add_mailbox(&name("dispatch"), &Settings::default()).unwrap();
     bed.publish("after");
     assert_eq!(bed.bodies(), ["after"]);
@@ -392,9 +326,9 @@ fn a_message_is_settled_in_the_queue_in_which_it_is_held() {
     let lease = bed.receive().unwrap().lease;
     let [root, elsewhere] = ["queue", "elsewhere"].map(|name| bed.home.path().join(name));
     std::fs::rename(&root, &elsewhere).unwrap();
-    Spool::create(&root, options(&bed.clock)).unwrap();
+    Spool::create(&root, bed.options.clone()).unwrap();
     bed.spool.settle(&lease).unwrap();
-    let moved = Spool::open(&elsewhere, options(&bed.clock)).unwrap();
+    let moved = Spool::open(&elsewhere, bed.options.clone()).unwrap();
     assert_eq!(moved.state(&name("dispatch"), &lease.id).unwrap(), Some(State::Settled));
     assert!(matches!(bed.spool.settle(&lease), Err(Error::NoMailbox { .. })));
 }

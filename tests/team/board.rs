@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::message::Name;
 use ensemble_core::sim::SimRecorder;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{
@@ -17,6 +16,8 @@ use ensemble_team::proto::agent;
 use ensemble_team::proto::task::TaskHolder;
 use serde_json::Value;
 
+use crate::queue::name;
+
 mod alarms;
 mod fsck;
 mod lives;
@@ -24,10 +25,6 @@ mod liza;
 mod prompts;
 mod rules;
 mod stories;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 /// A board in a temporary directory.
 struct Bed {

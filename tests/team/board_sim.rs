@@ -28,16 +28,14 @@ use crate::children::Dice;
 use invariants::{ALLOWED, Seen, broken};
 use observer::Observer;
 
+use crate::queue::name;
+
 const SEEDS: u64 = 25;
 /// From how many seeds on every step of the table must have been taken.
 const EVERYWHERE: u64 = 200;
 const STEPS: u64 = 120;
 /// Where files cost no disk.
 const MEMORY: &str = "/dev/shm";
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 /// A calendar that jumps.
 #[derive(Default)]

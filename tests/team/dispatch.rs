@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::env::{Clock as _, Monotonic};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_core::message::{Envelope, Name};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     AvailableWorker, BatchProgress, Batches, DispatchRun, SUMMARY_PATH, SummaryOutcome, TaskBatch,
     WorkerPool,
 };
 use proptest::prelude::*;
+
+use crate::queue::{QueueBed, QueueSetup, name};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How a process that is killed unwinds.
 struct Killed;
@@ -35,18 +38,6 @@ impl Fuse {
             }
             left => self.0.set(left - 1),
         }
-    }
-}
-
-/// A clock that is advanced by hand.
-struct Hand(Cell<u64>);
-
-impl Clock for Hand {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(Duration::from_secs(self.0.get()))
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(0)
     }
 }
 
@@ -85,10 +76,6 @@ struct Team {
     pings: RefCell<u32>,
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
 impl WorkerPool for Team {
     fn workers(&self) -> Result<Vec<AvailableWorker>> {
         self.fuse.burn();
@@ -123,9 +110,7 @@ const TEXT: &str = "type: start_workers\nworker_count: 2\ntasks:\n\
     - {id: f, instruction: fails once, worker: w2, retry: {attempts: 2, delay: 0}}\n...\n";
 
 struct Bed {
-    home: tempfile::TempDir,
-    spool: Spool,
-    clock: Hand,
+    queue: QueueBed,
     log: Log,
     instruction: Instruction,
     batch: TaskBatch,
@@ -135,35 +120,22 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let options = SpoolOptions::default().with_durability(Durability::Process);
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        for worker in ["w1", "w2"] {
-            spool.add_mailbox(&name(worker), &Default::default()).unwrap();
-        }
+        let queue = QueueSetup::of(["w1", "w2"]).build();
         let read = contract::read_as::<Instruction>(TEXT, "i.yaml".as_ref()).unwrap();
         let Reading::Whole(instruction) = read else { panic!("an instruction") };
         let batch = TaskBatch::of(&instruction).unwrap();
         let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
-        Self {
-            home,
-            spool,
-            clock: Hand(Cell::new(1)),
-            log,
-            instruction,
-            batch,
-            mails: RefCell::default(),
-        }
+        Self { queue, log, instruction, batch, mails: RefCell::default() }
     }
 
     fn run<'a>(&'a self, team: &'a Team) -> DispatchRun<'a> {
-        let state_dir = self.home.path().join(".ensemble");
+        let state_dir = self.queue.home.path().join(".ensemble");
         DispatchRun {
-            spool: &self.spool,
-            queue: &self.spool,
-            batches: Batches::new(self.spool.root(), &state_dir, Durability::Process),
+            spool: &self.queue.spool,
+            queue: &self.queue.spool,
+            batches: Batches::new(self.queue.spool.root(), &state_dir, Durability::Process),
             state_dir,
-            clock: &self.clock,
+            clock: &self.queue.clock,
             recorder: &self.log,
             actor: name("dispatch").into(),
             hands: team,
@@ -198,7 +170,7 @@ impl Bed {
     /// A worker takes what waits, and reports.
     fn work(&self, worker: &str, begun: &mut Vec<String>) {
         let worker = name(worker);
-        while let Some(taken) = self.spool.receive(&worker, &worker).unwrap() {
+        while let Some(taken) = self.queue.spool.receive(&worker, &worker).unwrap() {
             let (task, attempt) =
                 (taken.envelope.task_id.clone().unwrap(), taken.envelope.attempt.unwrap());
             begun.push(format!("{task} {attempt}"));
@@ -207,7 +179,7 @@ impl Bed {
             let text = format!(
                 "task_id: {task}\nworker_id: {worker}\nstatus: {status}\nfailure_reason: no\n...\n"
             );
-            self.spool.settle(&taken.lease).unwrap();
+            self.queue.spool.settle(&taken.lease).unwrap();
             if worker.as_str() == "w2" {
                 let mail =
                     Envelope::new(name("dispatch"), text).with_task(task).from(worker.clone());
@@ -220,9 +192,9 @@ impl Bed {
 
     /// A report lands on this host.
     fn report(&self, task: &str, text: &str) {
-        let reports = self.spool.root().join("reports");
+        let reports = self.queue.spool.root().join("reports");
         std::fs::create_dir_all(&reports).unwrap();
-        let whole = self.home.path().join("whole");
+        let whole = self.queue.home.path().join("whole");
         std::fs::write(&whole, text).unwrap();
         std::fs::rename(whole, reports.join(format!("{task}-completed.yaml"))).unwrap();
     }
@@ -239,11 +211,14 @@ fn a_late_mail_of_an_earlier_attempt_is_not_counted_for_the_next() {
     };
     for attempt in [1, 2] {
         let taken = loop {
-            assert!(bed.clock.0.get() < 100, "attempt {attempt} of f never comes");
+            assert!(
+                bed.queue.clock.monotonic() < Monotonic::from_duration(100 * SECOND),
+                "attempt {attempt} of f never comes"
+            );
             bed.process(None).unwrap();
-            bed.clock.0.set(bed.clock.0.get() + 1);
-            let Some(taken) = bed.spool.receive(&worker, &worker).unwrap() else { continue };
-            bed.spool.settle(&taken.lease).unwrap();
+            bed.queue.clock.advance(SECOND);
+            let Some(taken) = bed.queue.spool.receive(&worker, &worker).unwrap() else { continue };
+            bed.queue.spool.settle(&taken.lease).unwrap();
             match taken.envelope.task_id.as_deref() {
                 Some("f") => break taken,
                 Some(other) => bed.report(other, &text(other, "success")),
@@ -257,7 +232,7 @@ fn a_late_mail_of_an_earlier_attempt_is_not_counted_for_the_next() {
     let team = Team { fuse: Fuse(Cell::new(usize::MAX)), pings: RefCell::default() };
     bed.run(&team).take_mailed(&bed.batch, &bed.instruction, &late).unwrap();
     bed.process(None).unwrap();
-    let state = bed.home.path().join(format!(".ensemble/dispatch/{}.yaml", bed.batch.id));
+    let state = bed.queue.home.path().join(format!(".ensemble/dispatch/{}.yaml", bed.batch.id));
     let state: serde_json::Value =
         ensemble_core::message::yaml::parse(&std::fs::read_to_string(&state).unwrap(), &state)
             .unwrap();
@@ -287,12 +262,12 @@ proptest! {
                 told = Some(*outcome);
                 break;
             }
-            texts.extend(std::fs::read_to_string(bed.spool.root().join(SUMMARY_PATH)).ok());
+            texts.extend(std::fs::read_to_string(bed.queue.spool.root().join(SUMMARY_PATH)).ok());
             bed.work(if round % 2 == 0 { "w1" } else { "w2" }, &mut begun);
-            bed.clock.0.set(bed.clock.0.get() + 1);
+            bed.queue.clock.advance(SECOND);
         }
         let Some(told) = told else { panic!("it did not end: {begun:?}") };
-        texts.insert(std::fs::read_to_string(bed.spool.root().join(SUMMARY_PATH)).unwrap());
+        texts.insert(std::fs::read_to_string(bed.queue.spool.root().join(SUMMARY_PATH)).unwrap());
         prop_assert_eq!(texts.len(), 1, "one summary");
         let summary = told.summary();
         prop_assert_eq!((summary.completed_tasks, summary.failed_tasks), (4, 2));

@@ -9,6 +9,8 @@ mod memory;
 #[cfg(feature = "postgres")]
 #[path = "../support/postgres.rs"]
 mod postgres_support;
+#[path = "../support/queue.rs"]
+mod queue;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tmux.rs"]

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
-use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
 use ensemble_team::contract::{
@@ -16,6 +15,8 @@ use ensemble_team::contract::{
     TaskReport, WorkerTask,
 };
 use ensemble_team::lint::{LintOptions, Linter, TextShape};
+
+use crate::queue::name;
 
 mod generate;
 
@@ -62,10 +63,6 @@ fn clone() -> (tempfile::TempDir, Spool) {
     write(&root, &files(&committed()));
     let spool = Spool::open(&root, generate::options()).unwrap();
     (home, spool)
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 #[test]

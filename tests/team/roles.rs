@@ -1,15 +1,14 @@
 //! Dispatch and Conductor with real files and a clock that is moved by hand. The tests show what
 //! they wait for, how often they look, and what they say when the time has passed.
 
-use std::cell::Cell;
 use std::time::Duration;
 
-use crate::support::{Bed, name};
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::env::Clock as _;
 use ensemble_core::event_log::EventLog;
-use ensemble_core::message::{Envelope, Timestamp};
+use ensemble_core::message::Envelope;
+use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_team::collect::BatchLimits;
 use ensemble_team::contract::{self, Instruction, Reading, Summary, SummaryStatus, WorkerTask};
@@ -18,34 +17,15 @@ use ensemble_team::driver::{
     TaskBatch, TaskEnds,
 };
 
-/// A clock that moves only during a `rest`.
-#[derive(Default)]
-struct Hand(Cell<Duration>);
-
-impl Hand {
-    fn advance(&self, by: Duration) {
-        self.0.set(self.0.get() + by);
-    }
-    fn seconds(&self) -> u64 {
-        self.0.get().as_secs()
-    }
-}
-
-impl Clock for Hand {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::ZERO + self.0.get()
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(1_768_467_600_000).plus(self.0.get())
-    }
-}
+use crate::queue::hand_clock;
+use crate::support::{Bed, name};
 
 /// The project of a test.
 struct Stage {
     bed: Bed,
     spool: Spool,
     log: EventLog,
-    clock: Hand,
+    clock: SimClock,
 }
 
 impl Stage {
@@ -56,7 +36,12 @@ impl Stage {
         let logs = bed.state().join("logs");
         std::fs::create_dir_all(&logs).unwrap();
         let log = EventLog::open(&logs).unwrap();
-        Self { bed, spool, log, clock: Hand::default() }
+        Self { bed, spool, log, clock: hand_clock() }
+    }
+
+    /// How long the clock has moved.
+    fn seconds(&self) -> u64 {
+        self.clock.monotonic().as_duration().as_secs()
     }
 
     fn batches(&self) -> Batches {
@@ -192,7 +177,7 @@ fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
             stage.clock.advance(longest);
         });
     assert_eq!(heard.unwrap(), None);
-    assert_eq!((stage.clock.seconds(), rests.len()), (1_800, 60), "{rests:?}");
+    assert_eq!((stage.seconds(), rests.len()), (1_800, 60), "{rests:?}");
     assert!(rests.iter().all(|rest| *rest == 30), "{rests:?}");
     assert_eq!(
         stage.bed.records("role.patience_ended"),
@@ -310,7 +295,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
     // Whenever a report came, patience begins again.
     assert_eq!(rests[..6], [180, 30, 180, 30, 180, 30], "{rests:?}");
     assert!(rests[6..rests.len() - 1].iter().all(|rest| *rest == 30), "{rests:?}");
-    assert_eq!(stage.clock.seconds(), 29 * 60);
+    assert_eq!(stage.seconds(), 29 * 60);
     assert_eq!(stage.bed.records("role.patience_ended").len(), 3);
     assert_eq!(summary.status, SummaryStatus::Partial);
     assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 1));

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::children::{Child, Dice, cast, say, wait_until};
 use crate::postgres_support::{Cluster, team_of};
 use ensemble_core::durable::Durability;
-use ensemble_core::message::Name;
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
     PostgresOptions, SCHEMA_VERSION, StepKey, StepOptions, StepPlan, StepStore,
 };
 use rustix::process::{Signal, getpid, kill_process};
+
+use crate::queue::name;
 
 const TASK: &str = "0-4-1";
 const WORKERS: u64 = 4;
@@ -27,10 +28,6 @@ const FILES: u32 = 7;
 
 /// How many statements a child runs before it is killed.
 static STATEMENTS_LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
 
 /// The file that names the server, in a directory whose queues are on one.
 const SERVER: &str = "server";

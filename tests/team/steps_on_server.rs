@@ -7,21 +7,18 @@ use std::time::Duration;
 
 use crate::children::{Child, cast, say, wait_until};
 use crate::postgres_support::{Cluster, asked, team_of};
-use ensemble_core::message::Name;
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, FilePath, PlannedStep,
     PostgresOptions, StepKey, StepOptions, StepPlan, StepStore,
 };
+
+use crate::queue::name;
 
 const TASKS: [&str; 2] = ["t-1", "t-2"];
 const STEPS: u32 = 60;
 const WORKERS: u32 = 4;
 /// Different files among all steps, by the same names on each host.
 const FILES: u32 = 5;
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
 
 /// A host: its own directory, and the team's queues on the server.
 fn host(home: &Path, (address, team): (&str, &str)) -> StepStore {

@@ -16,7 +16,7 @@ fn words(pane: &SimPane) -> Vec<String> {
 /// An agent with a usage limit, and the clock by which its message is read.
 struct Limited<'a> {
     agent: Double,
-    clock: &'a Hand,
+    clock: &'a SimClock,
     limit: Option<UsageLimit>,
 }
 

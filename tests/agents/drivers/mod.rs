@@ -22,35 +22,11 @@ use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Phase;
 use ensemble_core::proto::ready::{self, ErrorType, PongToken};
-use ensemble_core::sim::{PaneAction, SimPane, SimRecorder};
-use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_core::sim::{PaneAction, SimClock, SimPane, SimRecorder};
+use ensemble_core::spool::Spool;
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
-/// A clock that pauses until a driver rests.
-#[derive(Default)]
-struct Hand(Mutex<Duration>);
-
-impl Clock for Hand {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(self.now())
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(i64::try_from(self.now().as_millis()).unwrap())
-    }
-}
-
-impl Hand {
-    fn now(&self) -> Duration {
-        *self.0.lock().unwrap()
-    }
-    fn advance_to(&self, due: Monotonic) {
-        let mut now = self.0.lock().unwrap();
-        *now = due.as_duration().max(*now);
-    }
-    fn rest(&self, longest: Duration) {
-        *self.0.lock().unwrap() += longest.max(Duration::from_millis(1));
-    }
-}
+use crate::queue::{QueueBed, name};
 
 /// How long a pane with halves wants between text and Enter.
 const DELAY: Duration = Duration::from_secs(3);
@@ -125,26 +101,25 @@ impl AgentPane for Double {
 struct Bench {
     home: tempfile::TempDir,
     spool: Spool,
-    clock: Hand,
+    clock: SimClock,
     log: SimRecorder,
     claim: Arc<std::sync::Mutex<ladders::Claim>>,
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
 impl Bench {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let durability = ensemble_core::durable::Durability::Process;
-        let options = SpoolOptions::default().with_durability(durability);
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        for worker in ["w1", "w2"] {
-            spool.add_mailbox(&name(worker), &Default::default()).unwrap();
-        }
-        let (clock, log) = (Hand::default(), SimRecorder::default());
-        Self { home, spool, clock, log, claim: Arc::default() }
+        let QueueBed { home, spool, .. } = QueueBed::new(["w1", "w2"]);
+        let clock = SimClock::new(Timestamp::from_unix_millis(0));
+        Self { home, spool, clock, log: SimRecorder::default(), claim: Arc::default() }
+    }
+
+    fn rest(&self, longest: Duration) {
+        self.clock.advance(longest.max(Duration::from_millis(1)));
+    }
+
+    /// The seconds in which a driver has rested.
+    fn passed(&self) -> u64 {
+        self.clock.monotonic().as_duration().as_secs()
     }
 
     fn manager(&self) -> AckDriver<'_> {
@@ -183,11 +158,11 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     let bench = Bench::new();
     let pane = idle();
     let agent = Box::new(Double::new("generic", &pane));
-    let mut rest = |longest| bench.clock.rest(longest);
+    let mut rest = |longest| bench.rest(longest);
     let order = order("t1", "w1");
     let ended = bench.manager().wait_with_escalation(order, Some(agent), &mut rest).unwrap();
     assert_eq!(ended, (false, Phase::ResetContext));
-    assert_eq!(bench.clock.now().as_secs(), 240);
+    assert_eq!(bench.passed(), 240);
     let pressed: Vec<String> = pane
         .presses()
         .iter()
@@ -244,7 +219,7 @@ fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
                 let mut agent = Double::new("claude", &claude(screen));
                 let mut assigner = TaskAssigner { hook: Some(hook), ..bench.assigner() };
                 assigner.readiness.needs_pong = needs_pong;
-                let mut rest = |longest| bench.clock.rest(longest);
+                let mut rest = |longest| bench.rest(longest);
                 let order = order("t1", "w1");
                 let handed = assigner.hand_over(order, Some(&mut agent), &mut rest).unwrap();
                 let is_ready = is_ready && !needs_pong;
@@ -271,12 +246,12 @@ fn who_may_not_be_pressed_is_waited_for() {
         let mut manager = bench.manager();
         let agent = Box::new(Double::new("claude", &pane));
         let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
-        let mut rest = |longest| bench.clock.rest(longest);
+        let mut rest = |longest| bench.rest(longest);
         let ended = manager.wait_for(id, &mut rest).unwrap();
         let Ended::Escalated { notice, .. } = ended else { panic!("{ended:?}") };
         assert_eq!((notice.reason, notice.worker_state), ("not_pressable", Some(state)));
         assert_eq!(pane.presses_count(), 0, "{state}");
-        let waited = bench.clock.now().as_secs();
+        let waited = bench.passed();
         assert!((seconds..seconds + 15).contains(&waited), "{state}: {waited} s");
         assert_eq!(bench.log.count("ladder.waiting"), 1);
     }
@@ -297,12 +272,12 @@ fn deliveries_run_side_by_side_and_one_that_was_taken_is_not_reset() {
     assert_eq!((id, manager.phase(first)), (first, None));
     while manager.phase(second) != Some(Phase::LeaveInputMode) {
         let now = bench.clock.monotonic();
-        bench.clock.rest(manager.poll_timeout().unwrap().since(now));
+        bench.rest(manager.poll_timeout().unwrap().since(now));
         manager.handle_timeout().unwrap();
     }
     // Taken before the reset, which is not pressed then; and no second attempt is stored.
     bench.spool.receive(&name("w2"), &name("w2")).unwrap().unwrap();
-    bench.clock.rest(Duration::from_secs(60));
+    bench.rest(Duration::from_secs(60));
     manager.handle_timeout().unwrap();
     let (_, ended) = manager.poll_ended().unwrap();
     assert!(matches!(ended, Ended::Acked { phase: Phase::ResetContext, attempt: 1, .. }));
@@ -339,13 +314,13 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let pane = idle();
     pane.defer(Some(Deferral::Busy));
     let mut agent = Double::new("generic", &pane);
-    let mut rest = |longest| bench.clock.rest(longest);
+    let mut rest = |longest| bench.rest(longest);
     let assigned =
         bench.assigner().assign(order("t1", "w1"), Some(&mut agent), &|| false, &mut rest).unwrap();
     let AssignOutcome::NotReady(failure) = assigned else { panic!("{assigned:?}") };
     assert_eq!((failure.error_type, failure.attempt), (ErrorType::NoPongTimeout, 3));
     assert!(failure.observation.starts_with("ping not typed: "), "{failure}");
-    assert_eq!(bench.clock.now().as_secs(), 25);
+    assert_eq!(bench.passed(), 25);
     assert_eq!(bench.spool.counts(&name("w1")).unwrap().queued, 0);
     assert_eq!(pane.presses_count(), 0);
 }
@@ -357,7 +332,7 @@ fn a_pong_to_the_second_ping_is_heard() {
     let stale = PongToken { worker: name("w1"), attempt: 1 };
     pongs.answer(&stale).unwrap();
     let mut rest = |longest| {
-        bench.clock.rest(longest);
+        bench.rest(longest);
         if let Some(ping) = pongs.asked(&name("w1")).unwrap().filter(|ping| ping.attempt == 2) {
             pongs.answer(&ping.pong()).unwrap();
         }

@@ -6,6 +6,7 @@ use ensemble_core::driver::{ReadinessCheck, ReadyOutcome};
 use ensemble_core::proto::ack::LadderSettings;
 use ensemble_core::proto::ready;
 use ensemble_core::sim::SimClock;
+use ensemble_core::spool::SpoolOptions;
 
 /// An agent of an orchestrator that knows its state, and that hears each hint.
 struct Headless {

@@ -7,15 +7,16 @@ use ensemble_core::Result;
 use ensemble_core::agent::{AgentDiagnosis, ProgramSettings};
 use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
 use ensemble_core::driver::{AckDriver, DeliveryOrder, Ended};
-use ensemble_core::env::{Clock, Monotonic, Pane};
+use ensemble_core::env::Pane;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::LadderSettings;
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_tmux::tmux::TmuxPane;
 use serde_json::Value;
 
+use crate::queue::hand_clock;
 use crate::scripted::case::Case;
 
 const PHASES: usize = 4;
@@ -23,19 +24,6 @@ const PHASES: usize = 4;
 /// Enter, and the pause after a reset (half a phase here) must fit.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// A clock that is advanced by hand.
-#[derive(Default)]
-struct Hand(Mutex<Duration>);
-
-impl Clock for Hand {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(*self.0.lock().expect("a time"))
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(0).plus(*self.0.lock().expect("a time"))
-    }
-}
 
 /// Counts what was typed.
 #[derive(Default)]
@@ -107,7 +95,7 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
         Spool::create(&home.path().join("queue"), SpoolOptions::default()).expect("a queue");
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
-    let (clock, keys) = (Hand::default(), Keys::default());
+    let (clock, keys) = (hand_clock(), Keys::default());
     let controller = Name::new("controller").expect("a name");
     let mut manager = AckDriver::borrowing(&spool, &clock, &keys, controller);
     let config =
@@ -134,8 +122,7 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
             break ended;
         }
         let next = manager.poll_timeout().expect("it waits for something");
-        let mut now = clock.0.lock().expect("a time");
-        *now = next.as_duration().max(*now);
+        clock.advance_to(next);
     };
     assert!(matches!(ended, Ended::Escalated { .. }), "{ended:?}");
     assert_eq!(manager.poll_ended(), None, "told more than once");

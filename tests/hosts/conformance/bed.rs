@@ -1,16 +1,18 @@
 //! Properties of a queue under test.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ensemble_core::broker::Broker;
-use ensemble_core::env::{Clock, Delivery, Lease, Monotonic, Transport};
+use ensemble_core::env::{Delivery, Lease, Transport};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::Settings;
+
+use crate::queue::hand_clock;
+pub use crate::queue::name;
 
 /// The agent whose mailbox the tests use.
 pub const MAILBOX: &str = "dispatch";
@@ -39,28 +41,9 @@ pub trait Bed: Send + Sync {
 /// Makes a fresh queue whose mailbox has these settings.
 pub type Factory = fn(&Settings) -> Box<dyn Bed>;
 
-/// A wall clock and a monotonic one that are moved by hand. Clones are the same clock.
-#[derive(Clone, Debug, Default)]
-pub struct HandClock(Arc<Mutex<Duration>>);
-
-impl HandClock {
-    pub fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap() += by;
-    }
-}
-
-impl Clock for HandClock {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(*self.0.lock().unwrap())
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(1_800_000_000_000).plus(*self.0.lock().unwrap())
-    }
-}
-
 /// Observes the leases of the mailbox while this time passes; returns how many messages were returned.
 pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
-    let (clock, mailboxes) = (HandClock::default(), [name(MAILBOX)]);
+    let (clock, mailboxes) = (hand_clock(), [name(MAILBOX)]);
     let mut leases = MailboxLeases::new("observer", &clock);
     let (mut left, mut taken_back) = (time, 0);
     loop {
@@ -73,10 +56,6 @@ pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
         clock.advance(step);
         left -= step;
     }
-}
-
-pub fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 pub fn id(id: &str) -> MessageId {

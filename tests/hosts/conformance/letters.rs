@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::env::Clock as _;
 use ensemble_core::event_log::types;
-use ensemble_core::message::{TASK_TYPE, Timestamp};
+use ensemble_core::message::TASK_TYPE;
 use ensemble_core::spool::{ATTEMPTS_MAX_DEFAULT, Settings, State};
 
 use super::bed::*;
+use crate::queue::hand_clock;
 
 pub fn a_message_that_always_fails_is_buried(factory: Factory) {
     let bed = factory(&Settings::default());
@@ -93,7 +95,7 @@ pub fn a_redriven_message_comes_first(factory: Factory) {
 pub fn a_task_that_expires_has_failed_with_its_holder(factory: Factory) {
     let bed = factory(&Settings::default());
     let (Some(broker), Some(log)) = (bed.broker(), bed.log()) else { return };
-    let soon = Timestamp::from_unix_millis(1_800_000_000_000).plus(Duration::from_secs(60));
+    let soon = hand_clock().wall().plus(Duration::from_secs(60));
     let task = message("late").with_kind(name(TASK_TYPE)).with_task("t1").with_expiry(soon);
     publish(&*bed, &task);
     bed.pass(Duration::from_secs(60));

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ensemble_core::message::{MessageId, Timestamp};
+use ensemble_core::env::Clock as _;
+use ensemble_core::message::MessageId;
 use ensemble_core::spool::Settings;
 
 use super::bed::*;
+use crate::queue::hand_clock;
 
 pub fn the_oldest_comes_first(factory: Factory) {
     let bed = factory(&Settings::default());
@@ -71,7 +73,7 @@ pub fn a_delayed_message_comes_when_it_is_due(factory: Factory) {
 
 pub fn an_expired_message_is_not_delivered(factory: Factory) {
     let bed = factory(&Settings::default());
-    let soon = Timestamp::from_unix_millis(1_800_000_000_000).plus(Duration::from_secs(60));
+    let soon = hand_clock().wall().plus(Duration::from_secs(60));
     let expiring = message("soon over").with_expiry(soon);
     publish(&*bed, &expiring);
     publish(&*bed, &message("lasting"));

@@ -52,7 +52,7 @@ pub fn a_message_keeps_every_field(factory: Factory) {
         .with_causation("reports/x.yaml")
         .with_source("tasks/y.yaml")
         .with_priority(4)
-        .with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1_900_000_000_000));
+        .with_expiry(ensemble_core::message::Timestamp::from_unix_millis(2_000_000_000_000));
     publish(&*bed, &envelope);
     let delivery = receive(&*bed);
     assert_eq!(delivery.envelope, envelope);

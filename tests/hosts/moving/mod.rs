@@ -20,11 +20,9 @@ use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 use ensemble_core::transfer::{MigrationReport, migrate};
 use ensemble_nats::NatsTransport;
 
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::queue::name;
 
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn mailbox() -> Name {
     name("w1")

@@ -2,38 +2,27 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Delivery, Monotonic};
-use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::env::Delivery;
+use ensemble_core::message::MessageId;
 use ensemble_core::requests::{
     NewRequest, PlanGates, RequestEntry, RequestFile, RequestStore, Requests,
 };
-use ensemble_core::sim::SimRecorder;
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use ensemble_core::sim::{SimClock, SimRecorder};
+use ensemble_core::spool::{Settings, Spool};
 use ensemble_nats::NatsTransport;
 use serde_json::Value;
 
 use crate::nats_support::Server;
+pub(crate) use crate::queue::name;
+use crate::queue::{QueueBed, QueueSetup, hand_clock};
 
-#[derive(Clone, Default)]
-pub(crate) struct HandClock(Arc<AtomicI64>);
-
-impl Clock for HandClock {
-    fn monotonic(&self) -> Monotonic {
-        let passed = u64::try_from(self.0.load(Ordering::SeqCst)).unwrap();
-        Monotonic::ZERO + Duration::from_millis(passed)
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(1_900_000_000_000 + self.0.load(Ordering::SeqCst))
-    }
-}
+const MAILBOXES: [&str; 4] = ["conductor", "lead", "alice", "bob"];
 
 pub(crate) struct Bed {
     pub(crate) home: tempfile::TempDir,
-    pub(crate) clock: HandClock,
+    pub(crate) clock: SimClock,
     pub(crate) log: SimRecorder,
     queue: Kept,
 }
@@ -44,31 +33,21 @@ enum Kept {
     Servers(Box<NatsTransport>, #[expect(dead_code, reason = "ends with it")] Arc<Server>),
 }
 
-pub(crate) fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
-
 impl Bed {
     /// With the mailboxes `conductor`, `lead`, `alice` and `bob`.
     pub(crate) fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let (clock, log) = (HandClock::default(), SimRecorder::default());
-        let mut options = SpoolOptions::default()
-            .with_clock(Arc::new(clock.clone()))
-            .with_recorder(Arc::new(log.clone()))
-            .with_admission(Arc::new(PlanGates));
-        options.durability = Durability::Process;
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        for mailbox in ["conductor", "lead", "alice", "bob"] {
-            spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
-        }
+        let log = SimRecorder::default();
+        let setup = QueueSetup::of(MAILBOXES).options(|options| {
+            options.with_recorder(Arc::new(log.clone())).with_admission(Arc::new(PlanGates))
+        });
+        let QueueBed { home, clock, spool, .. } = setup.build();
         Self { home, clock, log, queue: Kept::Directory(spool) }
     }
 
     /// The same on a real server.
     pub(crate) fn on_servers() -> Self {
         let server = Server::shared();
-        let (home, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
+        let (home, clock) = (tempfile::tempdir().unwrap(), hand_clock());
         let log = SimRecorder::default();
         let options = server
             .options(&crate::nats_support::fresh_team())
@@ -76,7 +55,7 @@ impl Bed {
             .with_recorder(Arc::new(log.clone()))
             .with_patience(crate::nats_support::PATIENCE);
         let queue = NatsTransport::connect(&options).unwrap();
-        for mailbox in ["conductor", "lead", "alice", "bob"] {
+        for mailbox in MAILBOXES {
             queue.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
         }
         Self { home, clock, log, queue: Kept::Servers(Box::new(queue), server) }
@@ -120,8 +99,7 @@ impl Bed {
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
-        let by = Duration::from_secs(seconds).as_millis();
-        self.clock.0.fetch_add(i64::try_from(by).unwrap(), Ordering::SeqCst);
+        self.clock.advance(Duration::from_secs(seconds));
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {

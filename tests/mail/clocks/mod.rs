@@ -3,15 +3,15 @@
 mod calendar;
 mod retention;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::proto::calendar::DOUBT;
 use ensemble_core::requests::{CLOSED_KEPT, Requests};
 use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Spool, SpoolOptions};
+
+use crate::queue::{QueueBed, QueueSetup, name};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -19,45 +19,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 const DAY_MILLIS: i64 = 86_400_000;
 
 /// A queue with a clock that begins with the machine's, whose stamps its files have.
-struct Bed {
-    home: tempfile::TempDir,
-    clock: SimClock,
-    spool: Spool,
+fn bed() -> QueueBed {
+    QueueSetup::of(["worker"]).clock(SimClock::new(SystemClock.wall())).build()
 }
 
-impl Bed {
-    fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let clock = SimClock::new(SystemClock.wall());
-        let options = SpoolOptions::default().with_clock(Arc::new(clock.clone()));
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        spool.add_mailbox(&name("worker"), &Default::default()).unwrap();
-        Self { home, clock, spool }
-    }
-
+impl QueueBed {
     fn jump(&self, millis: i64) {
         let wall = self.clock.wall().unix_millis() + millis;
         self.clock.set_wall(Timestamp::from_unix_millis(wall));
-    }
-
-    fn receive(&self) -> Option<ensemble_core::env::Delivery> {
-        self.spool.receive(&name("worker"), &name("worker")).unwrap()
     }
 
     fn settle(&self, id: &str) {
         self.spool.publish(&message(id)).unwrap();
         self.spool.settle(&self.receive().unwrap().lease).unwrap();
     }
-
-    /// Another process of the same machine.
-    fn again(&self) -> Spool {
-        let options = SpoolOptions::default().with_clock(Arc::new(self.clock.clone()));
-        Spool::open(&self.home.path().join("queue"), options).unwrap()
-    }
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 fn message(id: &str) -> Envelope {
@@ -66,7 +41,7 @@ fn message(id: &str) -> Envelope {
 
 #[test]
 fn a_jump_removes_no_settled_message_and_no_file_of_a_living_sender() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.settle("one");
     std::fs::write(bed.home.path().join("queue/tmp/being-written"), "half").unwrap();
     for (looked_before, jump) in [(false, 8), (true, -8), (true, 400), (true, -3_650)] {
@@ -91,7 +66,7 @@ fn a_jump_removes_no_settled_message_and_no_file_of_a_living_sender() {
 
 #[test]
 fn a_clock_that_stays_set_back_keeps_nothing_for_ever() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.sweep().unwrap();
     bed.settle("one");
     bed.clock.advance(HOUR);
@@ -104,7 +79,7 @@ fn a_clock_that_stays_set_back_keeps_nothing_for_ever() {
 #[test]
 fn a_delay_lasts_as_long_as_it_was_meant_to() {
     for jump in [8 * DAY_MILLIS, -8 * DAY_MILLIS, -3_650 * DAY_MILLIS] {
-        let bed = Bed::new();
+        let bed = bed();
         bed.spool.sweep().unwrap();
         bed.spool.publish(&message("later")).unwrap();
         let held = bed.receive().unwrap();
@@ -120,7 +95,7 @@ fn a_delay_lasts_as_long_as_it_was_meant_to() {
 
 #[test]
 fn a_delay_that_begins_while_the_clock_is_wrong_is_no_longer() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.sweep().unwrap();
     bed.spool.publish(&message("later")).unwrap();
     let held = bed.receive().unwrap();
@@ -133,7 +108,7 @@ fn a_delay_that_begins_while_the_clock_is_wrong_is_no_longer() {
 
 #[test]
 fn a_delay_is_over_in_time_though_the_clock_was_set_back_for_good() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.sweep().unwrap();
     bed.spool.publish(&message("later")).unwrap();
     let held = bed.receive().unwrap();
@@ -152,7 +127,7 @@ fn a_delay_is_over_in_time_though_the_clock_was_set_back_for_good() {
 
 #[test]
 fn a_message_expires_by_the_calendar_and_not_by_a_jump() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.sweep().unwrap();
     let expires = |id: &str, after| message(id).with_expiry(bed.clock.wall().plus(after));
     bed.spool.publish(&expires("jumped", DAY)).unwrap();
@@ -175,7 +150,7 @@ fn a_message_expires_by_the_calendar_and_not_by_a_jump() {
 
 #[test]
 fn a_jump_neither_expires_nor_forgets_a_request() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.sweep().unwrap();
     let home = bed.home.path().join("queue/requests/done");
     std::fs::create_dir(&home).unwrap();

@@ -5,11 +5,12 @@ use ensemble_core::history::{open_work, sweep_attachments, sweep_rejected};
 use ensemble_core::message::Attachment;
 use ensemble_core::requests::{NewRequest, Requests};
 
-use super::{Bed, DAY, DAY_MILLIS, message, name};
+use super::{DAY, DAY_MILLIS, bed, message};
+use crate::queue::{QueueBed, name};
 
 const KEEP: std::time::Duration = DAY;
 
-impl Bed {
+impl QueueBed {
     /// Publishes a message with its own attachment.
     fn attach(&self, id: &str) -> Attachment {
         let attachment = self.spool.attach(id.as_bytes()).unwrap();
@@ -33,7 +34,7 @@ impl Bed {
 
 #[test]
 fn an_attachment_that_any_message_names_stays_and_one_that_none_names_goes() {
-    let bed = Bed::new();
+    let bed = bed();
     let receive = || bed.receive().unwrap().lease;
     // Each is received before the next is sent: of messages stored within one tick of the kernel's clock, any may be first.
     let settled = bed.attach("settled");
@@ -68,7 +69,7 @@ fn an_attachment_that_any_message_names_stays_and_one_that_none_names_goes() {
 
 #[test]
 fn content_that_is_attached_again_gets_its_whole_time() {
-    let bed = Bed::new();
+    let bed = bed();
     let old = bed.spool.attach(b"content").unwrap();
     let path = bed.spool.attachment_path(&old);
     let stamp = || path.metadata().unwrap().modified().unwrap();
@@ -82,7 +83,7 @@ fn content_that_is_attached_again_gets_its_whole_time() {
 
 #[test]
 fn a_jump_removes_no_attachment_and_no_rejected_file() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.spool.attach(b"unnamed").unwrap();
     let rejected = bed.home.path().join("queue/rejected");
     std::fs::create_dir(&rejected).unwrap();

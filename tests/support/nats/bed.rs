@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Transport;
-use ensemble_core::sim::SimRecorder;
+use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::{Quota, Settings};
 use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::{Server, fresh_team};
-use crate::conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
+use crate::conformance::bed::{Bed, MAILBOX, name, observe_for};
+use crate::queue::hand_clock;
 
 pub struct NatsBed {
     options: NatsOptions,
-    clock: HandClock,
+    clock: SimClock,
     log: SimRecorder,
     // Before the server, so that it ends first.
     pub queue: NatsTransport,
@@ -27,7 +28,7 @@ pub fn fresh(settings: &Settings) -> Box<dyn Bed> {
 
 impl NatsBed {
     pub fn on(server: Arc<Server>, settings: &Settings) -> Self {
-        let (clock, log) = (HandClock::default(), SimRecorder::default());
+        let (clock, log) = (hand_clock(), SimRecorder::default());
         let mut options = server
             .options(&fresh_team())
             .with_clock(Arc::new(clock.clone()))

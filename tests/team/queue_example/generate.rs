@@ -8,7 +8,7 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
-use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_team::contract::{
@@ -16,6 +16,8 @@ use ensemble_team::contract::{
     TaskResult, Verdict, WorkerTask, Workflow,
 };
 use ensemble_team::driver::batch_of;
+
+use crate::queue::name;
 
 /// 2026-01-15, 09:00 UTC.
 const MORNING: i64 = 1_768_467_600_000;
@@ -38,10 +40,6 @@ pub(crate) fn options() -> SpoolOptions {
     options.durability = Durability::Process;
     options.clock = Arc::new(Noon);
     options
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 /// A message of `minute` o'clock; its UUIDv7 carries the same time.

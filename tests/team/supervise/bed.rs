@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use crate::queue::name;
 use ensemble_core::driver;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::Timestamp;
 use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::board::{
     Board, BoardOptions, BoardTask, NewAgent, NewTask, State, TaskStatus, beaten_until,
@@ -23,10 +24,6 @@ use crate::git::{ISOLATED, git};
 
 /// A reviewer whose merges are tested for as long as there is no file `pass`.
 pub(crate) const TESTER: &str = "reviewer-with-tests";
-
-pub(crate) fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn open(home: &Path, actor: &str) -> (Board, Worktrees, Arc<EventLog>) {
     let log = Arc::new(EventLog::deferred(&home.join(".ensemble/logs"), LogOptions::default()));
