@@ -9,12 +9,12 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::git;
+use crate::bed::{Bed, Running, git, program};
 
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
@@ -69,88 +69,45 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cli/mcp")
 }
 
-fn program() -> &'static str {
-    env!("CARGO_BIN_EXE_ensemble")
+/// A project with a queue of steps, of which Tara holds the first, a task on its board, and a letter.
+fn project() -> Bed {
+    let bed = Bed::empty();
+    std::fs::write(bed.project().join("ensemble.yaml"), CONFIG).unwrap();
+    std::fs::write(bed.project().join("plan.yaml"), PLAN).unwrap();
+    git(&bed.project(), "init --quiet");
+    git(&bed.project(), "commit --quiet --allow-empty -m begin");
+    for line in [
+        "init",
+        "mailbox add Tara",
+        "mailbox add Devon",
+        "step add -f plan.yaml",
+        "board init",
+        "task add task-1 --description parse --spec spec.md --done-when parsed",
+        "agent register --as Tara --role coder",
+    ] {
+        let ran = bed.run(line);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    // It hands the step out, and has nothing to wait for then.
+    let ran = bed.run("step run 0-4-1 --timeout 1ms");
+    assert_eq!(ran.code, 3, "{ran:?}");
+    bed.ok("send --to Tara -m letter --id letter-1");
+    bed
 }
 
-/// A project in which Tara's first step waits in her mailbox, and a letter behind it.
-struct Bed {
-    home: tempfile::TempDir,
-}
-
-impl Bed {
-    fn new() -> Self {
-        let bed = Self { home: tempfile::tempdir().unwrap() };
-        std::fs::write(bed.home.path().join("ensemble.yaml"), CONFIG).unwrap();
-        std::fs::write(bed.home.path().join("plan.yaml"), PLAN).unwrap();
-        bed.git("init --quiet");
-        bed.git("commit --quiet --allow-empty -m begin");
-        for line in ["init", "mailbox add Tara", "mailbox add Devon", "step add -f plan.yaml"] {
-            bed.ok(line);
-        }
-        bed.ok("board init");
-        bed.ok("task add task-1 --description parse --spec spec.md --done-when parsed");
-        bed.ok("agent register --as Tara --role coder");
-        // It hands the step out, and has nothing to wait for then.
-        let ran = bed.run("step run 0-4-1 --timeout 1ms");
-        assert_eq!(ran.status.code(), Some(3), "{ran:?}");
-        bed.ok("send --to Tara -m letter --id letter-1");
-        bed
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(program());
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
-        command.env("HOME", self.home.path()).current_dir(self.home.path());
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn git(&self, line: &str) {
-        git::git(self.home.path(), &line.split(' ').collect::<Vec<_>>());
-    }
-
-    fn run(&self, line: &str) -> Output {
-        self.command().args(line.split(' ')).output().unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, line: &str) -> String {
-        let ran = self.run(line);
-        assert!(ran.status.success(), "ensemble {line}: {ran:?}");
-        String::from_utf8(ran.stdout).unwrap()
-    }
-
-    fn status(&self, step: u32) -> Value {
-        let shown = self.ok(&format!("step show 0-4-1 {step} --json"));
-        serde_json::from_str::<Value>(&shown).unwrap()["status"].clone()
-    }
-}
-
-/// A server that dies with its test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn status(bed: &Bed, step: u32) -> Value {
+    bed.object(&format!("step show 0-4-1 {step}"))["status"].clone()
 }
 
 /// Starts `ensemble mcp --http`; where it is and its token.
-fn serve(bed: &Bed) -> (Server, String, String) {
+fn serve(bed: &Bed) -> (Running, String, String) {
     use std::io::{BufRead as _, BufReader};
-    let mut child = bed
-        .command()
-        .args(["--as", "Tara", "--json", "mcp", "--http", "0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = bed.start("--as Tara --json mcp --http 0", Stdio::null());
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let said: Value = serde_json::from_str(&line).unwrap();
     let text = |key: &str| said[key].as_str().unwrap().to_owned();
-    (Server(child), text("url"), text("token"))
+    (Running(child), text("url"), text("token"))
 }
 
 /// A directory below cargo's for tests in which `install` has succeeded once; `None`, and why on
@@ -253,11 +210,11 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     let beats = &answers["heartbeat"];
     assert!(beats[1].1.contains("\"board\":300"), "a claimed task continues: {beats:?}");
     assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
-    assert!(bed.home.path().join(".worktrees/task-1/.git").exists());
+    assert!(bed.project().join(".worktrees/task-1/.git").exists());
     let read = |uri: &str| resources[uri].as_str().unwrap();
     assert!(read("ensemble://task/0-4-1").contains("Make it pass"));
     assert!(read("ensemble://inbox").contains("\"mailbox\": \"Tara\""));
-    let board = bed.home.path().join(".ensemble/state.yaml");
+    let board = bed.project().join(".ensemble/state.yaml");
     assert!(
         read("ensemble://board").contains("half of the parser"),
         "{}",
@@ -265,10 +222,10 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     );
     assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
     assert_eq!(said[0]["protocol"], specification);
-    assert_eq!(bed.status(1), "COMPLETED");
-    assert_eq!(bed.status(2), "PENDING", "no worker reports the step of another");
-    assert!(bed.home.path().join("queue/reports/task-9-completed.yaml").exists());
-    assert!(bed.home.path().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
+    assert_eq!(status(&bed, 1), "COMPLETED");
+    assert_eq!(status(&bed, 2), "PENDING", "no worker reports the step of another");
+    assert!(bed.project().join("queue/reports/task-9-completed.yaml").exists());
+    assert!(bed.project().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
 }
 
 #[test]
@@ -281,11 +238,11 @@ fn the_python_client_lists_and_calls_every_tool() {
             client.arg(tests().join("client.py")).arg(how);
             client
         };
-        let bed = Bed::new();
+        let bed = project();
         let mut over_stdio = client();
-        over_stdio.arg(program()).arg(bed.home.path()).current_dir(bed.home.path());
+        over_stdio.arg(program()).arg(bed.project()).current_dir(bed.project());
         check(&bed, &play(&mut over_stdio), specification);
-        let bed = Bed::new();
+        let bed = project();
         let (_server, url, token) = serve(&bed);
         check(&bed, &play(client().args(["--http", &url, &token])), specification);
     }
@@ -344,11 +301,11 @@ fn the_inspector_lists_and_calls_every_tool() {
         succeeds(Command::new("npm").current_dir(dir).args(install))
     });
     let Some(dir) = node else { return };
-    let bed = Bed::new();
+    let bed = project();
     let inspect = |rest: &[&str]| {
         let mut command = Command::new(dir.join("node_modules/node/bin/node"));
         command.arg(dir.join("node_modules/.bin/mcp-inspector")).arg("--cli").arg(program());
-        command.arg("--queue").arg(bed.home.path().join("queue")).args(["--as", "Tara", "mcp"]);
+        command.arg("--queue").arg(bed.project().join("queue")).args(["--as", "Tara", "mcp"]);
         let ran = command.args(rest).output().unwrap();
         assert!(ran.status.success(), "{rest:?}: {}", String::from_utf8_lossy(&ran.stderr));
         serde_json::from_slice::<Value>(&ran.stdout).unwrap()
@@ -371,8 +328,8 @@ fn the_inspector_lists_and_calls_every_tool() {
     }
     let called = INSPECTED.map(|(tool, ..)| tool);
     assert!(TOOLS.iter().all(|tool| called.contains(tool)), "a tool was not called");
-    assert_eq!(bed.status(1), "COMPLETED");
-    assert!(bed.home.path().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
+    assert_eq!(status(&bed, 1), "COMPLETED");
+    assert!(bed.project().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
     let read = inspect(&["--method", "resources/read", "--uri", "ensemble://board"]);
     assert!(read.to_string().contains("version"), "{read}");
 }
@@ -410,7 +367,7 @@ fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
 
 #[test]
 fn http_wants_the_token_and_refuses_strangers() {
-    let bed = Bed::new();
+    let bed = project();
     let (_server, url, token) = serve(&bed);
     let bearer = format!("Bearer {token}");
     let with = |name, value| request(&url, &[("Authorization", &bearer), (name, value)]);
@@ -424,7 +381,7 @@ fn http_wants_the_token_and_refuses_strangers() {
 
 #[test]
 fn http_says_what_is_wrong_as_the_specification_does() {
-    let bed = Bed::new();
+    let bed = project();
     let (_server, url, token) = serve(&bed);
     let bearer = format!("Bearer {token}");
     let own = ("Authorization", bearer.as_str());
@@ -441,8 +398,8 @@ fn http_says_what_is_wrong_as_the_specification_does() {
 #[test]
 fn a_token_file_is_made_once_and_private() {
     use std::os::unix::fs::PermissionsExt as _;
-    let bed = Bed::new();
-    let file = bed.home.path().join("token");
+    let bed = project();
+    let file = bed.project().join("token");
     std::fs::write(&file, "a-token-that-is-long-enough-to-be-one-0123456789\n").unwrap();
     let allow = |mode| {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -450,24 +407,22 @@ fn a_token_file_is_made_once_and_private() {
     for mode in [0o644, 0o620, 0o604] {
         allow(mode);
         let refused = bed.run("mcp --as Tara --http 0 --token-file token");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let said = &refused.stderr;
         assert!(said.contains("other users may") && said.contains("chmod 600"), "{said}");
     }
     std::fs::write(&file, "short\n").unwrap();
     allow(0o600);
     let refused = bed.run("mcp --as Tara --http 0 --token-file token");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("has no token"), "{refused:?}");
+    assert!(refused.stderr.contains("has no token"), "{refused:?}");
     std::fs::remove_file(&file).unwrap();
-    let mut command = bed.command();
-    command.args(["mcp", "--as", "Tara", "--http", "0", "--token-file", "token"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = bed.start("mcp --as Tara --http 0 --token-file token", Stdio::null());
     let mut line = String::new();
     std::io::BufRead::read_line(
         &mut std::io::BufReader::new(child.stdout.take().unwrap()),
         &mut line,
     )
     .unwrap();
-    let _server = Server(child);
+    let _server = Running(child);
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let token = std::fs::read_to_string(&file).unwrap();
@@ -477,7 +432,7 @@ fn a_token_file_is_made_once_and_private() {
 
 #[test]
 fn a_client_without_a_name_is_refused() {
-    let bed = Bed::new();
+    let bed = project();
     let ran = bed.run("mcp");
-    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert_eq!(ran.code, 2, "{ran:?}");
 }

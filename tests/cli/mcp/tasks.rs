@@ -10,7 +10,8 @@ use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::steps::{StepOptions, StepStore};
 use serde_json::{Value, json};
 
-use super::{Bed, Server, git};
+use super::project;
+use crate::bed::{Bed, Running, git};
 
 /// Calls tools in one session over stdin and stdout, as any client does; the answers.
 fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)> {
@@ -25,9 +26,7 @@ fn session_with(
     before: impl Fn(usize),
 ) -> Vec<(bool, Value)> {
     use std::io::{BufRead as _, BufReader, Write as _};
-    let mut command = bed.command();
-    command.args(["--as", agent, "mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut server = Server(command.spawn().unwrap());
+    let mut server = Running(bed.start(&format!("--as {agent} mcp"), Stdio::piped()));
     let mut input = server.0.stdin.take().unwrap();
     let mut output = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let mut ask = |id: usize, method: &str, params: Value| {
@@ -65,7 +64,7 @@ fn session_with(
 
 #[test]
 fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
-    let bed = Bed::new();
+    let bed = project();
     bed.ok("agent register --as Devon --role code-reviewer");
     bed.ok("agent register --as Nina --role coder");
     let said = session(&bed, "Tara", &[("claim_task", json!({})), ("whoami", json!({}))]);
@@ -74,7 +73,7 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
     assert_eq!((&held["task"], &held["duty"]), (&json!("task-1"), &json!("work")));
     assert_eq!(held["epoch"], said[0].1["epoch"]);
     let tree = said[0].1["path"].as_str().unwrap();
-    git::git(Path::new(tree), &["commit", "--quiet", "--allow-empty", "-m", "parsed"]);
+    git(Path::new(tree), "commit --quiet --allow-empty -m parsed");
     let other = session(&bed, "Nina", &[("submit_task", json!({ "task_id": "task-1" }))]);
     assert!(other[0].0 && other[0].1.as_str().unwrap().contains("does not hold"), "{other:?}");
     let said = session(
@@ -83,7 +82,7 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
         &[("heartbeat", json!({ "context_used": 41 })), ("submit_task", json!({}))],
     );
     assert_eq!((said[1].0, &said[1].1["status"]), (false, &json!("READY_FOR_REVIEW")), "{said:?}");
-    let board: Value = serde_json::from_str(&bed.ok("board show --json")).unwrap();
+    let board: Value = bed.object("board show");
     assert_eq!(board["agents"]["Tara"]["context_percent"], 41);
     let said = session(
         &bed,
@@ -114,9 +113,9 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
 
 #[test]
 fn a_worker_that_answers_is_assigned_a_task_over_tools() {
-    let bed = Bed::new();
+    let bed = project();
     bed.ok("mailbox add solo");
-    let ready = bed.home.path().join(".ensemble/ready");
+    let ready = bed.project().join(".ensemble/ready");
     std::fs::create_dir_all(&ready).unwrap();
     let waiter = Waiter::new(std::slice::from_ref(&ready));
     let assign = json!({ "worker": "solo", "instruction": "count", "task_id": "t1" });
@@ -131,14 +130,14 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
     });
     assert_eq!((said[0].0, &said[0].1["id"]), (false, &json!("t1.1")), "{said:?}");
     assert_eq!(said[0].1["watched"], false, "no watcher runs: {said:?}");
-    assert!(bed.home.path().join("queue/mailbox/solo/new/t1.1.yaml").exists());
+    assert!(bed.project().join("queue/mailbox/solo/new/t1.1.yaml").exists());
 }
 
 #[test]
 fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
-    let bed = Bed::new();
+    let bed = project();
     let config = "durability: process\nreadiness: {wait: 1ms, retry: 0, attempts: 1}\n";
-    std::fs::write(bed.home.path().join("ensemble.yaml"), config).unwrap();
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     bed.ok("mailbox add solo");
     let assign = json!({ "worker": "solo", "instruction": "count" });
     let said = session(&bed, "Tara", &[("assign", assign)]);
@@ -153,10 +152,10 @@ fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
 /// No watcher runs that could begin its departure.
 #[test]
 fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
-    let bed = Bed::new();
+    let bed = project();
     let config = "durability: process\nidentity: {outsiders: allow}\n";
-    std::fs::write(bed.home.path().join("ensemble.yaml"), config).unwrap();
-    let roster = bed.home.path().join(".ensemble/roster");
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let roster = bed.project().join(".ensemble/roster");
     std::fs::create_dir_all(&roster).unwrap();
     let row = "version: 1\nname: Tara\nrole: coder\nprovider: shell\nmailbox: Tara\nstate: up\n\
                since: \"2026-01-01T00:00:00.000Z\"\n";
@@ -171,7 +170,7 @@ fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
 
 /// The lease of Tara's claim expires.
 fn release(bed: &Bed) {
-    let board = Board::find(bed.home.path(), BoardOptions::new("test")).unwrap();
+    let board = Board::find(&bed.project(), BoardOptions::new("test")).unwrap();
     let mut locked = board.lock().unwrap();
     let task = Name::new("task-1").unwrap();
     let epoch = locked.state().task(&task).unwrap().lease_epoch.unwrap();
@@ -180,15 +179,15 @@ fn release(bed: &Bed) {
 }
 
 fn commit_in(bed: &Bed, task: &str) {
-    let tree = bed.home.path().join(".worktrees").join(task);
-    git::git(&tree, &["commit", "--quiet", "--allow-empty", "-m", "done"]);
+    let tree = bed.project().join(".worktrees").join(task);
+    git(&tree, "commit --quiet --allow-empty -m done");
 }
 
 #[test]
 fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_taken() {
     let submit = || ("submit_task", json!({}));
     for is_new_session in [false, true] {
-        let bed = Bed::new();
+        let bed = project();
         let said = if is_new_session {
             session(&bed, "Tara", &[("claim_task", json!({}))]);
             commit_in(&bed, "task-1");
@@ -206,7 +205,7 @@ fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_tak
         assert_eq!((last.0, &last.1["status"]), (false, &json!("READY_FOR_REVIEW")), "{said:?}");
     }
 
-    let bed = Bed::new();
+    let bed = project();
     bed.ok("agent register --as Nina --role coder");
     let named = ("submit_task", json!({ "task_id": "task-1" }));
     let said = session_with(&bed, "Tara", &[("claim_task", json!({})), named], |at| {
@@ -218,19 +217,19 @@ fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_tak
     });
     let refused = said[1].1.to_string();
     assert!(said[1].0 && refused.contains("does not hold"), "{said:?}");
-    let board: Value = serde_json::from_str(&bed.ok("board show --json")).unwrap();
+    let board: Value = bed.object("board show");
     assert_eq!(board["tasks"][0]["assigned_to"], "Nina");
 }
 
 #[test]
 fn the_last_holder_submits_its_step_over_tools_after_its_lease_unless_it_was_handed_out() {
-    let bed = Bed::new();
+    let bed = project();
     let plan = "task_id: late\nsteps: [{agent: Tara, goal: g}, {agent: Tara, goal: h}]\n";
-    std::fs::write(bed.home.path().join("late.yaml"), plan).unwrap();
+    std::fs::write(bed.project().join("late.yaml"), plan).unwrap();
     bed.ok("step add -f late.yaml");
     let store = StepStore::open(
-        &bed.home.path().join(".ensemble/steps.db"),
-        StepOptions::new(bed.home.path()),
+        &bed.project().join(".ensemble/steps.db"),
+        StepOptions::new(&bed.project()),
     );
     let (store, tara) = (store.unwrap(), Name::new("Tara").unwrap());
     let report = |step: u32| {
