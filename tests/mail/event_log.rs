@@ -159,7 +159,6 @@ fn eight_processes_write_whole_lines_in_one_order() {
 }
 
 #[test]
-#[ignore = "long"]
 fn killed_writers_tear_one_line_each_at_most_and_lose_nothing_acknowledged() {
     const KILLS: u64 = 200;
     let (_home, dir) = home();

@@ -137,7 +137,6 @@ impl Drop for Busy {
 }
 
 #[test]
-#[ignore = "long"]
 fn three_workers_settle_every_message_exactly_once() {
     with_every_shell(|bed| {
         let batch: Vec<_> = (0..MESSAGES)

@@ -320,7 +320,6 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[ignore = "long"]
 fn the_board_keeps_its_invariants_for_any_actions() {
     let alone = setting("ENSEMBLE_SIM_SEED");
     let count =

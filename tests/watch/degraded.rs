@@ -112,7 +112,6 @@ fn a_second_watcher_is_refused_and_the_first_one_unharmed() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
     // No look but those that are asked for, by a signal as well.
     let bed = Bed::with(&Settings::default(), "poll_interval: 3600\n");

@@ -41,9 +41,8 @@ fn round(bed: &Bed, watcher: &Watcher, round: usize, files: usize) {
 }
 
 #[test]
-#[ignore = "long"]
 fn memory_follows_what_lies_in_the_boxes_also_after_a_restart() {
-    let files = std::env::var("GROWTH_FILES").map_or(1_500, |count| count.parse().unwrap());
+    let files = std::env::var("GROWTH_FILES").map_or(800, |count| count.parse().unwrap());
     let bed = Bed::with(&Settings::default(), "poll_interval: 1\n");
     let mut watcher = Watcher::start(&bed);
     // A first round allocates what is allocated only once.

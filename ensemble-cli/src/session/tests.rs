@@ -244,7 +244,6 @@ fn names_and_reasons_are_text_whatever_they_contain() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_long_log_makes_a_page_of_bounded_size() {
     let mut story = SessionStory::of(None);
     for number in 0..25_000_u64 {

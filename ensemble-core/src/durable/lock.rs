@@ -256,7 +256,6 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "long"]
     fn holder_is_found_among_many_changing_locks() {
         let home = tempfile::tempdir().unwrap();
         let path = |n: usize| home.path().join(n.to_string());

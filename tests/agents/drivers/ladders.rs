@@ -370,7 +370,6 @@ fn time_without_a_runner_costs_no_rung() {
 /// Kills a runner at its n-th effect, for all n, and then at random ones. No key is pressed twice, and the conductor
 /// is notified exactly once.
 #[test]
-#[ignore = "long"]
 fn a_runner_that_is_killed_at_any_effect_tells_the_conductor_once() {
     std::panic::set_hook(Box::new(|info| {
         if info.payload().downcast_ref::<Killed>().is_none() {

@@ -179,7 +179,6 @@ fn dies_at_every_call(queues: impl Fn() -> (Box<dyn Broker>, Box<dyn Broker>)) {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_move_in_either_direction_that_dies_anywhere_loses_nothing() {
     let server = Server::start();
     for is_to_servers in [true, false] {

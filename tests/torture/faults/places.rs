@@ -110,7 +110,6 @@ fn a_file_that_is_cut_short_is_an_error_and_not_a_file() {
 }
 
 #[test]
-#[ignore = "long"]
 fn without_descriptors_all_is_refused_and_says_so() {
     let mut refused = 0;
     for operation in OPERATIONS {

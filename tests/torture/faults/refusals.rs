@@ -75,7 +75,6 @@ fn said(trace: &str) -> String {
 }
 
 #[test]
-#[ignore = "long"]
 fn whatever_the_disk_refuses_the_error_says_where_and_what_to_do() {
     if !has_strace() {
         return;
@@ -129,7 +128,6 @@ fn an_interrupted_call_is_made_again() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_slow_disk_makes_everything_slow_and_nothing_wrong() {
     if !has_strace() {
         return;

@@ -179,7 +179,6 @@ fn setting(variable: &str) -> Option<u64> {
 }
 
 #[test]
-#[ignore = "long"]
 fn team_keeps_its_invariants_under_all_faults() {
     let alone = setting("ENSEMBLE_STACK_SEED");
     let count =
