@@ -45,18 +45,6 @@ fn files_are_private_and_tmp_is_empty_afterwards() {
 }
 
 #[test]
-fn order_is_by_priority_then_age() {
-    let bed = bed();
-    bed.publish("first");
-    bed.publish("second");
-    let urgent = Envelope::new(name("dispatch"), "urgent").with_priority(9);
-    bed.spool.publish(&urgent).unwrap();
-    let less = Envelope::new(name("dispatch"), "less urgent").with_priority(3);
-    bed.spool.publish(&less).unwrap();
-    assert_eq!(bed.bodies(), ["urgent", "less urgent", "first", "second"]);
-}
-
-#[test]
 fn the_same_id_is_stored_once_in_whatever_state_it_is() {
     let bed = bed();
     let envelope =
@@ -88,15 +76,6 @@ fn an_id_that_was_written_into_the_field_is_looked_for_too() {
     bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
     assert_eq!(bed.spool.publish(&make()).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bed.counts().queued, 0);
-}
-
-#[test]
-fn a_retried_publish_of_a_generated_id_is_stored_once_too() {
-    let bed = bed();
-    let envelope = Envelope::new(name("dispatch"), "once");
-    bed.spool.publish(&envelope).unwrap();
-    bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
-    assert_eq!(bed.spool.publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
 }
 
 #[test]
@@ -140,40 +119,6 @@ fn a_released_message_comes_back_with_a_higher_epoch_and_fences_the_old_holder()
 }
 
 #[test]
-fn a_delayed_message_waits_for_its_time() {
-    let bed = bed();
-    bed.publish("later");
-    let delivery = bed.receive().unwrap();
-    bed.spool.release(&delivery.lease, Duration::from_secs(60)).unwrap();
-    bed.publish("now");
-    assert_eq!(bed.bodies(), ["now"]);
-    assert_eq!(bed.counts().delayed, 1);
-    bed.clock.advance(Duration::from_secs(60));
-    assert_eq!(bed.bodies(), ["later"]);
-}
-
-#[test]
-fn attempts_end_in_the_dead_letters_and_a_redrive_gives_new_ones() {
-    let bed = bed();
-    let id = bed.publish("poison");
-    for _ in 0..5 {
-        bed.spool.release(&bed.receive().unwrap().lease, Duration::ZERO).unwrap();
-    }
-    assert!(bed.receive().is_none());
-    let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
-    assert_eq!(letters[0].reason, "released after 5 attempts");
-    bed.spool.redrive(&name("dispatch"), &id).unwrap();
-    for attempt in 6..=10 {
-        let delivery = bed.receive().unwrap();
-        assert_eq!(delivery.lease.epoch, attempt);
-        bed.spool.release(&delivery.lease, Duration::ZERO).unwrap();
-    }
-    assert_eq!(bed.counts().dead, 1);
-    bed.spool.drop_dead(&name("dispatch"), &id).unwrap();
-    assert_eq!(bed.counts(), Counts::default());
-}
-
-#[test]
 fn a_dead_letter_on_demand_keeps_its_reason() {
     let bed = bed();
     let waiting = bed.publish("waits");
@@ -183,16 +128,6 @@ fn a_dead_letter_on_demand_keeps_its_reason() {
     let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
     let reasons: Vec<_> = letters.iter().map(|l| (&l.id, l.reason.as_str())).collect();
     assert_eq!(reasons, [(&waiting, "notneeded"), (&held, "cannot do it")]);
-}
-
-#[test]
-fn an_expired_message_is_dead_lettered_instead_of_received() {
-    let bed = bed();
-    let expires = bed.clock.wall().plus(Duration::from_secs(10));
-    bed.spool.publish(&Envelope::new(name("dispatch"), "old").with_expiry(expires)).unwrap();
-    bed.clock.advance(Duration::from_secs(11));
-    assert!(bed.receive().is_none());
-    assert_eq!(bed.spool.dead_letters(&name("dispatch")).unwrap()[0].reason, "expired");
 }
 
 #[test]
