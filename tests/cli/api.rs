@@ -92,7 +92,6 @@ impl Client {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_thousand_calls_in_one_process_are_each_answered_once() {
     const CALLS: u64 = 1000;
     let bed = Bed::new();

@@ -58,7 +58,6 @@ fn drain(bed: &Bed, consumers: usize) -> Vec<MessageId> {
 }
 
 #[test]
-#[ignore = "long"]
 fn new_processes_go_on_where_the_last_one_stopped() {
     let bed = Bed::new();
     let sent = publish(&bed, MESSAGES);

@@ -145,7 +145,6 @@ fn is_orderly(ran: &Ran, what: &str) {
 }
 
 #[test]
-#[ignore = "long"]
 fn an_error_names_the_field() {
     let bed = Bed::new();
     let (mut rejected, mut accepted, mut unnamed) = (0, 0, Vec::new());
@@ -198,7 +197,6 @@ fn merge(into: &mut Value, other: Value) {
 /// All fields at once that take a value have it. `ENSEMBLE_HOSTILE=all` tries each value; by default, those of the
 /// list.
 #[test]
-#[ignore = "long"]
 fn what_is_accepted_harms_neither_commands_nor_the_watcher() {
     let bed = Bed::new();
     let long = format!("\"{}\"", "x".repeat(50_000));

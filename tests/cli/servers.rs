@@ -199,7 +199,6 @@ fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
 }
 
 #[test]
-#[ignore = "long"]
 fn two_hosts_work_together_although_servers_are_killed_and_one_is_cut_off() {
     let bed = Bed::empty();
     let dir = bed.project().join("d");

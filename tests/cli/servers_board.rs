@@ -138,7 +138,6 @@ fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
 }
 
 #[test]
-#[ignore = "long"]
 fn the_watcher_of_another_host_takes_back_what_a_silent_agent_holds() {
     let server = Server::start();
     let (near, far) = hosts(&server);

@@ -138,7 +138,6 @@ fn a_task_goes_from_a_coder_on_one_host_to_a_reviewer_and_a_merge_on_another() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_verb_that_is_killed_between_its_push_and_its_record_is_completed_by_a_rerun() {
     let team = Team::new();
     let Team { near, far, .. } = &team;

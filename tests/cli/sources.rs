@@ -136,7 +136,6 @@ fn told(state: &str, source: &str, evidence: String) -> (String, String, String)
 }
 
 #[test]
-#[ignore = "long"]
 fn a_configured_server_is_queried_and_its_answer_is_reported() {
     let (server, team) = (Busy::start(), Team::new(""));
     let at = format!("http://{}", server.address);

@@ -161,7 +161,6 @@ fn settled(bed: &Bed, body: &str) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_collector() {
     let Some(python) = python() else { return };
     let bed = Bed::new();
@@ -185,7 +184,6 @@ fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_colle
 }
 
 #[test]
-#[ignore = "long"]
 fn the_parser_of_prometheus_reads_the_metrics() {
     let Some(python) = python() else { return };
     let bed = bed();

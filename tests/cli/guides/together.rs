@@ -235,7 +235,6 @@ fn after(steps: &[Step], start: &str) -> usize {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() {
     let page = read(ONE_PROJECT);
     let (team, steps) = (after(&page, "ensemble team "), after(&page, "ensemble status"));

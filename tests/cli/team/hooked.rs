@@ -255,7 +255,6 @@ fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
 }
 
 #[test]
-#[ignore = "long"]
 fn the_watcher_gives_back_what_a_killed_hook_has_received() {
     let team = hooked(&[("one", "claude")], "");
     let start = format!("{INPUT} | $E hook start --provider claude");

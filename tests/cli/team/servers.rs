@@ -169,7 +169,6 @@ fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
 }
 
 #[test]
-#[ignore = "long"]
 fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
     let server = Server::start();
     let (team, other) = up_on(&server, &["worker-1"]);

@@ -228,7 +228,6 @@ fn an_agent_that_has_gone_is_not_waited_for() {
 
 /// The generation that was asked determines whom the decision is about, and not a wall clock.
 #[test]
-#[ignore = "long"]
 fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
     let team = Team::new();
     team.up();

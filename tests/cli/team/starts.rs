@@ -134,7 +134,6 @@ const STARTS: [(&str, &str); 4] = [
 ];
 
 #[test]
-#[ignore = "long"]
 fn agents_take_part_however_they_are_started() {
     for shell in ["/bin/dash", "/bin/bash"] {
         let team = team(shell, &STARTS);
@@ -200,7 +199,6 @@ fn a_dialog_at_the_start_is_said() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
     let team = team("/bin/dash", &[("late", "$HERE/bin/late/claude"), ("named", "claude")]);
     let file = team.bed.project().join("ensemble.yaml");

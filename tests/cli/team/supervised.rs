@@ -132,7 +132,6 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
 }
 
 #[test]
-#[ignore = "long"]
 fn near_the_deadline_a_busy_supervised_agent_hands_its_task_over() {
     let team = team();
     add(&team, "t1");
@@ -211,7 +210,6 @@ fn the_end_of_an_agent_is_seen_at_once() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     let bed = Bed::new();
     git(&bed.project(), "init --quiet -b main");

@@ -16,8 +16,6 @@ use crate::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_
 use crate::wall_clock::WallClock;
 use crate::watcher::{WATCHER, Watcher};
 
-const WAIT: Duration = Duration::from_secs(5);
-
 /// In its own process.
 pub fn play(role: &str) {
     let home = PathBuf::from(given("QUEUE"));
@@ -28,7 +26,8 @@ pub fn play(role: &str) {
         }
         "count" => {
             for _ in 0..200 {
-                let document = LockedDocument::lock(home.join("counter"), WAIT).expect("the lock");
+                let document =
+                    LockedDocument::lock(home.join("counter"), PATIENCE).expect("the lock");
                 let text = document.read().expect("read").expect("a document");
                 let count: u64 = String::from_utf8_lossy(&text).trim().parse().expect("a number");
                 // Without locks another one may have swept what this one was about to rename.
