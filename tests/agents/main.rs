@@ -6,10 +6,10 @@ mod agent;
 mod herdr;
 #[path = "../support/panes/hosts.rs"]
 mod hosts;
-#[path = "../support/panes/stage.rs"]
-mod stage;
 #[path = "../support/queue.rs"]
 mod queue;
+#[path = "../support/panes/stage.rs"]
+mod stage;
 #[path = "../support/tmux.rs"]
 mod tmux_support;
 

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::message::{Envelope, MessageId, Timestamp};
+use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 
 use crate::queue::{QueueBed, QueueSetup, name};
 
+/// Its clock is behind the machine's, whose stamps its files have.
 fn bed() -> QueueBed {
-    QueueBed::new(["dispatch"])
+    let clock = SimClock::new(Timestamp::from_unix_millis(1_700_000_000_000));
+    QueueSetup::of(["dispatch"]).clock(clock).build()
 }
 
 #[test]
