@@ -15,8 +15,11 @@ use ensemble_tmux::terminal::hosted::{HostedActivity, MailCount, bind_surroundin
 use ensemble_tmux::tmux::TextOutcome;
 use serde_json::json;
 
+/// One promise about panes.
+type PanePromise = fn(&dyn PaneStage);
+
 fn run_suite(stage: &dyn PaneStage) {
-    let suite: [(&str, fn(&dyn PaneStage)); 8] = [
+    let suite: [(&str, PanePromise); 8] = [
         ("an idle agent gets one line", idle_agent_gets_one_line),
         ("a draft is untouched", draft_is_untouched),
         ("a dialog is untouched", dialog_is_untouched),

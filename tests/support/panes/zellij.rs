@@ -66,8 +66,9 @@ impl ZellijStage {
     fn pane_of_tab(&self, tab: &str) -> Option<u64> {
         let panes: Value =
             serde_json::from_str(&self.act(&["list-panes", "--json", "--all"])).ok()?;
+        let number: Option<u64> = tab.parse().ok();
         let is_it = |pane: &&Value| {
-            pane["tab_id"].to_string() == tab && pane["is_plugin"] == Value::Bool(false)
+            pane["tab_id"].as_u64() == number && pane["is_plugin"] == Value::Bool(false)
         };
         panes.as_array()?.iter().find(is_it)?["id"].as_u64()
     }
