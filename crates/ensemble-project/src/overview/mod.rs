@@ -219,8 +219,9 @@ impl Overview {
         });
         for need in needs.iter_mut().filter(|need| need.need == NeedKind::Answered) {
             // A bare `recv` reads the mail of one of them.
-            let person = need.person.as_ref().filter(|_| self.people.len() > 1);
-            need.help = person.map_or(need.help.clone(), |it| format!("`ensemble recv --as {it}`"));
+            if let Some(person) = need.person.as_ref().filter(|_| self.people.len() > 1) {
+                need.help = format!("`ensemble recv --as {person}`");
+            }
         }
         needs
     }
