@@ -38,8 +38,8 @@ impl Project {
     pub fn open_outbox(&self) -> Result<Outbox> {
         self.ensure_state()?;
         let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
-        let mut options = SpoolOptions::default();
-        options.durability = self.config.durability.unwrap_or_default();
+        let durability = self.config.durability.unwrap_or_default();
+        let options = SpoolOptions { durability, ..SpoolOptions::default() };
         Outbox::open(&self.outbox(), capacity.max(1), options)
     }
 }

@@ -384,9 +384,8 @@ impl Project {
 
     /// The options for opening this project's queue.
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> SpoolOptions {
-        let mut options = SpoolOptions::default();
-        options.durability = self.config.durability.unwrap_or_default();
-        options.recorder = recorder;
+        let durability = self.config.durability.unwrap_or_default();
+        let mut options = SpoolOptions { durability, recorder, ..SpoolOptions::default() };
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
         options.admission = Some(Arc::new(MailAdmission::new(self.admissions())));

@@ -126,10 +126,10 @@ impl AgentConfig {
 
 /// The rules of the project, and for each act that it does not name those of the user.
 pub(super) fn authority(own: Authority, fallback: Authority) -> Authority {
-    let mut authority = Authority::default();
-    authority.down = own.down.or(fallback.down);
-    authority.shutdown = own.shutdown.or(fallback.shutdown);
-    authority.abort = own.abort.or(fallback.abort);
-    authority.resume = own.resume.or(fallback.resume);
-    authority
+    Authority {
+        down: own.down.or(fallback.down),
+        shutdown: own.shutdown.or(fallback.shutdown),
+        abort: own.abort.or(fallback.abort),
+        resume: own.resume.or(fallback.resume),
+    }
 }
