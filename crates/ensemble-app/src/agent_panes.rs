@@ -170,7 +170,6 @@ pub fn find_agent_panes(project: &Project, server: &TmuxServer) -> Outcome<Vec<R
 /// An agent that is called by its program.
 pub fn plan_adopted(project: &Project, provider: &str) -> Outcome<AgentPlan> {
     let name = find_free_name(project, provider)?;
-    let mut agent = AgentConfig::default();
-    agent.provider = Some(provider.to_owned());
+    let agent = AgentConfig { provider: Some(provider.to_owned()), ..AgentConfig::default() };
     Ok(AgentPlan::configured(project, &project.profiles()?, &name, &agent)?)
 }

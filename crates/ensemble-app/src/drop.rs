@@ -76,9 +76,11 @@ const fn noun(kind: ContractKind) -> &'static str {
 
 /// Puts a document into `reports/`, by a rename; the name below the queue.
 pub fn land(project: &Project, file: &str, text: &str) -> Outcome<String> {
-    let mut options = DocumentOptions::default();
-    options.tmp = Some(project.queue.join("tmp"));
-    options.durability = project.config.durability.unwrap_or_default();
+    let options = DocumentOptions {
+        tmp: Some(project.queue.join("tmp")),
+        durability: project.config.durability.unwrap_or_default(),
+        ..DocumentOptions::default()
+    };
     let path = project.queue.join("reports").join(file);
     let document = LockedDocument::lock_with(path, LOCK_PATIENCE, options)?;
     document.replace(text.as_bytes())?;

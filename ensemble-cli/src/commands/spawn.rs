@@ -66,14 +66,15 @@ impl Arguments {
         if let Some(recorded) = project.roster().get(&self.name)?
             && !project.config.agents.contains_key(&self.name)
         {
-            let mut again = AgentConfig::default();
-            again.role = Some(recorded.role);
-            again.provider = Some(recorded.provider);
-            again.command = recorded.command;
-            again.directory = recorded.directory;
-            again.mailbox = Some(recorded.mailbox);
-            again.env = recorded.env;
-            agent = again;
+            agent = AgentConfig {
+                role: Some(recorded.role),
+                provider: Some(recorded.provider),
+                command: recorded.command,
+                directory: recorded.directory,
+                mailbox: Some(recorded.mailbox),
+                env: recorded.env,
+                ..AgentConfig::default()
+            };
         }
         // Another program is not started by the old one's command.
         if self.provider.is_some() && self.provider != agent.provider {
