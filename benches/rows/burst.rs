@@ -23,8 +23,7 @@ pub fn run() -> Outcome<()> {
     let files = size("ENSEMBLE_BENCH_BURST", 50_000);
     let (home, place) = place::in_memory_or_on_disk()?;
     let dispatch = Name::new("dispatch")?;
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     std::fs::write(home.path().join("ensemble.yaml"), "durability: process\n")?;
     let spool = Spool::create(&home.path().join("queue"), options)?;
     spool.add_mailbox(&dispatch, &Default::default())?;

@@ -50,8 +50,7 @@ pub fn run() -> Outcome<()> {
 }
 
 fn open(home: &Path, mailboxes: &[&Name]) -> Outcome<Spool> {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::create(&home.join("queue"), options)?;
     for mailbox in mailboxes {
         spool.add_mailbox(mailbox, &Default::default())?;

@@ -162,9 +162,8 @@ impl Queue {
     fn new(tmux: &Tmux) -> Outcome<Self> {
         let home = place::child(&tmux.home, "project")?;
         place::child(&home, ".ensemble/panes")?;
-        let mut options = SpoolOptions::default();
         // Applies only to messages the bench itself receives; the watcher runs with its defaults.
-        options.durability = Durability::Process;
+        let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
         let spool = Spool::create(&home.join("queue"), options)?;
         for mailbox in ["mail", "dispatch"] {
             spool.add_mailbox(&Name::new(mailbox)?, &Default::default())?;

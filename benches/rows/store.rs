@@ -75,8 +75,7 @@ fn measure(
 ) -> Outcome<[Measured; 2]> {
     let home = place::on_disk()?;
     let (to, batched) = (Name::new("dispatch")?, Name::new("batched")?);
-    let mut plain = SpoolOptions::default();
-    plain.durability = durability;
+    let plain = SpoolOptions { durability, ..SpoolOptions::default() };
     let mut logged = plain.clone();
     logged.recorder = Arc::new(EventLog::open(&home.path().join("logs"))?);
     let spools = [("plain", plain), ("logged", logged)].map(|(name, options)| {

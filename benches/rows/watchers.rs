@@ -162,8 +162,10 @@ fn role_ears(
 /// mailbox.
 fn routed(home: &Path) -> Outcome<(PathBuf, (Arrivals, Option<Guard>))> {
     let project = place::child(home, "project")?;
-    let mut options = SpoolOptions::default();
-    options.durability = ensemble_core::durable::Durability::Process;
+    let options = SpoolOptions {
+        durability: ensemble_core::durable::Durability::Process,
+        ..SpoolOptions::default()
+    };
     std::fs::write(project.join("ensemble.yaml"), "durability: process\n")?;
     let spool = Spool::create(&project.join("queue"), options)?;
     spool.add_mailbox(&Name::new("dispatch")?, &Default::default())?;

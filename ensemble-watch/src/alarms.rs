@@ -341,8 +341,7 @@ mod tests {
     fn a_pause_does_not_look_old_because_the_wall_clock_was_set() {
         let home = tempfile::tempdir().unwrap();
         let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
-        let mut options = SpoolOptions::default();
-        options.clock = Arc::new(clock.clone());
+        let options = SpoolOptions { clock: Arc::new(clock.clone()), ..SpoolOptions::default() };
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
         project.ensure_state().unwrap();

@@ -57,7 +57,7 @@ pub fn check(data: &[u8]) {
             let path = home.path().join("record.jsonl");
             std::fs::write(&path, rest).expect("a file");
             let mut records = UsageRecords::new(program);
-            records.update(&[path.clone()], &mut ReadingLimit::none());
+            records.update(std::slice::from_ref(&path), &mut ReadingLimit::none());
             let entries = records.entries().len();
             assert!(records.entries().is_sorted_by_key(|entry| entry.at));
             records.update(&[path], &mut ReadingLimit::none());

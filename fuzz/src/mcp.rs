@@ -40,8 +40,7 @@ pub fn check(data: &[u8]) {
 
 fn project(queue: &Path) -> Spool {
     std::fs::write(queue.with_file_name("ensemble.yaml"), "durability: process\n").expect("config");
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::create(queue, options).expect("a queue");
     for mailbox in ["worker-1", "lead"] {
         spool

@@ -18,9 +18,11 @@ fn name() -> Name {
 
 /// The queue as the command opens it, in another process.
 fn spool(bed: &Bed) -> Spool {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
-    options.share_backlog = true;
+    let options = SpoolOptions {
+        durability: Durability::Process,
+        share_backlog: true,
+        ..SpoolOptions::default()
+    };
     Spool::open(&bed.project().join("queue"), options).unwrap()
 }
 

@@ -102,8 +102,7 @@ fn interrupt(watcher: Child) {
 fn more_mailboxes_than_files_may_be_open() {
     let count = setting("EDGE_MAILBOXES", 200);
     let bed = Bed::new();
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let begin = Instant::now();
     for number in 0..count {

@@ -115,8 +115,7 @@ impl std::ops::Deref for Viewed {
 /// A dead task and an undecided plan.
 fn troubled() -> Bed {
     let bed = Bed::new();
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let (w1, id) = (Name::new("w1").unwrap(), MessageId::new("dead-1").unwrap());
     let task = Envelope::new(w1.clone(), "work\n").with_task("t-dead").with_id(id.clone());

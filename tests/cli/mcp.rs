@@ -222,8 +222,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     );
     assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
     assert_eq!(said[0]["protocol"], specification);
-    assert_eq!(status(&bed, 1), "COMPLETED");
-    assert_eq!(status(&bed, 2), "PENDING", "no worker reports the step of another");
+    assert_eq!(status(bed, 1), "COMPLETED");
+    assert_eq!(status(bed, 2), "PENDING", "no worker reports the step of another");
     assert!(bed.project().join("queue/reports/task-9-completed.yaml").exists());
     assert!(bed.project().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
 }

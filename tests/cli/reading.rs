@@ -173,8 +173,7 @@ fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
 #[test]
 fn status_counts_a_deep_backlog_only_so_far() {
     let bed = Bed::new();
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
     let to = Name::new("w1").unwrap();
     let batch: Vec<_> = (0..1100).map(|n| Envelope::new(to.clone(), n.to_string())).collect();

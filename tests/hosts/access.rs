@@ -316,8 +316,7 @@ fn no_client_hands_in_under_another_name() {
 #[test]
 fn a_sender_beyond_its_quota_holds_up_no_other() {
     let (_home, server, unlimited, few) = with_limits();
-    let mut quota = Quota::default();
-    quota.messages = 1;
+    let quota = Quota { messages: 1, ..Quota::default() };
     let url = format!("nats://all:a@127.0.0.1:{}", server.port);
     let options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
     let all = NatsTransport::connect(&options.with_quota(Some(quota))).unwrap();

@@ -14,8 +14,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 fn lock(path: &Path) -> LockedDocument {
     // These tests kill processes, they do not cut the power.
-    let mut options = DocumentOptions::default();
-    options.durability = Durability::Process;
+    let options = DocumentOptions { durability: Durability::Process, ..DocumentOptions::default() };
     LockedDocument::lock_with(path, DEADLINE, options).unwrap()
 }
 

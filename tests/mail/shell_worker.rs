@@ -36,8 +36,7 @@ fn with_every_shell(test: impl Fn(&Bed)) {
     }
     for shell in shells {
         let home = tempfile::tempdir().unwrap();
-        let mut options = SpoolOptions::default();
-        options.durability = Durability::Process;
+        let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         spool.add_mailbox(&team(), &Settings::default()).unwrap();
         test(&Bed { home, shell, spool });

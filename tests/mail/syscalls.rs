@@ -10,9 +10,7 @@ use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Spool, SpoolOptions};
 
 fn power() -> SpoolOptions {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Power;
-    options
+    SpoolOptions { durability: Durability::Power, ..SpoolOptions::default() }
 }
 
 fn id() -> MessageId {

@@ -63,8 +63,7 @@ fn each_vector_quotes_the_protocol() {
 #[test]
 fn a_release_without_a_lock_hides_no_chosen_id() {
     let home = tempfile::tempdir().unwrap();
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::create(&home.path().join("queue"), options).unwrap();
     let worker = Name::new("w").unwrap();
     spool.add_mailbox(&worker, &Settings::default()).unwrap();

@@ -191,9 +191,7 @@ pub fn durability() -> Durability {
 }
 
 pub fn options() -> SpoolOptions {
-    let mut options = SpoolOptions::default();
-    options.durability = durability();
-    options
+    SpoolOptions { durability: durability(), ..SpoolOptions::default() }
 }
 
 /// A project's directory; removed when its owner is dropped.

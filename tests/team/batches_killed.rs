@@ -55,8 +55,7 @@ fn a_child_process_plays_its_role() {
     }
     let queue = PathBuf::from(given("QUEUE"));
     let state = queue.with_file_name(".ensemble");
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Power;
+    let options = SpoolOptions { durability: Durability::Power, ..SpoolOptions::default() };
     let spool = Spool::open(&queue, options).unwrap();
     let log = EventLog::open(&state.join("logs")).unwrap();
     let dispatcher = Dispatcher {

@@ -113,9 +113,7 @@ impl Project {
 }
 
 fn options() -> SpoolOptions {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
-    options
+    SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() }
 }
 
 /// Microseconds that a call takes.

@@ -28,8 +28,7 @@ pub(super) fn is_need(line: &&str) -> bool {
 }
 
 pub(super) fn bury(team: &Team, id: &str) {
-    let mut options = SpoolOptions::default();
-    options.durability = Durability::Process;
+    let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };
     let spool = Spool::open(&team.bed.project().join("queue"), options).unwrap();
     let (box_name, id) = (Name::new("docs").unwrap(), MessageId::new(id).unwrap());
     let task = Envelope::new(box_name.clone(), "work\n").with_task("changelog").with_id(id.clone());

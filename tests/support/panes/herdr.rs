@@ -217,7 +217,8 @@ impl HerdrDouble {
         if method == "events.subscribe" {
             return Ok(json!({ "type": "subscription_started" }));
         }
-        let pane = params["pane_id"].as_str().or(params["target"].as_str()).unwrap_or_default();
+        let pane =
+            params["pane_id"].as_str().or_else(|| params["target"].as_str()).unwrap_or_default();
         let known = self.panes.lock().unwrap().get(pane).cloned().ok_or("pane_not_found")?;
         let id = format!("%{}", pane.rsplit('p').next().unwrap_or_default());
         let screen = PaneScreen { server: self.tmux.clone(), id: id.clone() };
@@ -237,7 +238,7 @@ impl HerdrDouble {
                     "source": params["source"], "format": "text", "revision": 0, "truncated": false } }))
             }
             "pane.process_info" => Ok(json!({ "type": "pane_process_info",
-                "process_info": { "pane_id": pane, "shell_pid": known["shell_pid"].as_u64().unwrap_or(row.pid.into()) } })),
+                "process_info": { "pane_id": pane, "shell_pid": known["shell_pid"].as_u64().unwrap_or_else(|| row.pid.into()) } })),
             "pane.send_text" => {
                 screen.write_bytes(params["text"].as_str().unwrap_or_default().as_bytes());
                 Ok(json!({ "type": "ok" }))

@@ -111,8 +111,8 @@ pub const DOCUMENT: Story = Story {
     act: |stage| {
         for count in 1..=3 {
             let path = stage.queue.with_file_name("counter");
-            let mut options = DocumentOptions::default();
-            options.durability = stage.durability;
+            let options =
+                DocumentOptions { durability: stage.durability, ..DocumentOptions::default() };
             let document = LockedDocument::lock_with(path, WAIT, options).expect("the lock");
             document.replace(counted(count).as_bytes()).expect("replaced");
             say(format_args!("wrote {count}"));

@@ -218,9 +218,7 @@ fn settings() -> Settings {
 }
 
 pub fn of(durability: Durability) -> SpoolOptions {
-    let mut options = SpoolOptions::default();
-    options.durability = durability;
-    options
+    SpoolOptions { durability, ..SpoolOptions::default() }
 }
 
 pub fn open(stage: &Stage) -> Spool {

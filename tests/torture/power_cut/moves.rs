@@ -31,8 +31,7 @@ pub const MIGRATE: Story = Story {
 };
 
 fn open(queue: &Path, durability: Durability) -> Result<Spool> {
-    let mut options = SpoolOptions::default();
-    options.durability = durability;
+    let options = SpoolOptions { durability, ..SpoolOptions::default() };
     Spool::open(queue, options)
 }
 
