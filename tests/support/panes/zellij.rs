@@ -37,18 +37,15 @@ impl ZellijStage {
         let words: Vec<String> = variables.iter().map(|(k, v)| format!("{k}='{v}'")).collect();
         let attach = format!("exec env {} zellij attach --create {session}", words.join(" "));
         let stage = Self { session, dir, person: TestServer::start(&attach) };
-        eventually("the session answers", || {
-            let listed =
-                stage.command(&["--session", &stage.session, "action", "list-panes"]).output();
-            listed.is_ok_and(|it| it.status.success())
-        });
+        // A session that is asked before its first client has come may never begin.
+        let draws = || stage.person.screen("%0").iter().any(|line| line.contains("Tab #1"));
+        eventually("the session is drawn", draws);
         Some(stage)
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        // One that asks a session as it begins may never end.
-        let mut zellij = Command::new("timeout");
-        zellij.args(["10", "zellij"]).args(words).envs(variables(self.dir.path()));
+        let mut zellij = Command::new("zellij");
+        zellij.args(words).envs(variables(self.dir.path()));
         for variable in ["ZELLIJ", "ZELLIJ_SESSION_NAME", "ZELLIJ_PANE_ID"] {
             zellij.env_remove(variable);
         }
@@ -62,10 +59,15 @@ impl ZellijStage {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// The panes, unless the session is too busy to answer.
+    fn listed(&self) -> Option<Vec<u8>> {
+        let words = ["--session", &self.session, "action", "list-panes", "--json", "--all"];
+        self.command(&words).output().ok().filter(|it| it.status.success()).map(|it| it.stdout)
+    }
+
     /// The terminal pane of a tab.
     fn pane_of_tab(&self, tab: &str) -> Option<u64> {
-        let panes: Value =
-            serde_json::from_str(&self.act(&["list-panes", "--json", "--all"])).ok()?;
+        let panes: Value = self.listed().and_then(|listed| serde_json::from_slice(&listed).ok())?;
         let number: Option<u64> = tab.parse().ok();
         let is_it = |pane: &&Value| {
             pane["tab_id"].as_u64() == number && pane["is_plugin"] == Value::Bool(false)

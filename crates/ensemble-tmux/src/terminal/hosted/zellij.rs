@@ -20,6 +20,9 @@ const PANE_VARIABLE: &str = "ZELLIJ_PANE_ID";
 /// The argument of its server that precedes the path of its socket.
 const SERVER_ARGUMENT: &[u8] = b"--server";
 
+/// How often a session is asked for its panes before its silence counts.
+const TRIES_MAX: usize = 3;
+
 /// A pane of a session.
 #[derive(Debug)]
 pub(super) struct ZellijPane {
@@ -114,8 +117,16 @@ impl HostedPane for ZellijPane {
 
 /// The panes of a session.
 pub(super) fn list_panes(socket: &Path, session: &str) -> io::Result<Vec<ListedPane>> {
-    let answer = action(socket, session, &["list-panes", "--json", "--all"])?;
-    Ok(serde_json::from_str(&answer.join("\n"))?)
+    let ask = || action(socket, session, &["list-panes", "--json", "--all"]);
+    let mut answer = ask();
+    // A busy session sometimes says nothing, or that it does not run.
+    for _ in 1..TRIES_MAX {
+        if answer.as_ref().is_ok_and(|lines| !lines.is_empty()) {
+            break;
+        }
+        answer = ask();
+    }
+    Ok(serde_json::from_str(&answer?.join("\n"))?)
 }
 
 /// Runs an action and returns the lines it prints.
