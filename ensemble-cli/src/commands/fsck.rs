@@ -48,8 +48,11 @@ impl Arguments {
         let more: Vec<_> =
             misplaced.iter().filter(|part| !is_found(part)).map(in_project).collect();
         found.extend(more);
-        let mut notes: Vec<FsckNote> =
-            log_notes(project)?.into_iter().chain(box_notes(context)?).collect();
+        let of_boxes = match box_notes(context) {
+            Err(failure) if is_caused(&failure.text()) => Vec::new(),
+            read => read?,
+        };
+        let mut notes: Vec<FsckNote> = log_notes(project)?.into_iter().chain(of_boxes).collect();
         found.extend(self.worktrees(context, &mut notes)?);
         found.extend(board::check_board(context, self.repair, &mut notes)?);
         found.extend(steps::find_faults(project, &mut notes));
