@@ -29,7 +29,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("PROTOCOL.md", "a clock jump of {} s or more", "core/src/proto/lease/gap.rs", "CLOCK_GAP_MIN"),
     ("PROTOCOL.md", "a look that is more than {} s late", "core/src/proto/lease", "LOOK_INTERVAL"),
     ("PROTOCOL.md", "to {} s longer, but", "core/src/proto/lease", "HOLD"),
-    ("PROTOCOL.md", "but at most {} s, and", "core/src/proto/lease", "OVERTIME_MAX"),
+    ("PROTOCOL.md", "and {} s at most", "core/src/proto/lease", "OVERTIME_MAX"),
     ("PROTOCOL.md", "extends in time, usually every {} s", "core/src/proto/lease", "HEARTBEAT"),
     ("PROTOCOL.md", "it is unchanged for {} ms:", "core/src/dropbox/open_boxes.rs", "IN_PLACE_QUIET"),
     ("PROTOCOL.md", "for {} s if it was linked or found without an event", "core/src/dropbox/open_boxes.rs", "FOUND_QUIET"),

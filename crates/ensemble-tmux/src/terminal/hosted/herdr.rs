@@ -23,9 +23,9 @@ use crate::terminal::wire;
 const SOURCE: &str = "ensemble";
 /// How long a report of mail is shown if the watcher that repeats it has ended.
 const REPORT_MILLIS: u64 = 15 * 60 * 1000;
-/// The states whose label is the count of mail as well.
 /// What marks an agent that herdr knows from us alone: its state there is no news for us.
 const REPORTED_SUFFIX: &str = "@ensemble";
+/// The states whose label is the count of mail as well.
 const LABELS: [&str; 5] = ["idle", "working", "blocked", "done", "unknown"];
 
 /// A pane of the server at a socket.
