@@ -105,13 +105,13 @@ book:
 bench: needs
 	@.ci/needs valgrind
 	benches/peers.sh
-	cargo build --quiet --profile bench --package ensemble-broker
+	cargo build --quiet --release --package ensemble-broker
 	cargo bench --workspace
 
 # How cost and memory grow with what lies in the queue, as pictures; benches/README.md tells more.
 POINTS := $(CURDIR)/docs/curves/scale.csv
 curves: needs
-	cargo build --profile bench --package ensemble-broker
+	cargo build --release --package ensemble-broker
 	ENSEMBLE_BENCH_CSV=$(POINTS) cargo bench --package ensemble-watch --bench table -- scale
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
 	cargo bench --package ensemble-watch --bench curves -- $(POINTS) $$target/curves

@@ -21,7 +21,7 @@ const VERBS: [(&str, &[&str]); 10] = [
     ("mailbox list", &["mailbox", "list"]),
     ("dead list", &["dead", "list"]),
     ("log", &["log"]),
-    ("fsck", &["fsck"]),
+    ("fsck", &["admin", "fsck"]),
 ];
 /// Enough waiting messages for every verb.
 const BACKLOG: usize = 200;
@@ -30,7 +30,9 @@ pub fn run() -> Outcome<()> {
     let programs = place::beside_this_program()?;
     let ensemble = programs.join("ensemble");
     if !ensemble.is_file() {
-        return Err("build it first: cargo build --profile bench --package ensemble-broker".into());
+        return Err(
+            "build the released form first: cargo build --release --package ensemble-broker".into(),
+        );
     }
     let home = place::on_disk()?;
     let empty = empty_program(home.path())?;

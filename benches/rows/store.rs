@@ -15,45 +15,48 @@ use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
 
-const GOAL: Goal = Goal::AtLeast(0.8);
+/// By the size of a message. The event log is written besides, by ours alone.
+const SIZES: [(&str, usize, Goal); 2] =
+    [("500 B", 500, Goal::AtLeast(0.8)), ("16 KiB", 16 * 1024, Goal::AtLeast(0.7))];
+const LOGGED: Goal = Goal::AtLeast(0.65);
 
 pub fn run() -> Outcome<()> {
     for (durability, rounds, count) in [(Durability::Process, 150, 20), (Durability::Power, 40, 10)]
     {
         table::heading(&format!("one process, durability {durability:?} (messages a second)"));
-        for (what, bytes) in [("500 B", 500), ("16 KiB", 16 * 1024)] {
+        for (what, bytes, goal) in SIZES {
             let rounds = size("ENSEMBLE_BENCH_ROUNDS", rounds);
             let measured = measure(durability, bytes, rounds, count)?;
             let [plain, logged] = measured;
-            table::pairs(&format!("publish, {what}"), "/s", &plain.publish, GOAL);
-            table::pairs(&format!("receive + settle, {what}"), "/s", &plain.receive, GOAL);
+            table::pairs(&format!("publish, {what}"), "/s", &plain.publish, goal);
+            table::pairs(&format!("receive + settle, {what}"), "/s", &plain.receive, goal);
             table::pairs(
                 &format!("publish, {what}, {count} in a batch"),
                 "/s",
                 &plain.publish_batch,
-                GOAL,
+                goal,
             );
             table::pairs(
                 &format!("receive + settle, {what}, {count} in a batch"),
                 "/s",
                 &plain.receive_batch,
-                GOAL,
+                goal,
             );
             table::pairs(
                 &format!("publish, {what}, with the event log"),
                 "/s",
                 &logged.publish,
-                Goal::None,
+                LOGGED,
             );
             table::pairs(
                 &format!("receive + settle, {what}, with the log"),
                 "/s",
                 &logged.receive,
-                Goal::None,
+                LOGGED,
             );
         }
     }
-    table::note("the rows without the event log count: the limit writes no log either");
+    table::note("the limit writes no log");
     Ok(())
 }
 
