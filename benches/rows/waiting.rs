@@ -158,9 +158,7 @@ fn start(home: &Path, durability: Durability) -> Outcome<Vec<Subject>> {
         subjects
             .push(subject("ours: ensemble recv --wait", Way::Command { program, sender, queue }));
     } else {
-        table::note(
-            "ensemble recv --wait is left out: cargo build --profile bench -p ensemble-broker",
-        );
+        table::note("ensemble recv --wait is left out: cargo build --release -p ensemble-broker");
     }
     for peer in peers::servers(home, durability).into_iter().filter(Peer::can_wait) {
         match waiting_peer(home, peer) {

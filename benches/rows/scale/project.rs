@@ -32,9 +32,7 @@ impl Project {
     pub fn new(bytes: u64) -> Outcome<Self> {
         let ensemble = place::beside_this_program()?.join("ensemble");
         if !ensemble.is_file() {
-            return Err(
-                "build it first: cargo build --profile bench --package ensemble-broker".into()
-            );
+            return Err("build it first: cargo build --release --package ensemble-broker".into());
         }
         let (home, place) = place::with_room_for(bytes)?;
         std::fs::write(home.path().join("ensemble.yaml"), "durability: process\n")?;

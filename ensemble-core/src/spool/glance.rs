@@ -1,11 +1,15 @@
 //! Counting the messages of a mailbox. A [`Glance`] costs the same however deep the mailbox is.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::Spool;
-use super::mailbox::{OVERFLOW_FILE, refuse_open_to_all};
+use super::mailbox::{
+    OVERFLOW_FILE, SETTINGS_BYTES_MAX, SETTINGS_FILE, parse_settings, refuse_open_to_all,
+};
 use super::place::{self, FrontFile, HeldFile};
 use super::waiting::{WaitingBacklog, made_at};
 use crate::Result;
@@ -32,6 +36,9 @@ pub struct Glance {
     /// Whether it has noted that it refused messages ([`Spool::overflow`]).
     #[serde(skip)]
     pub has_refused: bool,
+    /// Those of the waiting messages that were counted whose id ends with a word about another one (`ID.WORD`).
+    #[serde(skip)]
+    pub notices: Vec<MessageId>,
 }
 
 /// # Count
@@ -95,7 +102,7 @@ impl Spool {
 
     /// For looks at many mailboxes: each opens what it lists, and nothing stays open.
     pub fn glances(&self) -> Result<Glances<'_>> {
-        Ok(Glances { spool: self, mailboxes: self.mailboxes_dir()? })
+        Ok(Glances { spool: self, mailboxes: self.mailboxes_dir()?, understood: Mutex::default() })
     }
 }
 
@@ -104,6 +111,8 @@ impl Spool {
 pub struct Glances<'a> {
     spool: &'a Spool,
     mailboxes: Dir,
+    /// Settings that were read without a fault. Most mailboxes have the same, and parsing takes longer than reading.
+    understood: Mutex<HashSet<Vec<u8>>>,
 }
 
 impl Glances<'_> {
@@ -127,6 +136,21 @@ impl Glances<'_> {
         glance.dead =
             self.count(&home, "dead", limit, |file| place::parse_plain(file).is_some())?;
         Ok(glance)
+    }
+
+    /// Whether the settings of a mailbox can be read.
+    ///
+    /// # Errors
+    /// They are not what they should be.
+    pub fn check_settings(&self, name: &Name) -> Result<()> {
+        let home = self.home(name)?;
+        let Some(text) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else { return Ok(()) };
+        let understood = || self.understood.lock().unwrap_or_else(PoisonError::into_inner);
+        if !understood().contains(&text) {
+            parse_settings(&home, text.clone())?;
+            understood().insert(text);
+        }
+        Ok(())
     }
 
     pub(super) fn home(&self, name: &Name) -> Result<Dir> {
@@ -191,6 +215,9 @@ impl WaitingTally<'_> {
         })?;
         self.glance.waiting += found.len() as u64;
         for (id, file) in found {
+            if id.as_str().contains('.') {
+                self.glance.notices.push(id.clone());
+            }
             let made_at = made_at(dir, &id, &file)?;
             // 0 is that of a file which was received in the meantime.
             if made_at > 0 {

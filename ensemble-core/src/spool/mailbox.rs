@@ -29,7 +29,7 @@ const GATE_FILE: &str = "gate.lock";
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
 /// How often a search that took longer is repeated.
 const SEARCHES_MAX: usize = 10;
-const SETTINGS_BYTES_MAX: usize = 16 * 1024;
+pub(super) const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
 /// Refuses a directory that every user may write to without being meant to: the queue, a mailbox, a
 /// drop box.
@@ -43,10 +43,14 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: FileModes) -> Re
 }
 
 pub(super) fn read_settings(home: &Dir) -> Result<Settings> {
+    match home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? {
+        Some(content) => parse_settings(home, content),
+        None => Ok(Settings::default()),
+    }
+}
+
+pub(super) fn parse_settings(home: &Dir, content: Vec<u8>) -> Result<Settings> {
     let path = home.path().join(SETTINGS_FILE);
-    let Some(content) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else {
-        return Ok(Settings::default());
-    };
     let text =
         String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "not UTF-8"))?;
     let settings: Settings = yaml::parse(&text, &path)?;

@@ -213,7 +213,7 @@ type OldestSettled = (FileId, i64, i64);
 /// | for | call | in |
 /// |---|---|---|
 /// | Open a queue | [`create`](Self::create), [`open`](Self::open), [`root`](Self::root), [`durability`](Self::durability) | `open.rs` |
-/// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`check_settings`](Self::check_settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
+/// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
 /// | Publish | [`publish`](Self::publish), [`publish_delayed`](Self::publish_delayed), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id) | `receive.rs` |

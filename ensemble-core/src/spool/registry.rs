@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use super::MailboxError;
-use super::mailbox::{SETTINGS_FILE, STATES, read_settings};
+use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
 use crate::durable::Durability;
 use crate::event_log::types;
@@ -49,14 +49,6 @@ impl Spool {
     /// The settings of a mailbox, as they are on disk now.
     pub fn settings(&self, name: &Name) -> Result<Settings> {
         self.mailbox(name)?.settings()
-    }
-
-    /// Whether the settings of a mailbox can be read, without opening the rest of it.
-    ///
-    /// # Errors
-    /// They are not what they should be.
-    pub fn check_settings(&self, name: &Name) -> Result<()> {
-        read_settings(&self.mailboxes_dir()?.open_child(name.as_str())?).map(drop)
     }
 
     /// Changes the settings of a mailbox.

@@ -1,5 +1,6 @@
 //! The parts of the overview that are not about single agents.
 
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl SeenMailbox {
         // Damage of one part must not hide the rest.
         let mut unreadable = Vec::new();
         // The next message may fail at settings that are wrong.
-        let settings = directory.map(|(spool, _)| spool.check_settings(name));
+        let settings = directory.map(|(_, glances)| glances.check_settings(name));
         part(settings, name, &mut unreadable)?;
         let refused = directory.filter(|_| glance.has_refused);
         let overflow = refused.map(|(spool, _)| spool.overflow(name));
@@ -99,10 +100,13 @@ impl SeenMailbox {
         let dead = part(dead, name, &mut unreadable)?.unwrap_or_default();
         // Nothing is owed for what its sender took back.
         glance.dead = glance.dead.saturating_sub(dead.recalled);
-        let notices = (glance.waiting > 0).then(|| undecided::notices(queue, name));
-        let notices = part(notices, name, &mut unreadable)?.unwrap_or_default();
-        let unplanned = (glance.waiting > 0).then(|| undecided::unplanned(queue, name));
-        let unplanned = part(unplanned, name, &mut unreadable)?.unwrap_or_default();
+        if directory.is_none() && glance.waiting > 0 {
+            let found = undecided::find_notices(queue, name);
+            glance.notices = part(Some(found), name, &mut unreadable)?.unwrap_or_default();
+        }
+        let found = mem::take(&mut glance.notices);
+        let unplanned = undecided::unplanned(queue, name, &found);
+        let notices = undecided::of_expiries(name, found);
         let is_of_person = project.is_person(name);
         let mail = (is_of_person && glance.waiting > 0).then(|| mail_for_person(queue, name));
         let mail = part(mail, name, &mut unreadable)?.unwrap_or_default();

@@ -18,31 +18,36 @@ use ensemble_core::requests::{
 };
 use ensemble_core::spool::State;
 
-/// Most messages of the conductor that are looked through.
+/// Most messages of a mailbox on servers that are looked through.
 const READ_MAX: usize = 200;
 /// The end of the id of the notice; the request's id is before it.
 const NOTICE_END: &str = ".expired";
 
-/// What the notices that wait in a mailbox say of tasks that were settled without their plan.
-pub(super) fn unplanned(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<UnplannedTask>> {
-    let waiting = queue.unfinished(mailbox, READ_MAX)?.into_iter();
-    let notices = waiting.filter(|found| {
-        is_unplanned_notice(&found.id) && matches!(found.state, State::Queued { .. })
+/// The notices that wait in a mailbox, by their ids.
+pub(super) fn find_notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {
+    let mut found = queue.unfinished(mailbox, READ_MAX)?;
+    found.retain(|found| {
+        matches!(found.state, State::Queued { .. }) && found.id.as_str().contains('.')
     });
-    // One that is received at this moment is seen by an agent.
-    let envelopes = notices.filter_map(|found| queue.peek(mailbox, &found.id).ok());
-    Ok(envelopes.filter_map(|notice| UnplannedTask::of(&notice)).collect())
+    Ok(found.into_iter().map(|found| found.id).collect())
 }
 
-/// The notices of expiries that wait in the conductor's mailbox; none of another mailbox.
-pub(super) fn notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {
-    if mailbox.as_str() != ESCALATED_TO {
-        return Ok(Vec::new());
-    }
-    let waiting = queue.unfinished(mailbox, READ_MAX)?.into_iter();
-    let notices =
-        waiting.filter(|found| matches!(found.state, State::Queued { .. })).map(|found| found.id);
-    Ok(notices.filter(|id| id.as_str().ends_with(NOTICE_END)).collect())
+/// What the notices of a mailbox say of tasks that were settled without their plan.
+pub(super) fn unplanned(
+    queue: &dyn Broker,
+    mailbox: &Name,
+    notices: &[MessageId],
+) -> Vec<UnplannedTask> {
+    let notices = notices.iter().filter(|id| is_unplanned_notice(id));
+    // One that is received at this moment is seen by an agent.
+    let envelopes = notices.filter_map(|id| queue.peek(mailbox, id).ok());
+    envelopes.filter_map(|notice| UnplannedTask::of(&notice)).collect()
+}
+
+/// The notices of expiries, of those that wait in the conductor's mailbox; none of another mailbox.
+pub(super) fn of_expiries(mailbox: &Name, mut notices: Vec<MessageId>) -> Vec<MessageId> {
+    notices.retain(|id| mailbox.as_str() == ESCALATED_TO && id.as_str().ends_with(NOTICE_END));
+    notices
 }
 
 /// The requests that were checked so far. A request never changes, so each is read once, and none while there is no
