@@ -13,7 +13,6 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_team::roster::Member;
-use ensemble_team::session::Activity;
 
 use crate::support::peak::Usage;
 use crate::support::process::{PATIENCE, watcher};
@@ -130,9 +129,6 @@ impl Team {
     /// and how many messages wait for it then.
     fn change(&self, turn: usize) -> Outcome<(u64, u64)> {
         let agent = name(0)?;
-        self.project.sessions().change(&agent, |session| {
-            session.set(Activity::Working, Some(format!("turn {turn}")));
-        })?;
         for observed in self.spool.observe(&agent)? {
             self.spool.settle(&observed.lease)?;
         }
