@@ -62,12 +62,12 @@ pub(crate) fn priority(text: &str) -> Result<u8, String> {
         number.filter(|it| it.fract() == 0.0 && (0.0..=f64::from(PRIORITY_MAX)).contains(it));
     number
         .map(|it| it as u8)
-        .ok_or_else(|| format!("is not a whole number from 0 to {PRIORITY_MAX}"))
+        .ok_or_else(|| format!("it is not a whole number from 0 to {PRIORITY_MAX}"))
 }
 
 /// How a task has ended, in any of the words that reports use.
 pub(crate) fn status(text: &str) -> Result<Status, String> {
-    Status::read(text).ok_or_else(|| "is not success, failed or blocked".to_owned())
+    Status::read(text).ok_or_else(|| "it is not success, failed or blocked".to_owned())
 }
 
 /// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.

@@ -9,7 +9,7 @@ use ensemble_app::failure::Failure;
 use ensemble_app::text::one_line;
 use ensemble_core::message::nearest;
 
-use crate::spellings::{canonical, meant_by};
+use crate::spellings::{canonical, find_in_group, meant_by};
 
 /// Texts of the parsers of numbers, and the same in plain words.
 const NUMBER_WORDS: [(&str, &str); 7] = [
@@ -27,8 +27,14 @@ pub(crate) fn in_words(text: &str) -> String {
     NUMBER_WORDS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The words of the command that was typed.
-fn typed_place(program: &Command) -> String {
+const STOPS_ONE: &str = "`ensemble request shutdown NAME` stops one agent";
+const SHOWS_ONE: &str = "`ensemble why NAME` shows what happened to an agent, a message or a task";
+/// What is meant by a word that a command does not take.
+const WORD_HINTS: [(&str, &str); 3] =
+    [("ensemble down", STOPS_ONE), ("ensemble status", SHOWS_ONE), ("ensemble top", SHOWS_ONE)];
+
+/// The command that was typed, and its words.
+fn typed_place(program: &Command) -> (&Command, String) {
     let (mut at, mut place) = (program, vec!["ensemble"]);
     let mut words = canonical(std::env::args_os().collect()).into_iter().skip(1);
     while let Some(word) = words.next() {
@@ -44,7 +50,31 @@ fn typed_place(program: &Command) -> String {
             },
         }
     }
-    place.join(" ")
+    (at, place.join(" "))
+}
+
+/// What helps with a word that the command does not take: most texts were not put in quotes.
+fn explain_word(command: &Command, place: &str) -> Option<String> {
+    let takes_text = command.get_positionals().any(|it| it.get_id() == "text");
+    let known = WORD_HINTS.iter().find(|(at, _)| *at == place).map(|(_, hint)| (*hint).to_owned());
+    known.or_else(|| {
+        takes_text.then(|| format!("put the text in quotes; `{place} -h` shows examples"))
+    })
+}
+
+/// The hint that names a command. `stop` may mean all agents or one.
+fn name_command(meant: &str) -> String {
+    match meant {
+        "down" => format!("`ensemble down` stops the team, {STOPS_ONE}"),
+        _ => format!("`ensemble {meant}` does that"),
+    }
+}
+
+fn name_list(program: &Command, group: &Command, place: &str) -> String {
+    match group.get_name() == program.get_name() {
+        true => "`ensemble help --all` lists all commands".to_owned(),
+        false => format!("`{place} -h` lists its commands"),
+    }
 }
 
 /// The question whether the nearest of some words was meant.
@@ -68,27 +98,38 @@ pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
         return VerbExit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let (command, place) = typed_place(program);
+    let mut is_word = false;
     let hint = match error.get(ContextKind::InvalidSubcommand) {
         // A known word of another program needs no words that are spelt like it.
-        Some(ContextValue::String(word)) => meant_by(program, word)
-            .map(|meant| format!("`ensemble {meant}` does that"))
+        Some(ContextValue::String(word)) => find_in_group(command, word)
+            .map(|meant| format!("`{place} {meant}` does that"))
+            .or_else(|| meant_by(program, word).map(|meant| name_command(&meant)))
             .or_else(|| near_to(word, error.get(ContextKind::SuggestedSubcommand)))
-            .or_else(|| Some("`ensemble help --all` lists all commands".to_owned())),
-        _ => match error.get(ContextKind::SuggestedArg) {
-            Some(ContextValue::String(option)) => Some(format!("did you mean `{option}`?")),
+            .or_else(|| Some(name_list(program, command, &place))),
+        _ => match (error.get(ContextKind::SuggestedArg), error.get(ContextKind::InvalidArg)) {
+            (Some(ContextValue::String(option)), _) => Some(format!("did you mean `{option}`?")),
+            (_, Some(ContextValue::String(word))) if !word.starts_with('-') => {
+                is_word = true;
+                explain_word(command, &place)
+            }
             _ => None,
         },
     };
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
-    let text = hint.as_ref().and_then(|_| text.split("\n\n").next()).unwrap_or(text);
+    // An option is not meant as a value.
+    let mut parts = text.split("\n\n").filter(|part| !part.starts_with("  tip: to pass"));
+    let text = match hint.is_some() && !is_word {
+        true => parts.next().unwrap_or(text).to_owned(),
+        false => parts.collect::<Vec<_>>().join("\n\n"),
+    };
     if is_json() {
-        let message = text.split("\n\n").next().unwrap_or(text);
+        let message = text.split("\n\n").next().unwrap_or(&text);
         tell_program(FailureCode::Usage, one_line(message), hint, VerbExit::Usage);
         return VerbExit::Usage;
     }
     write_line(&format!("ensemble: {text}"));
-    let explains = || format!("`{} -h` explains it", typed_place(program));
-    let hint = hint.unwrap_or_else(explains);
+    let hint = hint.unwrap_or_else(|| format!("`{place} -h` explains it"));
     write_line(&format!("hint: {hint}"));
     VerbExit::Usage
 }

@@ -19,7 +19,7 @@ const SHORT: [(&str, &str); 6] = [
 ];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 30] = [
+const SYNONYMS: [(&str, &str); 31] = [
     ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
@@ -39,7 +39,8 @@ const SYNONYMS: [(&str, &str); 30] = [
     ("approve", "request answer"),
     ("plan", "request plan"),
     ("pane", "agent inspect"),
-    ("kill", "down"),
+    ("kill", "request shutdown"),
+    ("mail", "inbox"),
     ("agents", "team"),
     ("tasks", "task list"),
     ("reject", "request answer"),
@@ -51,6 +52,29 @@ const SYNONYMS: [(&str, &str); 30] = [
     ("spawn", "agent start"),
     ("requests", "request list"),
 ];
+
+/// The same for the commands of a group, whichever has one of that name.
+const GROUP_SYNONYMS: [(&str, &str); 12] = [
+    ("create", "add"),
+    ("new", "add"),
+    ("delete", "remove"),
+    ("delete", "drop"),
+    ("rm", "remove"),
+    ("rm", "drop"),
+    ("remove", "drop"),
+    ("ls", "list"),
+    ("show", "list"),
+    ("get", "show"),
+    ("redrive", "retry"),
+    ("status", "list"),
+];
+
+/// The command of a group that a word of another program means.
+pub(crate) fn find_in_group(group: &Command, word: &str) -> Option<&'static str> {
+    let is_place = group.get_name() != "ensemble";
+    let meant = GROUP_SYNONYMS.iter().filter(|(known, _)| *known == word && is_place);
+    meant.map(|(_, meant)| *meant).find(|meant| group.find_subcommand(meant).is_some())
+}
 
 /// The command that a word of another program means, or that has the word at one other place.
 pub(crate) fn meant_by(program: &Command, word: &str) -> Option<String> {

@@ -93,6 +93,36 @@ fn a_misspelt_word_and_a_misspelt_option_are_corrected_at_every_verb() {
     }
 }
 
+/// Lines that people type for what another line does, each with a part of the hint.
+const WRONG_LINES: &str = "\
+    send --to w1 two words => put the text in quotes; send w1 hello => put the text in quotes; \
+    send --to w1 --nonsense => write `--message=--nonsense`; \
+    assign w1 two words => put the text in quotes; \
+    inbox --all => `ensemble inbox -h`; down w1 => `ensemble request shutdown NAME` stops one agent; \
+    status w1 => `ensemble why NAME`; stop w1 => `ensemble request shutdown NAME` stops one agent; \
+    kill w1 => `ensemble request shutdown` does that; mail => `ensemble inbox` does that; \
+    mailbox delete w1 => `ensemble mailbox remove` does that; \
+    dead rm x => `ensemble dead drop` does that; request show x => `ensemble request list` does that; \
+    step nonsense => `ensemble step -h` lists its commands; \
+    request plan => name a file with `-f FILE`; step submit => name a file with `-f FILE`; \
+    request answer nope --approve => `ensemble request list` shows; \
+    recv --as absent => `ensemble mailbox list` shows those that there are";
+
+#[test]
+fn what_people_type_by_mistake_gets_a_hint_that_helps() {
+    let bed = Bed::new();
+    for line in WRONG_LINES.split("; ") {
+        let (line, hint) = line.split_once(" => ").unwrap();
+        let ran = bed.run(line);
+        assert_ne!(ran.code, 0, "{line}: {ran:?}");
+        let (said, hinted) = ran.stderr.split_once("hint: ").unwrap_or_default();
+        assert!(hinted.contains(hint) && !said.contains("tip: to pass"), "{line}: {ran:?}");
+    }
+    assert_eq!(bed.ok("dead retry --all"), "no dead letters\n");
+    bed.ok("send --to w1 --message=--nonsense");
+    bed.ok("send --to w1 -5");
+}
+
 /// Ids that begin alike for longer than any number of characters that one would choose.
 const TWINS: [&str; 3] = [
     "01a22131-1111-7000-8000-00000000000a",

@@ -194,8 +194,9 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::NoQueue { .. } => {
             "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
         }
-        Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
-            "`ensemble mailbox add` creates it"
+        Error::NoMailbox { name, nearest } if nearest.is_empty() => {
+            let list = "`ensemble mailbox list` shows those that there are";
+            return Some(format!("{list}; `ensemble mailbox add {name}` creates it"));
         }
         Error::NoMessage { .. } => {
             "`ensemble inbox` lists your messages, `ensemble why ID` finds any"
@@ -235,6 +236,9 @@ fn area_hint(error: &Error) -> Option<String> {
     }
     if let Some(error) = error.area::<StepError>() {
         return step_hint(error).map(str::to_owned);
+    }
+    if let Some(DecisionRefusal::Unknown { .. }) = error.area() {
+        return Some("`ensemble request list` shows those that are open".to_owned());
     }
     let hint = match error.area()? {
         BoardError::Missing { .. } => "`ensemble board init` creates one",

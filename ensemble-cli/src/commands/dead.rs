@@ -190,6 +190,7 @@ impl DeadLetterChoice {
             (false, [(_, letter)]) => {
                 context.out.line(done(letter.id.as_str(), letter.mailbox.as_str()))
             }
+            (false, []) => context.out.line("no dead letters"),
             (false, all) => {
                 let count = plural(all.len() as u64, "dead letter");
                 context.out.line(done(&count, "their mailboxes"))
@@ -212,7 +213,7 @@ impl RetryDeadLetter {
                 true => "; no running agent reads it".to_owned(),
                 false => String::new(),
             };
-            format!("{what} is back in {mailbox}{unread}")
+            format!("returned {what} to {mailbox}{unread}")
         };
         self.which.each(context, (done, "queued"), |queue, letter| {
             queue.redrive(&letter.mailbox, &letter.id)

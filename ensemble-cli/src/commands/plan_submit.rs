@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{PlanSubmission, refused, requests, submit_plan};
 use ensemble_app::content::STDIN;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
@@ -49,9 +49,6 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let from = context.actor()?;
         let content = self.plan.read()?;
-        if content.trim_ascii().is_empty() {
-            return Err(Failure::usage("the plan is empty"));
-        }
         let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         let file = self.plan.path()?;

@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     to: Vec<Address>,
-    /// To the mailboxes of all agents but the sender
+    /// Send to all agents but the sender
     #[arg(long, alias = "broadcast", conflicts_with_all = ["to", "create"])]
     all: bool,
     /// Create mailboxes that do not exist
@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     /// 0 to 9; higher is received first
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = args::priority)]
     priority: u8,
-    /// When an agent at work reads it: interrupt, tool or turn [default: tool]
+    /// When a busy agent reads it: interrupt (now), tool (after the current tool) or turn (after the turn) [default: tool]
     #[arg(long, value_name = "CLASS")]
     when: Option<DeliveryClass>,
     /// Recall this earlier message unless it was read; this one says that it replaces it

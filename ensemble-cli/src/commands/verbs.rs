@@ -53,7 +53,7 @@ const USUAL_SEND_ARGS: [&str; 6] = ["text", "to", "all", "file", "when", "wait_f
 
 /// The last line of each verb's help.
 const GLOBALS_NAMED: &str =
-    "Of every command: --queue DIR, --as NAME, --json (see `ensemble help options`)";
+    "Every command takes --queue DIR, --as NAME and --json (see `ensemble help options`)";
 
 /// Verbs that start the watcher of a team again. Others start one themselves, or run
 /// too often.

@@ -70,6 +70,12 @@ fn words(text: &str) -> Outcome<Vec<u8>> {
             format!("`-f {text}` takes what the file says; a text of several words is not a file");
         return Err(Failure::usage(format!("{text} is a file")).with_hint(hint));
     }
+    // A text may begin with a dash, as items of a list do.
+    let is_option = text.trim_start_matches('-').starts_with(|first: char| first.is_alphabetic());
+    if is_option && text.starts_with('-') && !text.contains(char::is_whitespace) {
+        let hint = format!("if it is the text, write `--message={text}`");
+        return Err(Failure::usage(format!("there is no option `{text}`")).with_hint(hint));
+    }
     Ok(text.as_bytes().to_owned())
 }
 
@@ -96,6 +102,14 @@ impl FileContent {
     }
 
     pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
-        content_of(self.path()?)
+        let (path, content) = (self.path()?, content_of(self.path()?)?);
+        if !content.trim_ascii().is_empty() {
+            return Ok(content);
+        }
+        let failure = match path == Path::new(STDIN) {
+            true => Failure::usage("nothing was read from stdin"),
+            false => Failure::usage(format!("{} is empty", path.display())),
+        };
+        Err(failure.with_hint("name a file with `-f FILE`, or pipe it in"))
     }
 }

@@ -33,7 +33,7 @@ const TASKS: [(&str, &[Step]); 5] = [
                 "ensemble",
                 &["is a dead letter", "after 5 attempts", "-> `ensemble dead retry dead-1`"],
             ),
-            ("ensemble dead retry dead-1", &["dead-1 is back in docs"]),
+            ("ensemble dead retry dead-1", &["returned dead-1 to docs"]),
         ],
     ),
     (

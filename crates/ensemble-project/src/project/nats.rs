@@ -63,7 +63,9 @@ impl Project {
         Err(Error::Malformed {
             path: self.root().join(CONFIG_FILE),
             field: "transport".to_owned(),
-            detail: "is neither `directory` nor like `nats://host:4222` or `tls://host`".to_owned(),
+            detail: format!(
+                "`{transport}` is neither `directory` nor like `nats://host:4222` or `tls://host`"
+            ),
         })
     }
 
