@@ -146,6 +146,31 @@ fn status_says_first_what_needs_a_person() {
 }
 
 #[test]
+fn status_names_agents_that_were_never_started_and_an_old_configuration() {
+    let bed = Bed::new();
+    let config = bed.project().join("ensemble.yaml");
+    let write =
+        |rest: &str| std::fs::write(&config, format!("agents: {{gem: {{command: cat{rest}}}}}\n"));
+    write("").unwrap();
+    assert!(!bed.ok("status").contains("gem"));
+    assert_eq!(bed.run("send --to gem hello").code, 0);
+    let text = bed.ok("status");
+    assert!(text.contains("!  gem was never started, and 1 message waits for it"), "{text}");
+    assert!(text.contains("-> `ensemble up gem`"), "{text}");
+    write(", start_on_mail: true").unwrap();
+    assert!(!bed.ok("status").contains("NEEDS YOU"), "its mail starts it");
+    let lock = bed.project().join(".ensemble/watch.lock");
+    let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
+    let older = std::fs::metadata(&lock).unwrap().modified().unwrap() - Duration::from_secs(1);
+    let at = |time| std::fs::File::options().append(true).open(&config).unwrap().set_modified(time);
+    at(older).unwrap();
+    assert_eq!(bed.run("status").stderr, "");
+    at(older + Duration::from_secs(2)).unwrap();
+    let said = bed.run("status").stderr;
+    assert!(said.contains("ensemble.yaml has changed since the watcher started"), "{said}");
+}
+
+#[test]
 fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
     let bed = Bed::new();
     let lock = bed.project().join(".ensemble/watch.lock");

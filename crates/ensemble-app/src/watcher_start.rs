@@ -9,7 +9,6 @@
 //! No one starts a watcher for a queue without a team, nor after `down`, which closes the window.
 
 use std::io;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -21,9 +20,9 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_project::overview::WatcherView;
+use ensemble_project::Project;
+use ensemble_project::overview::{WatcherView, has_old_config};
 use ensemble_project::team::{AGENT_VARIABLES, ProjectTeam, shell_quoted, socket_of};
-use ensemble_project::{CONFIG_FILE, Project};
 
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
@@ -48,13 +47,10 @@ pub fn watcher_runs(project: &Project) -> bool {
 /// Whether the watcher in the team's own window has started before the last change of the configuration, which it reads
 /// only then.
 pub fn is_outdated(project: &Project, team: &ProjectTeam<'_>) -> Outcome<bool> {
-    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
-    let config = project.queue.with_file_name(CONFIG_FILE);
-    let started = changed(&project.watch_lock());
     let holder = FileLock::holder(&project.watch_lock());
     let mut panes = team.panes()?.into_iter();
     let is_in_window = panes.any(|pane| pane.is_sidecar && !pane.dead && holder == Some(pane.pid));
-    Ok(is_in_window && started.is_some_and(|started| changed(&config) > Some(started)))
+    Ok(is_in_window && has_old_config(project))
 }
 
 /// The command of a team's own window, as `sh -c` takes it: the watcher, or where one runs elsewhere the event log.

@@ -16,6 +16,7 @@
 //! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | retry it or drop it |
 //! | `budget` | a budget is used up | allow more |
 //! | `undelivered` | a file in a drop box has no mailbox or no route | make the mailbox, or rename the file |
+//! | `undelivered` | mail waits for an agent that has left or was never started | start it |
 //! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
 //! | `limited` | an agent is at its usage limit | nothing: it continues by itself |
@@ -334,17 +335,19 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
     Some(Need::new(kind, text, help).of(name).since(agent.since))
 }
 
-/// Mail for an agent that has left while others are still there. After `down` it waits for the next `up`.
+/// Mail for an agent that was never started, or that has left while others are still there. After `down` it waits for the
+/// next `up`.
 fn of_leaver(facts: &NeedFacts<'_>, agent: &AgentView) -> Option<Need> {
     let is_left_alone = !facts.agents.iter().any(|agent| is_there(agent.state));
-    if agent.state != State::Shutdown || agent.unread == 0 || is_left_alone {
+    if agent.state != State::Shutdown || agent.unread == 0 || (is_left_alone && !agent.is_new) {
         return None;
     }
     let waits = match agent.unread {
         1 => "1 message waits".to_owned(),
         unread => format!("{unread} messages wait"),
     };
-    let text = format!("{} has left, and {waits} for it", agent.name);
+    let how = if agent.is_new { "was never started" } else { "has left" };
+    let text = format!("{} {how}, and {waits} for it", agent.name);
     let help = match &agent.machine {
         Some(machine) => format!("on {machine}: {}", agent.again),
         None => agent.again.clone(),

@@ -32,7 +32,9 @@ pub struct AgentView {
     pub has_pane: bool,
     /// The terminal in which the person has started it, if it runs in one.
     pub terminal: Option<String>,
-    /// The command that starts it again once it is gone.
+    /// Whether it is in `ensemble.yaml` and was never started.
+    pub is_new: bool,
+    /// The command that starts it, once it is gone or if it is new.
     pub again: String,
     /// The machine that it runs on, if that is another one.
     pub machine: Option<String>,

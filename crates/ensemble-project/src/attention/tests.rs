@@ -24,6 +24,7 @@ fn agent(who: &str, state: State) -> AgentView {
         nudges: None,
         has_pane: true,
         terminal: None,
+        is_new: false,
         again: format!("`ensemble up {who}`"),
     }
 }

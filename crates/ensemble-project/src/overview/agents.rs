@@ -11,7 +11,7 @@ use ensemble_tmux::tmux::TmuxServer;
 use super::{AgentOverview, MailboxOverview, Overview, StateSource, WatcherView};
 use crate::attention::{AgentView, WatcherState};
 use crate::hosts::OtherHost;
-use crate::project::Project;
+use crate::project::{AgentConfig, Project};
 use crate::rows::{RosterRow, rows};
 use crate::workload::{TaskBooks, Workload};
 
@@ -112,6 +112,7 @@ impl Overview {
                 has_pane: true,
                 terminal: None,
                 machine: None,
+                is_new: false,
                 again: format!(
                     "start it in its pane, or run `ensemble agent join {agent}` in another"
                 ),
@@ -119,6 +120,39 @@ impl Overview {
             })
         };
         self.watcher.notified().into_iter().filter_map(view).collect()
+    }
+}
+
+impl Overview {
+    /// Agents of `ensemble.yaml` that were never started, and whose mail waits for them alone.
+    pub(super) fn never_started(&self, project: &Project, known: &[AgentView]) -> Vec<AgentView> {
+        let has_reader =
+            |mailbox: &Name| self.agents.iter().any(|agent| agent.row.member.mailbox == *mailbox);
+        let view = |(name, agent): (&Name, &AgentConfig)| {
+            let mailbox = find(&self.mailboxes, agent.mailbox.as_ref().unwrap_or(name))?;
+            let is_known = known.iter().any(|view| view.name == *name);
+            let is_awaited =
+                mailbox.glance.waiting > mailbox.glance.delayed && !agent.start_on_mail;
+            if is_known || !is_awaited || agent.pane.is_some() || has_reader(&mailbox.name) {
+                return None;
+            }
+            Some(AgentView {
+                state: State::Shutdown,
+                why: String::new(),
+                since: None,
+                holds: Vec::new(),
+                unread: mailbox.glance.waiting,
+                waited: mailbox.waited(),
+                nudges: None,
+                has_pane: false,
+                terminal: None,
+                machine: None,
+                is_new: true,
+                again: format!("`ensemble up {name}`"),
+                name: name.clone(),
+            })
+        };
+        project.config.agents.iter().filter_map(view).collect()
     }
 }
 

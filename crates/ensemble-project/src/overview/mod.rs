@@ -46,7 +46,7 @@ pub use misplaced::{MisplacedPart, find_misplaced};
 use parts::SeenLetters;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;
-pub use watcher_view::{WatcherView, watcher_remedy};
+pub use watcher_view::{WatcherView, has_old_config, watcher_remedy};
 
 /// Where the mailboxes and the requests are.
 #[derive(Clone, Copy)]
@@ -189,6 +189,7 @@ impl Overview {
         let mut views: Vec<AgentView> =
             self.agents.iter().map(|agent| agent.view(project, &self.watcher)).collect();
         views.extend(self.bound_alone());
+        views.extend(self.never_started(project, &views));
         let parked = BudgetFile::open(&project.state).stands_in_the_way();
         let parked = parked.unwrap_or_else(|error| {
             self.unreadable.push(UnreadablePart::new("the budgets", &error));
@@ -255,6 +256,7 @@ impl AgentOverview {
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(Binding::is_in_tmux),
             terminal: self.row.member.binding.as_ref().and_then(own_terminal),
+            is_new: false,
             again: self.row.again(project),
             machine: self.row.elsewhere.as_ref().map(|it| it.machine.clone()),
             name,

@@ -14,7 +14,7 @@ use super::changes::ProjectChanges;
 use super::kept::CachedPart;
 use crate::attention::WatcherState;
 use crate::members::{self, ObservedMember};
-use crate::project::Project;
+use crate::project::{CONFIG_FILE, Project};
 use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
 use crate::troubles::BoardTrouble;
 
@@ -25,6 +25,9 @@ const FOR_QUEUE: &str = "`ensemble admin watch &`";
 
 /// Name of the trouble of a watcher in which something fails again and again.
 const FAILING: &str = "failing";
+
+const OLD_CONFIG: &str =
+    "ensemble.yaml has changed since the watcher started: `ensemble up` restarts that of a team";
 
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
@@ -65,6 +68,9 @@ impl WatcherView {
             .unwrap_or_default();
         let pid = holder.as_ref().and_then(|_| FileLock::holder(&project.watch_lock()));
         let beat = |pid| status::last_beat(said.status.as_ref()?, pid);
+        if holder.is_some() && has_old_config(project) {
+            warnings.push(OLD_CONFIG.to_owned());
+        }
         // No wall clock: it may be set, and the machine may have slept.
         let silent = pid.and_then(beat).map(|at| SystemClock.monotonic().since(at));
         Self { holder, pid, silent, said }
@@ -145,6 +151,13 @@ impl WatcherView {
         let status = self.status().filter(|_| self.runs());
         status.and_then(|status| status["agents"].as_array()).into_iter().flatten()
     }
+}
+
+/// Whether the watcher has started before the last change of the configuration, which it reads only then.
+pub fn has_old_config(project: &Project) -> bool {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    let started = changed(&project.watch_lock());
+    started.is_some() && changed(&project.queue.with_file_name(CONFIG_FILE)) > started
 }
 
 /// `1 time`, `2 times`.
