@@ -13,6 +13,7 @@ use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::BoardOptions;
 use ensemble_team::roster::{CallerEvidence, CallerIdentity, NameRefusal, identify};
 use ensemble_tmux::reaper::PASS_VARIABLE;
+use ensemble_tmux::terminal::hosted::addresses_around;
 use serde_json::json;
 
 use crate::diagnostics::say;
@@ -187,6 +188,9 @@ impl App {
             if let (Ok(tmux), Ok(pane)) = (std::env::var("TMUX"), std::env::var("TMUX_PANE")) {
                 asking = asking.with_hidden_pane(&tmux, &pane);
             }
+            let around = addresses_around(&|name| std::env::var(name).ok());
+            let around = around.iter().map(ToString::to_string).collect();
+            asking = asking.with_hosted_panes(around);
             if let Some(pass) = pass_for(project) {
                 asking = asking.with_pass(&pass);
             }

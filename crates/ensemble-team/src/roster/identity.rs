@@ -37,6 +37,7 @@ pub struct CallerEvidence {
     pass: Option<Digest>,
     line: Vec<(u32, u64)>,
     pane: Option<(PathBuf, String)>,
+    hosted: Vec<String>,
 }
 
 impl CallerEvidence {
@@ -52,6 +53,13 @@ impl CallerEvidence {
     /// The processes from which it comes: `pid` and its ancestors, as they are now.
     pub fn with_process(mut self, pid: u32) -> Self {
         self.line = process::line_of(pid);
+        self
+    }
+
+    /// The addresses of panes of other multiplexers that the environment names. Each counts only if its first process is hidden from
+    /// this process.
+    pub fn with_hosted_panes(mut self, panes: Vec<String>) -> Self {
+        self.hosted = panes;
         self
     }
 
@@ -210,7 +218,7 @@ pub fn identify(
         }
         (Some(pass), _) => (pass, IdentityProof::Pass),
         (None, Some(tree)) => (tree, IdentityProof::ProcessTree),
-        (None, None) => match asking.pane.as_ref().and_then(|pane| by_pane(members, pane)) {
+        (None, None) => match by_hidden_pane(members, asking) {
             Some(member) => (member, IdentityProof::HiddenPane),
             None => return outside(members, claimed, outsiders),
         },
@@ -262,6 +270,14 @@ fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member>
         })
     };
     line.iter().find_map(owner)
+}
+
+fn by_hidden_pane<'a>(members: &'a [Member], asking: &CallerEvidence) -> Option<&'a Member> {
+    let is_hidden = |it: &Binding| process::start_time(it.pid) != it.started;
+    let is_around = |it: &Binding| asking.hosted.contains(&it.id);
+    let hosted = || bound(members).find(|(_, it)| is_around(it) && is_hidden(it));
+    let in_tmux = asking.pane.as_ref().and_then(|pane| by_pane(members, pane));
+    in_tmux.or_else(|| hosted().map(|(member, _)| member))
 }
 
 fn by_pane<'a>(members: &'a [Member], (socket, id): &(PathBuf, String)) -> Option<&'a Member> {

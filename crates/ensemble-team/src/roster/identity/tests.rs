@@ -26,7 +26,7 @@ fn ask(
     line: &[(u32, u64)],
     claimed: &str,
 ) -> Result<CallerIdentity, NameRefusal> {
-    let mut asking = CallerEvidence { pass: None, line: line.to_vec(), pane: None };
+    let mut asking = CallerEvidence { line: line.to_vec(), ..CallerEvidence::new() };
     asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
     let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
     identify(&team(), &asking, claimed.as_ref(), OutsiderPolicy::Refuse)
@@ -144,6 +144,26 @@ fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
         let asking = CallerEvidence::new().with_hidden_pane(damaged, "%1");
         assert_eq!(asking, CallerEvidence::new(), "{damaged}");
     }
+}
+
+#[test]
+fn a_sandbox_in_a_pane_of_another_multiplexer_is_known_by_that_pane() {
+    let mut team = [team().remove(0), team().remove(2)];
+    let asking = |pane: &str| CallerEvidence::new().with_hosted_panes(vec![pane.to_owned()]);
+    let bind = |member: &mut Member, pid: u32, started: Option<u64>| {
+        let binding = member.binding.as_mut().unwrap();
+        (binding.id, binding.pid, binding.started) = ("herdr:w1:p1".to_owned(), pid, started);
+    };
+    let ask =
+        |team: &[Member], pane: &str| identify(team, &asking(pane), None, OutsiderPolicy::Refuse);
+    // No process has this number.
+    bind(&mut team[0], 4_194_305, Some(1));
+    assert_eq!(ask(&team, "herdr:w1:p1"), known("a", IdentityProof::HiddenPane));
+    assert_eq!(ask(&team, "herdr:w1:p2"), known("", IdentityProof::Claimed));
+    // The first process of the pane can be seen: the process tree would have shown it.
+    let visible = std::process::id();
+    bind(&mut team[0], visible, process::start_time(visible));
+    assert_eq!(ask(&team, "herdr:w1:p1"), known("", IdentityProof::Claimed));
 }
 
 #[test]

@@ -250,21 +250,23 @@ fn bind_process(address: &PaneAddress, socket: PathBuf, found: Option<u32>) -> R
 /// Binds the pane around this process, if it is one of zellij or herdr. The environment only says where to look: the
 /// first process of the pane must be an ancestor of this one. Returns how many processes are between them, too.
 pub fn bind_surrounding(variable: VariableLookup<'_>) -> Option<(usize, Binding)> {
-    let zellij = || {
-        let session = variable("ZELLIJ_SESSION_NAME")?;
-        let address = format!("zellij:{session}/{}", variable("ZELLIJ_PANE_ID")?);
-        bind_address(&address.parse().ok()?, variable).ok()
-    };
-    let herdr = || {
-        let address = format!("herdr:{}", variable("HERDR_PANE_ID")?);
-        bind_herdr(&herdr::socket_around(variable), &address.parse().ok()?).ok()
-    };
     let line = line_of(std::process::id());
     let place = |binding: Binding| {
         let at = line.iter().position(|(pid, _)| *pid == binding.pid)?;
         Some((at, binding))
     };
-    [zellij(), herdr()].into_iter().flatten().filter_map(place).min_by_key(|(at, _)| *at)
+    let bound = |address: &PaneAddress| bind_address(address, variable).ok();
+    let around = addresses_around(variable);
+    around.iter().filter_map(bound).filter_map(place).min_by_key(|(at, _)| *at)
+}
+
+/// The panes of zellij and herdr that the environment names as those around this process.
+pub fn addresses_around(variable: VariableLookup<'_>) -> Vec<PaneAddress> {
+    let zellij = variable("ZELLIJ_SESSION_NAME")
+        .zip(variable("ZELLIJ_PANE_ID"))
+        .map(|(session, pane)| format!("zellij:{session}/{pane}"));
+    let herdr = variable("HERDR_PANE_ID").map(|pane| format!("herdr:{pane}"));
+    zellij.into_iter().chain(herdr).filter_map(|address| address.parse().ok()).collect()
 }
 
 fn open_pane(binding: &Binding) -> Option<Box<dyn HostedPane>> {
