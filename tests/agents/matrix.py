@@ -9,17 +9,24 @@ import time
 
 from checks import Checks, expect
 from hooked import HINTED, HOOKED
-from reader import Reader, Turn, is_reminder
+from reader import Reader, Turn, is_reminder, newest
 from scratch import settled
 from sides import READY_SECONDS, sides
 
 SENDS = 3
+# How many are sent one after the other without waiting, and how long they may take to arrive.
+BURST = int(os.environ.get("BURST", "100"))
+BURST_SECONDS = 300
+# A token has about so many characters of a request.
+TOKEN_CHARACTERS = 4
 # Longer than any way that was seen to arrive at all, but for limits.
 ARRIVES_SECONDS, LIMIT_SECONDS = 20, 100
 # How long a message that is held back is watched.
 HELD_SECONDS = 6
 TOOL_SECONDS = 4
 RETRY_AFTER_SECONDS = 15
+# Without a network OpenCode looks for the packages of its plugins for minutes whenever it starts.
+AGAIN_SECONDS = {"opencode": 300}
 DRAFT = "half a sentence that is not fin"
 CLEAR = {"opencode": "/new"}
 COMPACT = {"gemini": "/compress"}
@@ -36,7 +43,7 @@ class Matrix(Checks):
 
     def order(self):
         rows = ("idle", "working", "draft", "dialog", "copy-mode", "after clear", "mail waits at clear",
-                "after compaction", "429", "killed")
+                "after compaction", "429", "many at once", "killed")
         return [(f"{self.KIND}: {row}", self.row, row) for row in rows]
 
     @property
@@ -104,18 +111,22 @@ class Matrix(Checks):
         return text in json.dumps(asked.body, ensure_ascii=False)
 
     def idle(self, side):
-        took, before = [], len(self.model.asked)
+        took, sizes, before = [], [], len(self.model.asked)
         for number in range(SENDS):
-            text = f"{side.way} idle {number}"
+            text, count = f"{side.way} idle {number}", len(self.model.asked)
             sent = side.send(text)
             at = self.arrives(text)
             expect(at, "it never arrived")
             took.append(at - sent)
             side.rest()
+            own = [one for one in self.model.since(count) if not is_reminder(one)]
+            sizes.append(sum(len(json.dumps(newest(one.body))) for one in own))
         middle = self.times[f"{self.KIND} {side.way} idle"] = statistics.median(took)
         requests = sum(not is_reminder(one) for one in self.model.since(before))
         holds = requests == SENDS or self.provider not in HOOKED
-        return f"{middle:.2f} s, {many(requests, 'request')} for {SENDS} messages", holds
+        # What one message brings into the conversation: its frame, or the hint and what the commands print.
+        tokens = statistics.median(sizes) / TOKEN_CHARACTERS
+        return f"{middle:.2f} s, {many(requests, 'request')} for {SENDS} messages, {tokens:.0f} tokens each", holds
 
     def working(self, side):
         text, count = f"{side.way} working", len(self.model.since(0))
@@ -242,6 +253,24 @@ class Matrix(Checks):
             return f"{how}not in {LIMIT_SECONDS} s after the end", False
         return f"{at - over:.0f} s after the end", True
 
+    def many_at_once(self, side):
+        """Messages one after the other, without waiting for the agent. Each must be in the last requests, which have all."""
+        texts = [f"{side.way} burst {number:04}." for number in range(BURST)]
+        before, began = len(self.model.asked), time.monotonic()
+        for text in texts:
+            side.send(text)
+        lost = texts
+
+        def complete():
+            nonlocal lost
+            last = "".join(json.dumps(one.body, ensure_ascii=False) for one in self.model.since(before)[-2:])
+            lost = [text for text in lost if text not in last]
+            return not lost
+
+        settled(complete, BURST_SECONDS)
+        took = time.monotonic() - began
+        requests = sum(not is_reminder(one) for one in self.model.since(before))
+        return f"{len(lost)} of {BURST} lost; {many(requests, 'request')} in {took:.0f} s", not lost
 
     def killed(self, side):
         """The agent is killed while its model works on a message, and is started again."""
@@ -256,7 +285,7 @@ class Matrix(Checks):
         self.model.follow(side.reader)
         ended = time.monotonic()
         side.again()
-        at = self.arrives(text, READY_SECONDS, after=ended)
+        at = self.arrives(text, AGAIN_SECONDS.get(self.provider, READY_SECONDS), after=ended)
         return (f"back: {at - ended:.1f} s after the kill", True) if at else ("lost: not in a new session", False)
 
 

@@ -27,6 +27,10 @@ class Plugin(Hooked):
     # Without a network OpenCode looks for the packages of plugins for minutes, and once more for the first session.
     ASKED, READY = 90, 300
 
+    def order(self):
+        # A person's own permission allows all of our commands here.
+        return [entry for entry in super().order() if not entry[0].endswith("own verbs")]
+
     def ready_agent(self):
         self.model.set("text")
         agent = self.other("-plugin", prepare=self.install)

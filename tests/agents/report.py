@@ -10,6 +10,8 @@ from checks import Result
 
 HEADING = "## Results\n"
 MISSED = "missed"
+# The columns of the matrix.
+WAYS = ("hooks", "terminal", "keys", "hcom", "send-keys")
 NOTE_CHARACTERS = 200
 # What was timed, from which event to the first request with the nudge, in this order.
 TIMES = {
@@ -104,21 +106,24 @@ def text(columns, minutes):
                       *(["", "Notes:", "", *notes] if notes else []), ""])
 
 
-def matrix(columns):
+def matrix(columns, whole=True):
     """Agent × way × situation: a table for each agent, a column for each way."""
     lines = [f"{stamp(columns)}."]
     for column in columns:
-        ways = list(dict.fromkeys(way for _, way in column.cells))
-        rows = list(dict.fromkeys(situation for situation, _ in column.cells))
+        # An evening has other rows and ways, and tables of its own.
+        rows = list(dict.fromkeys(row for row, way in column.cells if way in WAYS))
         if not rows:
             continue
         lines += ["", f"#### {column.version}" if column.provider in column.version else
                   f"#### {column.provider} {column.version}", "",
-                  "| situation | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
+                  "| situation | " + " | ".join(WAYS) + " |", "|---" * (len(WAYS) + 1) + "|"]
         for row in rows:
-            cells = [column.cells.get((row, way), "–").replace("|", "¦") for way in ways]
+            cells = [column.cells.get((row, way), "–").replace("|", "¦") for way in WAYS]
             lines.append("| " + " | ".join([row, *cells]) + " |")
         lines += ["", f"Load of the machine: {column.load()} (median, highest)."]
+    others = [f"* {column.title}, {row}, {way}: {cell}" for column in columns
+              for (row, way), cell in column.cells.items() if way not in WAYS]
+    lines += ["", *others] if others and whole else []
     return "\n".join([*lines, ""])
 
 

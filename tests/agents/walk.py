@@ -29,7 +29,7 @@ class Walk(Checks):
             ("mail in a permission dialog", self.permission), ("mail in copy-mode", self.copy_mode),
             ("mail after one Escape", self.escape),
             ("ping, pong on screen", self.ping, "screen"), ("ping, `ensemble agent pong`", self.ping, "shell"),
-            ("assign, acked", self.assign), ("assign, silence", self.silence),
+            ("assign: acked", self.assign), ("assign: silence", self.silence),
             ("429 with retry-after", self.limit, "limited", RETRY_AFTER_SECONDS),
             ("429 without an end", self.limit, "limited without end", None),
             ("shutdown refused", self.refused), ("shutdown agreed", self.agreed),
@@ -206,7 +206,8 @@ class Walk(Checks):
         expect(not others, f"asked: {others}")
         # One at once and one a phase; the watcher reminds by its own pace, too.
         expect(4 <= len(self.nudged(count)) <= 7, f"{len(self.nudged(count))} nudges have arrived")
-        expect(any(len(one.prompts) == 1 for one in asked), "the context was not reset")
+        # Claude Code puts what it adds itself into parts of their own, of which nothing is left here.
+        expect(any(len([said for said in one.prompts if said]) == 1 for one in asked), "the context was not reset")
         self.model.follow(Reader())
         agent.run("agent", "nudge", "w1")
         drained = settled(lambda: agent.waiting() == 0, 2 * PACE_SECONDS)
