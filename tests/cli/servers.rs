@@ -197,14 +197,3 @@ fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
     assert_eq!(told["type"], "mail.returned", "{told}");
     near.fails(3, "recv --as lead");
 }
-
-#[test]
-fn two_hosts_work_together_although_servers_are_killed_and_one_is_cut_off() {
-    let bed = Bed::empty();
-    let dir = bed.project().join("d");
-    let told =
-        bed.object(&format!("demo --scenario two-hosts --dir {} --timeout 10m", dir.display()));
-    assert_eq!((&told["reports"], &told["doubled"]), (&json!(8), &json!(0)), "{told}");
-    assert_eq!((&told["merged"], &told["steps"]), (&json!(["greet"]), &json!(4)), "{told}");
-    assert!(told["nudges_on_host_b"].as_u64().unwrap() > 0, "{told}");
-}

@@ -145,7 +145,7 @@ impl Arguments {
         let (store, patience) = (queue.request_store(), self.waiting.patience());
         let (name, task) = (&self.worker, order.task.clone());
         let progress = AssignProgress { recorder, worker: name, task: &task, patience };
-        let mut assigner = assigner(context, &spool, store, &progress, Some(&host as _))?;
+        let mut assigner = assigner(context, &spool, store, &progress)?;
         assigner.readiness.needs_pong = self.ping;
         let elsewhere = worker.elsewhere(queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
@@ -158,7 +158,7 @@ impl Arguments {
         let mut pane = worker.openable_pane(context)?;
         let rest = &mut resting(&waiter);
         let _line = WaitLine::new(format!("{name} to receive {task}"), patience);
-        let assigned = assigner.assign(order, agent_pane(&mut pane), &is_watched, rest);
+        let assigned = assigner.assign(order, agent_pane(&mut pane), &host, &is_watched, rest);
         Ok((assigned.map_err(gated)?, stored_at.get().unwrap_or_else(Instant::now)))
     }
 

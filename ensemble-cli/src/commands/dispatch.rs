@@ -452,7 +452,7 @@ impl WorkerPool for DispatchTeam<'_> {
         let waiter = found.waiter(self.context).map_err(failed)?;
         let store = self.queue.request_store();
         let mut assigner =
-            assigner(self.context, self.spool, store, self.recorder, None).map_err(failed)?;
+            assigner(self.context, self.spool, store, self.recorder).map_err(failed)?;
         let (by, times) = (assigner.actor.clone(), assigner.readiness);
         let elsewhere = found.elsewhere(self.queue, by, &times);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);

@@ -35,7 +35,7 @@ impl Arguments {
         let mut worker = TargetAgent::find(context, &self.worker)?;
         let waiter = worker.waiter(context)?;
         let queue = ProjectQueue::open(context)?;
-        let mut assigner = assigner(context, &spool, &spool, &*recorder, None)?;
+        let mut assigner = assigner(context, &spool, &spool, &*recorder)?;
         assigner.readiness.needs_pong = true;
         let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);

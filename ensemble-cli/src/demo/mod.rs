@@ -15,8 +15,6 @@ mod lunch;
 mod repository;
 mod sprint;
 mod stage;
-#[cfg_attr(not(feature = "nats"), path = "no_hosts.rs")]
-mod two_hosts;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,8 +48,6 @@ pub(crate) enum DemoScenario {
     Lunch,
     /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
     Team,
-    /// Mail, a sprint and a step queue of a team on two hosts: servers are killed, and a host is cut off
-    TwoHosts,
     /// A planner, a coder and a reviewer under supervisors, with a crash, a hand-over, a rejection and
     /// a merge
     Sprint,
@@ -64,7 +60,6 @@ pub(crate) fn run(context: &Context, settings: &DemoSettings) -> Outcome {
         DemoScenario::Lunch => lunch::run(context, settings, &dir),
         DemoScenario::Team => team(context, settings, &dir),
         DemoScenario::Sprint => sprint::run(context, settings, &dir),
-        DemoScenario::TwoHosts => two_hosts::run(context, settings, &dir),
     };
     if settings.dir.is_none() {
         let removed = std::fs::remove_dir_all(&dir);

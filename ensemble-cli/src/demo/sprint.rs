@@ -32,12 +32,12 @@ use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 
 /// Name, role and script of each.
-pub(super) const AGENTS: [(&str, &str, &str); 3] = [
+const AGENTS: [(&str, &str, &str); 3] = [
     ("planner-1", "planner", include_str!("sprint_planner.sh")),
     ("coder-1", "coder", include_str!("sprint_coder.sh")),
     ("reviewer-1", "code-reviewer", include_str!("sprint_reviewer.sh")),
 ];
-pub(super) const TASK: &str = "greet";
+const TASK: &str = "greet";
 const INTEGRATION: &str = "integration";
 /// The events that the task's history must have, in this order.
 const STORY: [&str; 9] = [
@@ -97,7 +97,7 @@ pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Out
     }
     let seconds = start.elapsed().as_secs_f64();
     sprint.strike();
-    let state = left(|| Ok(sprint.board.read()?))?;
+    let state = wait_for_departures(&sprint.board)?;
     let counts = sprint.check(&state, follower.poll()?.iter().flat_map(lines).chain(told))?;
     if context.out.is_json() {
         return context.out.object(&json!({
@@ -199,10 +199,10 @@ impl Drop for SprintStage {
 }
 
 /// The board once all agents have left it.
-pub(super) fn left(board: impl Fn() -> Outcome<State>) -> Outcome<State> {
+fn wait_for_departures(board: &Board) -> Outcome<State> {
     let start = Instant::now();
     loop {
-        let state = board()?;
+        let state = board.read()?;
         if state.agents.is_empty() {
             return Ok(state);
         }
@@ -216,7 +216,7 @@ pub(super) fn left(board: impl Fn() -> Outcome<State>) -> Outcome<State> {
 }
 
 /// Compares the task's history and the integration branch with the story.
-pub(super) fn check_task(state: &State, repository: &Path) -> Outcome {
+fn check_task(state: &State, repository: &Path) -> Outcome {
     let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
     let task = Name::new(TASK).map_err(Error::from)?;
     let Some(task) = state.task(&task).filter(|task| task.status == TaskStatus::Merged) else {
@@ -234,7 +234,7 @@ pub(super) fn check_task(state: &State, repository: &Path) -> Outcome {
 }
 
 /// What a record says of the supervised agents and of the board, in words.
-pub(super) fn lines(record: &Record) -> Option<String> {
+fn lines(record: &Record) -> Option<String> {
     let told = [types::SUPERVISE_SPAWNED, types::SUPERVISE_EXITED, types::BOARD_WRITTEN];
     let is_told = told.iter().any(|kind| record.kind.matches(kind));
     let sentence = is_told.then(|| SentenceMaker::default().describe(record, None));

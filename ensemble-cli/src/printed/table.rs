@@ -129,7 +129,7 @@ pub(super) const ROWS: &[OutputRow] = &[
     ("step run", "3 75", "StepPrompted StepStuck StepsDone"),
     ("init", "75", "Created"),
     ("doctor", "3 5 75", "Check"),
-    ("demo", "3 5 75", "MailboxStatus Status DemoHop DemoSprint DemoHosts"),
+    ("demo", "3 5 75", "MailboxStatus Status DemoHop DemoSprint"),
     ("admin watch", "3 5 75", "nothing"),
     ("admin hooks install", "3 75", "Installed"),
     ("admin hooks uninstall", "3 75", "Installed"),

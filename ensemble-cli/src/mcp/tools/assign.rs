@@ -42,13 +42,14 @@ pub(super) fn assign(desk: &ToolContext, assign: AssignParams) -> ToolAnswer {
     let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&app)?;
     let (store, recorder) = (queue.request_store(), &*desk.recorder);
-    let mut assigner = assigner(&app, &desk.spool, store, recorder, Some(&host as _))?;
+    let mut assigner = assigner(&app, &desk.spool, store, recorder)?;
     let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &assigner.readiness);
     assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
     let order = DeliveryOrder::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
     let mut pane = worker.openable_pane(&app)?;
-    let handed = assigner.hand_over(order, agent_pane(&mut pane), &mut resting(&waiter))?;
+    let rest = &mut resting(&waiter);
+    let handed = assigner.hand_over(order, agent_pane(&mut pane), &host, rest)?;
     match handed {
         HandedOver::NotReady(failure) => {
             Err(ToolError::new(failure.to_string()).with_details(not_ready_json(&failure)))

@@ -221,12 +221,6 @@ pub(in crate::printed) const PROJECT: &[OutputShape] = &[
         hand_overs: count; seconds: number",
     ),
     (
-        "DemoHosts",
-        "Two hosts of the demo",
-        "tasks: count; reports: count; doubled: count; server_killed_after: any; merged: [text]; steps: count; \
-        nudges_on_host_a: count; nudges_on_host_b: count",
-    ),
-    (
         "Installed",
         "A file of an agent that was changed or not",
         "provider: text; file: text; changed: flag",
