@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::agent::AgentPane;
-use ensemble_core::driver::{LadderHost, ReadyOutcome, TaskAssigner};
+use ensemble_core::driver::{ReadyOutcome, TaskAssigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
@@ -108,7 +108,6 @@ pub fn assigner<'a>(
     spool: &'a Spool,
     queue: &'a dyn RequestStore,
     recorder: &'a dyn Recorder,
-    ladders: Option<&'a dyn LadderHost>,
 ) -> Outcome<TaskAssigner<'a>> {
     let project = app.project()?;
     let actor = app.actor()?;
@@ -120,7 +119,6 @@ pub fn assigner<'a>(
         actor,
         state: project.state.clone(),
         readiness: project.config.handshake(),
-        ladders,
         hook: Some(hook_evidence),
         elsewhere: None,
     })

@@ -3,23 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::delivery::{DeliveryContext, TaskDelivery};
 use super::shared::SharedRef;
 use super::{DeliveryOrder, Ended};
 use crate::Result;
 use crate::agent::AgentPane;
-use crate::broker::Broker;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ack::Phase;
 use crate::spool::Spool;
-
-/// The longest rest between two looks at the mailboxes while waiting, for a `rest` that hears
-/// nothing of renames.
-const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Tells the deliveries of one manager apart; [`Assignment`](crate::Assignment) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,12 +22,12 @@ pub struct DeliveryId(u64);
 /// Delivers tasks and climbs the ladder with those that are not acked.
 ///
 /// The ack of a task is its message leaving the mailbox's `new/` or `front/`; an `ack/<task>.ack`
-/// file becomes that through the watcher. For one task call [`AckDriver::wait_with_escalation`].
-/// For many call [`AckDriver::deliver`] for each and then, in a loop: [`AckDriver::handle_mail`]
-/// when something may have been received, [`AckDriver::handle_timeout`] at
-/// [`AckDriver::poll_timeout`], and [`AckDriver::poll_ended`] until it is empty. A call types at
-/// most one line for each delivery that is due, and waits for no agent. The delay before Enter is a
-/// deadline like any other. A delivery ends when no line of it is left half-typed.
+/// file becomes that through the watcher. Call [`AckDriver::deliver`] for each task and then, in a
+/// loop: [`AckDriver::handle_mail`] when something may have been received,
+/// [`AckDriver::handle_timeout`] at [`AckDriver::poll_timeout`], and [`AckDriver::poll_ended`] until
+/// it is empty. A call types at most one line for each delivery that is due, and waits for no agent.
+/// The delay before Enter is a deadline like any other. A delivery ends when no line of it is left
+/// half-typed.
 pub struct AckDriver<'a> {
     world: DeliveryContext<'a>,
     deliveries: BTreeMap<DeliveryId, TaskDelivery<'a>>,
@@ -51,22 +45,6 @@ impl AckDriver<'static> {
         let (clock, recorder) = (SharedRef::Owned(clock), SharedRef::Owned(recorder));
         Self::with(SharedRef::Owned(spool), clock, recorder, actor)
     }
-
-    /// With mailboxes that are elsewhere; the directory keeps the escalation files.
-    pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
-        self.world.elsewhere = Some(SharedRef::Owned(queue));
-        self
-    }
-
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.world.clock = SharedRef::Owned(clock);
-        self
-    }
-
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.world.recorder = SharedRef::Owned(recorder);
-        self
-    }
 }
 
 impl<'a> AckDriver<'a> {
@@ -79,12 +57,6 @@ impl<'a> AckDriver<'a> {
     ) -> Self {
         let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
         Self::with(SharedRef::Borrowed(spool), clock, recorder, actor)
-    }
-
-    /// As [`AckDriver::with_queue`], borrowed.
-    pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
-        self.world.elsewhere = Some(SharedRef::Borrowed(queue));
-        self
     }
 
     const fn with(
@@ -168,41 +140,6 @@ impl<'a> AckDriver<'a> {
     /// Stops tracking a delivery.
     pub fn forget(&mut self, id: DeliveryId) {
         self.deliveries.remove(&id);
-    }
-
-    /// The blocking call of seed 002: delivers one task and waits until it was acked (`true`) or
-    /// the conductor was notified (`false`). Also returns the phase in which that was. Other deliveries
-    /// of this manager continue in the meantime.
-    pub fn wait_with_escalation(
-        &mut self,
-        order: DeliveryOrder,
-        pane: Option<Box<dyn AgentPane + 'a>>,
-        rest: &mut dyn FnMut(Duration),
-    ) -> Result<(bool, Phase)> {
-        let id = self.deliver(order, pane)?;
-        let ended = self.wait_for(id, rest)?;
-        let reached = self.phase(id).unwrap_or(Phase::Deliver);
-        self.forget(id);
-        Ok(match ended {
-            Ended::Acked { phase, .. } => (true, phase),
-            Ended::Escalated { .. } | Ended::Expired | Ended::Abandoned { .. } => (false, reached),
-        })
-    }
-
-    /// Waits until one delivery has ended.
-    pub fn wait_for(&mut self, id: DeliveryId, rest: &mut dyn FnMut(Duration)) -> Result<Ended> {
-        loop {
-            self.handle_mail(None)?;
-            self.handle_timeout()?;
-            if let Some(at) = self.ended.iter().position(|(ended, _)| *ended == id)
-                && let Some((_, ended)) = self.ended.remove(at)
-            {
-                return Ok(ended);
-            }
-            let now = self.world.clock.monotonic();
-            let left = self.poll_timeout().map_or(LOOK_INTERVAL_MAX, |at| at.since(now));
-            rest(left.min(LOOK_INTERVAL_MAX));
-        }
     }
 
     fn each(

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
-    AckDriver, DeliveryOrder, Ended, HookEvidence, LadderHost, PongBox, ReadinessCheck,
-    ReadyOutcome,
+    DeliveryOrder, Ended, HookEvidence, LadderHost, PongBox, ReadinessCheck, ReadyOutcome,
 };
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
@@ -60,8 +59,6 @@ pub struct TaskAssigner<'a> {
     pub state: PathBuf,
     /// The times of the handshake, and whether it is always needed.
     pub readiness: ready::PingTimes,
-    /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
-    pub ladders: Option<&'a dyn LadderHost>,
     /// Reads what the hooks of a worker prove from the state directory; with `None` every worker is asked by its
     /// pane.
     pub hook: Option<fn(&Path, &Name) -> HookEvidence>,
@@ -83,51 +80,34 @@ impl TaskAssigner<'_> {
     pub fn ping(
         &self,
         worker: &Name,
-        pane: Option<&mut dyn AgentPane>,
+        mut pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<ReadyOutcome> {
-        let mut pane = pane;
-        prepare(reborrow(&mut pane));
+        prepare(&mut pane);
         let _lock = self.lock(worker)?;
         self.ask(worker, pane, rest)
     }
 
     /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end
     /// of the ladder. While `is_watched` says that a watcher runs, the ladder is left to it.
-    /// Otherwise this process runs it, and a process that is started later continues with it. Never
+    /// Otherwise `host` runs it, and a process that is started later continues with it. Never
     /// publishes without a proof: a pong, or the worker's own hooks.
     pub fn assign(
         &self,
         order: DeliveryOrder,
-        pane: Option<&mut dyn AgentPane>,
+        mut pane: Option<&mut dyn AgentPane>,
+        host: &dyn LadderHost,
         is_watched: &dyn Fn() -> bool,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<AssignOutcome> {
-        let mut pane = pane;
-        prepare(reborrow(&mut pane));
+        prepare(&mut pane);
         let _lock = self.lock(&order.worker)?;
-        let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
+        let ready_attempt = match self.begin(&order, pane, rest)? {
             ReadyOutcome::Ready { attempt } => attempt,
             ReadyOutcome::NotReady(failure) => return Ok(AssignOutcome::NotReady(failure)),
         };
-        let ended = match self.ladders {
-            Some(host) => {
-                let told = self.publish(order)?;
-                self.follow(told, host, is_watched, rest)?
-            }
-            None => {
-                let actor = self.actor.clone();
-                let mut manager =
-                    AckDriver::borrowing(self.spool, self.clock, self.recorder, actor)
-                        .with_borrowed_queue(self.queue.broker());
-                let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
-                let id = manager.deliver(order, pane)?;
-                if !is_watched() {
-                    manager.nudge(id);
-                }
-                manager.wait_for(id, rest)?
-            }
-        };
+        let told = self.publish(order, host)?;
+        let ended = self.follow(told, host, is_watched, rest)?;
         Ok(AssignOutcome::Delivered { ready_attempt, ended })
     }
 
@@ -136,17 +116,17 @@ impl TaskAssigner<'_> {
     pub fn hand_over(
         &self,
         order: DeliveryOrder,
-        pane: Option<&mut dyn AgentPane>,
+        mut pane: Option<&mut dyn AgentPane>,
+        host: &dyn LadderHost,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<HandedOver> {
-        let mut pane = pane;
-        prepare(reborrow(&mut pane));
+        prepare(&mut pane);
         let _lock = self.lock(&order.worker)?;
-        let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
+        let ready_attempt = match self.begin(&order, pane, rest)? {
             ReadyOutcome::Ready { attempt } => attempt,
             ReadyOutcome::NotReady(failure) => return Ok(HandedOver::NotReady(failure)),
         };
-        let told = self.publish(order)?;
+        let told = self.publish(order, host)?;
         let (message, attempt) = (told.message, told.attempt);
         Ok(HandedOver::Stored { ready_attempt, message, attempt })
     }
@@ -183,7 +163,7 @@ impl TaskAssigner<'_> {
         }
         let pongs = PongBox::open(self.state.join("ready"))?;
         let (worker, actor) = (worker.clone(), self.actor.clone());
-        let readiness = ReadinessCheck::borrowing(worker, pongs, self.clock, self.recorder, actor);
+        let readiness = ReadinessCheck::new(worker, pongs, self.clock, self.recorder, actor);
         let readiness = match self.hook {
             Some(evidence) => readiness.with_hook(move |worker| evidence(&self.state, worker)),
             None => readiness,
@@ -192,17 +172,10 @@ impl TaskAssigner<'_> {
     }
 }
 
-/// No matter what a look needs (a multiplexer's client) is started now, and not under the lock.
-fn prepare(pane: Option<&mut dyn AgentPane>) {
+/// Starts what a look needs, such as a multiplexer's client, before the lock is taken.
+fn prepare(pane: &mut Option<&mut dyn AgentPane>) {
     if let Some(pane) = pane {
         // If it fails, the handshake will find out and say so.
         let _ = pane.inspect();
-    }
-}
-
-fn reborrow<'s>(pane: &'s mut Option<&mut dyn AgentPane>) -> Option<&'s mut dyn AgentPane> {
-    match pane {
-        Some(pane) => Some(&mut **pane),
-        None => None,
     }
 }

@@ -56,7 +56,11 @@ impl TaskAssigner<'_> {
     }
 
     /// Stores the task. An attempt that waits and was given up is replaced by the next one.
-    pub(super) fn publish(&self, order: DeliveryOrder) -> Result<PublishedTask> {
+    pub(super) fn publish(
+        &self,
+        order: DeliveryOrder,
+        host: &dyn LadderHost,
+    ) -> Result<PublishedTask> {
         let (task, worker) = (order.task.clone(), order.worker.clone());
         let mailbox = order.envelope.to.clone();
         if let Some(file) = self.store().of_task(&mailbox, &task)?
@@ -78,9 +82,7 @@ impl TaskAssigner<'_> {
         let delivery = TaskDelivery::begin(&world, order, None)?;
         let (message, attempt) = (delivery.message.clone(), delivery.ladder.attempt());
         let (phase, epoch) = (Phase::Deliver, delivery.epoch_before);
-        if let Some(host) = self.ladders {
-            host.may_run(&mailbox, true)?;
-        }
+        host.may_run(&mailbox, true)?;
         Ok(PublishedTask { task, worker, mailbox, message, attempt, phase, epoch, deadline })
     }
 

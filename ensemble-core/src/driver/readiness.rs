@@ -1,18 +1,16 @@
 //! Asking a worker whether it is ready, before anything is assigned to it (seed 000).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::shared::SharedRef;
 use super::{LOOK_INTERVAL, PongBox};
 use crate::agent::AgentPane;
 use crate::agent::{self, AgentState};
-use crate::env::{Clock, Monotonic, SystemClock};
-use crate::event_log::{NullRecorder, Recorder, types};
+use crate::env::{Clock, Monotonic};
+use crate::event_log::{Recorder, types};
 use crate::message::Name;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::Machine as _;
@@ -51,8 +49,8 @@ pub struct ReadinessCheck<'a> {
     worker: Name,
     config: PingTimes,
     pongs: PongBox,
-    clock: SharedRef<'a, dyn Clock + Send + Sync>,
-    recorder: SharedRef<'a, dyn Recorder>,
+    clock: &'a (dyn Clock + Send + Sync),
+    recorder: &'a dyn Recorder,
     actor: Name,
     hook: Option<HookSign<'a>>,
 }
@@ -68,34 +66,15 @@ pub struct HookEvidence {
 
 type HookSign<'a> = Box<dyn Fn(&Name) -> HookEvidence + Send + 'a>;
 
-impl ReadinessCheck<'static> {
-    /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. By default it uses the machine's
-    /// clock and records nothing.
-    pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
-        Self::borrowing(worker, pongs, &SystemClock, &NullRecorder, actor)
-    }
-
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = SharedRef::Owned(clock);
-        self
-    }
-
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = SharedRef::Owned(recorder);
-        self
-    }
-}
-
 impl<'a> ReadinessCheck<'a> {
-    /// As [`ReadinessCheck::new`], for a caller that has a clock and a recorder on its stack.
-    pub fn borrowing(
+    /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box.
+    pub fn new(
         worker: Name,
         pongs: PongBox,
         clock: &'a (dyn Clock + Send + Sync),
         recorder: &'a dyn Recorder,
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
         Self { worker, config: PingTimes::default(), pongs, clock, recorder, actor, hook: None }
     }
 

@@ -125,7 +125,6 @@ impl CallContext {
             actor: ping.by.clone(),
             state: project.state.clone(),
             readiness: ping.times(),
-            ladders: None,
             hook: Some(hook_evidence),
             elsewhere: None,
         };

@@ -6,12 +6,9 @@ use std::sync::{Mutex, OnceLock};
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
-use ensemble_core::driver::{
-    LadderHost, LadderPrompt, LadderState, LadderStore, Ladders, MailboxReader, message_id,
-};
+use ensemble_core::driver::{LadderPrompt, LadderState, LadderStore, Ladders, message_id};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::MessageId;
-use ensemble_core::proto::ack::LadderSettings;
 
 use serde_json::Value;
 

@@ -14,13 +14,13 @@ use ensemble_core::Result;
 use ensemble_core::agent::{AgentDiagnosis, AgentState, EscalationStep, ProgramSettings};
 use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
 use ensemble_core::driver::{
-    AckDriver, AssignOutcome, DeliveryOrder, Ended, HandedOver, HookEvidence, PongBox,
-    TaskAssigner, read_escalations,
+    AckDriver, AssignOutcome, DeliveryOrder, Ended, HandedOver, HookEvidence, LadderHost,
+    MailboxReader, PongBox, TaskAssigner, read_escalations,
 };
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
-use ensemble_core::proto::ack::Phase;
+use ensemble_core::proto::ack::{LadderSettings, Phase};
 use ensemble_core::proto::ready::{self, ErrorType, PongToken};
 use ensemble_core::sim::{PaneAction, SimClock, SimPane, SimRecorder};
 use ensemble_core::spool::Spool;
@@ -135,10 +135,32 @@ impl Bench {
             actor: name("dispatch"),
             state: self.home.path().join(".ensemble"),
             readiness: ready::PingTimes::default(),
-            ladders: None,
             hook: None,
             elsewhere: None,
         }
+    }
+}
+
+/// A host whose workers have no panes.
+struct PanelessHost;
+
+impl LadderHost for PanelessHost {
+    fn reader(&self, mailbox: &Name) -> Result<MailboxReader> {
+        Ok(MailboxReader::new(mailbox.clone(), LadderSettings::generic()))
+    }
+}
+
+/// Lets time pass until a delivery has ended.
+fn wait_for(manager: &mut AckDriver<'_>, clock: &SimClock) -> Ended {
+    let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(1));
+    loop {
+        manager.handle_mail(None).unwrap();
+        manager.handle_timeout().unwrap();
+        if let Some((_, ended)) = manager.poll_ended() {
+            return ended;
+        }
+        let left = manager.poll_timeout().map_or(longest, |at| at.since(clock.monotonic()));
+        clock.advance(left.clamp(shortest, longest));
     }
 }
 
@@ -158,10 +180,11 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     let bench = Bench::new();
     let pane = idle();
     let agent = Box::new(Double::new("generic", &pane));
-    let mut rest = |longest| bench.rest(longest);
-    let order = order("t1", "w1");
-    let ended = bench.manager().wait_with_escalation(order, Some(agent), &mut rest).unwrap();
-    assert_eq!(ended, (false, Phase::ResetContext));
+    let mut manager = bench.manager();
+    let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
+    let ended = wait_for(&mut manager, &bench.clock);
+    assert!(matches!(ended, Ended::Escalated { .. }), "{ended:?}");
+    assert_eq!(manager.phase(id), Some(Phase::ResetContext));
     assert_eq!(bench.passed(), 240);
     let pressed: Vec<String> = pane
         .presses()
@@ -221,7 +244,8 @@ fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
                 assigner.readiness.needs_pong = needs_pong;
                 let mut rest = |longest| bench.rest(longest);
                 let order = order("t1", "w1");
-                let handed = assigner.hand_over(order, Some(&mut agent), &mut rest).unwrap();
+                let handed =
+                    assigner.hand_over(order, Some(&mut agent), &PanelessHost, &mut rest).unwrap();
                 let is_ready = is_ready && !needs_pong;
                 assert_eq!(matches!(handed, HandedOver::Stored { .. }), is_ready, "{screen}");
                 let pings = bench.log.count("ready.ping");
@@ -245,9 +269,8 @@ fn who_may_not_be_pressed_is_waited_for() {
         let pane = claude(&screen);
         let mut manager = bench.manager();
         let agent = Box::new(Double::new("claude", &pane));
-        let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
-        let mut rest = |longest| bench.rest(longest);
-        let ended = manager.wait_for(id, &mut rest).unwrap();
+        manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
+        let ended = wait_for(&mut manager, &bench.clock);
         let Ended::Escalated { notice, .. } = ended else { panic!("{ended:?}") };
         assert_eq!((notice.reason, notice.worker_state), ("not_pressable", Some(state)));
         assert_eq!(pane.presses_count(), 0, "{state}");
@@ -315,8 +338,9 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     pane.defer(Some(Deferral::Busy));
     let mut agent = Double::new("generic", &pane);
     let mut rest = |longest| bench.rest(longest);
+    let (order, assigner) = (order("t1", "w1"), bench.assigner());
     let assigned =
-        bench.assigner().assign(order("t1", "w1"), Some(&mut agent), &|| false, &mut rest).unwrap();
+        assigner.assign(order, Some(&mut agent), &PanelessHost, &|| false, &mut rest).unwrap();
     let AssignOutcome::NotReady(failure) = assigned else { panic!("{assigned:?}") };
     assert_eq!((failure.error_type, failure.attempt), (ErrorType::NoPongTimeout, 3));
     assert!(failure.observation.starts_with("ping not typed: "), "{failure}");
@@ -338,7 +362,8 @@ fn a_pong_to_the_second_ping_is_heard() {
         }
         bench.spool.receive(&name("w1"), &name("w1")).unwrap();
     };
-    let assigned = bench.assigner().assign(order("t1", "w1"), None, &|| true, &mut rest).unwrap();
+    let (order, assigner) = (order("t1", "w1"), bench.assigner());
+    let assigned = assigner.assign(order, None, &PanelessHost, &|| true, &mut rest).unwrap();
     let AssignOutcome::Delivered { ready_attempt, ended } = assigned else {
         panic!("{assigned:?}")
     };

@@ -3,7 +3,6 @@
 
 use super::*;
 use ensemble_core::driver::{ReadinessCheck, ReadyOutcome};
-use ensemble_core::proto::ack::LadderSettings;
 use ensemble_core::proto::ready;
 use ensemble_core::sim::SimClock;
 use ensemble_core::spool::SpoolOptions;
@@ -65,13 +64,9 @@ fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
     let (pane, heard) = headless(state);
     let wait_max = Duration::from_secs(600);
     let config = LadderSettings { wait_max, ..LadderSettings::default() };
-    let id = manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();
+    manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();
     let time = clock.clone();
-    let ended = std::thread::spawn(move || {
-        let mut rest = |longest: Duration| time.advance(longest.max(Duration::from_millis(1)));
-        manager.wait_for(id, &mut rest).unwrap()
-    });
-    let ended = ended.join().unwrap();
+    let ended = std::thread::spawn(move || wait_for(&mut manager, &time)).join().unwrap();
     let message = spool.receive(&name("w1"), &name("w1")).unwrap().unwrap();
     assert_eq!(message.envelope.from, name("lead"), "the actor is the sender of what names none");
     let heard = heard.lock().unwrap().clone();
@@ -100,12 +95,13 @@ fn an_owned_handshake_types_its_ping_into_a_headless_pane() {
     let home = tempfile::tempdir().unwrap();
     let pongs = PongBox::open(home.path().join("ready")).unwrap();
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
-    let readiness = ReadinessCheck::new(name("w1"), pongs.clone(), name("lead"))
-        .with_config(ready::PingTimes { attempts_max: 2, ..Default::default() })
-        .with_clock(Arc::new(clock.clone()));
+    let log = SimRecorder::default();
     let (mut pane, heard) = headless(AgentState::Ready);
     let answers = Arc::clone(&heard);
     let handshake = std::thread::spawn(move || {
+        let (worker, lead) = (name("w1"), name("lead"));
+        let readiness = ReadinessCheck::new(worker, pongs.clone(), &clock, &log, lead)
+            .with_config(ready::PingTimes { attempts_max: 2, ..Default::default() });
         let mut rest = |longest: Duration| {
             clock.advance(longest.max(Duration::from_millis(1)));
             if answers.lock().unwrap().len() == 2 {
