@@ -49,7 +49,7 @@ pub struct Attachment {
 /// assert_eq!(Envelope::decode(&file, "report.yaml".as_ref())?, envelope);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "JsonEnvelope")]
 #[non_exhaustive]
 pub struct Envelope {
@@ -106,7 +106,7 @@ pub struct Envelope {
     pub body: String,
     /// Set at the first attempt to publish, so that a retry searches for the id first.
     #[serde(skip)]
-    offered: AtomicBool,
+    offered: OfferMark,
     /// The generated id. `id` is a public field, so a publish compares the two to learn whether the
     /// id was replaced.
     #[serde(skip)]
@@ -121,7 +121,7 @@ impl Envelope {
     /// Whether this id may already be stored: the sender chose it, or it was read from a file, or
     /// published before. Returns the state before this call and records the attempt.
     pub(crate) fn note_offer(&self) -> bool {
-        let offered = self.offered.swap(true, Ordering::Relaxed);
+        let offered = self.offered.0.swap(true, Ordering::Relaxed);
         offered || self.made_id.as_ref() != Some(&self.id)
     }
 }
@@ -153,7 +153,7 @@ impl Envelope {
             traceparent: None,
             attachment: None,
             body: body.into(),
-            offered: AtomicBool::new(false),
+            offered: OfferMark::default(),
         }
     }
 
@@ -325,7 +325,7 @@ impl TryFrom<JsonEnvelope> for Envelope {
             traceparent: json.traceparent.and_then(|text| text.parse().ok()),
             attachment: json.attachment,
             body: json.body,
-            offered: AtomicBool::new(false),
+            offered: OfferMark::default(),
             made_id: None,
         };
         check_headers(&envelope, Path::new(envelope.id.as_str()))?;
@@ -333,31 +333,13 @@ impl TryFrom<JsonEnvelope> for Envelope {
     }
 }
 
-impl Clone for Envelope {
+/// Whether a publish was tried; a copy of the message knows that, too.
+#[derive(Debug, Default)]
+struct OfferMark(AtomicBool);
+
+impl Clone for OfferMark {
     fn clone(&self) -> Self {
-        Self {
-            id: self.id.clone(),
-            kind: self.kind.clone(),
-            from: self.from.clone(),
-            proof: self.proof,
-            project: self.project.clone(),
-            to: self.to.clone(),
-            created_at: self.created_at,
-            correlation_id: self.correlation_id.clone(),
-            causation_id: self.causation_id.clone(),
-            replaces: self.replaces.clone(),
-            task_id: self.task_id.clone(),
-            attempt: self.attempt,
-            priority: self.priority,
-            when: self.when,
-            expires_at: self.expires_at,
-            source: self.source.clone(),
-            traceparent: self.traceparent.clone(),
-            attachment: self.attachment.clone(),
-            body: self.body.clone(),
-            offered: AtomicBool::new(self.offered.load(Ordering::Relaxed)),
-            made_id: self.made_id.clone(),
-        }
+        Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
@@ -457,7 +439,7 @@ fn from_fields(fields: EnvelopeFields, path: &Path) -> Result<Envelope> {
         traceparent: fields.traceparent.and_then(|text| text.parse().ok()),
         attachment,
         body: fields.body,
-        offered: AtomicBool::new(false),
+        offered: OfferMark::default(),
         made_id: None,
     };
     check_headers(&envelope, path)?;
