@@ -166,7 +166,7 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     assert_eq!(aside["state"], "dead");
     assert_eq!(bed.object("dead list w1")["reason"], "not for us");
     let (refused, why) = mcp.ask("release", &json!({ "id": id }));
-    assert!(refused && why.contains("not in your hands"), "{why}");
+    assert!(refused && why.contains("is not held: it is a dead letter"), "{why}");
     let sent = mcp.object("send", &json!({ "to": "w1", "body": "as others name it" }));
     assert_eq!(sent["state"], "stored");
 }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ensemble_app::content::{check_words, fill};
+use ensemble_app::held::{HeldMessage, SettledMessage, release_message, settle_message};
 use ensemble_app::ids;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
-use ensemble_app::mail::delivered::{count_waiting, sender_of};
+use ensemble_app::mail::delivered::sender_of;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
-use ensemble_app::mail::settling::{SettleContext, UnheldMessage};
 use ensemble_app::receipt::note_read;
 use ensemble_core::env::{Delivery, Lease, PublishOutcome};
 use ensemble_core::message::{DeliveryClass, MessageId, Name};
@@ -337,80 +337,48 @@ fn held_already(desk: &ToolContext, id: &MessageId) -> Result<Option<Delivery>, 
     }
 }
 
-/// The message in this agent's hands.
-fn lease_of(desk: &ToolContext, id: String, epoch: Option<u64>) -> Result<Lease, ToolError> {
-    let id = message_id(desk, id)?;
-    match desk.queue()?.state(&desk.mailbox, &id)? {
-        Some(State::Acked { holder, epoch: current }) if holder == desk.agent => {
-            let epoch = epoch.unwrap_or(current);
-            Ok(Lease { mailbox: desk.mailbox.clone(), id, holder, epoch })
-        }
-        _ => Err(ToolError::new(format!("message {id} is not in your hands: inbox shows what is"))),
-    }
+/// A message in this agent's mailbox.
+fn held_message(
+    desk: &ToolContext,
+    id: String,
+    epoch: Option<u64>,
+) -> Result<HeldMessage, ToolError> {
+    Ok(HeldMessage { id: MessageId::new(id)?, mailbox: Some(desk.mailbox.clone()), epoch })
 }
 
 pub(super) fn release(desk: &ToolContext, release: ReleaseParams) -> ToolAnswer {
-    let lease = lease_of(desk, release.id, release.epoch)?;
+    // Opened first: it takes the lock of `app`.
+    let queue = desk.queue()?;
+    let message = held_message(desk, release.id, release.epoch)?;
     let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0));
-    desk.queue()?.release(&lease, delay)?;
-    let state = desk.queue()?.state(&lease.mailbox, &lease.id)?;
-    let state = state.map_or("gone", |state| state.word());
+    let (lease, state) = release_message(&desk.app(), queue, message, delay)?;
     Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state }))
 }
 
 pub(super) fn dead_letter(desk: &ToolContext, letter: DeadLetterParams) -> ToolAnswer {
-    let lease = lease_of(desk, letter.id, letter.epoch)?;
-    desk.queue()?.dead_letter(&lease, &letter.reason)?;
+    let queue = desk.queue()?;
+    let message = held_message(desk, letter.id, letter.epoch)?.completed(&desk.app(), queue)?;
+    let lease = message.lease(&desk.app(), &**queue)?;
+    queue.dead_letter(&lease, &letter.reason)?;
     Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": "dead" }))
 }
 
 pub(super) fn complete(desk: &ToolContext, complete: SettleParams) -> ToolAnswer {
-    let id = message_id(desk, complete.id)?;
-    let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
-    let store = desk.queue()?.request_store();
-    let settling = SettleContext { store, kinds, ends, recorder: &*desk.recorder };
-    let state = desk.queue()?.state(&desk.mailbox, &id)?;
-    if let Some(state @ State::Queued { .. }) = &state {
-        let message = (&desk.mailbox, &id);
-        let standing = settling.standing(message, state, Some(&desk.agent), complete.epoch)?;
-        if let UnheldMessage::Again(lease) = standing {
-            settling.settle(&lease)?;
-            return completed(desk, &lease);
-        }
-    }
-    let lease = match state {
-        Some(State::Acked { holder, epoch }) if holder == desk.agent => {
-            let epoch = complete.epoch.unwrap_or(epoch);
-            Lease { mailbox: desk.mailbox.clone(), id, holder, epoch }
-        }
-        Some(State::Acked { holder, .. }) => {
-            return Err(ToolError::new(format!("message {id} is held by {holder}, not by you")));
-        }
-        Some(State::Settled) => {
-            return Ok(json!({ "id": id, "state": "settled", "already_settled": true }));
-        }
-        Some(state) => {
-            return Err(ToolError::new(format!(
-                "message {id} is {}: take it with recv first",
-                state.word()
-            )));
-        }
-        None => {
-            return Err(ToolError::new(format!(
-                "there is no message {id} in your mailbox {}: inbox shows what there is",
-                desk.mailbox
-            )));
-        }
+    let queue = desk.queue()?;
+    let message = held_message(desk, complete.id, complete.epoch)?.completed(&desk.app(), queue)?;
+    // A model repeats a call whose answer it has lost: what is settled is not a failure, whoever has settled it.
+    let id = match queue.state(&desk.mailbox, &message.id)? {
+        Some(State::Settled) => message.id,
+        _ => match settle_message(&desk.app(), queue, message)? {
+            SettledMessage::Before { id, .. } => id,
+            SettledMessage::Now { lease: Lease { id, .. }, waiting } => {
+                return Ok(json!({
+                    "id": id, "state": "settled", "already_settled": false, "waiting": waiting,
+                }));
+            }
+        },
     };
-    settling.settle(&lease)?;
-    completed(desk, &lease)
-}
-
-fn completed(desk: &ToolContext, lease: &Lease) -> ToolAnswer {
-    let waiting = count_waiting(desk.queue()?, &lease.mailbox);
-    Ok(json!({
-        "id": lease.id, "state": "settled", "already_settled": false, "waiting": waiting,
-    }))
+    Ok(json!({ "id": id, "state": "settled", "already_settled": true }))
 }
 
 pub(super) fn reply(desk: &ToolContext, reply: ReplyParams) -> ToolAnswer {
