@@ -14,7 +14,6 @@ mod checkpoint;
 mod completions;
 mod conformance;
 mod dead;
-mod demo;
 mod discover;
 mod dispatch;
 mod doctor;

@@ -19,14 +19,15 @@ use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, checkpoint, completions,
-    conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal, help, hook,
-    hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane,
-    pause, ping, plan_submit, pong, prime, projects, prompt, recall, recv, release, reply, report,
+    conformance, dead, discover, dispatch, doctor, down, extend, fsck, goal, help, hook, hooks,
+    inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane, pause,
+    ping, plan_submit, pong, prime, projects, prompt, recall, recv, release, reply, report,
     request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
     status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::GlobalFlags;
 use crate::context::Context;
+use crate::demo;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
 use crate::spellings::{ADMIN, canonical, positions};
 use crate::transports;

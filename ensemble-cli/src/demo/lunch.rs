@@ -26,7 +26,7 @@ use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
-use super::DemoSettings;
+use super::Arguments;
 use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
@@ -61,7 +61,7 @@ struct LunchDemo {
     program: PathBuf,
 }
 
-pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
+pub(super) fn run(context: &Context, settings: &Arguments, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let lunch = LunchDemo::set(dir)?;
     let told = lunch.play(context, settings, &interrupted);
@@ -85,12 +85,7 @@ impl LunchDemo {
         Ok(Self { dir: dir.to_owned(), program })
     }
 
-    fn play(
-        &self,
-        context: &Context,
-        settings: &DemoSettings,
-        interrupted: &AtomicBool,
-    ) -> Outcome {
+    fn play(&self, context: &Context, settings: &Arguments, interrupted: &AtomicBool) -> Outcome {
         let tell = |text: &str| match context.out.is_json() {
             true => Ok(()),
             false => context.out.line(text).and_then(|()| context.out.flush()),

@@ -31,14 +31,31 @@ use crate::output::{FAINT, GOOD, STRONG};
 use hops::MessageHops;
 use stage::{DemoStage, io_failure, make_dir};
 
-/// The user's settings for the demo.
-#[derive(Debug)]
-pub(crate) struct DemoSettings {
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) work: Option<PathBuf>,
-    pub(crate) attach: bool,
-    pub(crate) timeout: Duration,
-    pub(crate) scenario: DemoScenario,
+/// Watch a small team: one agent is done, one is silent, one asks, one crashes
+///
+/// Everything is real and private: a queue in its own directory, a tmux server, a watcher, and shell scripts as
+/// agents. It prints what happens as the event log has it, and ends with `ensemble status`.
+/// Nothing stays behind unless `--dir` names a place. The scenario `team` is a whole flow of Conductor, Dispatch and
+/// workers over a directory of files, with the time that each hop took.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble demo --attach")]
+pub(crate) struct Arguments {
+    /// New directory for the queue, which is kept; it must not exist [default: a temporary one]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// The directory whose files the scenario `team` counts [default: the current one]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    work: Option<PathBuf>,
+    /// Show the live view at the end (`q` leaves it), or in the scenario `team` the panes
+    #[arg(long)]
+    attach: bool,
+    /// Scenario to run
+    #[arg(long, value_name = "SCENARIO", default_value = "lunch")]
+    scenario: DemoScenario,
+    /// Time limit of the demo
+    #[arg(long = "wait", alias = "timeout", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = crate::args::duration)]
+    timeout: Duration,
 }
 
 /// The scenario to run.
@@ -53,25 +70,27 @@ pub(crate) enum DemoScenario {
     Sprint,
 }
 
-/// Runs it. Its directory is removed afterwards, unless the user has named one.
-pub(crate) fn run(context: &Context, settings: &DemoSettings) -> Outcome {
-    let dir = make_dir(settings.dir.as_deref())?;
-    let played = match settings.scenario {
-        DemoScenario::Lunch => lunch::run(context, settings, &dir),
-        DemoScenario::Team => team(context, settings, &dir),
-        DemoScenario::Sprint => sprint::run(context, settings, &dir),
-    };
-    if settings.dir.is_none() {
-        let removed = std::fs::remove_dir_all(&dir);
-        played.and_then(|()| removed.map_err(|error| io_failure("remove", &dir, error)))
-    } else if played.is_ok() && !context.out.is_json() {
-        context.out.line(format!("kept: {} (`ensemble --queue`, `log`, `why`)", dir.display()))
-    } else {
-        played
+impl Arguments {
+    /// Runs it. Its directory is removed afterwards, unless the user has named one.
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let dir = make_dir(self.dir.as_deref())?;
+        let played = match self.scenario {
+            DemoScenario::Lunch => lunch::run(context, &self, &dir),
+            DemoScenario::Team => team(context, &self, &dir),
+            DemoScenario::Sprint => sprint::run(context, &self, &dir),
+        };
+        if self.dir.is_none() {
+            let removed = std::fs::remove_dir_all(&dir);
+            played.and_then(|()| removed.map_err(|error| io_failure("remove", &dir, error)))
+        } else if played.is_ok() && !context.out.is_json() {
+            context.out.line(format!("kept: {} (`ensemble --queue`, `log`, `why`)", dir.display()))
+        } else {
+            played
+        }
     }
 }
 
-fn team(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
+fn team(context: &Context, settings: &Arguments, dir: &Path) -> Outcome {
     let interrupted = interruption()?;
     let mut stage = DemoStage::set(settings, dir)?;
     let story = format!("a team of four in {}", stage.project.queue.display());

@@ -25,7 +25,7 @@ use ensemble_team::board::{Board, State, TaskStatus};
 use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
-use super::DemoSettings;
+use super::Arguments;
 use super::repository::{self, git};
 use super::stage::{io_failure, write};
 use crate::context::Context;
@@ -65,7 +65,7 @@ struct SprintStage {
     struck: bool,
 }
 
-pub(super) fn run(context: &Context, settings: &DemoSettings, dir: &Path) -> Outcome {
+pub(super) fn run(context: &Context, settings: &Arguments, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
     let mut sprint = SprintStage::set(context, dir.to_owned())?;
     let tell = |line: String| match context.out.is_json() {

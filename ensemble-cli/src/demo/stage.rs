@@ -18,7 +18,7 @@ use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_tmux::tmux::TmuxServer;
 
-use super::DemoSettings;
+use super::Arguments;
 
 const WATCHES: &str = "ensemble: watching ";
 /// The agents: name, script, argument.
@@ -57,7 +57,7 @@ pub(super) struct DemoStage {
 impl DemoStage {
     /// Sets it up: queue, watcher, and a tmux server with a pane for each agent but Conductor,
     /// whose entry begins the play.
-    pub(super) fn set(settings: &DemoSettings, dir: &Path) -> Outcome<Self> {
+    pub(super) fn set(settings: &Arguments, dir: &Path) -> Outcome<Self> {
         let dir = dir.to_owned();
         let project = Project::discover(Some(&dir.join("queue")))?;
         project.ensure_state()?;
@@ -74,7 +74,7 @@ impl DemoStage {
         Ok(stage)
     }
 
-    fn open_panes(&mut self, settings: &DemoSettings) -> Outcome {
+    fn open_panes(&mut self, settings: &Arguments) -> Outcome {
         let work = match &settings.work {
             Some(work) => work.clone(),
             None => std::env::current_dir().map_err(|e| io_failure("find", Path::new("."), e))?,
