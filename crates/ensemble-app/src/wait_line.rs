@@ -7,11 +7,12 @@
 //!
 //! What is printed in the meantime goes above the line ([`aside`]).
 
-use std::io::{IsTerminal as _, stderr};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::io::{IsTerminal as _, Write as _, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use jiff::Zoned;
 
 use crate::environment::AGENT_VARIABLES;
 use crate::text::{elapsed, one_line};
@@ -20,9 +21,11 @@ use crate::text::{elapsed, one_line};
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Interval of redrawing.
 const TICK: Duration = Duration::from_millis(500);
+/// Back to the beginning of the terminal's line, whose rest is erased.
+const ERASE: &str = "\r\x1b[K";
 
 /// The line that is shown; a process waits for one thing at a time.
-static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+static SHOWN: Mutex<Option<ShownLine>> = Mutex::new(None);
 
 /// A wait. Dropping it removes its line.
 pub struct WaitLine;
@@ -39,9 +42,10 @@ impl WaitLine {
         clear();
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
         let is_of_agent = AGENT_VARIABLES.iter().any(is_set);
-        let is_shown = stderr().is_terminal() && !is_of_agent;
-        let bar = is_shown.then(|| bar(one_line(&whom.into()), patience));
-        *shown() = bar;
+        if stderr().is_terminal() && !is_of_agent {
+            let line = ShownLine::begin(one_line(&whom.into()), patience);
+            *shown() = Some(line);
+        }
     }
 }
 
@@ -52,43 +56,70 @@ impl Drop for WaitLine {
 }
 
 fn clear() {
-    if let Some(bar) = shown().take() {
-        bar.finish_and_clear();
+    if let Some(mut line) = shown().take() {
+        line.erase();
     }
 }
 
-/// Prints something above the line.
+/// Prints something above the line. It is not drawn again before that has been printed.
 pub fn aside<T>(print: impl FnOnce() -> T) -> T {
-    let bar = shown().clone();
-    match bar {
-        Some(bar) => bar.suspend(print),
-        None => print(),
+    let mut line = shown();
+    if let Some(line) = &mut *line {
+        line.erase();
     }
+    print()
 }
 
-fn shown() -> std::sync::MutexGuard<'static, Option<ProgressBar>> {
+fn shown() -> MutexGuard<'static, Option<ShownLine>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn bar(whom: String, patience: Option<Duration>) -> ProgressBar {
-    let since = jiff::Zoned::now();
-    let until = patience.and_then(|patience| since.checked_add(patience).ok());
-    let line = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-        if state.elapsed() < SHOWN_AFTER {
+struct ShownLine {
+    whom: String,
+    since: Zoned,
+    until: Option<Zoned>,
+    start: Instant,
+    is_drawn: bool,
+    /// Ends the thread that draws it, once it is dropped.
+    _end: Sender<()>,
+}
+
+impl ShownLine {
+    fn begin(whom: String, patience: Option<Duration>) -> Self {
+        let since = Zoned::now();
+        let until = patience.and_then(|patience| since.checked_add(patience).ok());
+        let (_end, ended) = channel::<()>();
+        std::thread::spawn(move || {
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                if let Some(line) = &mut *shown() {
+                    line.draw();
+                }
+            }
+        });
+        Self { whom, since, until, start: Instant::now(), is_drawn: false, _end }
+    }
+
+    fn draw(&mut self) {
+        let waited = self.start.elapsed();
+        if waited < SHOWN_AFTER {
             return;
         }
-        let (clock, elapsed) = (since.strftime("%H:%M:%S"), elapsed(state.elapsed()));
-        let _ = write!(out, "waiting for {whom}, since {clock} ({elapsed})");
-        if let Some(until) = &until {
-            let _ = write!(out, ", until {}", until.strftime("%H:%M:%S"));
+        let (whom, since) = (&self.whom, self.since.strftime("%H:%M:%S"));
+        let mut text = format!("waiting for {whom}, since {since} ({})", elapsed(waited));
+        if let Some(until) = &self.until {
+            text += &format!(", until {}", until.strftime("%H:%M:%S"));
         }
-    };
-    let columns = rustix::termios::tcgetwinsize(stderr()).map_or(80, |size| size.ws_col.max(20));
-    let template = format!("{{wait:{}!}}", columns - 1);
-    let style = ProgressStyle::with_template(&template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("wait", line);
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-    bar.set_style(style);
-    bar.enable_steady_tick(TICK);
-    bar
+        let columns =
+            rustix::termios::tcgetwinsize(stderr()).map_or(80, |size| size.ws_col.max(20));
+        // A line that fills its row would leave the cursor in the next one on some terminals.
+        let text: String = text.chars().take(usize::from(columns) - 1).collect();
+        let _ = stderr().write_all(format!("{ERASE}{text}").as_bytes());
+        self.is_drawn = true;
+    }
+
+    fn erase(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            let _ = stderr().write_all(ERASE.as_bytes());
+        }
+    }
 }
