@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use ensemble_team::lint::{LintOptions, Linter};
+use ensemble_reports::lint::{LintOptions, Linter};
 
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns};
@@ -66,7 +66,7 @@ fn text() -> String {
 
 /// The words of all languages as one alternation, with word boundaries for English.
 fn alternation() -> String {
-    let words = ensemble_team::lint::banned_words();
+    let words = ensemble_reports::lint::banned_words();
     let is_ascii = |word: &&str| word.is_ascii();
     let english: Vec<&str> = words.iter().copied().filter(is_ascii).collect();
     let others: Vec<&str> = words.iter().copied().filter(|word| !word.is_ascii()).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
 use ensemble_project::ConfigDuration;
-use ensemble_team::contract::Status;
+use ensemble_reports::contract::Status;
 
 use crate::completion;
 

@@ -10,7 +10,7 @@
 //! | `printed` | what each command prints under `--json`, as schemas |
 //! | `help_texts`, `spellings`, `mistake` | texts of help, words that are understood besides, wrong command lines |
 //! | `unasked` | what agents may run without a person being asked |
-//! | `demo`, `session`, `export`, `conformance` | the demo team, the page of a session, traces and metrics, the kit for other clients |
+//! | `demo` | the demo team |
 //!
 //! It is a library only so that tests and fuzzers reach what reads hostile input. Nothing here is
 //! meant for other programs, and nothing is promised to them.
@@ -22,10 +22,8 @@ mod api;
 mod args;
 mod commands;
 mod completion;
-mod conformance;
 mod context;
 mod demo;
-mod export;
 mod flags;
 mod help_texts;
 mod hooks;
@@ -38,7 +36,6 @@ mod mistake;
 mod output;
 mod printed;
 mod printing;
-mod session;
 mod shell_job;
 mod spellings;
 mod stand_in;

@@ -15,8 +15,8 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-use ensemble_team::contract::{self, ContractKind, DocumentNode};
-use ensemble_team::lint::{LintFinding, LintMode, Linter, TextShape};
+use ensemble_reports::contract::{self, ContractKind, DocumentNode};
+use ensemble_reports::lint::{LintFinding, LintMode, Linter, TextShape};
 
 use crate::work_file::{WorkFile as _, contract_of};
 use ensemble_core::dropbox::{CompleteFile, message_source};

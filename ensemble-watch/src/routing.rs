@@ -16,7 +16,7 @@ use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
 
-use ensemble_team::contract::{self, DocumentNode, is_copy_of, meant_name};
+use ensemble_reports::contract::{self, DocumentNode, is_copy_of, meant_name};
 
 use crate::judge::ReportJudge;
 use crate::work_file::contract_of;

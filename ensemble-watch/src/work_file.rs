@@ -2,7 +2,7 @@
 
 use ensemble_core::dropbox::CompleteFile;
 use ensemble_core::message::Name;
-use ensemble_team::contract::{ContractKind, is_copy_of};
+use ensemble_reports::contract::{ContractKind, is_copy_of};
 
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
@@ -53,7 +53,7 @@ pub(crate) fn contract_of(kind: &Name) -> Option<ContractKind> {
 mod tests {
     use ensemble_core::durable::Dir;
     use ensemble_core::message::fields::agent_of_text;
-    use ensemble_team::contract::{Reading, TaskReport, read_as};
+    use ensemble_reports::contract::{Reading, TaskReport, read_as};
 
     use super::*;
 

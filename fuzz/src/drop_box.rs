@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use ensemble_core::message::Name;
-use ensemble_team::contract::{
+use ensemble_reports::contract::{
     BrokenDocument, Contract, ContractKind, EscalationReport, Instruction, Reading, Review,
     Summary, TaskReport, WorkerTask, read_as, write,
 };

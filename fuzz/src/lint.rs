@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ensemble_team::lint::{
+use ensemble_reports::lint::{
     FindingFormat, LintMode, LintOptions, LintRule, LintedFile, Linter, TextShape, render,
 };
 

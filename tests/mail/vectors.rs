@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-#[path = "../../ensemble-cli/src/conformance/cases.rs"]
+#[path = "../../crates/ensemble-conformance/src/cases.rs"]
 mod cases;
-#[path = "../../ensemble-cli/src/conformance/own.rs"]
+#[path = "../../crates/ensemble-conformance/src/own.rs"]
 mod own;
 
 use std::sync::Barrier;

@@ -18,8 +18,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{EventLog, NullRecorder};
 use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_reports::contract::{Summary, SummaryStatus};
 use ensemble_team::collect::BatchLimits;
-use ensemble_team::contract::{Summary, SummaryStatus};
 use ensemble_team::driver::{
     BatchError, Batches, Dispatcher, ReviewCounts, SUMMARY_PATH, TaskBatch, TaskEnds,
 };

@@ -12,7 +12,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_team::contract::{self, Instruction, Reading};
+use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     AvailableWorker, BatchProgress, Batches, DispatchRun, SUMMARY_PATH, SummaryOutcome, TaskBatch,
     WorkerPool,

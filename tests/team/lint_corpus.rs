@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_team::lint::{LintOptions, Linter};
+use ensemble_reports::lint::{LintOptions, Linter};
 
 const CORPUS: &str = include_str!("lint/corpus.txt");
 /// Written without knowledge of the rules, which were corrected by what they had missed.

@@ -10,11 +10,11 @@ use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
-use ensemble_team::contract::{
+use ensemble_reports::contract::{
     self, Contract, ContractKind, EscalationReport, Instruction, Reading, Review, Summary,
     TaskReport, WorkerTask,
 };
-use ensemble_team::lint::{LintOptions, Linter, TextShape};
+use ensemble_reports::lint::{LintOptions, Linter, TextShape};
 
 use crate::queue::name;
 

@@ -10,8 +10,8 @@ use ensemble_core::event_log::EventLog;
 use ensemble_core::message::Envelope;
 use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_reports::contract::{self, Instruction, Reading, Summary, SummaryStatus, WorkerTask};
 use ensemble_team::collect::BatchLimits;
-use ensemble_team::contract::{self, Instruction, Reading, Summary, SummaryStatus, WorkerTask};
 use ensemble_team::driver::{
     Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, ReviewCounts, SUMMARY_PATH, SummaryOutcome,
     TaskBatch, TaskEnds,

@@ -13,8 +13,8 @@ use ensemble_core::env::Pane;
 use ensemble_core::message::{Envelope, Name, yaml};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use ensemble_reports::contract::DocumentNode;
 use ensemble_team::board;
-use ensemble_team::contract::DocumentNode;
 
 /// Texts that have run, submitted, split or swallowed something in one multiplexer, shell or terminal.
 const HOSTILE: [&str; 37] = [

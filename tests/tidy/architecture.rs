@@ -36,7 +36,7 @@ const READS_PLAINLY: [(&str, &str); 18] = [
     ("ensemble-app/src/content.rs", "`-f FILE` may be a pipe"),
     ("ensemble-cli/src/loopback.rs", "random bytes"),
     ("ensemble-cli/src/demo/", "its own files"),
-    ("ensemble-cli/src/conformance/", "files of the program that it tests"),
+    ("ensemble-conformance/src/", "files of the program that it tests"),
 ];
 
 fn read(path: &str) -> String {

@@ -17,7 +17,7 @@ const fn named(name: &'static str, home: &'static str, path: &'static str) -> Cr
     Crate { name, home, path }
 }
 
-pub(crate) const CRATES: [Crate; 8] = [
+pub(crate) const CRATES: [Crate; 11] = [
     named("core", "ensemble-core/src/", "ensemble_core::"),
     named("tmux", "crates/ensemble-tmux/src/", "ensemble_tmux::"),
     named("team", "crates/ensemble-team/src/", "ensemble_team::"),
@@ -26,6 +26,9 @@ pub(crate) const CRATES: [Crate; 8] = [
     named("watch", "ensemble-watch/src/", "ensemble_watch::"),
     named("app", "crates/ensemble-app/src/", "ensemble_app::"),
     named("cli", "ensemble-cli/src/", "ensemble_cli::"),
+    named("history", "crates/ensemble-history/src/", "ensemble_history::"),
+    named("reports", "crates/ensemble-reports/src/", "ensemble_reports::"),
+    named("conformance", "crates/ensemble-conformance/src/", "ensemble_conformance::"),
 ];
 /// Roots of crates, which are not modules.
 const ROOTS: [&str; 2] = ["lib", "main"];

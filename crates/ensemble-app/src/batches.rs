@@ -5,7 +5,7 @@ use std::path::Path;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_team::contract::{self, Instruction, Reading};
+use ensemble_reports::contract::{self, Instruction, Reading};
 
 use crate::App;
 use crate::content::content_of;

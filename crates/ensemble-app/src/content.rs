@@ -9,7 +9,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, Durability, FileModes, temporary_name};
 use ensemble_core::message::{Envelope, fill_body};
-use ensemble_team::lint::{LintMode, Linter};
+use ensemble_reports::lint::{LintMode, Linter};
 
 use crate::App;
 use crate::diagnostics::say;

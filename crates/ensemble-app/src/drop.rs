@@ -3,8 +3,8 @@
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::spool::LOCK_PATIENCE;
 use ensemble_project::Project;
-use ensemble_team::contract::{self, Contract, ContractKind};
-use ensemble_team::lint::{LintFinding, Linter, TextShape};
+use ensemble_reports::contract::{self, Contract, ContractKind};
+use ensemble_reports::lint::{LintFinding, Linter, TextShape};
 
 use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};

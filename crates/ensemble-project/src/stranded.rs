@@ -13,7 +13,7 @@ use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
-use ensemble_team::contract::meant_name;
+use ensemble_reports::contract::meant_name;
 
 use crate::attention::StrandedFile;
 use crate::project::Project;

@@ -2,8 +2,6 @@
 //!
 //! * [`roster`] lists the agents of a team: their names, roles, panes and passes.
 //! * [`session`] keeps what an agent's own hooks report of it.
-//! * [`contract`] defines the files that agents exchange (tasks, reports, reviews, escalations);
-//!   [`lint`] finds vague words and missing information in them.
 //! * [`admission`] answers whether an agent may begin or hand in a task, for mail, board and steps alike.
 //! * [`board`] is the blackboard `state.yaml`; [`worktree`] keeps one git worktree for each of its tasks,
 //!   from the claim to the merge.
@@ -23,13 +21,11 @@ pub mod authority;
 pub mod board;
 pub mod budget;
 pub mod collect;
-pub mod contract;
 pub mod driver;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod holdings;
-pub mod lint;
 pub mod proto;
 pub mod replay;
 pub mod roster;

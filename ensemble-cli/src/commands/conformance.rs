@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
+use ensemble_conformance::{self as conformance, ClientCheck, LoadFigures, LoadRun};
 use ensemble_project::QUEUE_VARIABLE;
 use serde_json::json;
 
-use crate::conformance::{self, ClientCheck, LoadFigures, LoadRun};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};
 

@@ -21,8 +21,8 @@ use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::members;
 use ensemble_project::panes;
+use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::admission::{NotAdmitted, TaskAct};
-use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     AvailableWorker, BatchProgress, Batches, DispatchRun, INSTRUCTION_TYPE, SummaryOutcome,
     TaskBatch, WorkerPool, plan_of,

@@ -11,7 +11,7 @@ use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::watch::Waiter;
-use ensemble_team::contract::{self, EscalationReport};
+use ensemble_reports::contract::{self, EscalationReport};
 use ensemble_team::driver::{Batches, Conductor, TaskBatch};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;

@@ -7,7 +7,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::durable::Dir;
-use ensemble_team::lint::{
+use ensemble_reports::lint::{
     FILE_BYTES_MAX, FindingFormat, Language, LintConfig, LintMode, LintedFile, Linter, OwnWord,
     RequiredFact, TextShape, render,
 };

@@ -5,8 +5,8 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::settling::ReportContext;
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_reports::contract::{Status, TaskReport};
 use ensemble_team::admission::TaskAct;
-use ensemble_team::contract::{Status, TaskReport};
 use ensemble_team::driver::file_stem;
 use serde_json::json;
 

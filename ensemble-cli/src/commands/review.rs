@@ -7,7 +7,7 @@ use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_team::contract::{self, Reading, Review, ReviewFinding, Severity, Verdict};
+use ensemble_reports::contract::{self, Reading, Review, ReviewFinding, Severity, Verdict};
 use ensemble_team::driver::{ReviewCount, file_stem};
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use ensemble_app::error_line::ErrorLine;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::message::EnvelopeFile;
-use ensemble_team::contract::{self, ContractKind};
+use ensemble_reports::contract::{self, ContractKind};
 use ensemble_team::steps::{Notice, StepPlan};
 use schemars::Schema;
 use serde_json::Value;

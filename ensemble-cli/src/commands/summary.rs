@@ -11,8 +11,8 @@ use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
+use ensemble_reports::contract::VerdictRule;
 use ensemble_team::collect::BatchLimits;
-use ensemble_team::contract::VerdictRule;
 use ensemble_team::driver::{Batches, Dispatcher, SummaryOutcome, TaskBatch, batch_of};
 
 use crate::args;

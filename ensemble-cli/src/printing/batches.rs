@@ -2,7 +2,7 @@
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text;
-use ensemble_team::contract::Summary;
+use ensemble_reports::contract::Summary;
 use ensemble_team::driver::{SUMMARY_PATH, TaskBatch};
 use serde_json::json;
 

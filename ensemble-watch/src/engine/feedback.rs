@@ -11,8 +11,8 @@ use ensemble_core::dropbox::{CompleteFile, Routes, UnfitFile};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_project::Project;
+use ensemble_reports::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::admission::is_refusal;
-use ensemble_team::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::driver::{ReviewCounts, TaskEnds};
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use ensemble_team::contract::{
+use ensemble_reports::contract::{
     self, EscalationReport, Review, ReviewFinding, Status, Summary, SummaryStatus, TaskReport,
     TaskResult, Verdict, WorkerTask, Workflow,
 };

@@ -16,7 +16,7 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::requests::{NewRequest, Requests};
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_team::contract::Summary;
+use ensemble_reports::contract::Summary;
 use ensemble_team::driver::Batches;
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -14,8 +14,8 @@ use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
+use ensemble_reports::contract::Summary;
 use ensemble_team::board::{Board, BoardOptions, NewTask};
-use ensemble_team::contract::Summary;
 use ensemble_team::driver::{Batches, SUMMARY_PATH};
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, Completion, CompletionStatus, PlannedStep, StepKey, StepOptions,
@@ -200,7 +200,7 @@ pub const TELL: Story = Story {
         let text = |bed: &Bed| fs::read_to_string(bed.in_queue(SUMMARY_PATH)).unwrap_or_default();
         let before = text(bed);
         // A whole file may have been read and delivered.
-        let has_landed = before == ensemble_team::contract::write(&summary("one"));
+        let has_landed = before == ensemble_reports::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
         let said = batches.announce(&name("one"), &other, &name("other"), &NullRecorder);
         match said {

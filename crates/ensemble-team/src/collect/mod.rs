@@ -25,10 +25,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::contract::{Status, Verdict, VerdictRule};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
+use ensemble_reports::contract::{Status, Verdict, VerdictRule};
 
 /// How long a batch may take, unless said otherwise: Conductor must be notified before it gives up.
 pub const DEADLINE: Duration = Duration::from_secs(29 * 60);

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::contract::{self, Reading, Summary};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
+use ensemble_reports::contract::{self, Reading, Summary};
 
 /// The document, below the queue.
 pub const SUMMARY_PATH: &str = "reports/completion-summary.yaml";

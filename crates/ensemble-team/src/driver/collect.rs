@@ -11,9 +11,6 @@ use super::batches::{Batches, SummaryOutcome};
 use super::ends::TaskEnds;
 use super::reviews::ReviewCounts;
 use crate::collect::{BatchLimits, Collect, Effect, Event, TaskProgress};
-use crate::contract::{
-    self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
-};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
@@ -21,6 +18,9 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Result, allow_missing, allow_unreadable};
+use ensemble_reports::contract::{
+    self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
+};
 
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many waiting messages are searched for a task without a report, in each mailbox.

@@ -18,7 +18,6 @@ use serde_json::json;
 
 use super::batches::{Batches, batch_of};
 use super::collect::{TaskBatch, changed};
-use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileStat};
@@ -27,6 +26,7 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result, allow_missing};
+use ensemble_reports::contract::{self, EscalationReport, Instruction, Reading, Summary};
 
 /// The mailbox of the Conductor, and the type of a summary in it.
 const CONDUCTOR: &str = "conductor";

@@ -24,7 +24,6 @@ use serde_json::json;
 use super::batches::{Batches, SummaryOutcome};
 use super::collect::TaskBatch;
 use super::reviews::report_files;
-use crate::contract::{self, Instruction, Reading, Status, TaskReport, WORKERS_MAX, WorkerTask};
 use crate::proto::dispatch::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Plan, State, TaskHandout, TaskPlan, TaskState, next_at,
     ready,
@@ -37,6 +36,9 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result, allow_unreadable};
+use ensemble_reports::contract::{
+    self, Instruction, Reading, Status, TaskReport, WORKERS_MAX, WorkerTask,
+};
 
 mod mailed;
 mod summary;

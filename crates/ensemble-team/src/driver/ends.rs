@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::reviews::{ReviewCounts, report_files};
-use crate::contract::{self, Reading, Status, TaskReport};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -37,6 +36,7 @@ use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
+use ensemble_reports::contract::{self, Reading, Status, TaskReport};
 
 /// How long the lock of a shard is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);

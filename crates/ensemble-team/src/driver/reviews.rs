@@ -21,12 +21,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::contract::{self, EscalationReport, Reading, Review, TaskReport, Verdict};
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
+use ensemble_reports::contract::{self, EscalationReport, Reading, Review, TaskReport, Verdict};
 
 /// How often a task may come back from review, unless configured.
 pub const REVIEW_CYCLES_DEFAULT: u32 = 3;

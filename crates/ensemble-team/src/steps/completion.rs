@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::StepKey;
-use crate::contract;
 use crate::proto::step::{StepRefusal, StepReport};
 use ensemble_core::message::{Digest, Name};
+use ensemble_reports::contract;
 
 /// The tool's name.
 pub const COMPLETION_TOOL: &str = "submit_step_completion";

@@ -18,7 +18,7 @@ use ensemble_core::Result;
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::{Found, State};
-use ensemble_team::contract::{self, Reading, Status, TaskReport};
+use ensemble_reports::contract::{self, Reading, Status, TaskReport};
 use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 
 use super::remarks::LastRemark;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Digest;
 use ensemble_core::watch::Waiter;
+use ensemble_history::session::page;
 use hyper::{Method, StatusCode, header};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -21,7 +22,6 @@ use tokio::net::TcpListener;
 use super::report::{present, story};
 use crate::context::Context;
 use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
-use crate::session::page;
 
 /// The least time between two versions of the page.
 const REBUILD_MIN: Duration = Duration::from_millis(500);

@@ -13,13 +13,13 @@ use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::FileModes;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
+use ensemble_history::session::{AgentUse, SessionPresent, SessionStory, page};
 use ensemble_project::overview::StateSource;
 use ensemble_team::holdings::tasks;
 use ensemble_team::usage::UsageTotals;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::session::{AgentUse, SessionPresent, SessionStory, page};
 
 /// Make a page of a session: who needs you, what went wrong, who did what when
 ///

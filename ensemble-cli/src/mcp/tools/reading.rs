@@ -15,7 +15,7 @@
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_core::message::fields::plain_field;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
-use ensemble_team::contract::Status;
+use ensemble_reports::contract::Status;
 use serde_json::{Map, Value};
 
 use super::ToolError;

@@ -3,7 +3,7 @@
 use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
-use ensemble_team::contract::ContractKind;
+use ensemble_reports::contract::ContractKind;
 use serde_json::json;
 
 use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};

@@ -10,7 +10,7 @@ mod tests;
 use std::path::Path;
 
 use ensemble_core::{Error, Result};
-use ensemble_team::contract::{DocumentNode, NodeValue};
+use ensemble_reports::contract::{DocumentNode, NodeValue};
 
 use super::ProjectConfig;
 pub use table::{BoxRule, BoxTable, RouteRefusal};

@@ -4,7 +4,7 @@ use ensemble_core::Result;
 use ensemble_core::message::Envelope;
 
 use super::{DispatchRun, Event, TaskBatch, is_of, plan_of};
-use crate::contract::{self, Instruction, Reading, Status, TaskReport};
+use ensemble_reports::contract::{self, Instruction, Reading, Status, TaskReport};
 
 impl DispatchRun<'_> {
     /// Counts the report of a worker on another host. A report of this host is ignored, because it is read from its

@@ -1,9 +1,9 @@
 //! The summary of a finished batch.
 
 use super::{DispatchRun, TaskBatch};
-use crate::contract::{Summary, SummaryStatus, TaskResult};
 use crate::proto::dispatch::{Plan, State, TaskState};
 use ensemble_core::message::Name;
+use ensemble_reports::contract::{Summary, SummaryStatus, TaskResult};
 
 impl DispatchRun<'_> {
     pub(super) fn summary(&self, batch: &TaskBatch, plan: &Plan, state: &State) -> Summary {

@@ -9,14 +9,14 @@ use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::message::Timestamp;
 #[cfg(feature = "otlp")]
+use ensemble_history::export::Collector;
+use ensemble_history::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, request};
+#[cfg(feature = "otlp")]
 use serde_json::json;
 
 use super::super::{is_session, since, warn};
 use super::require_log;
 use crate::context::Context;
-#[cfg(feature = "otlp")]
-use crate::export::{Collector, CollectorRefusal};
-use crate::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, request};
 
 /// Export messages as OpenTelemetry traces
 ///
@@ -135,18 +135,6 @@ impl SpanBatch {
         match std::mem::take(&mut self.spans) {
             spans if spans.is_empty() => Ok(()),
             spans => sink(&self.namespace, &spans),
-        }
-    }
-}
-
-#[cfg(feature = "otlp")]
-impl From<CollectorRefusal> for Failure {
-    fn from(refusal: CollectorRefusal) -> Self {
-        match refusal {
-            CollectorRefusal::Later(text) => {
-                Self::new(VerbExit::Busy, text).with_hint("export again: a span keeps its ids")
-            }
-            CollectorRefusal::Never(text) => Self::refused(text),
         }
     }
 }

@@ -10,13 +10,13 @@ use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
+use ensemble_history::export::{LogMeter, MetricKind, MetricLabels, MetricSample, text};
 use ensemble_project::attention::WatcherState;
 use ensemble_project::overview::{Overview, OverviewSource, StateSource, since_millis};
 use serde_json::{Map, Value, json};
 
 use super::require_log;
 use crate::context::Context;
-use crate::export::{LogMeter, MetricKind, MetricLabels, MetricSample, text};
 
 /// The states of messages, named as in `inbox`.
 const STATES: [&str; 3] = ["queued", "acked", "dead"];

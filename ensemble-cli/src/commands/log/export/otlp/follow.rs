@@ -15,10 +15,12 @@ use ensemble_app::receipt::LOG_POLL;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
+use ensemble_history::export::{
+    Collector, CollectorRefusal, ExportProgress, Span, SpanAssembler, request,
+};
 
 use super::SpanBatch;
 use crate::context::Context;
-use crate::export::{Collector, CollectorRefusal, ExportProgress, Span, SpanAssembler, request};
 
 /// Pause before a collector that does not answer is tried again. It doubles from one to the other.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -83,7 +83,7 @@ struct FollowedMessage {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SessionStory {
+pub struct SessionStory {
     pub(super) session: String,
     pub(super) start: Option<Timestamp>,
     pub(super) end: Option<Timestamp>,
@@ -111,7 +111,7 @@ pub(crate) struct SessionStory {
 
 impl SessionStory {
     /// A story of one session, or of the newest.
-    pub(crate) fn of(session: Option<String>) -> Self {
+    pub fn of(session: Option<String>) -> Self {
         let full = |name: String| match name.strip_prefix("session-") {
             Some(_) => name,
             None => format!("session-{name}"),
@@ -120,17 +120,17 @@ impl SessionStory {
     }
 
     /// Whether it is the story of the newest session, to which the present belongs.
-    pub(crate) const fn is_newest(&self) -> bool {
+    pub const fn is_newest(&self) -> bool {
         self.wanted.is_none()
     }
 
     /// Whether there is no record of the session.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.records == 0
     }
 
     /// Takes a record, in the order of the log.
-    pub(crate) fn apply_record(&mut self, record: &Record) {
+    pub fn apply_record(&mut self, record: &Record) {
         match &self.wanted {
             Some(wanted) if *wanted != record.session_id => return,
             None if self.session != record.session_id && !record.unordered => {
@@ -382,7 +382,7 @@ impl SessionStory {
     }
 
     /// Closes all open spans at the end of the log.
-    pub(crate) fn finish_all(&mut self) {
+    pub fn finish_all(&mut self) {
         let Some(end) = self.end else { return };
         let names: Vec<String> = self.agents.keys().cloned().collect();
         for name in &names {

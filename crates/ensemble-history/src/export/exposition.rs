@@ -6,7 +6,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum MetricKind {
+pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -23,21 +23,21 @@ impl MetricKind {
 }
 
 /// Names and values of labels.
-pub(crate) type MetricLabels = Vec<(&'static str, String)>;
+pub type MetricLabels = Vec<(&'static str, String)>;
 
 #[derive(Clone, Debug)]
-pub(crate) struct MetricSample {
-    pub(crate) kind: MetricKind,
-    pub(crate) name: &'static str,
+pub struct MetricSample {
+    pub kind: MetricKind,
+    pub name: &'static str,
     help: &'static str,
     /// How a series of a histogram continues behind its name.
-    pub(crate) part: &'static str,
-    pub(crate) labels: MetricLabels,
-    pub(crate) value: f64,
+    pub part: &'static str,
+    pub labels: MetricLabels,
+    pub value: f64,
 }
 
 impl MetricSample {
-    pub(crate) const fn new(
+    pub const fn new(
         kind: MetricKind,
         name: &'static str,
         help: &'static str,
@@ -54,7 +54,7 @@ impl MetricSample {
 }
 
 /// The text of samples; those of one name follow each other.
-pub(crate) fn text(samples: &[MetricSample]) -> String {
+pub fn text(samples: &[MetricSample]) -> String {
     let mut out = String::new();
     let mut before = "";
     for sample in samples {

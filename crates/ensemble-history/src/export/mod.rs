@@ -23,13 +23,13 @@ mod span;
 mod steps;
 
 #[cfg(feature = "otlp")]
-pub(crate) use assembler::RecordMark;
-pub(crate) use assembler::{FinishedSpans, SpanAssembler};
+pub use assembler::RecordMark;
+pub use assembler::{FinishedSpans, SpanAssembler};
 #[cfg(feature = "otlp")]
-pub(crate) use collector::{Collector, CollectorRefusal};
-pub(crate) use exposition::{MetricKind, MetricLabels, MetricSample, text};
-pub(crate) use meter::LogMeter;
-pub(crate) use otlp::{SPANS_MAX, request};
+pub use collector::{Collector, CollectorRefusal};
+pub use exposition::{MetricKind, MetricLabels, MetricSample, text};
+pub use meter::LogMeter;
+pub use otlp::{SPANS_MAX, request};
 #[cfg(feature = "otlp")]
-pub(crate) use progress::ExportProgress;
-pub(crate) use span::Span;
+pub use progress::ExportProgress;
+pub use span::Span;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -35,11 +36,22 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// Why a collector does not have what was sent.
 #[derive(Debug)]
-pub(crate) enum CollectorRefusal {
+pub enum CollectorRefusal {
     /// The same may be taken later.
     Later(String),
     /// The same will be refused again.
     Never(String),
+}
+
+impl From<CollectorRefusal> for Failure {
+    fn from(refusal: CollectorRefusal) -> Self {
+        match refusal {
+            CollectorRefusal::Later(text) => {
+                Self::new(VerbExit::Busy, text).with_hint("export again: a span keeps its ids")
+            }
+            CollectorRefusal::Never(text) => Self::refused(text),
+        }
+    }
 }
 
 /// An error below HTTP.
@@ -49,7 +61,7 @@ type TransportFault = Box<dyn std::error::Error + Send + Sync>;
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
-pub(crate) struct Collector {
+pub struct Collector {
     url: Uri,
     host: String,
     headers: HeaderMap,
@@ -58,7 +70,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    pub(crate) fn new(endpoint: &str) -> Outcome<Self> {
+    pub fn new(endpoint: &str) -> Outcome<Self> {
         let base = endpoint.trim_end_matches('/');
         let url = format!("{}{TRACES}", base.strip_suffix(TRACES).unwrap_or(base));
         let known = url.parse().ok().and_then(|url: Uri| {
@@ -81,11 +93,11 @@ impl Collector {
     }
 
     /// The address to which traces are sent.
-    pub(crate) const fn url(&self) -> &Uri {
+    pub const fn url(&self) -> &Uri {
         &self.url
     }
 
-    pub(crate) fn send(&self, request: &Value) -> Result<(), CollectorRefusal> {
+    pub fn send(&self, request: &Value) -> Result<(), CollectorRefusal> {
         let exchange = self.exchange(request.to_string());
         let limited = async { tokio::time::timeout(ANSWER_LIMIT, exchange).await };
         let (status, body) = match self.runtime.block_on(limited) {

@@ -9,14 +9,14 @@ use super::conventions as names;
 use super::span::{Event, Span, SpanAttributes, SpanStatus};
 
 /// Most spans of one request. With all events it stays below the 4 MiB that collectors take.
-pub(crate) const SPANS_MAX: usize = 100;
+pub const SPANS_MAX: usize = 100;
 /// The flag of a recorded span, and the flags for whether its parent is in another program.
 const RECORDED: u32 = 0x1;
 const REMOTE_IS_KNOWN: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
 /// The request with these spans; `namespace` names the project.
-pub(crate) fn request(namespace: &str, spans: &[Span]) -> Value {
+pub fn request(namespace: &str, spans: &[Span]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     let mut resource = SpanAttributes::default();
     resource.add(names::SERVICE_NAME, names::SYSTEM);

@@ -95,7 +95,7 @@ impl DurationHistogram {
 }
 
 #[derive(Default)]
-pub(crate) struct LogMeter {
+pub struct LogMeter {
     /// By counter and label.
     counts: BTreeMap<(usize, String), u64>,
     nudges: BTreeMap<(String, &'static str), u64>,
@@ -107,7 +107,7 @@ pub(crate) struct LogMeter {
 }
 
 impl LogMeter {
-    pub(crate) fn count_record(&mut self, record: &Record) {
+    pub fn count_record(&mut self, record: &Record) {
         self.records += 1;
         let kind = record.kind.as_str();
         if let Some(index) = COUNTERS.iter().position(|(counted, ..)| *counted == kind) {
@@ -139,7 +139,7 @@ impl LogMeter {
     }
 
     /// The samples, grouped by name.
-    pub(crate) fn samples(&self) -> Vec<MetricSample> {
+    pub fn samples(&self) -> Vec<MetricSample> {
         let mut samples = Vec::new();
         for (index, (_, name, help, label)) in COUNTERS.iter().enumerate() {
             let counted = self.counts.iter().filter(|((counter, _), _)| *counter == index);

@@ -21,10 +21,9 @@ use ensemble_core::event_log::{EventLog, LogOptions};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::process::{Pid, Signal};
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::book::{LoadHistory, RENAME};
+use super::book::{LoadFigures, LoadHistory, RENAME};
 use super::cases::{MAILBOX, TestedClient as _};
 use super::program::ClientProgram;
 use super::{ClientCheck, StageChecks};
@@ -49,36 +48,15 @@ const EXTENDED: u64 = 8;
 const ABANDONED: u64 = 9;
 
 #[derive(Clone, Debug)]
-pub(crate) struct LoadRun {
+pub struct LoadRun {
     /// Command line of each process.
-    pub(crate) processes: Vec<String>,
-    pub(crate) messages: u64,
+    pub processes: Vec<String>,
+    pub messages: u64,
     /// Sending ends after this time, even if there are messages left.
-    pub(crate) budget: Duration,
+    pub budget: Duration,
     /// Average time between two kills or stops.
-    pub(crate) trouble: Duration,
-    pub(crate) seed: u64,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct LoadFigures {
-    pub(crate) processes: usize,
-    pub(crate) sent: u64,
-    /// Sends whose client was killed before its answer.
-    pub(crate) sends_unknown: u64,
-    pub(crate) settled: u64,
-    pub(crate) settles_unknown: u64,
-    pub(crate) done: u64,
-    pub(crate) released: u64,
-    pub(crate) extended: u64,
-    pub(crate) abandoned: u64,
-    pub(crate) leases_lost: u64,
-    pub(crate) expired: u64,
-    pub(crate) kills: u64,
-    pub(crate) stops: u64,
-    pub(crate) seconds: f64,
-    /// Settled messages by client.
-    pub(crate) by_client: HashMap<String, u64>,
+    pub trouble: Duration,
+    pub seed: u64,
 }
 
 /// State of a player that its killer sees.
@@ -99,7 +77,7 @@ struct LoadArena<'a> {
 
 impl LoadRun {
     /// Plays in a queue below `home`. The figures, and one check for each thing that is wrong.
-    pub(crate) fn play(&self, home: &Path) -> Result<(LoadFigures, Vec<ClientCheck>), String> {
+    pub fn play(&self, home: &Path) -> Result<(LoadFigures, Vec<ClientCheck>), String> {
         let logs = home.join(".ensemble/logs");
         let told = |error: ensemble_core::Error| error.to_string();
         EventLog::start_session(&logs, "kit").map_err(told)?;

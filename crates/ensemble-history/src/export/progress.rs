@@ -16,26 +16,26 @@ const FILE: &str = "export.json";
 const PROGRESS_BYTES_MAX: usize = 1024 * 1024;
 
 /// The last finished thing that each collector has, by its address.
-pub(crate) struct ExportProgress {
+pub struct ExportProgress {
     path: PathBuf,
     sent: BTreeMap<String, RecordMark>,
 }
 
 impl ExportProgress {
     /// Reads the file of a project. One that cannot be read is as good as none.
-    pub(crate) fn read(state: &Path) -> Self {
+    pub fn read(state: &Path) -> Self {
         let path = state.join(FILE);
         let content = read_file(&path, PROGRESS_BYTES_MAX).ok().flatten().unwrap_or_default();
         Self { sent: serde_json::from_slice(&content).unwrap_or_default(), path }
     }
 
     /// The mark up to which a collector has everything.
-    pub(crate) fn of(&self, url: &str) -> Option<&RecordMark> {
+    pub fn of(&self, url: &str) -> Option<&RecordMark> {
         self.sent.get(url)
     }
 
     /// Notes that a collector has everything up to a mark.
-    pub(crate) fn record_mark(&mut self, url: &str, mark: RecordMark) -> Result<()> {
+    pub fn record_mark(&mut self, url: &str, mark: RecordMark) -> Result<()> {
         self.sent.insert(url.to_owned(), mark);
         let text = serde_json::to_string(&self.sent).unwrap_or_default();
         write_document(&self.path, text.as_bytes(), Durability::Process)

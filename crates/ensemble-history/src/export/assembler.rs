@@ -33,27 +33,27 @@ const SUPERSEDED: &str = "superseded by";
 
 /// A record's place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct RecordMark {
+pub struct RecordMark {
     session_id: String,
     seq: u64,
 }
 
 /// Something that has ended, and its spans.
-pub(crate) struct FinishedSpans {
+pub struct FinishedSpans {
     /// The record that ended it; `None` for what is still open.
-    pub(crate) mark: Option<RecordMark>,
-    pub(crate) at: Timestamp,
-    pub(crate) spans: Vec<Span>,
+    pub mark: Option<RecordMark>,
+    pub at: Timestamp,
+    pub spans: Vec<Span>,
 }
 
 impl FinishedSpans {
     #[cfg(feature = "otlp")]
-    pub(crate) fn is_after(&self, mark: &RecordMark) -> bool {
+    pub fn is_after(&self, mark: &RecordMark) -> bool {
         self.mark.as_ref().is_none_or(|own| own > mark)
     }
 
     /// The session in which it had ended; `None` for what is still open.
-    pub(crate) fn session(&self) -> Option<&str> {
+    pub fn session(&self) -> Option<&str> {
         self.mark.as_ref().map(|mark| mark.session_id.as_str())
     }
 }
@@ -67,7 +67,7 @@ enum FinishedItem {
 type MessageKey = (String, String);
 
 #[derive(Default)]
-pub(crate) struct SpanAssembler {
+pub struct SpanAssembler {
     /// All lives by number, in the order of their beginnings.
     lives: BTreeMap<u64, MessageLife>,
     begun: u64,
@@ -93,7 +93,7 @@ fn epoch(record: &Record) -> u64 {
 
 impl SpanAssembler {
     /// Takes the next record. `now_ms` is any clock that only grows.
-    pub(crate) fn add_record(&mut self, record: &Record, now_ms: u64) {
+    pub fn add_record(&mut self, record: &Record, now_ms: u64) {
         match record.kind.as_str() {
             types::MESSAGE_STORED => self.stored(record),
             types::MESSAGE_REDRIVEN => self.redriven(record),
@@ -118,7 +118,7 @@ impl SpanAssembler {
     }
 
     /// Hands out what had ended [`GRACE_MS`] ago.
-    pub(crate) fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
+    pub fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
         let mut finished = Vec::new();
         while let Some((seen, ..)) = self.over.front()
             && seen.saturating_add(GRACE_MS) <= now_ms
@@ -130,7 +130,7 @@ impl SpanAssembler {
     }
 
     /// Returns everything that has ended, and with `open` also what has not, in its current state.
-    pub(crate) fn rest(mut self, open: bool) -> Vec<FinishedSpans> {
+    pub fn rest(mut self, open: bool) -> Vec<FinishedSpans> {
         let mut finished = self.finished(u64::MAX);
         if open {
             let lives = self.lives.into_values();

@@ -22,5 +22,5 @@ mod timeline;
 mod trouble;
 mod work;
 
-pub(crate) use page::{AgentUse, SessionPresent, page};
-pub(crate) use story::SessionStory;
+pub use page::{AgentUse, SessionPresent, page};
+pub use story::SessionStory;

@@ -19,23 +19,23 @@ const SCRIPT: &str = include_str!("script.js");
 
 /// The present state, which the records do not have.
 #[derive(Clone, Debug)]
-pub(crate) struct SessionPresent {
-    pub(crate) at: Timestamp,
+pub struct SessionPresent {
+    pub at: Timestamp,
     /// Needs of a person, the worst first.
-    pub(crate) needs: Vec<Need>,
+    pub needs: Vec<Need>,
     /// Tasks in the hands of each agent.
-    pub(crate) holds: BTreeMap<String, Vec<String>>,
-    pub(crate) usage: BTreeMap<String, AgentUse>,
+    pub holds: BTreeMap<String, Vec<String>>,
+    pub usage: BTreeMap<String, AgentUse>,
     /// Records that count for no agent, each in a sentence.
-    pub(crate) unclear: Vec<String>,
+    pub unclear: Vec<String>,
 }
 
 /// What an agent has used, by its own records.
 #[derive(Clone, Debug)]
-pub(crate) struct AgentUse {
-    pub(crate) turns: u64,
-    pub(crate) tokens: u64,
-    pub(crate) cost: String,
+pub struct AgentUse {
+    pub turns: u64,
+    pub tokens: u64,
+    pub cost: String,
 }
 
 /// The keys of the colours.
@@ -49,11 +49,7 @@ const TASK_LEGEND: &str = "<p class=\"legend\"><span><i class=\"key wait\"></i>w
     <span><i class=\"key stopped\"></i>stopped</span><span><i class=\"key dead\"></i>dead letter</span></p>\n";
 
 /// The whole page. `live` is its version, which lets it update itself from the server that it came from.
-pub(crate) fn page(
-    story: &SessionStory,
-    present: Option<&SessionPresent>,
-    live: Option<u64>,
-) -> String {
+pub fn page(story: &SessionStory, present: Option<&SessionPresent>, live: Option<u64>) -> String {
     let mut out = String::with_capacity(256 * 1024);
     let session = escaped(&story.session);
     let connect = if live.is_some() { "; connect-src 'self'" } else { "" };

@@ -13,11 +13,11 @@ use std::path::Path;
 
 use ensemble_core::message::Envelope;
 use ensemble_core::spool::Spool;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::ProtocolRule;
 use super::cases::MAILBOX;
-use super::load::LoadFigures;
 
 /// A client died without being killed, or a message was lost.
 pub(super) const RENAME: ProtocolRule =
@@ -35,6 +35,26 @@ pub(super) const STATES: ProtocolRule =
 /// Failures that are kept; a broken client repeats its own without end.
 const WRONG_MAX: usize = 20;
 
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LoadFigures {
+    pub processes: usize,
+    pub sent: u64,
+    /// Sends whose client was killed before its answer.
+    pub sends_unknown: u64,
+    pub settled: u64,
+    pub settles_unknown: u64,
+    pub done: u64,
+    pub released: u64,
+    pub extended: u64,
+    pub abandoned: u64,
+    pub leases_lost: u64,
+    pub expired: u64,
+    pub kills: u64,
+    pub stops: u64,
+    pub seconds: f64,
+    /// Settled messages by client.
+    pub by_client: HashMap<String, u64>,
+}
 /// Everything that the clients have answered.
 #[derive(Debug)]
 pub(super) struct LoadHistory {

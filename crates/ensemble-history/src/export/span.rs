@@ -111,7 +111,7 @@ pub(super) struct SpanHead {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Span {
+pub struct Span {
     pub(super) head: SpanHead,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,

@@ -11,6 +11,7 @@
 //! load      several clients on one mailbox, killed and stopped
 //! book      the history of a load, and its checker
 //! ```
+#![forbid(unsafe_code)]
 
 mod book;
 mod cases;
@@ -29,32 +30,33 @@ use serde_json::{Value, json};
 use cases::{CaseVerdict, VectorCase};
 use program::ClientProgram;
 
-pub(crate) use load::{LoadFigures, LoadRun};
-pub(crate) use own::OwnClient;
+pub use book::LoadFigures;
+pub use load::LoadRun;
+use own::OwnClient;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ClientCheck {
+pub struct ClientCheck {
     /// Command line of the client.
-    pub(crate) client: String,
+    pub client: String,
     /// Stage of the kit, or file of vectors.
-    pub(crate) stage: &'static str,
-    pub(crate) name: String,
+    pub stage: &'static str,
+    pub name: String,
     /// `passed`, `refused` (a legal but odd envelope), `skipped` or `failed`.
-    pub(crate) verdict: &'static str,
+    pub verdict: &'static str,
     /// Heading of PROTOCOL.md.
-    pub(crate) section: String,
+    pub section: String,
     /// The words of PROTOCOL.md that a failure breaks.
-    pub(crate) rule: String,
+    pub rule: String,
     /// Why it failed or was skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) detail: String,
+    pub detail: String,
 }
 
 /// A rule of PROTOCOL.md that a stage checks: its heading and its words.
-pub(crate) type ProtocolRule = (&'static str, &'static str);
+pub type ProtocolRule = (&'static str, &'static str);
 
 #[derive(Debug)]
-pub(crate) struct StageChecks<'a> {
+pub struct StageChecks<'a> {
     client: &'a str,
     stage: &'static str,
     done: Vec<ClientCheck>,
@@ -98,7 +100,7 @@ impl<'a> StageChecks<'a> {
 }
 
 /// Runs a client through the vectors whose names contain `named`, several at a time.
-pub(crate) fn vectors(client: &str, named: &str) -> Vec<ClientCheck> {
+pub fn vectors(client: &str, named: &str) -> Vec<ClientCheck> {
     let mut cases = cases::all();
     cases.retain(|(_, case)| case.name.contains(named));
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 2;
@@ -130,7 +132,7 @@ fn vector(client: &str, file: &'static str, case: &VectorCase) -> ClientCheck {
 }
 
 /// Runs a client through one of the other stages for single clients.
-pub(crate) fn stage(name: &str, client: &str) -> Vec<ClientCheck> {
+pub fn stage(name: &str, client: &str) -> Vec<ClientCheck> {
     match name {
         "traces" => traces::check(client),
         "locks" => locks::check(client),
@@ -139,7 +141,7 @@ pub(crate) fn stage(name: &str, client: &str) -> Vec<ClientCheck> {
 }
 
 /// The check that the event log and the files agree after a load.
-pub(crate) fn log_check(outcome: Result<(), String>) -> ClientCheck {
+pub fn log_check(outcome: Result<(), String>) -> ClientCheck {
     let mut checks = StageChecks::new("all", "load");
     checks.add_check("replay_of_the_event_log", book::STATES, outcome);
     checks.done.remove(0)
@@ -201,7 +203,7 @@ fn accepted(answer: Result<Value, String>) -> Result<Value, String> {
 }
 
 /// Serves the adapter for our own library, until stdin ends.
-pub(crate) fn serve(queue: &Path) -> Result<(), String> {
+pub fn serve(queue: &Path) -> Result<(), String> {
     use std::io::{BufRead as _, Write as _};
     let own = OwnClient::open(queue)?;
     let mut out = std::io::stdout().lock();

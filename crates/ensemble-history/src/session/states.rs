@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 
+use super::page::took;
 use super::trouble::{SessionTrouble, TroubleWeight};
-use crate::session::page::took;
 
 /// How long an agent is blocked, limited or kept waiting before that is trouble.
 pub(super) const TROUBLE_AFTER: Duration = Duration::from_secs(30);
