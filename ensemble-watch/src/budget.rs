@@ -22,7 +22,7 @@ use ensemble_project::consumption::UsageReader;
 use ensemble_project::status::ACTOR;
 use ensemble_team::board::AlarmCondition;
 use ensemble_team::budget::{BudgetFile, ParkedScope};
-use ensemble_team::usage::{Prices, ReadingLimit, UsageTotals, by_task};
+use ensemble_usage::{Prices, ReadingLimit, UsageTotals, by_task};
 use serde_json::json;
 
 /// How often agents' records are read.

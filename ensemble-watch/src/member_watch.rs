@@ -19,7 +19,7 @@ use ensemble_project::status::ACTOR;
 use ensemble_project::workload::{self, TaskBooks, Workload};
 use ensemble_team::holdings::Holding;
 use ensemble_team::roster::{Member, PaneObservation, Presence, State};
-use ensemble_team::session::Sessions;
+use ensemble_tmux::session::Sessions;
 use serde_json::json;
 
 use crate::notifier::MailNotifier;

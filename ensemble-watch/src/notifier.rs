@@ -17,9 +17,9 @@ use ensemble_core::proto::ack::Phase;
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
 use ensemble_project::status::ACTOR;
-use ensemble_team::session::{Activity, Sessions};
 use ensemble_tmux::nudge::{Effect, Event, NudgeOccasion, NudgeRecord, NudgeSchedule, WantedLine};
 use ensemble_tmux::provider::{Judgement, Profile, Profiles, UnsentLine};
+use ensemble_tmux::session::{Activity, Sessions};
 use serde_json::json;
 
 use crate::mail::MailSource;

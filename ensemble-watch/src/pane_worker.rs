@@ -298,8 +298,8 @@ fn failed(error: &Error) -> NudgeOutcome {
 mod tests {
     use std::path::Path;
 
-    use ensemble_team::session::Sessions;
     use ensemble_tmux::provider::Profiles;
+    use ensemble_tmux::session::Sessions;
     use ensemble_tmux::tmux::Binding;
 
     use super::*;

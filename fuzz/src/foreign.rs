@@ -4,7 +4,7 @@
 use ensemble_cli::hook_fuzzing::{acp_permissions, hook_texts};
 use ensemble_core::message::read_foreign_json;
 use ensemble_project::registry::read_entry;
-use ensemble_team::usage::{ReadingLimit, RecordedProgram, UsageRecords};
+use ensemble_usage::{ReadingLimit, RecordedProgram, UsageRecords};
 use serde_json::Value;
 
 /// How long a text of an event may be, in characters; each may be escaped.

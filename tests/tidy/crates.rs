@@ -17,7 +17,7 @@ const fn named(name: &'static str, home: &'static str, path: &'static str) -> Cr
     Crate { name, home, path }
 }
 
-pub(crate) const CRATES: [Crate; 11] = [
+pub(crate) const CRATES: [Crate; 12] = [
     named("core", "ensemble-core/src/", "ensemble_core::"),
     named("tmux", "crates/ensemble-tmux/src/", "ensemble_tmux::"),
     named("team", "crates/ensemble-team/src/", "ensemble_team::"),
@@ -28,6 +28,7 @@ pub(crate) const CRATES: [Crate; 11] = [
     named("cli", "ensemble-cli/src/", "ensemble_cli::"),
     named("history", "crates/ensemble-history/src/", "ensemble_history::"),
     named("reports", "crates/ensemble-reports/src/", "ensemble_reports::"),
+    named("usage", "crates/ensemble-usage/src/", "ensemble_usage::"),
     named("conformance", "crates/ensemble-conformance/src/", "ensemble_conformance::"),
 ];
 /// Roots of crates, which are not modules.

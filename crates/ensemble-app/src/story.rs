@@ -15,7 +15,7 @@ use ensemble_project::attention::Kind as NeedKind;
 use ensemble_project::members::last_observed;
 use ensemble_project::overview::{AgentOverview, MailboxOverview, StateSource};
 use ensemble_team::roster::State as Presence;
-use ensemble_team::usage::{UsageTotals, by_task};
+use ensemble_usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
 
 use crate::asking::requests;

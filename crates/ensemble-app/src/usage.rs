@@ -7,7 +7,7 @@ use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::consumption::UsageReader;
 use ensemble_team::budget::{BudgetFile, ParkedScope};
-use ensemble_team::usage::{AgentUsage, UnclearRollout, UsageTotals};
+use ensemble_usage::{AgentUsage, UnclearRollout, UsageTotals};
 
 use crate::App;
 use crate::failure::Outcome;

@@ -10,8 +10,8 @@ use ensemble_core::Result;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::Member;
-use ensemble_team::session::AgentSession;
-use ensemble_team::usage::{
+use ensemble_tmux::session::AgentSession;
+use ensemble_usage::{
     AgentUsage, HeldTasks, Prices, ReadingLimit, RolloutClaim, Rollouts, TeamRecords,
     UnclearRollout,
 };

@@ -46,8 +46,8 @@ use ensemble_team::admission::{MailAdmission, ProjectAdmission};
 use ensemble_team::authority::Authority;
 use ensemble_team::driver::{ReviewCounts, TaskEnds, departure_note};
 use ensemble_team::roster::Roster;
-use ensemble_team::session::Sessions;
 use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::session::Sessions;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;

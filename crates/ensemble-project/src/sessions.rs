@@ -9,7 +9,7 @@ use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
 use ensemble_team::roster::ReportedActivity;
-use ensemble_team::session::{Activity, AgentSession, CarriedMessage, Sessions};
+use ensemble_tmux::session::{Activity, AgentSession, CarriedMessage, Sessions};
 use serde_json::{Value, json};
 
 /// Releases a message that a hook has received but not delivered to the agent. Does nothing if the hook did not

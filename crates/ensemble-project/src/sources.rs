@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ensemble_core::durable::read_chosen_file;
 use ensemble_core::message::Name;
-use ensemble_team::session::Sessions;
 use ensemble_tmux::provider::machine::SourcePlaces;
 use ensemble_tmux::provider::{
     AgentObserver, MachineSource, Profile, ServerConfig, TurnSign, Zones,
 };
+use ensemble_tmux::session::Sessions;
 
 const PASSWORD_BYTES_MAX: usize = 1024;
 

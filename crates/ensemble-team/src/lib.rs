@@ -1,7 +1,6 @@
 //! What a team of coding agents needs on top of the broker [`ensemble_core`].
 //!
 //! * [`roster`] lists the agents of a team: their names, roles, panes and passes.
-//! * [`session`] keeps what an agent's own hooks report of it.
 //! * [`admission`] answers whether an agent may begin or hand in a task, for mail, board and steps alike.
 //! * [`board`] is the blackboard `state.yaml`; [`worktree`] keeps one git worktree for each of its tasks,
 //!   from the claim to the merge.
@@ -29,10 +28,8 @@ pub mod holdings;
 pub mod proto;
 pub mod replay;
 pub mod roster;
-pub mod session;
 pub mod silence;
 #[cfg(feature = "steps")]
 pub mod steps;
 mod template;
-pub mod usage;
 pub mod worktree;

@@ -6,6 +6,7 @@
 //! * [`provider`] reads what an agent's program shows: a profile is a data file, not code. It also
 //!   reads the process table and the program's own machine-readable state.
 //! * [`nudge`] decides when an agent is notified that mail waits, as a machine without IO.
+//! * [`session`] keeps what an agent's own hooks report of it.
 //! * [`reaper`] finds every process of an agent and ends it by pidfd.
 //!
 //! The crate starts one thread for each attached server: it reads what the control client prints.
@@ -17,6 +18,7 @@ pub mod fuzzing;
 pub mod nudge;
 pub mod provider;
 pub mod reaper;
+pub mod session;
 mod sys;
 pub mod terminal;
 pub mod tmux;

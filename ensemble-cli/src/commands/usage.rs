@@ -9,7 +9,7 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_project::troubles::budget_help;
 use ensemble_team::budget::{BudgetFile, BudgetLimit, BudgetScope, ParkedScope};
-use ensemble_team::usage::{UsageTotals, by_task};
+use ensemble_usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
 
 use crate::context::Context;

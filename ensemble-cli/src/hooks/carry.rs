@@ -30,7 +30,7 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State};
-use ensemble_team::session::{AgentSession, CarriedMessage, DeliveryWay, LockedSession};
+use ensemble_tmux::session::{AgentSession, CarriedMessage, DeliveryWay, LockedSession};
 use serde_json::json;
 
 use super::conversation::permission::is_response;
@@ -162,7 +162,7 @@ pub(super) fn arrived(
         if way == DeliveryWay::Stop {
             session.blocked_for.extend(carrying.told);
             // The turn continues.
-            session.set(ensemble_team::session::Activity::Working, None);
+            session.set(ensemble_tmux::session::Activity::Working, None);
         }
         if count > 0 {
             *session.ways.entry(way).or_default() += count;

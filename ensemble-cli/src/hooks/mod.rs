@@ -60,8 +60,8 @@ use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
-use ensemble_team::session::{Activity, DeliveryWay, LockedSession, Sessions};
 use ensemble_tmux::provider::process;
+use ensemble_tmux::session::{Activity, DeliveryWay, LockedSession, Sessions};
 use serde_json::json;
 
 use crate::context::Context;

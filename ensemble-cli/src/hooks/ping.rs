@@ -11,7 +11,7 @@
 
 use ensemble_core::driver::PongBox;
 use ensemble_core::proto::ready::Ping;
-use ensemble_team::session::AgentSession;
+use ensemble_tmux::session::AgentSession;
 
 use super::{Event, Hook};
 

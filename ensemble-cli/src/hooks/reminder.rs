@@ -8,7 +8,7 @@ use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
-use ensemble_team::session::AgentSession;
+use ensemble_tmux::session::AgentSession;
 
 use super::{Hook, frames};
 

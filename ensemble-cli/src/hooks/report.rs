@@ -11,7 +11,7 @@
 //! | `end` | ended; after `/clear`, as before: a new session follows |
 
 use ensemble_core::message::MessageId;
-use ensemble_team::session::{Activity, AgentSession};
+use ensemble_tmux::session::{Activity, AgentSession};
 
 use super::{Event, Hook, spent};
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use ensemble_app::failure::Outcome;
-use ensemble_team::session::DeliveryWay;
+use ensemble_tmux::session::DeliveryWay;
 
 use super::{Event, Hook, answer};
 

@@ -22,9 +22,9 @@ use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, Waiter};
 use ensemble_project::Project;
-use ensemble_team::session::{Activity, AgentSession, DeliveryWay};
 use ensemble_tmux::provider::machine::SourcePlaces;
 use ensemble_tmux::provider::process;
+use ensemble_tmux::session::{Activity, AgentSession, DeliveryWay};
 
 use super::{Hook, carry, ping};
 

@@ -29,7 +29,7 @@ use super::events::FeedLine;
 use super::view::{InputPurpose, ListItem, ViewMode, ViewState, items};
 use ensemble_project::attention::Need;
 use ensemble_project::overview::{AgentOverview, Overview};
-use ensemble_team::usage::UsageTotals;
+use ensemble_usage::UsageTotals;
 
 use crate::printing::overview::{self, StatusHeading, cut};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_project::consumption::UsageReader;
-use ensemble_team::usage::UsageTotals;
+use ensemble_usage::UsageTotals;
 
 use super::wakes::ViewWaker;
 

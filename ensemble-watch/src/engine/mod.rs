@@ -38,7 +38,7 @@ use ensemble_core::watch::{FsEvent, Landing};
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-use ensemble_team::session::Sessions;
+use ensemble_tmux::session::Sessions;
 use serde_json::{Value, json};
 
 use crate::ladders::LadderThread;

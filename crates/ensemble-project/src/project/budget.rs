@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::budget::{BudgetLimit, ProjectBudgets};
-use ensemble_team::usage::Prices;
+use ensemble_usage::Prices;
 use serde::{Deserialize, Serialize};
 
 use super::trusted::read_trusted_text;

@@ -24,7 +24,7 @@ use std::fmt;
 use ensemble_core::message::Name;
 use serde::{Deserialize, Serialize};
 
-use crate::usage::UsageTotals;
+use ensemble_usage::UsageTotals;
 
 pub use state::{BudgetFile, LockedBudget, ParkedScope};
 

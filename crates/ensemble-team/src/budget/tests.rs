@@ -1,7 +1,7 @@
 use ensemble_core::message::Timestamp;
 
 use super::*;
-use crate::usage::{Prices, Tokens};
+use ensemble_usage::{Prices, Tokens};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -16,9 +16,10 @@ fn spent(usd: f64) -> UsageTotals {
     let prices = format!("as_of: now\nmodels:\n  - {{model: m, input: {usd:?}, output: 0}}\n");
     let prices = Prices::parse(&prices, "prices.yaml".as_ref()).unwrap();
     let tokens = Tokens { input: 1_000_000, ..Tokens::default() };
-    let what = crate::usage::UsageEvent::Request { model: "m".to_owned(), tokens, cost_usd: None };
+    let what =
+        ensemble_usage::UsageEvent::Request { model: "m".to_owned(), tokens, cost_usd: None };
     let mut spent = UsageTotals::default();
-    spent.add([&crate::usage::UsageEntry { at: Timestamp::from_unix_millis(0), what }], &prices);
+    spent.add([&ensemble_usage::UsageEntry { at: Timestamp::from_unix_millis(0), what }], &prices);
     spent
 }
 

@@ -18,7 +18,7 @@
 //! ```
 
 use super::presence::{PaneObservation, Presence, PresenceEvidence, State};
-use crate::session::Activity;
+use ensemble_tmux::session::Activity;
 
 /// The word of an agent's hooks, while the agent's process lives.
 #[derive(Clone, Debug, PartialEq, Eq)]

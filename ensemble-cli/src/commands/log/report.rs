@@ -16,7 +16,7 @@ use ensemble_core::event_log::read_all;
 use ensemble_history::session::{AgentUse, SessionPresent, SessionStory, page};
 use ensemble_project::overview::StateSource;
 use ensemble_team::holdings::tasks;
-use ensemble_team::usage::UsageTotals;
+use ensemble_usage::UsageTotals;
 use serde_json::json;
 
 use crate::context::Context;

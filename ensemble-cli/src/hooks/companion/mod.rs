@@ -36,7 +36,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::driver::nap;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
-use ensemble_team::session::{Activity, DeliveryWay};
+use ensemble_tmux::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
 use super::rpc::RpcPeer as _;

@@ -14,7 +14,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
 use ensemble_project::team::socket_at;
-use ensemble_team::session::Activity;
+use ensemble_tmux::session::Activity;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use super::Companion;

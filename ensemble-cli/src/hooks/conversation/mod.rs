@@ -42,8 +42,8 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_project::QUEUE_VARIABLE;
-use ensemble_team::session::{Activity, DeliveryWay};
 use ensemble_tmux::reaper::PASS_VARIABLE;
+use ensemble_tmux::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
 use super::rpc::RpcPeer as _;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::provider::process;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::{Error, Result};
-use ensemble_tmux::provider::process;
 use serde::{Deserialize, Serialize};
 
 /// The newest format of a session file that this reads, and the one that it writes.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     HeldTasks, Prices, ReadingLimit, RecordedProgram, UsageEntry, UsageRecords, UsageTotals,
 };
-use crate::session::AgentSession;
+use ensemble_tmux::session::AgentSession;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AgentUsage {

@@ -6,7 +6,7 @@ use ensemble_core::message::{Name, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::session::AgentSession;
+use ensemble_tmux::session::AgentSession;
 
 fn at(second: u32) -> String {
     format!("2026-11-25T10:00:{second:02}.000Z")

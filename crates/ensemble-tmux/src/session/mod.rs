@@ -15,7 +15,7 @@
 //! the agent, or the watcher, finds that its process has exited and releases the message
 //! ([`AgentSession::abandoned`]). *Silence.* A state is as old as its event. It counts while the agent's process
 //! lives ([`AgentSession::lives`]). No hook reports an interrupted turn, so `working` alone proves nothing: see
-//! [`crate::roster::presence`].
+//! `roster::presence` of the crate `ensemble-team`.
 //!
 //! An agent without hooks has `<name>.introduced` instead: the generation that its first `recv` has introduced.
 //!

@@ -7,7 +7,7 @@
 //! | Gemini CLI | the chat | a message of type `user` | a message with `tokens` |
 //! | OpenCode | what our plugin has said by its hooks | a prompt | an answer of the model, under its `id` |
 //!
-//! *Which record is whose*: the hooks of a session say it ([`crate::session::AgentSession::records`]). For Codex without
+//! *Which record is whose*: the hooks of a session say it ([`ensemble_tmux::session::AgentSession::records`]). For Codex without
 //! hooks its own rollouts say it, where they can be of one agent only ([`Rollouts`]). Of other programs without hooks
 //! nothing is known.
 //!
@@ -16,6 +16,7 @@
 //!
 //! Nothing here writes. Of a record that is missing or damaged, the readable part counts. The formats may change with
 //! each version of a program.
+#![forbid(unsafe_code)]
 
 mod attribution;
 mod claude;
