@@ -93,6 +93,40 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
 
+/// Its name among the troubles, its interval, and what it does.
+type RoundJob = (&'static str, Duration, JobAction);
+type JobAction = fn(&mut ServerFollower, Monotonic, &Arc<NatsTransport>) -> Result<()>;
+
+/// Due in each round.
+const ALWAYS: Duration = Duration::ZERO;
+
+/// The jobs of a round, in order: what one has stored is seen by the next.
+const JOBS: [RoundJob; 16] = [
+    ("outbox", ALWAYS, |it, now, queue| it.send_outbox(now, queue)),
+    ("mailboxes", NAMES_INTERVAL, |it, _, queue| it.compare_names(queue)),
+    ("directory", ALWAYS, |it, now, queue| it.carry(now, queue)),
+    ("handed in", ALWAYS, |it, now, queue| it.store_handed_in(now, queue)),
+    ("panes", ALWAYS, |it, _, queue| it.tell_of_mail(queue)),
+    ("ends", ALWAYS, |it, _, queue| it.end_what_was_seen(queue)),
+    ("leases", ALWAYS, |it, now, queue| it.look_at_leases(now, queue)),
+    ("dead letters", SCAN_INTERVAL, |_, _, queue| unless_limited(queue, || tell_senders(&**queue))),
+    ("sweep", SWEEP_INTERVAL, |it, _, queue| it.sweep(queue)),
+    ("settled messages", APART_INTERVAL, |_, _, queue| {
+        unless_limited(queue, || queue.set_settled_apart().and_then(|_| queue.keep_reserve()))
+    }),
+    ("event log", LOG_INTERVAL, |it, _, queue| it.log.exchange(queue)),
+    ("hosts", LOG_INTERVAL, |it, now, queue| it.exchange_hosts(now, queue)),
+    ("blackboard", ALWAYS, |it, now, queue| it.look_at_board(now, queue)),
+    ("requests", ALWAYS, |it, _, queue| it.see_to_requests(queue)),
+    ("calls", ALWAYS, |it, now, queue| it.calls.answer(now, queue)),
+    ("workload", ALWAYS, |it, _, queue| it.report_workload(queue)),
+];
+
+/// Limited credentials leave the upkeep of the servers to other hosts.
+fn unless_limited(queue: &NatsTransport, upkeep: impl FnOnce() -> Result<()>) -> Result<()> {
+    if queue.is_limited() { Ok(()) } else { upkeep() }
+}
+
 /// State of the thread.
 pub(crate) struct ServerFollower {
     project: Project,
@@ -108,10 +142,8 @@ pub(crate) struct ServerFollower {
     leases: MailboxLeases,
     kept: KeptLeases,
     next_lease_look: Monotonic,
-    next_names: Monotonic,
-    next_sweep: Monotonic,
-    next_letters: Monotonic,
-    next_apart: Monotonic,
+    /// When each of [`JOBS`] is due.
+    next_jobs: [Monotonic; JOBS.len()],
     next_scan: Monotonic,
     board: SharedBoard,
     requests: RequestWatch,
@@ -128,7 +160,6 @@ pub(crate) struct ServerFollower {
     gone_since: Option<Timestamp>,
     sight: SharedSight,
     log: LogExchange,
-    next_log: Monotonic,
     hosts: HostExchange,
     calls: HostCalls,
     /// The tasks that `ack/` files have acknowledged.
@@ -166,10 +197,7 @@ impl ServerFollower {
             waker,
             stop,
             next_lease_look: now,
-            next_names: now,
-            next_sweep: now,
-            next_letters: now,
-            next_apart: now,
+            next_jobs: [now; JOBS.len()],
             next_scan: now,
             board: SharedBoard::new(now),
             requests: RequestWatch::new(&project.queue, project.kinds()?)
@@ -186,7 +214,6 @@ impl ServerFollower {
             log: LogExchange::open(project.host()?, &project.logs(), &project.state)?,
             hosts: HostExchange::open(project, now)?,
             calls,
-            next_log: now,
             acked: AckedTasks::open(&project.state.join("servers/acked.json")),
         }))
     }
@@ -293,58 +320,24 @@ impl ServerFollower {
         }
     }
 
-    /// Each step by itself: one that fails is noted, and the others are done. Only servers that do not answer
+    /// Each job by itself: one that fails is noted, and the others are done. Only servers that do not answer
     /// end the round.
     fn round(&mut self, queue: &Arc<NatsTransport>) -> Result<()> {
         let now = SystemClock.monotonic();
-        let sent = self.send_outbox(now, queue);
-        self.troubles.record_result("outbox", sent)?;
-        if now >= self.next_names {
-            self.next_names = now + NAMES_INTERVAL;
-            let compared = self.compare_names(queue);
-            self.troubles.record_result("mailboxes", compared)?;
+        for (at, (name, interval, run)) in JOBS.iter().enumerate() {
+            if now >= self.next_jobs[at] {
+                self.next_jobs[at] = now + *interval;
+                let done = run(self, now, queue);
+                self.troubles.record_result(name, done)?;
+            }
         }
-        let carried = self.carry(now, queue);
-        self.troubles.record_result("directory", carried)?;
-        let stored = self.store_handed_in(now, queue);
-        self.troubles.record_result("handed in", stored)?;
-        let told = self.tell_of_mail(queue);
-        self.troubles.record_result("panes", told)?;
-        let ended = self.end_what_was_seen(queue);
-        self.troubles.record_result("ends", ended)?;
-        let kept = self.look_at_leases(now, queue);
-        self.troubles.record_result("leases", kept)?;
-        if now >= self.next_letters && !queue.is_limited() {
-            self.next_letters = now + SCAN_INTERVAL;
-            self.troubles.record_result("dead letters", tell_senders(&**queue))?;
-        }
-        if now >= self.next_sweep {
-            self.next_sweep = now + SWEEP_INTERVAL;
-            let swept = self.sweep(queue);
-            self.troubles.record_result("sweep", swept)?;
-        }
-        // Limited credentials leave the upkeep of the servers to other hosts.
-        if now >= self.next_apart && !queue.is_limited() {
-            self.next_apart = now + APART_INTERVAL;
-            let apart = queue.set_settled_apart().and_then(|_| queue.keep_reserve());
-            self.troubles.record_result("settled messages", apart)?;
-        }
-        if now >= self.next_log {
-            self.next_log = now + LOG_INTERVAL;
-            let exchanged = self.log.exchange(queue);
-            self.troubles.record_result("event log", exchanged)?;
-            let told = self.hosts.exchange(now, &self.project, queue);
-            self.troubles.record_trouble("agents", self.hosts.conflict());
-            self.troubles.record_result("hosts", told)?;
-        }
-        let copied = self.look_at_board(now, queue);
-        self.troubles.record_result("blackboard", copied)?;
-        let seen = self.see_to_requests(queue);
-        self.troubles.record_result("requests", seen)?;
-        let answered = self.calls.answer(now, queue);
-        self.troubles.record_result("calls", answered)?;
-        let reported = self.report_workload(queue);
-        self.troubles.record_result("workload", reported)
+        Ok(())
+    }
+
+    fn exchange_hosts(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let told = self.hosts.exchange(now, &self.project, queue);
+        self.troubles.record_trouble("agents", self.hosts.conflict());
+        told
     }
 
     /// Tells the loop which messages wait for the agents of this host.
