@@ -38,10 +38,19 @@ enum Verb {
     Heartbeat(orders::StepHeartbeat),
     List(look::ListSteps),
     Show(look::ShowStep),
-    Retry(orders::RetryStep),
+    /// Start a failed step again, or take a running one away from its worker
+    ///
+    /// Attempts count from 1 again. A report of the earlier worker is refused from now on.
+    #[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
+    Retry(orders::StepOrder),
     Split(orders::SplitStep),
-    Skip(orders::SkipStep),
-    Unblock(orders::UnblockStep),
+    /// Do without a step
+    Skip(orders::StepOrder),
+    /// Let a blocked step continue
+    #[command(
+        after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md exists now'"
+    )]
+    Unblock(orders::StepOrder),
     Run(run::RunSteps),
 }
 
@@ -54,10 +63,10 @@ impl Arguments {
             Verb::Heartbeat(heartbeat) => heartbeat.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
-            Verb::Retry(retry) => retry.run(context),
+            Verb::Retry(order) => order.run(context, StepStore::retry),
             Verb::Split(split) => split.run(context),
-            Verb::Skip(skip) => skip.run(context),
-            Verb::Unblock(unblock) => unblock.run(context),
+            Verb::Skip(order) => order.run(context, StepStore::skip),
+            Verb::Unblock(order) => order.run(context, StepStore::unblock),
             Verb::Run(run) => run.run(context),
         }
     }

@@ -13,43 +13,14 @@ use serde_json::json;
 use super::StepChoice;
 use crate::context::Context;
 
-/// A note for the next holder of the step.
+// Its help is that of the verbs that order something for a step.
 #[derive(Debug, clap::Args)]
-struct StepNote {
+pub(super) struct StepOrder {
+    #[command(flatten)]
+    which: StepChoice,
     /// Change to mention in the next prompt
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
-}
-
-/// Start a failed step again, or take a running one away from its worker
-///
-/// Attempts count from 1 again. A report of the earlier worker is refused from now on.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
-pub(super) struct RetryStep {
-    #[command(flatten)]
-    which: StepChoice,
-    #[command(flatten)]
-    note: StepNote,
-}
-
-/// Let a blocked step continue
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md exists now'")]
-pub(super) struct UnblockStep {
-    #[command(flatten)]
-    which: StepChoice,
-    #[command(flatten)]
-    note: StepNote,
-}
-
-/// Do without a step
-#[derive(Debug, clap::Args)]
-pub(super) struct SkipStep {
-    #[command(flatten)]
-    which: StepChoice,
-    #[command(flatten)]
-    note: StepNote,
 }
 
 /// Put smaller steps in the place of one, at the head of the queue
@@ -83,18 +54,6 @@ struct StepParts {
     steps: Vec<SplitPart>,
 }
 
-type StepAction = fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>;
-
-fn order(context: &Context, which: &StepChoice, note: &StepNote, order: StepAction) -> Outcome {
-    let store = open_existing_steps(context)?;
-    order(&store, &which.key(), &actor(context)?, &note.note)?;
-    done(context, &store, which)
-}
-
-fn actor(context: &Context) -> Outcome<Name> {
-    context.actor()
-}
-
 fn done(context: &Context, store: &StepStore, which: &StepChoice) -> Outcome {
     if store.owes_notices()? {
         store.post_notices(&*open_step_mail(context)?)?;
@@ -103,21 +62,15 @@ fn done(context: &Context, store: &StepStore, which: &StepChoice) -> Outcome {
     context.out.print_answer(&step, format!("{} is {}", step.key, step.status))
 }
 
-impl RetryStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        order(context, &self.which, &self.note, StepStore::retry)
-    }
-}
-
-impl UnblockStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        order(context, &self.which, &self.note, StepStore::unblock)
-    }
-}
-
-impl SkipStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        order(context, &self.which, &self.note, StepStore::skip)
+impl StepOrder {
+    pub(super) fn run(
+        self,
+        context: &Context,
+        order: fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>,
+    ) -> Outcome {
+        let store = open_existing_steps(context)?;
+        order(&store, &self.which.key(), &context.actor()?, &self.note)?;
+        done(context, &store, &self.which)
     }
 }
 
@@ -128,7 +81,7 @@ impl SplitStep {
         let parts: StepParts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
         let store = open_existing_steps(context)?;
         let key = self.which.key();
-        let numbers = store.split(&key, &actor(context)?, &parts.steps)?;
+        let numbers = store.split(&key, &context.actor()?, &parts.steps)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
