@@ -26,7 +26,7 @@ use super::db::{DbResult, DbTransaction, values};
 use super::orders::end_run;
 use super::plan::{LIST_MAX, PlannedStep};
 use super::rows::{self, StepKey};
-use super::working::{self, QueueRules, WorkingStep};
+use super::working::{self, WorkingStep};
 use super::{DbFailure, FilePath, StepStore, files};
 use crate::proto::step::{Event, TddPhase};
 use ensemble_core::message::{Name, fenced};
@@ -263,36 +263,4 @@ pub(super) fn withdraw(
         skipped.extend(below);
     }
     Ok(skipped)
-}
-
-/// Inserts the fix steps of the failures that version 1 has left.
-pub(super) fn migrate(tx: &DbTransaction<'_>, root: &Path) -> Result<(), DbFailure> {
-    let keys: Vec<StepKey> = tx.all(
-        "SELECT task_id, step_index FROM task_steps \
-             WHERE status = 'FAILED' AND fix_due = 1 AND fix_by IS NOT NULL",
-        &[],
-        |row| Ok(StepKey { task_id: row.get(0)?, step_index: row.get(1)? }),
-    )?;
-    for key in keys {
-        let (queue, failed, _) = working::find(tx, &key)?;
-        let QueueRules { attempts_max, .. } = queue;
-        let error = failed.last_error.clone().unwrap_or_default();
-        let places = places(root, &error);
-        let attempt = failed.attempt;
-        let failure = StepFailure { error: &error, attempt, attempts_max, places: &places };
-        let now = failed_at(tx, &key)?;
-        order(tx, &failed, &failure, &now)?;
-        tx.execute(
-            "UPDATE task_steps SET waits_for_fix = 1 WHERE task_id = ?1 AND step_index = ?2",
-            values![key.task_id, key.step_index],
-        )?;
-    }
-    Ok(())
-}
-
-fn failed_at(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<String> {
-    tx.value(
-        "SELECT updated_at FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
-        values![key.task_id, key.step_index],
-    )
 }

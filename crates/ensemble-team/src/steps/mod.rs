@@ -141,7 +141,7 @@ pub struct StepStore {
 
 impl StepStore {
     /// Opens the database. Creates it, private to its owner, if it does not exist. Its directory
-    /// must exist. A database of an older version is migrated.
+    /// must exist.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
         let db = DbConnection::Sqlite(Box::new(db::sqlite::SqliteDatabase::open(path, &options)?));
         Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })

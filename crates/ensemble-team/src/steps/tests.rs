@@ -361,7 +361,7 @@ fn files_that_are_not_databases_are_left_unchanged() {
     drop(StepStore::open(&newer, options()).unwrap());
     rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = StepStore::open(&newer, options()).err().unwrap().to_string();
-    assert!(error.contains("use a newer one"), "{error}");
+    assert!(error.contains("use the one that made it"), "{error}");
 }
 
 #[test]

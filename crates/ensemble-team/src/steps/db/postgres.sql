@@ -1,4 +1,4 @@
--- The tables of schema.sql and schema_2.sql for PostgreSQL, in the schema of a team. Numbers and flags are
+-- The tables of schema.sql for PostgreSQL, in the schema of a team. Numbers and flags are
 -- BIGINT, so that the same statements run in both.
 
 -- A queue: the steps of one subtask.

@@ -32,6 +32,13 @@ CREATE TABLE task_steps (
                  CHECK (status IN ('PENDING', 'IN_PROGRESS', 'COMPLETED', 'BLOCKED', 'FAILED')),
   resolution     TEXT CHECK (resolution IN ('success', 'skipped', 'split')),
   fix_due        INTEGER NOT NULL DEFAULT 0 CHECK (fix_due IN (0, 1)),
+  fixes          INTEGER,                          -- the failed step that this one fixes
+  fixes_epoch    INTEGER,                          -- and the hand-out in which it failed
+  waits_for_fix  INTEGER NOT NULL DEFAULT 0        -- a step with that `fixes` comes first
+                 CHECK (waits_for_fix IN (0, 1)),
+  fix_files      TEXT NOT NULL DEFAULT '[]',       -- files that a fix may change
+  needs_plan     INTEGER NOT NULL DEFAULT 0        -- its plan must be approved first
+                 CHECK (needs_plan IN (0, 1)),
   attempt        INTEGER NOT NULL DEFAULT 0,
   epoch          INTEGER NOT NULL DEFAULT 0,
   beat           INTEGER NOT NULL DEFAULT 0,       -- the lease's sequence number
@@ -46,6 +53,7 @@ CREATE TABLE task_steps (
   updated_at     TEXT NOT NULL,
   -- Meaning of the status for the queue. It is generated, so it cannot disagree with the status.
   life           TEXT GENERATED ALWAYS AS (CASE
+                   WHEN status = 'FAILED' AND waits_for_fix = 1 THEN 'waits'
                    WHEN status = 'PENDING' OR (status = 'FAILED' AND fix_due = 1) THEN 'open'
                    WHEN status = 'IN_PROGRESS' THEN 'held'
                    WHEN status = 'COMPLETED' THEN 'done'
@@ -58,6 +66,7 @@ CREATE TABLE task_steps (
 ) STRICT;
 
 CREATE UNIQUE INDEX task_steps_by_position ON task_steps (task_id, life, position);
+CREATE INDEX task_steps_by_fixes ON task_steps (task_id, fixes) WHERE fixes IS NOT NULL;
 CREATE INDEX task_steps_by_holder ON task_steps (holder) WHERE holder IS NOT NULL;
 CREATE INDEX task_steps_by_cycle ON task_steps (task_id, cycle, phase) WHERE phase IS NOT NULL;
 

@@ -1,4 +1,4 @@
-//! SQLite: the file, its tables, the migration of older ones, and the statements.
+//! SQLite: the file, its tables, and the statements.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -14,13 +14,10 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
 use super::{BindValue, DbError, DbResult, DbRow, DbTransaction, RowCell};
-use crate::steps::{DbFailure, StepError, StepOptions, fixes};
+use crate::steps::{DbFailure, StepError, StepOptions};
 
-/// The newest version of the tables, in `PRAGMA user_version`.
+/// The version of the tables, in `PRAGMA user_version`.
 pub const SCHEMA_VERSION: u32 = 2;
-/// Migrations from each version to the next; the first creates version 1.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize] =
-    [include_str!("schema.sql"), include_str!("schema_2.sql")];
 /// First wait for another writer's lock. It doubles with each try, up to 3.2 ms.
 const WAIT_MIN: Duration = Duration::from_micros(50);
 const WAIT_DOUBLINGS: u32 = 6;
@@ -203,7 +200,7 @@ fn create_database(path: &Path, options: &StepOptions) -> Result<()> {
     named
 }
 
-/// Sets a connection up, and migrates the tables.
+/// Sets a connection up, and creates the tables.
 ///
 /// Connections do this one at a time. If several change the journal mode at once, each waits for
 /// all others to stop reading, and SQLite ends that with an error.
@@ -230,7 +227,7 @@ fn prepare(
             write_lock.and_then(|write_lock| write_lock.lock_resting(options.patience).ok());
         // The mode is stored in the file. Changing it needs the whole database for a moment.
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
-        migrate(db, path, &options.root)?;
+        create_tables(db, path)?;
     }
     if let Some(told) = options.on_statement {
         trace(db, told).map_err(fail)?;
@@ -260,25 +257,20 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
     db.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-fn migrate(db: &Connection, path: &Path, root: &Path) -> Result<()> {
-    let fail = |error: rusqlite::Error| failed("bring up to date", path, &error);
+fn create_tables(db: &Connection, path: &Path) -> Result<()> {
+    let fail = |error: rusqlite::Error| failed("create tables", path, &error);
     let tx =
         rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(fail)?;
     // Check again, now that this connection has the write lock.
-    let found = version(&tx).map_err(fail)?;
-    if found > SCHEMA_VERSION {
-        let detail =
-            format!("is {found}, but this program supports {SCHEMA_VERSION}: use a newer one");
-        return Err(Error::malformed(path, "user_version", detail));
-    }
-    for migration in MIGRATIONS.iter().skip(found as usize) {
-        tx.execute_batch(migration).map_err(fail)?;
-    }
-    if found == 1 {
-        fixes::migrate(&DbTransaction::sqlite(&tx), root).map_err(|trouble| match trouble {
-            DbFailure::Sql(error) => error.into_error("bring up to date", path),
-            DbFailure::Told(error) => error,
-        })?;
+    match version(&tx).map_err(fail)? {
+        SCHEMA_VERSION => return Ok(()),
+        0 => tx.execute_batch(include_str!("schema.sql")).map_err(fail)?,
+        found => {
+            let detail = format!(
+                "is {found}, but this program supports {SCHEMA_VERSION}: use the one that made it"
+            );
+            return Err(Error::malformed(path, "user_version", detail));
+        }
     }
     tx.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(fail)?;
     tx.commit().map_err(fail)

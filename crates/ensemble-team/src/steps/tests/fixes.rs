@@ -308,60 +308,6 @@ fn many_fixes_find_room_between_neighbouring_steps() {
     assert_eq!(order, [4, 6, 7, 8, 9, 10, 5, 1, 2, 3]);
 }
 
-#[test]
-fn database_of_version_1_gets_fix_steps_for_its_failures() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("steps.db");
-    let db = rusqlite::Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("../db/schema.sql")).unwrap();
-    db.execute_batch(
-        "INSERT INTO task_queues (task_id, number, attempts_max, lease_seconds, plan_sha256, created_at)
-           VALUES ('due', 1, 3, 60, '', '1970'), ('held', 2, 3, 60, '', '1970'), ('plain', 3, 3, 60, '', '1970');
-         INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, status, fix_due,
-             attempt, epoch, holder, last_error, created_at, updated_at)
-           VALUES ('due', 1, 1024, 'Tara', 'Devon', 'review', 'FAILED', 1, 1, 1, NULL, 'it leaks', '1970', '1971'),
-                  ('due', 2, 2048, 'Tara', NULL, 'next', 'PENDING', 0, 0, 0, NULL, NULL, '1970', '1970'),
-                  ('held', 1, 1024, 'Tara', 'Devon', 'review', 'IN_PROGRESS', 0, 2, 2, 'Devon', 'it leaks', '1970', '1971'),
-                  ('plain', 1, 1024, 'Tara', NULL, 'try', 'FAILED', 1, 1, 1, NULL, 'it fails', '1970', '1971');
-         INSERT INTO task_resources (task_id, step_index, number, path, access)
-           VALUES ('held', 1, 0, 'src/a', 'write');
-         INSERT INTO file_locks (path, task_id, step_index, epoch, holder) VALUES ('/p/src/a', 'held', 1, 2, 'Devon');
-         INSERT INTO step_runs (task_id, step_index, epoch, attempt, agent, taken_at)
-           VALUES ('held', 1, 2, 2, 'Devon', '1971');
-         PRAGMA user_version = 1;",
-    )
-    .unwrap();
-    drop(db);
-    let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
-    let bed = Bed { store: open(home.path(), &clock), home, clock };
-    let version: u32 = bed.store.read(|tx| tx.value("PRAGMA user_version", &[])).unwrap();
-    assert_eq!(version, SCHEMA_VERSION);
-    assert_eq!(
-        bed.store.runs(&StepKey::new("held", 1)).unwrap()[0].outcome.as_deref(),
-        Some("taken_away")
-    );
-    let locks: u32 = bed.store.read(|tx| tx.value("SELECT count(*) FROM file_locks", &[])).unwrap();
-    assert_eq!(locks, 0);
-    let take = |task: &str| match bed.store.claim_step(&ClaimRequest::for_task(task)).unwrap() {
-        ClaimOutcome::Handed(step) => *step,
-        ClaimOutcome::Nothing(nothing) => panic!("{task}: {nothing}"),
-    };
-    for (task, fix_index, epoch) in [("due", 3, 2), ("held", 2, 3)] {
-        let fix = take(task);
-        assert_eq!((fix.key.step_index, fix.agent.as_str()), (fix_index, "Devon"), "{task}");
-        assert!(bed.prompt(&fix).contains("it leaks"), "{task}");
-        bed.submit(&fix, "success").unwrap();
-        let again = take(task);
-        let expected = (1, "Tara", 2, epoch);
-        let found = (again.key.step_index, again.agent.as_str(), again.attempt, again.epoch);
-        assert_eq!(found, expected, "{task}: the reviewer reviews again");
-    }
-    assert_eq!(take("plain").attempt, 2);
-    // The program opens it again and again, and migrates once.
-    drop(open(bed.home.path(), &bed.clock));
-    assert_eq!(bed.store.steps("due").unwrap().len(), 3);
-}
-
 fn step_may_need_an_approved_plan() {
     let bed =
         Bed::new(&["{task_id: t, steps: [{agent: A, goal: g, plan: true}, {agent: A, goal: h}]}"]);
