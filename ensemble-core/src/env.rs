@@ -225,18 +225,3 @@ pub trait Pane {
     /// prompt or whose process has ended.
     fn open(&mut self, command: &str) -> Result<NudgeOutcome>;
 }
-
-impl<P: Pane + ?Sized> Pane for &mut P {
-    fn inspect(&mut self) -> Result<PaneState> {
-        (**self).inspect()
-    }
-    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        (**self).nudge(text)
-    }
-    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        (**self).press(key)
-    }
-    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
-        (**self).open(command)
-    }
-}

@@ -66,24 +66,3 @@ pub enum TypingStep {
     /// [`AgentPane::finish`] is due after this time.
     EnterAfter(Duration),
 }
-
-impl<P: AgentPane + ?Sized> AgentPane for &mut P {
-    fn program(&self) -> &ProgramSettings {
-        (**self).program()
-    }
-    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
-        (**self).diagnose()
-    }
-    fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        (**self).reset_context()
-    }
-    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
-        (**self).begin(line)
-    }
-    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
-        (**self).finish(withdraw)
-    }
-    fn withdraw_ping(&mut self) -> Result<()> {
-        (**self).withdraw_ping()
-    }
-}
