@@ -199,11 +199,14 @@ impl Arguments {
         let Some(wanted) = self.waiting.until() else { return Ok((Receipt::Stored, None)) };
         let _line = WaitLine::new(format!("the message to be {wanted}"), self.waiting.patience());
         let reached = tracker.wait(wanted, deadline)?;
-        let late = (reached < wanted).then(|| {
-            let patience = age(self.waiting.patience().unwrap_or_default());
-            Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
-        });
-        Ok((reached, late))
+        Ok((reached, self.late(reached)))
+    }
+
+    /// The failure of a message that did not get far enough.
+    fn late(&self, reached: Receipt) -> Option<Failure> {
+        let wanted = self.waiting.until().filter(|wanted| reached < *wanted)?;
+        let patience = age(self.waiting.patience().unwrap_or_default());
+        Some(Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}")))
     }
 
     fn check_one_recipient(&self, recipients: &[Name]) -> Outcome {

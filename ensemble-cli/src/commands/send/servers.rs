@@ -1,7 +1,7 @@
 //! Sending to mailboxes on servers: over the outbox of this host, so that an unreachable server
 //! stops no sender.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
@@ -9,21 +9,16 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
 use ensemble_app::queue::{ProjectQueue, check_name};
-use ensemble_app::receipt::Receipt;
-use ensemble_app::text::age;
+use ensemble_app::receipt::{Receipt, ReceiptTracker};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::State;
 use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::Arguments;
 use crate::context::Context;
-
-/// How long a wait continues before it looks again although nothing was heard.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Arguments {
     /// As `run`, for a team on several hosts.
@@ -109,15 +104,15 @@ impl Arguments {
         if let (PostOutcome::Kept(why), Some(_)) = (&posted, servers) {
             say(&format!("kept in the outbox of this host for `{}`: {why}", envelope.to));
         }
-        let waited = match (self.waiting.until(), servers, &posted) {
-            (Some(wanted), Some(servers), PostOutcome::Sent(_)) => {
-                wait(servers, envelope, wanted, deadline)
+        let waited = match (servers, &posted) {
+            (Some(servers), PostOutcome::Sent(_)) => {
+                let (to, id) = (envelope.to.clone(), envelope.id.clone());
+                self.wait_for(ReceiptTracker::new(servers, None, to, id, None), deadline)
             }
-            _ => Ok(Receipt::Stored),
+            _ => Ok((Receipt::Stored, self.late(Receipt::Stored))),
         };
         // It is sent, no matter what can be learned of it.
-        let (reached, unseen) =
-            waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
+        let (reached, late) = waited.unwrap_or_else(|why| (Receipt::Stored, Some(why)));
         let mut told = vec![
             ("already_stored", (posted == PostOutcome::Sent(PublishOutcome::AlreadyStored)).into()),
             ("outbox", matches!(posted, PostOutcome::Kept(_)).into()),
@@ -130,11 +125,7 @@ impl Arguments {
             }
         }
         super::report(context, (&envelope.id, &envelope.to), reached, &told)?;
-        let late = self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
-            let patience = age(self.waiting.patience().unwrap_or_default());
-            Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
-        });
-        Ok(unseen.or(late))
+        Ok(late)
     }
 
     /// Every recipient once, all of them known if that can be asked.
@@ -153,34 +144,5 @@ impl Arguments {
             return Ok(self.names());
         };
         self.recipients(context, servers, sender)
-    }
-}
-
-/// Waits until a message has reached a state. Returns the state it reached.
-fn wait(
-    servers: &NatsTransport,
-    envelope: &Envelope,
-    wanted: Receipt,
-    deadline: Option<Instant>,
-) -> Outcome<Receipt> {
-    servers.due_ids(&envelope.to, 1)?;
-    let mut seen = 0;
-    loop {
-        let reached = match servers.state(&envelope.to, &envelope.id)? {
-            Some(State::Settled) => Receipt::Settled,
-            Some(State::Acked { .. }) => Receipt::Acked,
-            Some(State::Queued { epoch, .. }) if epoch > 0 => Receipt::Acked,
-            Some(State::Dead) => {
-                let text = format!("message `{}` is a dead letter", envelope.id);
-                return Err(Failure::refused(text));
-            }
-            Some(_) | None => Receipt::Stored,
-        };
-        let left =
-            deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
-        if reached >= wanted || left.is_zero() {
-            return Ok(reached);
-        }
-        seen = servers.wait_for_news(seen, left.min(LOOK_INTERVAL));
     }
 }
