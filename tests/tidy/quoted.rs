@@ -77,8 +77,8 @@ fn value(expression: &str) -> Option<u64> {
 
 /// The constant in its unit: bytes, a count, or milliseconds.
 fn constant(place: &str, name: &str) -> (u64, bool) {
-    let crates =
-        if place.starts_with("team/") || place.starts_with("tmux/") { "crates" } else { "" };
+    let below_crates = ["reports/", "team/", "tmux/"].iter().any(|home| place.starts_with(home));
+    let crates = if below_crates { "crates" } else { "" };
     let path = root().join(crates).join(format!("ensemble-{place}"));
     let path = if path.is_dir() { path.join("mod.rs") } else { path };
     let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -366,7 +366,7 @@ pub(super) fn dead_letter(desk: &ToolContext, letter: DeadLetterParams) -> ToolA
 pub(super) fn complete(desk: &ToolContext, complete: SettleParams) -> ToolAnswer {
     let queue = desk.queue()?;
     let message = held_message(desk, complete.id, complete.epoch)?.completed(&desk.app(), queue)?;
-    // A model repeats a call whose answer it has lost: what is settled is not a failure, whoever has settled it.
+    // A model repeats a call whose answer it has lost: what is settled is not a failure, even if another process has settled it.
     let id = match queue.state(&desk.mailbox, &message.id)? {
         Some(State::Settled) => message.id,
         _ => match settle_message(&desk.app(), queue, message)? {
