@@ -26,7 +26,7 @@ TIMES = {
     "first mail": "`send`, after the last start", "a turn ends": "a turn of 12 s ends",
     "a draft is deleted": "a draft is deleted", "a key in the gap": "a person's key before our Enter",
     "a dialog is answered": "a permission dialog is answered", "copy-mode is left": "copy-mode is left",
-    "limited": "429 with `retry-after` is over", "limited without end": "429 without an end is over",
+    "limited": "429 with `retry-after` ends", "limited without end": "429 without `retry-after` ends",
     "assign returns": "`assign` to its return with the ack",
 }
 
