@@ -117,7 +117,7 @@ impl SpanAssembler {
         }
     }
 
-    /// Hands out what had ended [`GRACE_MS`] ago.
+    /// Hands out what had ended `GRACE_MS` ago.
     pub fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
         let mut finished = Vec::new();
         while let Some((seen, ..)) = self.over.front()
