@@ -274,19 +274,6 @@ fn bytes_text_and_json_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn a_delayed_message_waits_for_its_time() {
-    let bed = Bed::new();
-    bed.inbox.send(Draft::new("later").delay(MINUTE)).unwrap();
-    assert!(bed.inbox.try_recv().unwrap().is_none());
-    assert_eq!(bed.inbox.counts().unwrap().delayed, 1);
-    bed.clock.advance(MINUTE);
-    let message = bed.inbox.try_recv().unwrap().unwrap();
-    assert_eq!((message.body(), message.delivery()), ("later", 1));
-    message.release_after(MINUTE).unwrap();
-    assert!(bed.inbox.try_recv().unwrap().is_none());
-}
-
-#[test]
 fn mistakes_in_a_draft_are_reported_by_the_send() {
     let bed = Bed::new();
     for draft in [

@@ -1,7 +1,7 @@
 //! A batch from its beginning to its summary, and every pair of state and event.
 
 use super::*;
-use ensemble_core::proto::testing::{at, drain, run};
+use ensemble_core::proto::testing::{at, drain};
 
 fn reported(task: &str, status: Status) -> Event {
     Event::Reported { task: task.to_owned(), status }
@@ -42,27 +42,6 @@ fn the_last_report_completes_it_and_twice_the_same_does_not() {
 }
 
 #[test]
-fn it_looks_after_three_minutes_and_then_every_thirty_seconds_until_the_deadline() {
-    let mut batch = batch();
-    let seen = run(&mut batch, at(29 * 60));
-    let looks: Vec<_> =
-        seen.iter().filter(|(_, e)| *e == Effect::Look).map(|(at, _)| *at).collect();
-    assert_eq!(looks[..3], [at(180), at(210), at(240)]);
-    let ended: Vec<_> = seen.iter().filter(|(_, e)| *e == Effect::PatienceEnded).collect();
-    assert_eq!(ended, [&(at(180), Effect::PatienceEnded)], "told once");
-    assert_eq!(seen[seen.len() - 2..], [(at(29 * 60), Effect::Look), (at(29 * 60), PARTIAL)]);
-}
-
-#[test]
-fn a_report_begins_the_patience_anew() {
-    let mut batch = batch();
-    batch.handle_timeout(at(180));
-    assert_eq!(drain(&mut batch), [Effect::PatienceEnded, Effect::Look]);
-    batch.handle(at(200), reported("a", Status::Success));
-    assert_eq!(batch.poll_timeout(), Some(at(380)));
-}
-
-#[test]
 fn a_summary_that_cannot_be_written_is_tried_again_until_it_is() {
     let mut batch = batch();
     batch.handle_timeout(at(29 * 60));
@@ -77,17 +56,6 @@ fn a_summary_that_cannot_be_written_is_tried_again_until_it_is() {
     }
     batch.handle(now, Event::Written);
     assert!(batch.is_done());
-}
-
-#[test]
-fn a_task_under_review_is_done_when_the_rule_holds() {
-    let mut batch = with_reviews("all(\"approved\")", 2);
-    batch.handle(at(1), reported("a", Status::Success));
-    batch.handle(at(2), reviewed("a", "x", Verdict::Approved));
-    batch.handle(at(2), reviewed("a", "x", Verdict::Approved));
-    assert_eq!(drain(&mut batch), [], "the second reviewer has not looked");
-    batch.handle(at(3), reviewed("a", "y", Verdict::Approved));
-    assert_eq!(drain(&mut batch), [COMPLETE]);
 }
 
 #[test]

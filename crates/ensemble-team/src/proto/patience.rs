@@ -172,31 +172,6 @@ mod tests {
     }
 
     #[test]
-    fn dispatch_polls_every_30_seconds_after_3_minutes() {
-        let mut machine = RolePatience::new(WaitLimits::dispatch());
-        machine.handle(at(0), Event::Started);
-        machine.handle_timeout(at(179));
-        assert_eq!(drain(&mut machine), []);
-        machine.handle_timeout(at(180));
-        assert_eq!(drain(&mut machine), [Effect::PatienceEnded, Effect::Poll]);
-        machine.handle_timeout(at(209));
-        assert_eq!(drain(&mut machine), []);
-        machine.handle_timeout(at(210));
-        assert_eq!(drain(&mut machine), [Effect::Poll]);
-        machine.handle(at(211), Event::Told);
-        assert_eq!(machine.poll_timeout(), Some(at(391)));
-    }
-
-    #[test]
-    fn conductor_gives_up_after_30_minutes() {
-        let mut machine = RolePatience::new(WaitLimits::conductor());
-        machine.handle(at(0), Event::Started);
-        machine.handle_timeout(at(1800));
-        assert_eq!(drain(&mut machine), [Effect::PatienceEnded]);
-        assert_eq!(machine.poll_timeout(), None);
-    }
-
-    #[test]
     fn every_pair_of_state_and_event() {
         let states = [
             State::Idle,

@@ -19,7 +19,6 @@ over_databases![
     a_queue_runs_through_success_failure_and_a_block,
     repeated_report_changes_nothing_and_a_different_one_is_rejected,
     failed_step_stops_the_queue_until_it_is_retried,
-    blocked_step_may_stop_only_itself,
     parts_of_a_split_step_go_to_the_head_of_the_queue,
     two_agents_never_hold_the_same_file,
     tdd_order_is_enforced_in_each_cycle,
@@ -158,15 +157,6 @@ fn failed_step_stops_the_queue_until_it_is_retried() {
     assert!(bed.submit(&step, "success").is_err());
     bed.store.skip(&step.key, &name("orion"), "not needed").unwrap();
     assert!(bed.store.queue("t").unwrap().is_done());
-}
-
-fn blocked_step_may_stop_only_itself() {
-    let plan =
-        "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
-    let bed = Bed::new(&[plan]);
-    let first = bed.take("A").unwrap();
-    bed.submit(&first, "blocked").unwrap();
-    assert_eq!(bed.take("A").unwrap().key.step_index, 2);
 }
 
 fn parts_of_a_split_step_go_to_the_head_of_the_queue() {

@@ -95,15 +95,6 @@ fn two_lines_keep_their_distance_even_if_drained_between() {
 }
 
 #[test]
-fn all_read_between_two_looks_is_a_leading_edge_again() {
-    let mut schedule = bound_with(2);
-    answer(&mut schedule, at(0), NudgeOutcome::Sent);
-    drain(&mut schedule);
-    schedule.handle(at(5), Event::Mail { waiting: 2, taken: 2 });
-    assert_eq!(drain(&mut schedule), [nudge(2, 2)]);
-}
-
-#[test]
 fn refusals_back_off_and_each_reason_is_recorded_once() {
     let mut schedule = bound_with(1);
     let (mut tries, mut records) = (Vec::new(), Vec::new());
@@ -177,17 +168,6 @@ fn a_line_that_a_person_sent_changed_or_deleted_is_over() {
         assert_eq!(drain(&mut schedule), anew, "under the guard, so not before they are done");
         assert_eq!(schedule.status().nudges, 0, "no line was submitted");
     }
-}
-
-#[test]
-fn a_pane_that_is_gone_is_waited_for() {
-    let mut schedule = bound_with(2);
-    answer(&mut schedule, at(0), refused(Deferral::PaneGone));
-    assert_eq!(drain(&mut schedule), [nudge(1, 2), deferred(Deferral::PaneGone, 2)]);
-    assert_eq!(schedule.poll_timeout(), None);
-    assert_eq!(schedule.status().deferral, Some(Deferral::PaneGone));
-    schedule.handle(at(9), Event::Bound { binding: 1 });
-    assert_eq!(drain(&mut schedule), [nudge(2, 2)]);
 }
 
 #[test]

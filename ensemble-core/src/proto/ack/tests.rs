@@ -45,24 +45,6 @@ fn escalation(attempt: u32, phase: Phase, reason: EscalationReason, waited: u64)
 }
 
 #[test]
-fn an_idle_worker_that_never_acks_takes_240_seconds() {
-    let log = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Idle);
-    assert_eq!(
-        without_records(log),
-        [
-            (at(0), Effect::Deliver { attempt: 1 }),
-            (at(60), Effect::Nudge),
-            (at(120), Effect::LeaveInputMode),
-            (at(120), Effect::Nudge),
-            (at(180), Effect::ResetContext),
-            (at(180), Effect::Deliver { attempt: 2 }),
-            (at(180), Effect::Nudge),
-            (at(240), escalation(2, Phase::ResetContext, EscalationReason::Unanswered, 240)),
-        ]
-    );
-}
-
-#[test]
 fn what_cannot_be_told_is_pressed_only_by_the_generic_profile() {
     let generic =
         play(&mut started(LadderSettings::generic()), at(9_999), |_| WorkerActivity::Unknown);
@@ -82,25 +64,6 @@ fn what_cannot_be_told_is_pressed_only_by_the_generic_profile() {
             (at(240), escalation(1, Phase::ResetContext, EscalationReason::Unanswered, 240)),
         ]
     );
-}
-
-#[test]
-fn a_busy_worker_is_waited_for_and_then_told_gently() {
-    let busy = |now| if now < at(900) { WorkerActivity::Busy } else { WorkerActivity::Idle };
-    let mut ladder = started(LadderSettings::default());
-    let log = play(&mut ladder, at(910), busy);
-    let waiting = Effect::Record(LadderRecord::Waiting { worker: WorkerActivity::Busy });
-    let entered = Effect::Record(LadderRecord::Entered { phase: Phase::Nudge });
-    assert_eq!(
-        log,
-        [
-            (at(0), Effect::Deliver { attempt: 1 }),
-            (at(60), waiting),
-            (at(900), entered),
-            (at(900), Effect::Nudge),
-        ]
-    );
-    assert_eq!(ladder.phase(), Phase::Nudge);
 }
 
 #[test]
@@ -155,13 +118,6 @@ fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
     };
     let log = play(&mut started(LadderSettings::default()), at(905), worker);
     assert_eq!(log.last(), Some(&(at(900), Effect::Nudge)));
-}
-
-#[test]
-fn a_crashed_worker_is_not_pressed_but_reported() {
-    let log = play(&mut started(LadderSettings::default()), at(9_999), |_| WorkerActivity::Crashed);
-    let escalate = escalation(1, Phase::Deliver, EscalationReason::Crashed, 60);
-    assert_eq!(log[1..], [(at(60), escalate)]);
 }
 
 #[test]

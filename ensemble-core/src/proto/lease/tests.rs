@@ -49,15 +49,6 @@ fn lease_expires_only_by_a_look_at_the_deadline() {
 }
 
 #[test]
-fn beat_seen_at_the_last_look_renews_the_lease() {
-    let mut watch = LeaseWatch::new(at(0));
-    watch_silence(&mut watch, 0..300, &[(1, 7)]);
-    scan(&mut watch, at(300), &[(1, 8)]);
-    assert_eq!(drain(&mut watch), []);
-    assert_eq!(watch.silent_for(&1), Some(Duration::ZERO));
-}
-
-#[test]
 fn expiry_that_was_not_executed_is_requested_again() {
     let mut watch = LeaseWatch::new(at(0));
     watch_silence(&mut watch, 0..301, &[(1, 7)]);
@@ -132,13 +123,6 @@ fn gap_holds_for_two_heartbeats_and_gaps_do_not_add_up() {
         };
         assert_eq!(drain(&mut watch), expected, "{second} s");
     }
-}
-
-#[test]
-fn holders_that_die_together_are_found_as_soon_as_one() {
-    let mut watch = LeaseWatch::new(at(0));
-    watch_silence(&mut watch, 0..301, &[(1, 7), (2, 7), (3, 7), (4, 7)]);
-    assert_eq!(drain(&mut watch), [expire(1, 7), expire(2, 7), expire(3, 7), expire(4, 7)]);
 }
 
 #[test]

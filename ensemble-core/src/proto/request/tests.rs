@@ -25,62 +25,6 @@ fn opened(mut request: Request) -> Request {
     request
 }
 
-fn refusal(effects: Vec<Effect>) -> String {
-    match effects.as_slice() {
-        [Effect::Refused(refusal)] => refusal.to_string(),
-        other => panic!("not refused: {other:?}"),
-    }
-}
-
-#[test]
-fn only_the_addressee_decides_and_never_the_requester() {
-    let mut request = opened(plan());
-    request.handle(at(1), Event::Decide(by("mallory", Outcome::Approved)));
-    assert_eq!(
-        refusal(drain(&mut request)),
-        "Error: request_id 'xyz' is addressed to lead: mallory may not decide it"
-    );
-    request.handle(at(1), Event::Decide(by("bob", Outcome::Approved)));
-    assert_eq!(
-        refusal(drain(&mut request)),
-        "Error: request_id 'xyz' was made by bob: a requester may not decide its own request"
-    );
-    request.handle(at(1), Event::Cancel(by("lead", Outcome::Approved)));
-    assert_eq!(
-        refusal(drain(&mut request)),
-        "Error: request_id 'xyz' was made by bob: lead may not cancel it"
-    );
-    request.handle(at(1), Event::Decide(by("lead", Outcome::Expired)));
-    assert!(matches!(drain(&mut request)[..], [Effect::Refused(_)]));
-
-    let own =
-        Request::new("own", RequestKind::plan_approval(), name("lead"), name("lead"), wall(0));
-    let mut own = opened(own);
-    own.handle(at(1), Event::Decide(by("lead", Outcome::Approved)));
-    assert!(matches!(drain(&mut own)[..], [Effect::Refused(DecisionRefusal::OwnRequest { .. })]));
-}
-
-#[test]
-fn first_decision_stands_and_later_ones_get_its_details() {
-    let mut request = opened(plan());
-    let no = by("lead", Outcome::Rejected).with_comment("too large");
-    let yes = by("lead", Outcome::Approved);
-    request.handle(at(1), Event::Decide(no.clone()));
-    request.handle(at(1), Event::Decide(yes.clone()));
-    assert_eq!(drain(&mut request), [Effect::Close(no.clone()), Effect::Close(yes.clone())]);
-    // The first process created the file; both get its content.
-    request.handle(at(1), Event::Standing(no.clone()));
-    request.handle(at(1), Event::Standing(no.clone()));
-    assert_eq!(drain(&mut request), [Effect::Closed(no.clone())]);
-    request.handle(at(2), Event::Decide(yes));
-    assert_eq!(
-        refusal(drain(&mut request)),
-        "Error: request_id 'xyz' was rejected by lead at 2025-11-21T22:50:08.000Z: \
-         the first decision counts"
-    );
-    assert_eq!(request.decision(), Some(&no));
-}
-
 #[test]
 fn plan_reminds_and_expires() {
     let mut request = opened(plan());
@@ -109,17 +53,6 @@ fn restart_keeps_the_deadline() {
     let mut request = plan();
     request.handle(at(50), Event::Opened { age: Duration::from_secs(1_790) });
     assert_eq!(request.poll_timeout(), Some(at(60)));
-}
-
-#[test]
-fn new_kind_needs_a_few_lines() {
-    let review = RequestKind { deadline: Duration::from_secs(60), ..RequestKind::new("review") };
-    let mut request = Request::new("r1", review, name("bob"), name("eve"), wall(0));
-    request.handle(at(0), Event::opened());
-    assert_eq!(request.poll_timeout(), Some(at(60)));
-    assert_eq!(request.kind().response_type, "review_response");
-    assert_eq!(RequestKind::shutdown().request_type, "shutdown_request");
-    assert_eq!(RequestKind::plan_approval().comment_field, "feedback");
 }
 
 fn states() -> Vec<(&'static str, Request)> {

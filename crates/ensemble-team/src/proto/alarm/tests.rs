@@ -97,15 +97,3 @@ fn an_observer_asks_to_look_when_a_grace_is_over_and_does_not_spin() {
     look(&mut watch, 50, &[]);
     assert_eq!((drain(&mut watch), watch.poll_timeout()), (vec![], None), "it went in time");
 }
-
-#[test]
-fn what_an_observer_before_has_told_is_not_told_again() {
-    let mut watch = AlarmWatch::new();
-    watch.handle(at(0), Event::Told { key: "a" });
-    watch.handle(at(0), Event::Told { key: "gone" });
-    look(&mut watch, 0, &["a"]);
-    assert_eq!(drain(&mut watch), [Effect::Forget { key: "gone" }]);
-    look(&mut watch, 100, &["a"]);
-    assert_eq!(drain(&mut watch), []);
-    assert_eq!(watch.raised().collect::<Vec<_>>(), [&"a"]);
-}

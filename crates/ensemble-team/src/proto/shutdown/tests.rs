@@ -99,18 +99,6 @@ fn every_pair_of_state_and_event() {
 }
 
 #[test]
-fn approving_worker_may_finish_within_its_grace() {
-    let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Approved)]);
-    for second in 0..60 {
-        machine.handle_timeout(at(second));
-        assert!(drain(&mut machine).iter().all(|e| *e == Effect::Look), "second {second}");
-        machine.handle(at(second), Event::Seen(WorkerPresence::Busy));
-    }
-    machine.handle_timeout(at(60));
-    assert_eq!(drain(&mut machine), [Effect::Sweep(Signal::Terminate)]);
-}
-
-#[test]
 fn missing_observation_does_not_block_the_shutdown() {
     let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Approved)]);
     let seen = run(&mut machine, at(600));

@@ -1,6 +1,5 @@
 use super::*;
 use ensemble_core::proto::testing::{at, drain, pairs, run};
-use ensemble_core::sim::SimRng;
 
 fn name(name: &str) -> Name {
     Name::new(name).unwrap()
@@ -128,61 +127,6 @@ Split              split        refused      refused      refused    split    sp
 }
 
 #[test]
-fn failed_step_is_retried_with_its_error_and_then_stops() {
-    let (mut step, effects) = after(2, [taken(), reported("Devon", Some(1), failure())]);
-    let request = Effect::RequestFix { error: "2 tests fail".to_owned(), next_attempt: 2 };
-    assert_eq!(effects, [Effect::Free, request]);
-    step.handle(at(1), Event::Taken { by: name("Tara") });
-    let error = Some("2 tests fail".to_owned());
-    let hand = Effect::Hand { to: name("Tara"), attempt: 2, epoch: 2, error };
-    assert_eq!(drain(&mut step), [hand]);
-    step.handle(at(2), reported("Devon", Some(1), StepReport::Success));
-    assert!(matches!(drain(&mut step)[..], [Effect::Refused(StepRefusal::HeldByAnother { .. })]));
-    step.handle(at(3), reported("Tara", Some(2), failure()));
-    let stop = Effect::Stop { reasons: vec!["2 tests fail".to_owned()] };
-    assert_eq!(drain(&mut step), [Effect::Free, stop]);
-    step.handle(at(4), Event::Retried);
-    step.handle(at(4), taken());
-    assert_eq!((step.attempt(), step.epoch()), (1, 3), "attempts are reset, epochs never");
-}
-
-#[test]
-fn failed_step_with_a_fixer_is_taken_after_its_fix_step_and_stops_after_its_attempts() {
-    let mut step = fixed_by_another([taken(), reported("Devon", Some(1), failure())]);
-    step.handle(at(1), taken());
-    assert_eq!(drain(&mut step), [Effect::Refused(StepRefusal::WaitsForFix)]);
-    step.handle(at(2), Event::FixDone);
-    assert_eq!(drain(&mut step), [Effect::Advance]);
-    step.handle(at(3), taken());
-    let error = Some("2 tests fail".to_owned());
-    let hand = Effect::Hand { to: name("Devon"), attempt: 2, epoch: 2, error };
-    assert_eq!(drain(&mut step), [hand]);
-    step.handle(at(4), reported("Devon", Some(2), failure()));
-    let stop = Effect::Stop { reasons: vec!["2 tests fail".to_owned()] };
-    assert_eq!(drain(&mut step), [Effect::Free, stop], "the second of two attempts");
-}
-
-#[test]
-fn same_worker_with_an_older_epoch_is_rejected() {
-    let (mut step, _) = after(3, [taken(), Event::LeaseEnded { epoch: 1 }, taken()]);
-    step.handle(at(1), reported("Devon", Some(1), StepReport::Success));
-    let refusal = StepRefusal::Outdated { epoch: 1, current: 2 };
-    assert_eq!(drain(&mut step), [Effect::Refused(refusal)]);
-    step.handle(at(2), reported("Devon", Some(2), StepReport::Success));
-    assert_eq!(step.state(), &State::Completed(StepResolution::Success));
-}
-
-#[test]
-fn step_that_keeps_losing_workers_stops() {
-    let mut step = StepMachine::new(3);
-    for epoch in 1..=3 {
-        step.handle(at(epoch), taken());
-        step.handle(at(epoch), Event::LeaseEnded { epoch });
-    }
-    assert!(matches!(step.state(), State::Failed { fix: FixState::Exhausted, .. }), "{step:?}");
-}
-
-#[test]
 fn reminders_repeat_until_an_intervention() {
     let (mut step, _) = after(3, [taken(), reported("Devon", None, blocked(&["no file"]))]);
     let reminders = run(&mut step, at(1_800));
@@ -192,61 +136,6 @@ fn reminders_repeat_until_an_intervention() {
     let state = State::Failed { error: "x".to_owned(), fix: FixState::Exhausted };
     let restored = StepMachine::restore(state, 3, 3, 3, at(50));
     assert_eq!(restored.poll_timeout(), Some(at(650)));
-}
-
-#[test]
-fn each_epoch_ends_once_and_no_step_is_done_twice() {
-    for seed in 0..2_000 {
-        let mut random = SimRng::new(seed);
-        let attempts_max = 1 + u32::try_from(random.below(4)).unwrap();
-        let mut step = StepMachine::new(attempts_max).with_fixer(random.percent(50));
-        let (mut held, mut ended, mut completed) = (None, 0, 0);
-        for second in 0..60 {
-            let by = if random.below(4) == 0 { "Tara" } else { "Devon" };
-            let epoch = match random.below(3) {
-                0 => None,
-                1 => Some(step.epoch()),
-                _ => Some(random.below(4)),
-            };
-            let event = match random.below(11) {
-                0..=2 => Event::Taken { by: name(by) },
-                3 => reported(by, epoch, StepReport::Success),
-                4 => reported(by, epoch, failure()),
-                5 => reported(by, epoch, blocked(&["why"])),
-                6 => Event::LeaseEnded { epoch: random.below(5) },
-                7 => Event::Unblocked,
-                8 => Event::Retried,
-                9 => Event::FixDone,
-                _ => Event::Beat { by: name(by), epoch },
-            };
-            let (epoch_before, state_before) = (step.epoch(), step.state().clone());
-            step.handle(at(second), event);
-            for effect in drain(&mut step) {
-                match effect {
-                    Effect::Hand { epoch, attempt, .. } => {
-                        assert_eq!(held.replace(epoch), None, "seed {seed}: handed out twice");
-                        assert_eq!(epoch, epoch_before + 1);
-                        assert!(attempt <= attempts_max, "seed {seed}: attempt {attempt}");
-                    }
-                    Effect::Free => {
-                        ended += 1;
-                        assert!(held.take().is_some(), "seed {seed}: freed without a holder");
-                        completed += u64::from(word(&step) == "COMPLETED");
-                    }
-                    Effect::Refused(_) => assert_eq!(step.state(), &state_before),
-                    Effect::Beaten
-                    | Effect::RequestFix { .. }
-                    | Effect::OrderFix { .. }
-                    | Effect::Stop { .. }
-                    | Effect::Remind
-                    | Effect::Advance => {}
-                }
-            }
-            assert_eq!(held.is_some(), word(&step) == "IN_PROGRESS", "seed {seed}");
-        }
-        assert!(completed <= 1, "seed {seed}: completed {completed} times");
-        assert_eq!(step.epoch(), ended + u64::from(held.is_some()), "seed {seed}");
-    }
 }
 
 #[test]

@@ -210,26 +210,6 @@ fn again(machine: &mut Supervise, exit: AgentExit, times: usize) -> Vec<Vec<Effe
 }
 
 #[test]
-fn fifth_crash_blocks_the_task_and_the_supervisor_looks_for_another() {
-    let mut machine = running(SupervisePace::coder());
-    let seen = again(&mut machine, exit(ProgramEnding::Failed(1), true), 4);
-    for (count, effects) in (1..).zip(&seen) {
-        let crashed = SuperviseAnomaly::Crashed { ending: ProgramEnding::Failed(1), count };
-        assert_eq!(*effects, [Effect::Note(crashed)]);
-    }
-    machine.handle(at(60), Event::Exited(exit(ProgramEnding::Killed(11), true)));
-    let crashed = SuperviseAnomaly::Crashed { ending: ProgramEnding::Killed(11), count: 5 };
-    assert_eq!(
-        drain(&mut machine),
-        [Effect::Note(crashed), Effect::Block(WorkTrouble::Crashes(5))]
-    );
-    assert_eq!(machine.poll_timeout(), Some(at(65)));
-    machine.handle_timeout(at(65));
-    assert_eq!(drain(&mut machine), [Effect::Look]);
-    assert_eq!(machine.loops, FailureCounts::default());
-}
-
-#[test]
 fn tenth_agent_without_progress_blocks_the_task() {
     for ending in [ProgramEnding::Done, ProgramEnding::HandOver] {
         let mut machine = running(SupervisePace::coder());
@@ -344,28 +324,6 @@ fn supervisor_whose_board_does_not_answer_leaves_all_the_same() {
 }
 
 #[test]
-fn pause_gates_claims_and_spawns_but_not_running_agents() {
-    let closed = Event::Gated(ControlGate::Closed);
-    let mut machine = coder(&[Event::Start, Event::Registered, closed]);
-    assert_eq!(run(&mut machine, at(6)), [(at(5), Effect::Look)]);
-    machine.handle(at(6), CLAIMED);
-    machine.handle(at(6), closed);
-    drain(&mut machine);
-    machine.handle(at(7), Event::Woken);
-    assert_eq!(drain(&mut machine), [Effect::Check]);
-    machine.handle(at(7), Event::Open);
-    machine.handle(at(7), Event::Spawned);
-    drain(&mut machine);
-    machine.handle(at(8), closed);
-    assert_eq!(drain(&mut machine), []);
-    machine.handle(at(9), Event::Gated(ControlGate::Abort));
-    assert_eq!(drain(&mut machine), [Effect::Terminate]);
-    machine.handle(at(9), Event::Terminated);
-    machine.handle(at(9), Event::Left);
-    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(EndReason::Aborted)]);
-}
-
-#[test]
 fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
@@ -377,50 +335,6 @@ fn failed_actions_are_retried_and_stopping_continues() {
     machine.handle(at(1), Event::Stop);
     machine.handle(at(2), Event::Terminated);
     assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
-}
-
-#[test]
-fn an_idle_supervisor_agrees_to_its_shutdown_at_once() {
-    let mut machine = coder(&[Event::Start, Event::Registered, Event::Nothing]);
-    machine.handle(at(1), Event::Asked);
-    assert_eq!(drain(&mut machine), [Effect::Agree]);
-    machine.handle(at(1), Event::Agreed);
-    machine.handle(at(1), Event::Left);
-    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(EndReason::Agreed)]);
-}
-
-#[test]
-fn a_busy_supervisor_finishes_its_work_first_and_claims_nothing_new() {
-    let mut machine = running(SupervisePace::coder());
-    machine.handle(at(1), Event::Asked);
-    assert_eq!(drain(&mut machine), []);
-    // A fresh agent continues with the same work.
-    machine.handle(
-        at(2),
-        Event::Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) }),
-    );
-    machine.handle_timeout(at(4));
-    assert_eq!(drain(&mut machine), [Effect::Check]);
-    machine.handle(at(4), Event::Open);
-    machine.handle(at(4), Event::Spawned);
-    drain(&mut machine);
-    machine.handle(at(5), Event::Exited(exit(ProgramEnding::Done, false)));
-    assert_eq!(drain(&mut machine), [Effect::Agree], "it looks for no other work");
-}
-
-#[test]
-fn near_the_deadline_the_work_is_handed_over() {
-    let mut machine = running(SupervisePace::coder());
-    machine.handle(at(1), Event::Asked);
-    machine.handle(at(100), Event::Pressed);
-    assert_eq!(drain(&mut machine), [Effect::Terminate]);
-    machine.handle(at(101), Event::Terminated);
-    assert_eq!(drain(&mut machine), [Effect::HandOver]);
-    machine.handle(at(101), Event::HandedOver);
-    assert_eq!(drain(&mut machine), [Effect::Agree]);
-    // The requester was faster, and has withdrawn it.
-    machine.handle(at(102), Event::Withdrawn);
-    assert_eq!(drain(&mut machine), [Effect::Look]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ over_databases![
     prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error,
     many_fixes_find_room_between_neighbouring_steps,
     step_may_need_an_approved_plan,
-    queue_with_a_stuck_step_is_not_done,
     stuck_step_of_a_queue_without_an_orchestrator_is_told_to_the_conductor,
 ];
 
@@ -314,13 +313,6 @@ fn step_may_need_an_approved_plan() {
     assert!(bed.take("A").unwrap().needs_plan);
     let step = serde_json::to_value(bed.store.step(&StepKey::new("t", 1)).unwrap()).unwrap();
     assert_eq!(step["needs_plan"], true);
-}
-
-fn queue_with_a_stuck_step_is_not_done() {
-    let plan = "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}]}";
-    let bed = Bed::new(&[plan]);
-    bed.submit(&bed.take("A").unwrap(), "blocked").unwrap();
-    assert_eq!(bed.why("A"), NoStep::Paused { task_id: "t".into(), step_index: 1 });
 }
 
 fn stuck_step_of_a_queue_without_an_orchestrator_is_told_to_the_conductor() {
