@@ -11,13 +11,11 @@ use std::time::{Duration, Instant};
 use crate::conformance::bed::{MAILBOX, id, message, name};
 use crate::nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use ensemble_core::Error;
-use ensemble_core::broker::Broker as _;
 use ensemble_core::document::SharedFiles as _;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Counts, PublishOutcome, Transport as _};
 use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use ensemble_core::transfer::migrate;
 use ensemble_core::transfer::{Bridge, UnknownMailbox};
 use ensemble_core::transfer::{Outbox, PostOutcome};
 use ensemble_nats::{NatsOptions, NatsTransport};
@@ -395,48 +393,4 @@ fn a_listing_outlasts_a_server_that_is_killed_in_its_middle() {
         }
         is_over.store(true, Ordering::SeqCst);
     });
-}
-
-#[test]
-fn a_queue_moves_to_the_server_and_back_without_loss() {
-    let server = Server::start();
-    let options = server.options(&fresh_team()).with_patience(PATIENCE);
-    let queue = NatsTransport::connect(&options).unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let spool = spool_at(home.path());
-    let mailbox = name(MAILBOX);
-    for body in ["delayed", "buried", "held"] {
-        spool.publish(&message(body).with_id(id(body))).unwrap();
-    }
-    let take = |body: &str| spool.receive_id(&mailbox, &id(body), &name("w")).unwrap().unwrap();
-    spool.release(&take("delayed").lease, Duration::from_secs(3600)).unwrap();
-    spool.dead_letter(&take("buried").lease, "wrong team").unwrap();
-    let held = take("held");
-    for n in 0..5 {
-        spool.publish(&message(&format!("{n}"))).unwrap();
-    }
-    // State left by a run that died after it had set a message aside.
-    spool.publish(&message("aside").with_id(id("aside"))).unwrap();
-    spool.dead_letter_waiting(&mailbox, &id("aside"), "migrating, due at 0").unwrap();
-
-    let moved = migrate(&spool, &queue).unwrap();
-    assert_eq!((moved.mailboxes, moved.moved, moved.dead, moved.held), (1, 7, 1, 1));
-    spool.settle(&held.lease).unwrap();
-    assert_eq!(migrate(&spool, &queue).unwrap().moved, 0, "moving again moves nothing");
-    let counts = queue.scan_all();
-    assert_eq!((counts.queued, counts.delayed, counts.dead), (7, 1, 1));
-    assert_eq!(queue.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
-
-    let moved = migrate(&queue, &spool).unwrap();
-    assert_eq!((moved.moved, moved.dead, moved.held), (7, 1, 0));
-    assert_eq!((queue.scan_all().queued, queue.scan_all().dead), (0, 0));
-    let counts = spool.counts(&mailbox).unwrap();
-    assert_eq!((counts.delayed, counts.dead), (1, 1));
-    let mut bodies = Vec::new();
-    while let Some(delivery) = spool.receive(&mailbox, &mailbox).unwrap() {
-        bodies.push(delivery.envelope.body);
-    }
-    bodies.sort_unstable();
-    assert_eq!(bodies, ["0", "1", "2", "3", "4", "aside"]);
-    assert_eq!(spool.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
 }

@@ -19,7 +19,7 @@ use ensemble_core::document::SharedFiles as _;
 use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Quota, Settings, State};
+use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use tokio::io::AsyncReadExt as _;
 
@@ -59,31 +59,6 @@ fn a_full_server_is_drained() {
         queue.settle(&delivery.lease).unwrap_or_else(|error| panic!("message {n}: {error}"));
     }
     assert!(queue.receive(&name(MAILBOX), &name("w")).unwrap().is_none());
-}
-
-#[test]
-fn a_sender_has_no_more_unread_than_its_quota() {
-    let server = Server::start();
-    let mut quota = Quota::default().exempting([name("operator")]);
-    quota.messages = 3;
-    let options = server.options(&fresh_team()).with_patience(PATIENCE).with_quota(Some(quota));
-    let queue = open(&options);
-    let from = |sender: &str, n: u32| message(&format!("{n}")).from(name(sender));
-    for n in 0..3 {
-        queue.publish(&from("mad", n)).unwrap();
-    }
-    // Another process knows nothing of what the first one has sent.
-    for queue in [&queue, &NatsTransport::connect(&options).unwrap()] {
-        let refused = queue.publish(&from("mad", 3)).unwrap_err();
-        assert!(matches!(&refused, Error::Quota { messages: 3, .. }), "{refused}");
-    }
-    queue.publish(&from("calm", 4)).unwrap();
-    for n in 5..10 {
-        queue.publish(&from("operator", n)).unwrap();
-    }
-    let taken = queue.receive(&name(MAILBOX), &name("w")).unwrap().unwrap();
-    assert_eq!(taken.envelope.from, name("mad"));
-    queue.publish(&from("mad", 10)).unwrap();
 }
 
 /// Settles that many messages, and sets them apart.

@@ -48,26 +48,6 @@ fn files_are_private_and_tmp_is_empty_afterwards() {
 }
 
 #[test]
-fn the_same_id_is_stored_once_in_whatever_state_it_is() {
-    let bed = bed();
-    let envelope =
-        Envelope::new(name("dispatch"), "once").with_id(MessageId::new("task-1").unwrap());
-    let again = || bed.spool.publish(&envelope).unwrap();
-    assert_eq!(again(), PublishOutcome::Stored);
-    assert_eq!(again(), PublishOutcome::AlreadyStored);
-    let delivery = bed.receive().unwrap();
-    assert_eq!(again(), PublishOutcome::AlreadyStored);
-    bed.spool.release(&delivery.lease, Duration::ZERO).unwrap();
-    assert_eq!(again(), PublishOutcome::AlreadyStored);
-    let delivery = bed.receive().unwrap();
-    bed.spool.settle(&delivery.lease).unwrap();
-    assert_eq!(again(), PublishOutcome::AlreadyStored);
-    assert_eq!(bed.counts().settled, 1);
-    let other = Envelope::new(name("dispatch"), "other").with_id(envelope.id.clone());
-    assert!(matches!(bed.spool.publish(&other), Err(Error::Conflict { .. })));
-}
-
-#[test]
 fn an_id_that_was_written_into_the_field_is_looked_for_too() {
     let bed = bed();
     let make = || {
@@ -87,50 +67,6 @@ fn a_batch_is_stored_in_order() {
     let batch: Vec<_> = (0..100).map(|n| Envelope::new(name("dispatch"), format!("{n}"))).collect();
     assert_eq!(bed.spool.publish_batch(&batch).unwrap().len(), 100);
     assert_eq!(bed.bodies(), (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
-}
-
-#[test]
-fn broadcast_reaches_every_mailbox_but_the_senders() {
-    let bed = bed();
-    for other in ["w1", "w2"] {
-        bed.spool.add_mailbox(&name(other), &Settings::default()).unwrap();
-    }
-    let all = bed.spool.mailboxes().unwrap();
-    let envelope = Envelope::new(name("dispatch"), "to all").from(name("w1"));
-    let reached = bed.spool.broadcast(&envelope, &all).unwrap();
-    assert_eq!(reached.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["dispatch", "w2"]);
-    assert!(matches!(bed.spool.find(&envelope.id), Err(Error::Ambiguous { .. })));
-}
-
-#[test]
-fn a_released_message_comes_back_with_a_higher_epoch_and_fences_the_old_holder() {
-    let bed = bed();
-    bed.publish("x");
-    let first = bed.receive().unwrap();
-    bed.spool.release(&first.lease, Duration::ZERO).unwrap();
-    let second = bed.receive().unwrap();
-    assert_eq!(second.lease.epoch, 2);
-    for refused in [
-        bed.spool.settle(&first.lease),
-        bed.spool.release(&first.lease, Duration::ZERO),
-        bed.spool.extend(&first.lease, Duration::from_secs(60)),
-        bed.spool.dead_letter(&first.lease, "no"),
-    ] {
-        assert!(matches!(refused, Err(Error::LeaseLost { .. })));
-    }
-    bed.spool.settle(&second.lease).unwrap();
-}
-
-#[test]
-fn a_dead_letter_on_demand_keeps_its_reason() {
-    let bed = bed();
-    let waiting = bed.publish("waits");
-    bed.spool.dead_letter_waiting(&name("dispatch"), &waiting, "not\nneeded").unwrap();
-    let held = bed.publish("held");
-    bed.spool.dead_letter(&bed.receive().unwrap().lease, "cannot do it").unwrap();
-    let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
-    let reasons: Vec<_> = letters.iter().map(|l| (&l.id, l.reason.as_str())).collect();
-    assert_eq!(reasons, [(&waiting, "notneeded"), (&held, "cannot do it")]);
 }
 
 #[test]
@@ -211,17 +147,6 @@ fn what_a_power_cut_has_left_of_a_message_is_set_aside_and_no_dead_letter() {
 }
 
 #[test]
-fn an_unknown_mailbox_is_refused_with_the_nearest_names() {
-    let bed = bed();
-    let error = bed.spool.publish(&Envelope::new(name("dispach"), "x")).unwrap_err();
-    assert_eq!(error.to_string(), "there is no mailbox `dispach`: did you mean dispatch?");
-    assert!(matches!(
-        bed.spool.add_mailbox(&name("Dispatch"), &Settings::default()),
-        Err(Error::MailboxExists { .. })
-    ));
-}
-
-#[test]
 fn links_in_place_of_directories_are_not_followed() {
     let bed = bed();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -272,27 +197,6 @@ fn a_message_is_settled_in_the_queue_in_which_it_is_held() {
 }
 
 #[test]
-fn large_content_travels_as_an_attachment() {
-    let bed = bed();
-    let content = vec![7u8; 200_000];
-    let attachment = bed.spool.attach(&content).unwrap();
-    assert_eq!(bed.spool.attach(&content).unwrap(), attachment);
-    bed.spool
-        .publish(
-            &Envelope::new(name("dispatch"), "see attachment").with_attachment(attachment.clone()),
-        )
-        .unwrap();
-    let received = bed.receive().unwrap().envelope.attachment.unwrap();
-    assert_eq!(bed.spool.read_attachment(&received).unwrap(), content);
-    std::fs::write(bed.spool.attachment_path(&attachment), b"altered").unwrap();
-    assert!(bed.spool.read_attachment(&received).is_err());
-    assert!(matches!(
-        bed.spool.publish(&Envelope::new(name("dispatch"), "x".repeat(70_000))),
-        Err(Error::TooLarge { .. })
-    ));
-}
-
-#[test]
 fn a_sweep_removes_what_the_dead_left() {
     let bed = bed();
     std::fs::write(bed.home.path().join("queue/tmp/left-by-a-killed-sender"), b"x").unwrap();
@@ -337,22 +241,6 @@ fn a_message_can_be_looked_at_without_touching_it() {
     bed.receive().unwrap();
     assert_eq!(bed.spool.find(&id).unwrap().lease().unwrap().holder, name("reader"));
     assert_eq!(bed.spool.unfinished(&name("dispatch"), 10).unwrap().len(), 1);
-}
-
-#[test]
-fn a_stale_holder_cannot_turn_the_epoch_of_a_dead_letter_back() {
-    let bed = bed();
-    bed.publish("x");
-    let stale = bed.receive().unwrap().lease;
-    bed.spool.release(&stale, Duration::ZERO).unwrap();
-    let second = bed.receive().unwrap().lease;
-    bed.spool.dead_letter(&second, "the second holder's reason").unwrap();
-    let refused = bed.spool.dead_letter(&stale, "too late").unwrap_err();
-    assert!(matches!(refused, Error::LeaseLost { .. }), "{refused}");
-    let letter = bed.spool.dead_letters(&name("dispatch")).unwrap().remove(0);
-    assert_eq!((letter.reason.as_str(), letter.epoch), ("the second holder's reason", 2));
-    bed.spool.redrive(&name("dispatch"), &letter.id).unwrap();
-    assert_eq!(bed.receive().unwrap().lease.epoch, 3);
 }
 
 #[test]

@@ -91,27 +91,4 @@ impl History {
         let mut seen = BTreeSet::new();
         self.of(what).iter().map(|(id, _)| id.as_str()).filter(|id| !seen.insert(*id)).collect()
     }
-
-    /// Deliveries of one id under one epoch that happened twice, and settlements under an epoch
-    /// that was not the newest. Each would be a broken fence.
-    pub fn broken_fences(&self, received: &str, settled: &str) -> Vec<String> {
-        let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut seen = BTreeSet::new();
-        let mut broken = Vec::new();
-        for (id, epoch) in self.of(received) {
-            if !seen.insert((id, epoch)) {
-                broken.push(format!("{id} was delivered twice under epoch {epoch}"));
-            }
-            let newest = newest.entry(id).or_default();
-            *newest = epoch.max(newest).to_owned();
-        }
-        for (id, epoch) in self.of(settled) {
-            let newest = newest.get(id.as_str()).copied().unwrap_or_default();
-            if *epoch != newest {
-                broken
-                    .push(format!("{id} was settled under epoch {epoch}, but {newest} had begun"));
-            }
-        }
-        broken
-    }
 }

@@ -2,8 +2,8 @@
 
 use ensemble_core::Error;
 use ensemble_core::message::{BODY_BYTES_MAX, Name};
-use ensemble_core::proto::request::{AtExpiry, DecisionRefusal, Outcome, RequestKind};
-use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX, Kinds, NewRequest, Requests};
+use ensemble_core::proto::request::{DecisionRefusal, Outcome};
+use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX, NewRequest};
 use proptest::prelude::*;
 
 use crate::requests::bed::{Bed, name};
@@ -195,30 +195,6 @@ fn a_request_by_hand_needs_no_configuration() {
     assert_eq!((asked.kind.as_str(), asked.id.as_str()), ("tea_request", "r1.request"));
     bed.requests().respond("r1", &name("alice"), true, "please").unwrap();
     assert_eq!(bed.types("lead"), ["tea_response"]);
-}
-
-#[test]
-fn a_new_kind_is_a_few_lines() {
-    let bed = Bed::new();
-    let kinds = Kinds::default().with(RequestKind {
-        at_expiry: AtExpiry::Escalate,
-        content_field: "what".into(),
-        ..RequestKind::new("hand_over")
-    });
-    let requests = Requests::new(bed.spool()).with_kinds(kinds);
-    let said =
-        refused(bed.requests().ask(NewRequest::new("hand_over", name("bob"), name("alice"), "x")));
-    assert_eq!(
-        said,
-        "Error: Unknown kind of request 'hand_over': there are shutdown, plan_approval, permission"
-    );
-    let ask = NewRequest::new("hand_over", name("bob"), name("alice"), "the parser").with_id("h1");
-    requests.ask(ask).unwrap();
-    let envelope = bed.receive("alice").unwrap().envelope;
-    assert_eq!(envelope.kind.as_str(), "hand_over_request");
-    assert!(envelope.body.contains("what: the parser"), "{}", envelope.body);
-    requests.respond("h1", &name("alice"), true, "").unwrap();
-    assert_eq!(bed.types("bob"), ["hand_over_response"]);
 }
 
 #[test]

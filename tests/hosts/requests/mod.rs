@@ -6,7 +6,6 @@ mod files;
 mod gates;
 mod messages;
 mod servers;
-mod simulation;
 
 /// One test of every promise that both ledgers keep.
 macro_rules! promises {
