@@ -234,7 +234,8 @@ fn each_ack_that_lands_counts_whatever_its_content_was_before() {
     for attempt in 1..=3 {
         send(&bed, "t-1", "task");
         let counts = || bed.spool().counts(&name("worker-1")).unwrap();
-        bed.land("ack/t-1.ack", "worker-1\n");
+        // As the original's workers acknowledge: who, and when.
+        bed.land("ack/t-1.ack", "worker-1\n2026-02-03T10:00:00\n");
         eventually_true(PATIENCE, "it is taken", || counts().acked == 1);
         // Said again, it changes nothing, and its report still settles it.
         bed.land("ack/t-1.ack", "worker-1\n");

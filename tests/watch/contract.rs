@@ -143,24 +143,6 @@ const VAGUE: &str =
     "task_id: t-1\nworker_id: worker-1\nstatus: success\nsummary: some tests pass\n";
 
 #[test]
-fn a_vague_report_is_delivered_and_its_author_is_advised_once() {
-    let bed = bed();
-    let watcher = Watcher::start(&bed);
-    bed.land("reports/t-1-completed.yaml", VAGUE);
-    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [VAGUE]);
-    let message = told(&bed, "worker-1");
-    assert_eq!(message.kind.as_str(), "report.advice");
-    for said in ["line 4: `some` is vague", "[missing-share]", "src/api/auth.py:45-52"] {
-        assert!(message.body.contains(said), "{}", message.body);
-    }
-    let record = eventually(PATIENCE, "it is recorded", || bed.records("report.vague").pop());
-    assert_eq!((&record["findings"], &record["told"]), (&4.into(), &"worker-1".into()));
-    assert!(bed.records("file.rejected").is_empty());
-    watcher.stop();
-    assert_eq!(bed.total("worker-1"), 1);
-}
-
-#[test]
 fn lint_refuse_rejects_a_vague_report_and_lint_off_accepts_it() {
     for (mode, is_refused) in [("refuse", true), ("off", false)] {
         let bed = bed();
@@ -179,39 +161,6 @@ fn lint_refuse_rejects_a_vague_report_and_lint_off_accepts_it() {
         }
         watcher.stop();
     }
-}
-
-#[test]
-fn the_third_needs_fix_stops_the_task_and_notifies_the_conductor() {
-    let bed = bed();
-    let watcher = Watcher::start(&bed);
-    for round in 1..=3 {
-        let review =
-            format!("task_id: t-1\nreviewer: w-{round}\nstatus: needs_fix\nround: {round}\n");
-        bed.land(&format!("reports/t-1.w-{round}-review.yaml"), review);
-    }
-    let record = eventually(PATIENCE, "the loop is seen", || bed.records("loop_detected").pop());
-    assert_eq!((&record["task_id"], &record["cycles"]), (&"t-1".into(), &3.into()));
-    let escalation = told(&bed, "conductor");
-    assert!(escalation.body.contains("review_loop"), "{}", escalation.body);
-    watcher.stop();
-}
-
-/// The original's workers acknowledge with a file of two lines: who, and when.
-#[test]
-fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
-    let bed = bed();
-    let watcher = Watcher::start(&bed);
-    let task = Envelope::new(name("worker-1"), "count").with_kind(name("task")).with_task("t-1");
-    bed.spool().publish(&task).unwrap();
-    bed.land("ack/t-1.ack", "worker-1\n2026-02-03T10:00:00\n");
-    let counts = || bed.spool().counts(&name("worker-1")).unwrap();
-    eventually_true(PATIENCE, "it is taken in the worker's name", || counts().acked == 1);
-    let report = "task_id: t-1\nworker_id: 1\nstatus: success\n";
-    bed.land("reports/t-1-completed.yaml", report);
-    eventually_true(PATIENCE, "its report settles it", || counts().settled == 1);
-    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [report]);
-    watcher.stop();
 }
 
 /// The queue's calendar has seen the time pass since 2019, on a machine that has been started again since.

@@ -56,43 +56,6 @@ fn settle_down(bed: &Bed, round: usize) {
 }
 
 #[test]
-fn a_report_settles_what_its_author_holds_or_was_the_last_to_hold() {
-    let bed = bed();
-    let watcher = Watcher::start(&bed);
-    let held = send(&bed, "worker-1", "held");
-    take(&bed, "worker-1", "worker-1");
-    report(&bed, "held", "1");
-    is_settled(&bed, "worker-1", &held);
-
-    let again = send(&bed, "worker-1", "again");
-    for _ in 0..2 {
-        take(&bed, "worker-1", "worker-1");
-        expire(&bed, "worker-1");
-    }
-    take(&bed, "worker-1", "worker-1");
-    report(&bed, "again", "worker-1");
-    is_settled(&bed, "worker-1", &again);
-
-    let queued = send(&bed, "worker-1", "queued");
-    take(&bed, "worker-1", "worker-1");
-    expire(&bed, "worker-1");
-    report(&bed, "queued", "worker-1");
-    is_settled(&bed, "worker-1", &queued);
-
-    let delayed = send(&bed, "coders", "delayed");
-    let lease = take(&bed, "coders", "worker-2").lease;
-    bed.spool().release(&lease, Duration::from_secs(3600)).unwrap();
-    report(&bed, "delayed", "worker-2");
-    is_settled(&bed, "coders", &delayed);
-
-    let unread = send(&bed, "worker-1", "unread");
-    report(&bed, "unread", "worker-1");
-    is_settled(&bed, "worker-1", &unread);
-    watcher.stop();
-    bed.assert_clean();
-}
-
-#[test]
 fn the_report_of_an_earlier_holder_withdraws_the_task_from_the_present_one() {
     let bed = bed();
     let watcher = Watcher::start(&bed);

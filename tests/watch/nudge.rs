@@ -1,7 +1,6 @@
 //! What the watcher does in panes, and by what it sees of them: from a file that lands to a line in the right pane, and
 //! the leases of what an agent holds. The real watcher, a real tmux server.
 
-use crate::tmux_support;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -264,15 +263,6 @@ fn copy_mode_defers_visibly_and_leaving_it_delivers() {
     bed.tmux.server.run(&["send-keys", "-X", "-t", "%0", "cancel"]).unwrap();
     bed.wait_for_lines(1);
     assert_eq!(bed.logged("nudge.deferred copy_mode"), 1, "recorded once");
-}
-
-#[test]
-fn an_agent_that_went_back_to_a_bare_shell_is_not_typed_to() {
-    let bed = Bed::new(TestServer::bash(), "claude");
-    let _watcher = bed.watch();
-    bed.report("task-1");
-    eventually("it is deferred", || bed.logged("nudge.deferred bare_shell") == 1);
-    assert_eq!(bed.tmux.screen("%0"), [tmux_support::PROMPT]);
 }
 
 #[test]

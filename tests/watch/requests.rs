@@ -62,15 +62,6 @@ fn a_silent_request_ends_at_its_deadline_without_any_agent() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_while_no_watcher_ran_ends_at_its_start() {
-    let bed = bed();
-    let spool = bed.spool();
-    ask(&spool, "old", 0);
-    let _watcher = Watcher::start(&bed);
-    assert_eq!(closed(&spool, "old"), "expired");
-}
-
-#[test]
 fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
     let bed = bed();
     let spool = bed.spool();

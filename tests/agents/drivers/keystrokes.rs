@@ -3,16 +3,6 @@
 use super::*;
 use ensemble_tmux::provider::{DiagnosisContext, UsageLimit, Zones, diagnose_with};
 
-fn words(pane: &SimPane) -> Vec<String> {
-    let word = |press: &PaneAction| match press {
-        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-        PaneAction::Text { .. } => "nudge".to_owned(),
-        PaneAction::Key(key) => format!("{key:?}"),
-        PaneAction::Open(_) => "open".to_owned(),
-    };
-    pane.presses().iter().map(word).collect()
-}
-
 /// An agent with a usage limit, and the clock by which its message is read.
 struct Limited<'a> {
     agent: Double,

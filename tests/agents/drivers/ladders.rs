@@ -195,16 +195,6 @@ impl Bench {
     }
 }
 
-fn words(pane: &SimPane) -> Vec<String> {
-    let word = |press: &PaneAction| match press {
-        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-        PaneAction::Text { .. } => "nudge".to_owned(),
-        PaneAction::Key(key) => format!("{key:?}"),
-        PaneAction::Open(_) => "open".to_owned(),
-    };
-    pane.presses().iter().map(word).collect()
-}
-
 const SEED: [&str; 8] = ["nudge", "nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"];
 
 #[test]

@@ -175,6 +175,17 @@ fn idle() -> SimPane {
     pane
 }
 
+/// What was typed and pressed.
+fn words(pane: &SimPane) -> Vec<String> {
+    let word = |press: &PaneAction| match press {
+        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
+        PaneAction::Text { .. } => "nudge".to_owned(),
+        PaneAction::Key(key) => format!("{key:?}"),
+        PaneAction::Open(_) => "open".to_owned(),
+    };
+    pane.presses().iter().map(word).collect()
+}
+
 #[test]
 fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     let bench = Bench::new();
@@ -186,17 +197,7 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     assert!(matches!(ended, Ended::Escalated { .. }), "{ended:?}");
     assert_eq!(manager.phase(id), Some(Phase::ResetContext));
     assert_eq!(bench.passed(), 240);
-    let pressed: Vec<String> = pane
-        .presses()
-        .iter()
-        .map(|press| match press {
-            PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-            PaneAction::Text { .. } => "nudge".to_owned(),
-            PaneAction::Key(key) => format!("{key:?}"),
-            PaneAction::Open(_) => "open".to_owned(),
-        })
-        .collect();
-    assert_eq!(pressed, ["nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"]);
+    assert_eq!(words(&pane), ["nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"]);
     assert_eq!(bench.log.count("escalation"), 1);
     let files = read_escalations(bench.spool.root()).unwrap();
     let fields = files[0].1.as_ref().unwrap();

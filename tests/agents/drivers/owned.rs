@@ -5,7 +5,6 @@ use super::*;
 use ensemble_core::driver::{ReadinessCheck, ReadyOutcome};
 use ensemble_core::proto::ready;
 use ensemble_core::sim::SimClock;
-use ensemble_core::spool::SpoolOptions;
 
 /// An agent of an orchestrator that knows its state, and that hears each hint.
 struct Headless {
@@ -49,45 +48,6 @@ fn headless(state: AgentState) -> (Box<Headless>, Arc<Mutex<Vec<String>>>) {
         }),
         heard,
     )
-}
-
-/// Delivers one task to a headless agent that never takes it, in another thread.
-fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
-    let home = tempfile::tempdir().unwrap();
-    let (clock, log) = (SimClock::new(Timestamp::from_unix_millis(0)), SimRecorder::default());
-    let options = SpoolOptions::default()
-        .with_clock(Arc::new(clock.clone()))
-        .with_recorder(Arc::new(log.clone()));
-    let spool = Arc::new(Spool::create(&home.path().join("queue"), options).unwrap());
-    spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
-    let mut manager = AckDriver::new(Arc::clone(&spool), name("lead"));
-    let (pane, heard) = headless(state);
-    let wait_max = Duration::from_secs(600);
-    let config = LadderSettings { wait_max, ..LadderSettings::default() };
-    manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();
-    let time = clock.clone();
-    let ended = std::thread::spawn(move || wait_for(&mut manager, &time)).join().unwrap();
-    let message = spool.receive(&name("w1"), &name("w1")).unwrap().unwrap();
-    assert_eq!(message.envelope.from, name("lead"), "the actor is the sender of what names none");
-    let heard = heard.lock().unwrap().clone();
-    (ended, heard, clock, log)
-}
-
-#[test]
-fn an_owned_manager_climbs_the_ladder_in_a_thread_by_the_clock_and_log_of_its_queue() {
-    let (ended, heard, clock, log) = climb(AgentState::Ready);
-    assert!(matches!(&ended, Ended::Escalated { notice, .. } if notice.from == name("lead")));
-    assert!(heard.iter().all(|hint| hint == "ensemble: 1 message for w1") && !heard.is_empty());
-    assert_eq!(clock.monotonic().as_duration().as_secs(), 240);
-    assert_eq!(log.count("escalation"), 1);
-}
-
-#[test]
-fn a_headless_agent_that_says_it_is_busy_is_waited_for_and_not_disturbed() {
-    let (ended, heard, clock, _) = climb(AgentState::Busy);
-    assert!(matches!(ended, Ended::Escalated { .. }));
-    assert_eq!(heard, [""; 0]);
-    assert!(clock.monotonic().as_duration().as_secs() > 240, "its time was added");
 }
 
 #[test]

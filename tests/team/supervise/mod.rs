@@ -160,22 +160,6 @@ fn an_agent_that_is_killed_is_replaced() {
 }
 
 #[test]
-fn a_second_supervisor_is_refused_and_harms_nothing() {
-    let bed = Bed::new(1, 300);
-    let first = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
-    let agent = bed.lines("pids", 1)[0].clone();
-    let before = bed.board.read_text().unwrap();
-    let mut second = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
-    let refused = second.hear("result");
-    let pid = format!("(pid {})", first.child.pid());
-    assert!(refused.contains("locked") && refused.contains(&pid), "{refused}");
-    assert_eq!(bed.board.read_text().unwrap(), before);
-    assert!(lives(&agent));
-    assert_eq!(bed.lines("pids", 1).len(), 1);
-    first.stop();
-}
-
-#[test]
 fn the_next_supervisor_ends_the_agent_of_a_killed_one_first() {
     let bed = Bed::new(1, 300);
     // An agent with a daemon that leaves its group.

@@ -11,7 +11,6 @@ use crate::worktree::bed::{Bed, board_options, git, make_repository};
 
 pub(crate) struct Hosts {
     remote: tempfile::TempDir,
-    pub(crate) files: Arc<Memory>,
     pub(crate) near: Bed,
     pub(crate) far: Bed,
 }
@@ -23,7 +22,7 @@ impl Hosts {
         make_remote(remote.path());
         let near = host(remote.path(), "near", &files);
         let far = host(remote.path(), "far", &files);
-        Self { remote, files, near, far }
+        Self { remote, near, far }
     }
 
     pub(crate) fn remote(&self) -> PathBuf {

@@ -1,11 +1,9 @@
 //! Two hosts that share branches through a git remote: each verb from each host, races, and a remote that is away.
 
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Barrier;
-use std::thread;
 
 use ensemble_core::Error;
-use ensemble_team::board::{TaskStatus, put_shared};
+use ensemble_team::board::TaskStatus;
 use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::{ClaimedTask, MergeOutcome, MergeTests, ReviewDecision, Worktrees};
 
@@ -208,31 +206,6 @@ fn a_holder_that_lost_its_claim_replaces_nothing_on_the_remote() {
 }
 
 #[test]
-fn two_hosts_that_merge_at_the_same_time_lose_nothing() {
-    let hosts = Hosts::new();
-    for (bed, id) in [(&hosts.near, "t1"), (&hosts.far, "t2")] {
-        submitted(bed, id, id, "x");
-        bed.approve(id);
-    }
-    let start = Barrier::new(2);
-    thread::scope(|scope| {
-        for (bed, id) in [(&hosts.near, "t1"), (&hosts.far, "t2")] {
-            let (trees, start) = (bed.trees(), &start);
-            scope.spawn(move || {
-                start.wait();
-                done(trees.merge(&name(id)).unwrap());
-            });
-        }
-    });
-    let merges = git(&hosts.remote(), &["rev-list", "--merges", "--count", "integration"]);
-    assert_eq!(merges, "2");
-    assert_eq!(
-        (hosts.file(INTEGRATION, "t1"), hosts.file(INTEGRATION, "t2")),
-        ("x".to_owned(), "x".to_owned())
-    );
-}
-
-#[test]
 fn what_a_person_pushes_while_the_tests_run_is_in_the_merge() {
     let hosts = Hosts::new();
     submitted(&hosts.near, "t1", "new", "x");
@@ -268,20 +241,6 @@ fn a_push_of_a_person_before_a_claim_or_a_merge_is_honoured() {
     done(hosts.near.trees().merge(&name("t1")).unwrap());
     assert_eq!(hosts.file(INTEGRATION, "theirs"), "by a person");
     assert_eq!(git(hosts.near.home.path(), &["rev-parse", "integration"]), own);
-}
-
-#[test]
-fn a_merge_that_the_board_was_not_told_of_is_recorded_by_any_host() {
-    let hosts = Hosts::new();
-    submitted(&hosts.near, "t1", "new", "x");
-    hosts.near.approve("t1");
-    let before = hosts.near.board.read_text().unwrap();
-    let merge = done(hosts.near.trees().merge(&name("t1")).unwrap());
-    // The board as it was before: the merger died between its push and its record.
-    put_shared(&*hosts.files, "board/state.yaml", before.as_bytes()).unwrap();
-    assert_eq!(hosts.far.status("t1"), TaskStatus::Approved);
-    assert_eq!(done(hosts.far.trees().merge(&name("t1")).unwrap()), merge);
-    assert_eq!(hosts.tip(INTEGRATION), merge, "merged once");
 }
 
 #[test]
