@@ -40,11 +40,8 @@ fn project(doors: &[&str]) -> Bed {
 fn project_with(doors: &[&str], more: &str) -> Bed {
     let bed = Bed::new();
     let config = format!("durability: process\nidentity: {{outsiders: allow}}\n{more}");
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
-    git(&bed.project(), "init --quiet -b main");
-    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
-    git(&bed.project(), "add --force .gitignore");
-    git(&bed.project(), "commit --quiet -m begin");
+    bed.write_file("ensemble.yaml", config);
+    bed.begin_repository();
     for name in ["bob", "lead"] {
         bed.ok(&format!("mailbox add {name}"));
     }
@@ -83,7 +80,7 @@ fn claim(bed: &Bed, task: &str) {
 
 fn add_step(bed: &Bed, task: &str) {
     let plan = format!("task_id: {task}\nsteps:\n  - {{agent: bob, goal: work}}\n");
-    std::fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    bed.write_file("plan.yaml", plan);
     bed.ok("step add -f plan.yaml");
 }
 
@@ -188,7 +185,7 @@ fn arrange(bed: &Bed, circumstance: &str) {
             review("--approve");
         }
         "paused" => assert_eq!(bed.run("pause").code, 0),
-        "aborted" => std::fs::write(bed.project().join(".ensemble/ABORT"), "").unwrap(),
+        "aborted" => bed.write_file(".ensemble/ABORT", ""),
         "shutdown agreed" => leave(bed),
         "budget used up" => park(bed),
         other => panic!("no circumstance {other}"),
@@ -202,7 +199,7 @@ fn park(bed: &Bed) {
         "since": "2026-11-25T10:00:00Z",
     });
     let content = json!({ "version": 1, "parked": [overrun] }).to_string();
-    std::fs::write(bed.project().join(".ensemble/budget.json"), content).unwrap();
+    bed.write_file(".ensemble/budget.json", content);
 }
 
 /// Demands a plan for each task by a message.
@@ -313,7 +310,7 @@ fn a_step_with_a_plan_is_handed_out_to_be_planned() {
     let bed = project(&TAKE_UP);
     let plan =
         "task_id: planned\norchestrator: lead\nsteps:\n  - {agent: bob, goal: work, plan: true}\n";
-    std::fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    bed.write_file("plan.yaml", plan);
     bed.ok("step add -f plan.yaml");
     let prompt = bed.ok("step next --task planned --as bob");
     assert!(prompt.contains("First submit a plan for the task `planned/1`"), "{prompt}");

@@ -94,7 +94,7 @@ fn of_content(bed: &Bed) -> NamedTexts {
     send(bed, "coda", "--to cora --type task --task t-3 --id t-3", "write the tests");
     let waits = hook(bed, "cora", "tool");
     bed.ok("recall t-3");
-    std::fs::write(bed.project().join("plan.md"), "first the lexer").unwrap();
+    bed.write_file("plan.md", "first the lexer");
     let asked = of_member(bed, "cora", "request plan plan.md --task t-2 --to operator --json", "");
     let asked: Value = serde_json::from_str(&works(asked)).unwrap();
     bed.ok(&format!("request answer {} --approve", asked["request_id"].as_str().unwrap()));

@@ -12,7 +12,7 @@ fn a_person_without_a_name_is_the_operator_in_every_verb() {
     bed.ok("send --all hello");
     bed.ok("request shutdown w1");
     let instruction = "type: start_workers\ncreated_at: '2026-01-15T09:30:00Z'\ntasks:\n  - id: t\n    instruction: go\n";
-    fs::write(bed.project().join("batch.yaml"), instruction).unwrap();
+    bed.write_file("batch.yaml", instruction);
     bed.ok("agent instruct batch.yaml");
     let senders = |mailbox: &str| -> Vec<String> {
         let mut all = Vec::new();
@@ -50,14 +50,14 @@ fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
     let bed = Bed::new();
     for text in ["tasks:\n  - id: t\n    instruction: go\n", "type: start_workers\n", "tasks: [\n"]
     {
-        fs::write(bed.project().join("batch.yaml"), text).unwrap();
+        bed.write_file("batch.yaml", text);
         let said = bed.fails(2, "agent instruct batch.yaml");
         assert!(
             said.contains("batch.yaml") && said.contains("hint: write `type: start_workers`"),
             "{said}"
         );
     }
-    fs::write(bed.project().join("ensemble.yaml"), "durabilty: process\n").unwrap();
+    bed.write_file("ensemble.yaml", "durabilty: process\n");
     let said = bed.fails(2, "status");
     assert!(said.contains("ensemble.yaml") && said.contains("durabilty"), "{said}");
 }
@@ -105,7 +105,7 @@ fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
     let bed = Bed::new();
     git(&bed, "init -q");
     let config = "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n";
-    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     let said = bed.fails(2, "up");
     assert!(said.contains("agents.w1.directory"), "{said}");
     assert!(

@@ -70,9 +70,8 @@ impl Team {
 
     fn with_pane(config: &str, command: impl Fn(&Path, &Bed) -> String) -> Self {
         let bed = Bed::new();
-        let file = bed.project().join("ensemble.yaml");
-        fs::write(file, format!("durability: process\n{config}")).unwrap();
-        fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
+        bed.write_file("ensemble.yaml", format!("durability: process\n{config}"));
+        bed.write_file("task.md", "count the lines\n");
         let dir = tempfile::tempdir().unwrap();
         let command = command(dir.path(), &bed);
         let tmux = TestServer::start_in(dir, &command);
@@ -199,23 +198,6 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 }
 
 #[test]
-fn a_busy_worker_is_awaited_and_never_touched() {
-    let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
-    let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
-    let team = Team::new(&busy.replace("wait: 1", "wait: 120"), "busy", NEVER);
-    let ran = team.assign();
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert_eq!(object(&ran)["state"], "escalated");
-    assert!(ran.stderr.contains("not_pressable"), "{ran:?}");
-    assert_eq!(team.tmux.received(), ["AGENT_TEAM_PING w1 1"], "nothing but the ping was typed");
-    assert_eq!(team.records("ladder.waiting")[0]["data"]["worker_state"], "busy");
-    assert_eq!(team.records("ladder.pressed").len(), 0);
-    let escalation = &team.bed.json("log escalations")[0];
-    assert_eq!(escalation["worker_state"], "busy");
-    assert_eq!(escalation["file"], "reports/escalation-t1.yaml");
-}
-
-#[test]
 fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait: 1", "wait: 120");
     let team = Team::new(&config, "touch", NEVER);
@@ -238,47 +220,6 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     assert_eq!((&rows[0]["reason"], &rows[0]["phase"]), (&"unanswered".into(), &3.into()));
     assert_eq!((&rows[0]["attempt"], &rows[0]["message"]), (&2.into(), &"t1.2".into()));
     assert!(team.bed.ok("log escalations").contains("t1"));
-}
-
-/// The same worker gets the same task again, and acknowledges it with the same bytes.
-#[test]
-fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed() {
-    let team = Team::new(PATIENT, "touch", NEVER);
-    let mut watcher = team.bed.start("watch", Stdio::null());
-    until_it_watches(&team.bed);
-    let queue = team.bed.project().join("queue");
-    for attempt in 1..=2_usize {
-        let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
-        eventually("it is delivered", || team.records("worker_assign").len() == attempt);
-        // In place, as a shell's redirection writes it.
-        fs::write(queue.join("ack/t1.ack"), "w1\n").unwrap();
-        let done = ran(assigning.wait_with_output().unwrap());
-        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-        let report =
-            format!("task_id: t1\nworker_id: w1\nstatus: success\nattempt: {attempt}\n...\n");
-        fs::write(queue.join("tmp/report"), report).unwrap();
-        fs::rename(queue.join("tmp/report"), queue.join("reports/t1-completed.yaml")).unwrap();
-        let settled = || team.records("message.settled").len() == attempt;
-        eventually("its report settles it", settled);
-    }
-    watcher.kill().unwrap();
-    watcher.wait().unwrap();
-    for kind in ["escalation", "ladder.pressed"] {
-        assert_eq!(team.records(kind), [] as [Value; 0], "{kind}");
-    }
-    assert_eq!(team.records("task_complete").len(), 2);
-}
-
-/// No watcher hears the file, and the ladder looks at it by itself before it presses a key.
-#[test]
-fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
-    let team = Team::new(HASTY.replace("wait: 1", "wait: 120").as_str(), "touch", NEVER);
-    let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
-    eventually("it is delivered", || team.records("worker_assign").len() == 1);
-    fs::write(team.bed.project().join("queue/ack/t1.ack"), "w1\n").unwrap();
-    let done = ran(assigning.wait_with_output().unwrap());
-    assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(team.records("ladder.pressed"), [] as [Value; 0]);
 }
 
 #[test]
@@ -315,8 +256,10 @@ fn a_program_that_is_not_open_is_opened() {
     // Asked again once it had time to start, and then with time to answer; the first time it has not.
     let config = HASTY.replace("retry: 0", "retry: 6");
     let config = config.replace("wait: 1", "wait: 6");
-    let file = team.bed.project().join("ensemble.yaml");
-    fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
+    team.bed.write_file(
+        "ensemble.yaml",
+        format!("durability: process\n{config}providers: {providers}\n"),
+    );
     team.bind("fake");
     let inspected = team.bed.object("agent inspect w1");
     assert_eq!(inspected["state"], "crashed");
@@ -361,14 +304,13 @@ fn a_refused_nudge_names_its_reason() {
 #[test]
 fn an_agent_without_a_pane_is_assigned_by_files() {
     let bed = Bed::new();
-    fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
-        .unwrap();
-    fs::write(bed.project().join("task.md"), "x").unwrap();
+    bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
+    bed.write_file("task.md", "x");
     let asking = bed.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
     assert_eq!(fs::read_to_string(asked).unwrap(), "AGENT_TEAM_PING w1 1\n");
-    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    bed.write_file(".ensemble/ready/w1@1.pong", "");
     eventually("it is there", || bed.mailbox("w1/new/t1.1.yaml").exists());
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
     bed.ok(&format!("settle --as w1 {id}"));
@@ -378,7 +320,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json", Stdio::null());
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());
-    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    bed.write_file(".ensemble/ready/w1@1.pong", "");
     let late = ran(asking.wait_with_output().unwrap());
     assert_eq!((late.code, &object(&late)["id"]), (3, &"t1.2".into()), "{late:?}");
 }
@@ -386,8 +328,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
 #[test]
 fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     let bed = Bed::new();
-    fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
-        .unwrap();
+    bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
     bed.ok("mailbox add lead");
     let asking = bed.start(
         "assign w1 count --as lead --task t1 --plan --until settled --wait 60s",
@@ -395,7 +336,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     );
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
-    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    bed.write_file(".ensemble/ready/w1@1.pong", "");
     eventually("it is there", || bed.mailbox("w1/new/t1.1.yaml").exists());
     // A worker of nothing but `mv`, which reads no gates.
     let held = bed.mailbox("w1/cur/t1.1@w1@1.yaml");
@@ -420,7 +361,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
 fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
     let config = "durability: process\ndispatch_patience: 5\n";
-    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     let mut watcher = bed.start("watch", Stdio::null());
     until_it_watches(&bed);
     bed.ok("send --to w1 --type task --task t1 -m work");

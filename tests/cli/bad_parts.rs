@@ -198,7 +198,7 @@ fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
         symlink(&elsewhere, bed.project().join(part)).unwrap();
     }
     let _watcher = watch(&bed);
-    fs::write(bed.project().join("report"), "task_id: t1\nstatus: success\n").unwrap();
+    bed.write_file("report", "task_id: t1\nstatus: success\n");
     let report = bed.project().join("queue/reports/t1-completed.yaml");
     fs::rename(bed.project().join("report"), report).unwrap();
     eventually("the report is routed", || {
@@ -211,7 +211,7 @@ fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
 #[test]
 fn a_part_that_is_closed_to_its_owner_is_named_with_what_opens_it() {
     let bed = bed();
-    fs::write(bed.project().join(".ensemble/routed.ndjson"), "").unwrap();
+    bed.write_file(".ensemble/routed.ndjson", "");
     for (part, mode, open) in [("logs", 0o500, 0o700), ("routed.ndjson", 0o400, 0o600)] {
         let path = bed.project().join(".ensemble").join(part);
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
@@ -254,7 +254,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
             let _ = view(&bed, line);
         }
         let _watcher = Running(bed.start("admin watch", Stdio::null()));
-        fs::write(bed.project().join("report"), "task_id: t1\nstatus: success\n").unwrap();
+        bed.write_file("report", "task_id: t1\nstatus: success\n");
         let report = bed.project().join("queue/reports/t1-completed.yaml");
         fs::rename(bed.project().join("report"), report).unwrap();
         eventually(&format!("the report is routed with {kind} parts"), || {
@@ -302,7 +302,7 @@ fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
     let rejected = bed.project().join("queue/rejected");
     fs::write(&rejected, "no directory").unwrap();
     let _watcher = Running(bed.start("admin watch", Stdio::null()));
-    fs::write(bed.project().join("report"), "task_id: [\n...\n").unwrap();
+    bed.write_file("report", "task_id: [\n...\n");
     let report = bed.project().join("queue/reports/t1-completed.yaml");
     fs::rename(bed.project().join("report"), &report).unwrap();
     let is_needed =

@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, WatchError};
+use ensemble_team::board::{Board, BoardOptions, State};
 use serde_json::Value;
 
 use crate::tmux_support::{PATIENCE, eventually};
@@ -84,6 +86,53 @@ impl Bed {
 
     pub(crate) fn project(&self) -> PathBuf {
         self.home.path().join("project")
+    }
+
+    /// Writes a file of the project.
+    pub(crate) fn write_file(&self, file: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+        std::fs::write(self.project().join(file), content).unwrap();
+    }
+
+    pub(crate) fn read_file(&self, file: impl AsRef<Path>) -> String {
+        std::fs::read_to_string(self.project().join(file)).unwrap()
+    }
+
+    /// Changes `ensemble.yaml`.
+    pub(crate) fn change_config(&self, change: impl FnOnce(String) -> String) {
+        self.write_file("ensemble.yaml", change(self.read_file("ensemble.yaml")));
+    }
+
+    /// Appends to `ensemble.yaml`.
+    pub(crate) fn add_config(&self, more: &str) {
+        self.change_config(|config| config + more);
+    }
+
+    /// Makes it a repository, in which git sees only texts.
+    pub(crate) fn begin_repository(&self) {
+        git(&self.project(), "init --quiet -b main");
+        self.write_file(".gitignore", "*\n!*.txt\n");
+        git(&self.project(), "add --force .gitignore");
+        git(&self.project(), "commit --quiet -m begin");
+    }
+
+    /// Puts a task on the board.
+    #[track_caller]
+    pub(crate) fn add_task(&self, task: &str) {
+        self.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
+    }
+
+    /// What the board says now.
+    pub(crate) fn board(&self) -> State {
+        Board::find(&self.project(), BoardOptions::new("test")).unwrap().read().unwrap()
+    }
+
+    /// The board's observer takes a task from its holder.
+    pub(crate) fn end_lease(&self, task: &str) {
+        let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
+        let (mut locked, task) = (board.lock().unwrap(), Name::new(task).unwrap());
+        let epoch = locked.state().task(&task).unwrap().lease_epoch.unwrap();
+        locked.release(&task, epoch, "the lease ran out").unwrap();
+        locked.commit().unwrap();
     }
 
     pub(crate) fn mailbox(&self, below: &str) -> PathBuf {

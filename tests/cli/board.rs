@@ -17,7 +17,7 @@ fn edit(bed: &Bed, editor: &str) -> crate::bed::Ran {
 }
 
 fn text(bed: &Bed) -> String {
-    std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap()
+    bed.read_file(".ensemble/state.yaml")
 }
 
 /// Copies that were kept.
@@ -52,7 +52,7 @@ fn tasks_are_added_and_listed() {
 fn a_specification_that_does_not_exist_is_named_when_files_are_looked_for() {
     let bed = Bed::empty();
     bed.ok("board init");
-    std::fs::write(bed.project().join("s.md"), "# A\n").unwrap();
+    bed.write_file("s.md", "# A\n");
     for line in [
         "board goal set g -d x --spec g.md",
         "task add a -d x --spec nope/a.md#part --done-when y",
@@ -96,12 +96,12 @@ fn validate_lists_all_violations_by_field() {
     let ran = bed.run("board validate --worktrees");
     assert_eq!((ran.code, ran.stdout.lines().count()), (4, 2), "{ran:?}");
     let broken = text(&bed).replace("status: UNCLAIMED", "status: CLAIMED");
-    std::fs::write(bed.project().join(".ensemble/state.yaml"), broken).unwrap();
+    bed.write_file(".ensemble/state.yaml", broken);
     let ran = bed.run("board validate --json");
     let object: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((ran.code, &object["valid"], &object["count"]), (4, &json!(false), &json!(7)));
     assert!(bed.fails(4, "task list").contains("hint: `ensemble board edit` repairs it"));
-    std::fs::write(bed.project().join(".ensemble/state.yaml"), "a: *x\n").unwrap();
+    bed.write_file(".ensemble/state.yaml", "a: *x\n");
     let ran = bed.run("board validate");
     assert_eq!((ran.code, ran.stdout.split(':').next()), (4, Some("line 1, column 4")), "{ran:?}");
     std::fs::remove_file(bed.project().join(".ensemble/state.yaml")).unwrap();

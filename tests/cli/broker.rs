@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::bed::{Bed, keys, objects, ran};
+use crate::bed::{Bed, keys};
 
 #[test]
 fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
@@ -17,7 +17,7 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
     assert_eq!(mode(".ensemble") & 0o777, 0o700);
     assert!(bed.mailbox("conductor/new").is_dir() && bed.mailbox("dispatch/new").is_dir());
     // Six lines, and the comments in it are valid configuration once they are taken away.
-    let config = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let config = bed.read_file("ensemble.yaml");
     let keys = config.lines().filter(|line| line.contains(": ") || line.ends_with(':'));
     let uncommented: String =
         keys.filter_map(|line| line.strip_prefix("# ")).fold(String::new(), |all, line| {
@@ -25,9 +25,9 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
             let is_prose = line.starts_with(char::is_uppercase) || line.starts_with("yaml-");
             if is_prose { all } else { all + line + "\n" }
         });
-    std::fs::write(bed.project().join("ensemble.yaml"), &uncommented).unwrap();
+    bed.write_file("ensemble.yaml", &uncommented);
     assert!(bed.ok("init").contains("exists already"));
-    let kept = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let kept = bed.read_file("ensemble.yaml");
     assert_eq!(kept, uncommented);
     assert_eq!((config.lines().count(), kept.lines().count()), (6, 4), "{config}");
 }
@@ -128,7 +128,7 @@ fn several_recipients_are_all_known_or_nothing_is_sent() {
 #[test]
 fn content_comes_from_a_file_or_stdin_and_large_or_binary_content_is_attached() {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("task.md"), "from a file\n").unwrap();
+    bed.write_file("task.md", "from a file\n");
     bed.ok("send --to w1 -f task.md");
     assert_eq!(bed.ok("recv --as w1 --body"), "from a file\n");
     assert_eq!(bed.run_with("send --to w1 -", "über stdin".as_bytes()).code, 0);
@@ -223,31 +223,9 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
 }
 
 #[test]
-fn competing_processes_receive_each_message_once() {
-    let bed = Bed::new();
-    let mut sent: Vec<String> = (0..20).map(|n| bed.send(&n.to_string())).collect();
-    // Ids of different processes in the same millisecond are in no order.
-    sent.sort();
-    let children: Vec<_> =
-        (0..24).map(|_| bed.start("recv --as w1 --json", std::process::Stdio::null())).collect();
-    let mut got = Vec::new();
-    let mut empty = 0;
-    for child in children {
-        let ran = ran(child.wait_with_output().unwrap());
-        match ran.code {
-            0 => got.push(objects(&ran.stdout)[0]["id"].as_str().unwrap().to_owned()),
-            3 => empty += 1,
-            _ => panic!("{ran:?}"),
-        }
-    }
-    got.sort();
-    assert_eq!((got, empty), (sent, 4));
-}
-
-#[test]
 fn a_sender_that_floods_a_mailbox_is_refused_and_others_are_not() {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("ensemble.yaml"), "sender_quota: { messages: 3 }\n").unwrap();
+    bed.write_file("ensemble.yaml", "sender_quota: { messages: 3 }\n");
     for number in 0..3 {
         bed.ok(&format!("send --to w1 --as mad -m {number}"));
     }

@@ -79,9 +79,9 @@ fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
 #[test]
 fn fsck_notes_what_harms_nothing() {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("queue/reports/notes.txt"), "x").unwrap();
-    std::fs::write(bed.project().join("queue/reports/t1-completed.yaml"), "x").unwrap();
-    std::fs::write(bed.project().join("queue/ack/t1.ack"), "x").unwrap();
+    bed.write_file("queue/reports/notes.txt", "x");
+    bed.write_file("queue/reports/t1-completed.yaml", "x");
+    bed.write_file("queue/ack/t1.ack", "x");
     let said = bed.ok("admin fsck");
     assert_eq!(
         said,
@@ -93,7 +93,7 @@ fn fsck_notes_what_harms_nothing() {
 fn a_log_that_cannot_be_written_stops_nothing() {
     let bed = Bed::new();
     std::fs::remove_dir_all(bed.project().join(".ensemble")).unwrap();
-    std::fs::write(bed.project().join(".ensemble"), "in the way").unwrap();
+    bed.write_file(".ensemble", "in the way");
     let ran = bed.run("send --to w1 -m x");
     assert_eq!((ran.code, ran.stdout.lines().count()), (0, 1));
     assert!(ran.stderr.contains("warning: 1 record missing in the event log"), "{ran:?}");

@@ -100,7 +100,7 @@ struct Served {
 impl Served {
     fn start(prepare: impl FnOnce(&PathBuf)) -> Self {
         let bed = Bed::empty();
-        fs::write(bed.project().join("ensemble.yaml"), "durability: process\n").unwrap();
+        bed.write_file("ensemble.yaml", "durability: process\n");
         bed.ok("init");
         let home = bed.project().parent().unwrap().to_owned();
         fs::create_dir(home.join("bin")).unwrap();

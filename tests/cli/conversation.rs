@@ -114,7 +114,7 @@ fn what_a_person_reads_under_json_is_settled_and_says_how_to_answer() {
 #[test]
 fn a_request_to_the_person_stays_until_it_is_decided() {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("plan.md"), "count").unwrap();
+    bed.write_file("plan.md", "count");
     let asked = bed.object("request plan -f plan.md --task t1 --to operator --as w1");
     let id = asked["request_id"].as_str().unwrap();
     for _ in 0..7 {

@@ -38,7 +38,7 @@ const OTHERS: &str = "\
 fn an_unknown_name_or_id_is_3_at_every_verb() {
     let bed = Bed::new();
     bed.ok("board init");
-    std::fs::write(bed.project().join("plan.md"), "think\n").unwrap();
+    bed.write_file("plan.md", "think\n");
     for line in UNKNOWN.split("; ") {
         let ran = bed.run(line);
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{line}: {ran:?}");
@@ -180,7 +180,7 @@ fn a_returned_message_is_said_in_words() {
 #[test]
 fn an_empty_text_is_no_message_at_any_door() {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("empty.md"), "\n").unwrap();
+    bed.write_file("empty.md", "\n");
     for line in ["send --to w1", "send --to w1 -f -", "send --to w1 -f empty.md", "assign w1"] {
         let ran = bed.run_with(line, b"");
         assert!(ran.code == 2 && ran.stderr.contains("is empty"), "{line}: {ran:?}");

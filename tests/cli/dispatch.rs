@@ -5,32 +5,34 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Running, ran};
+use crate::bed::{Bed, Running, program, ran, watch};
+use crate::nats_server::{Server, fresh_team};
+use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 
-/// A worker that answers pings and works off its mailbox; a task whose instruction says `fail` fails once.
+/// A worker that answers pings and works off its mailbox, in a directory or on servers; a task whose instruction says
+/// `fail` fails once.
 const WORKER: &str = r#"
 me=$1
-while [ ! -e "$STOP" ]; do
-    if read -r _ worker attempt <".ensemble/ready/$me.ping" 2>/dev/null; then
+while [ ! -e stop ]; do
+    if read -r _ worker attempt 2>/dev/null <".ensemble/ready/$me.ping"; then
         : >".ensemble/ready/$worker@$attempt.pong"
     fi
-    for message in queue/mailbox/$me/new/*.yaml; do
-        grep -Eqs '^type: "?task"?$' "$message" || continue # advice stays where it is
-        name=${message##*/} id=${name%.yaml}
-        mv "$message" "queue/mailbox/$me/cur/$id@$me@1.yaml" || continue
-        held=queue/mailbox/$me/cur/$id@$me@1.yaml
-        task=$(sed -n 's/^task_id: *//p' "$held" | tr -d '"')
-        attempt=$(sed -n 's/^attempt: *//p' "$held")
+    if "$ENSEMBLE" recv --as "$me" --json >"taken.$me" 2>/dev/null; then
+        field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" "taken.$me"; }
+        task=$(field task_id) attempt=$(field attempt)
+        case $(field type) in task) ;; *) # advice
+            "$ENSEMBLE" settle --as "$me" "$(field id)" >/dev/null
+            continue ;;
+        esac
         echo "$task $attempt $me" >>begun
         until [ -e go ]; do sleep 0.02; done
         status=success
-        case $(cat "$held") in *fail*) [ "$attempt" -gt 1 ] || status=failed ;; esac
+        case $(cat "taken.$me") in *fail*) [ "$attempt" -gt 1 ] || status=failed ;; esac
         printf 'task_id: %s\nworker_id: %s\nstatus: %s\nfailure_reason: "no luck"\nsummary: "%s has done 1 of 1 (100%%), see begun:1"\n...\n' \
-            "$task" "$me" "$status" "$me" >"queue/tmp/$id"
-        mv "queue/tmp/$id" "queue/reports/$task-completed.yaml"
-        mv "$held" "queue/mailbox/$me/done/$id.yaml" 2>/dev/null
-    done
+            "$task" "$me" "$status" "$me" >"queue/tmp/$task.$me"
+        mv "queue/tmp/$task.$me" "queue/reports/$task-completed.yaml"
+    fi
     sleep 0.05
 done
 "#;
@@ -52,13 +54,12 @@ impl Team {
     }
 
     fn new(workers: usize) -> Self {
-        let bed = Bed::new();
-        fs::write(
-            bed.project().join("ensemble.yaml"),
-            "durability: process\nreadiness: {wait: 60}\nladder: {phase: 600}\n",
-        )
-        .unwrap();
-        fs::write(bed.project().join("worker.sh"), WORKER).unwrap();
+        Self::on(Bed::new(), workers)
+    }
+
+    fn on(bed: Bed, workers: usize) -> Self {
+        bed.add_config("readiness: {wait: 60}\nladder: {phase: 600}\n");
+        bed.write_file("worker.sh", WORKER);
         let watcher = bed.start("watch", Stdio::null());
         let names: Vec<String> = (1..=workers).map(|n| format!("worker-{n}")).collect();
         for name in &names {
@@ -67,7 +68,7 @@ impl Team {
         let start = |name: &String| {
             std::process::Command::new("sh")
                 .args(["worker.sh", name])
-                .env("STOP", bed.project().join("stop"))
+                .env("ENSEMBLE", program())
                 .current_dir(bed.project())
                 .stdin(Stdio::null())
                 .spawn()
@@ -78,12 +79,12 @@ impl Team {
     }
 
     fn instruct(&self, text: &str) {
-        fs::write(self.bed.project().join("i.yaml"), text).unwrap();
+        self.bed.write_file("i.yaml", text);
         self.bed.ok("agent instruct i.yaml");
     }
 
     fn go(&self) {
-        fs::write(self.bed.project().join("go"), "").unwrap();
+        self.bed.write_file("go", "");
     }
 
     fn begun(&self) -> Vec<String> {
@@ -102,7 +103,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        fs::write(self.bed.project().join("stop"), "").unwrap();
+        self.bed.write_file("stop", "");
         self.go();
         for worker in &mut self.workers {
             let _ = worker.wait();
@@ -114,7 +115,19 @@ impl Drop for Team {
 
 #[test]
 fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() {
-    let team = Team::new(2);
+    works_off_a_batch(&Team::new(2));
+}
+
+#[test]
+fn a_batch_on_servers_is_handed_out_as_one_in_a_directory_is() {
+    let (server, name) = (Server::start(), fresh_team());
+    let (bed, other) = (bed_on(&server, &name), bed_on(&server, &name));
+    let _watcher = watch(&other);
+    works_off_a_batch(&Team::on(bed, 2));
+}
+
+/// Dispatch is killed while two workers are at work, and started again.
+fn works_off_a_batch(team: &Team) {
     team.instruct(
         "type: start_workers\nworker_count: 2\ntasks:\n\
          - {id: a, instruction: count}\n\
@@ -126,13 +139,11 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
     );
     let mut first = team.bed.start("task dispatch --once --json", Stdio::null());
     eventually("two are at work", || team.begun().len() == 2);
-    let tasks: Vec<String> = ["worker-1", "worker-2"]
-        .iter()
-        .flat_map(|worker| fs::read_dir(team.bed.mailbox(&format!("{worker}/cur"))).unwrap())
-        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
-        .collect();
-    let is_signed = |task: &String| task.contains("from: dispatch\nproof: person\n");
-    assert!(tasks.iter().all(is_signed), "{tasks:?}");
+    for worker in ["worker-1", "worker-2"] {
+        let taken = team.bed.project().join(format!("taken.{worker}"));
+        let taken: Value = serde_json::from_slice(&fs::read(taken).unwrap()).unwrap();
+        assert_eq!((&taken["from"], &taken["proof"]), (&"dispatch".into(), &"person".into()));
+    }
     first.kill().unwrap();
     first.wait().unwrap();
     let second = team.bed.start("task dispatch --once --json", Stdio::null());
@@ -176,9 +187,9 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     let bed = Bed::new();
     let circle = "type: start_workers\ntasks:\n- {id: a, instruction: x, blocked_by: [b]}\n\
                   - {id: b, instruction: x, blocked_by: [a]}\n...\n";
-    fs::write(bed.project().join("i.yaml"), circle).unwrap();
+    bed.write_file("i.yaml", circle);
     bed.fails(2, "task dispatch -f i.yaml");
-    fs::write(bed.project().join("body"), circle).unwrap();
+    bed.write_file("body", circle);
     bed.ok("send --to dispatch --as conductor --type dispatch.instruction -f body");
     let ran = bed.run("task dispatch --once");
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -215,7 +226,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     let report = |task: &str, status: &str| {
         let text =
             format!("task_id: {task}\nstatus: {status}\nfailure_reason: no key\nsummary: x\n...\n");
-        fs::write(bed.project().join("report"), text).unwrap();
+        bed.write_file("report", text);
         let line =
             format!("send --to dispatch --as w1 --type report.completed --task {task} -f report");
         bed.ok(&line);
@@ -241,14 +252,10 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
 #[test]
 fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
     let bed = Bed::new();
-    fs::write(
-        bed.project().join("i.yaml"),
-        "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n",
-    )
-    .unwrap();
+    bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
     bed.ok("agent instruct i.yaml");
     let text = "task_id: a\nstatus: failed\nfailure_reason: no luck\nsummary: x\n...\n";
-    fs::write(bed.project().join("report"), text).unwrap();
+    bed.write_file("report", text);
     bed.ok("send --to dispatch --as w1 --type report.completed --task a -f report");
     let _standing = Running(bed.start("task dispatch", Stdio::null()));
     eventually("only the instruction is left", || {
@@ -270,7 +277,7 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
         bed.ok(&format!(
             "report t --status {status} --as w1 --reason none --lint off --summary none"
         ));
-        fs::read_to_string(bed.project().join("queue/reports/t-completed.yaml")).unwrap()
+        bed.read_file("queue/reports/t-completed.yaml")
     };
     assign(1);
     bed.ok("recv --as w1");
@@ -287,43 +294,35 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
 
 #[test]
 fn a_lease_that_is_over_does_not_end_dispatch() {
-    let team = Team::with_a_short_lease();
-    let bed = &team.bed;
-    let _standing = Running(bed.start("task dispatch", Stdio::null()));
-    eventually("the task is begun", || team.begun().len() == 1);
-    let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
-    // As the watcher does once the lease of a silent holder has ended.
-    bed.ok(&format!("mailbox release {id} --as dispatch"));
-    eventually("it is received again", || {
-        let held = bed.object("inbox dispatch");
-        held["state"] == "acked" && held["epoch"].as_u64() > Some(1)
-    });
-    team.go();
-    eventually("the conductor was told", || {
-        bed.project().join("queue/reports/completion-summary.yaml").exists()
-    });
-    eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
-    assert_eq!(team.begun().len(), 1, "no task begins twice");
-}
-
-#[test]
-fn a_lease_that_is_over_in_a_pause_of_the_team_does_not_end_dispatch() {
-    let team = Team::with_a_short_lease();
-    let bed = &team.bed;
-    let said = bed.project().join("said");
-    let mut command = bed.command(&["task", "dispatch"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
-    let _standing = Running(command.spawn().unwrap());
-    eventually("the task is begun", || team.begun().len() == 1);
-    let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
-    bed.ok("pause");
-    bed.ok(&format!("mailbox release {id} --as dispatch"));
-    eventually("it is told that nothing begins", || {
-        fs::read_to_string(&said).unwrap().contains("PAUSE since")
-    });
-    bed.ok("resume");
-    eventually("it is received again", || bed.object("inbox dispatch")["state"] == "acked");
-    team.go();
-    eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
-    assert_eq!(team.begun().len(), 1, "no task begins twice");
+    for paused in [false, true] {
+        let team = Team::with_a_short_lease();
+        let bed = &team.bed;
+        let said = bed.project().join("said");
+        let mut command = bed.command(&["task", "dispatch"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+        let _standing = Running(command.spawn().unwrap());
+        eventually("the task is begun", || team.begun().len() == 1);
+        let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
+        if paused {
+            bed.ok("pause");
+        }
+        // As the watcher does once the lease of a silent holder has ended.
+        bed.ok(&format!("mailbox release {id} --as dispatch"));
+        if paused {
+            eventually("it is told that nothing begins", || {
+                fs::read_to_string(&said).unwrap().contains("PAUSE since")
+            });
+            bed.ok("resume");
+        }
+        eventually("it is received again", || {
+            let held = bed.object("inbox dispatch");
+            held["state"] == "acked" && held["epoch"].as_u64() > Some(1)
+        });
+        team.go();
+        eventually("the conductor was told", || {
+            bed.project().join("queue/reports/completion-summary.yaml").exists()
+        });
+        eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
+        assert_eq!(team.begun().len(), 1, "no task begins twice, paused: {paused}");
+    }
 }

@@ -40,7 +40,7 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     let bed = Bed::new();
     let path = programs(&bed, &["codex"]);
     let agents = "agents:\n  w1: {provider: claude, command: claude-of-mine --fast}\n";
-    fs::write(bed.project().join("ensemble.yaml"), agents).unwrap();
+    bed.write_file("ensemble.yaml", agents);
     let told = with_path(&bed, &path, &["doctor"]);
     assert_eq!(told.code, 1, "{told:?}");
     let newer = "ok    agents       codex 7.8.9, newer than the tried 0.171.0";
@@ -124,7 +124,7 @@ fn doctor_and_status_agree_on_what_needs_a_person() {
 #[test]
 fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
     let bed = Bed::new();
-    fs::write(bed.project().join("task.md"), "from the file").unwrap();
+    bed.write_file("task.md", "from the file");
     let refused = bed.fails(2, "send --to w1 task.md");
     assert!(refused.contains("`-f task.md`"), "{refused}");
     bed.ok("send --to w1 -f task.md");

@@ -129,7 +129,7 @@ fn more_mailboxes_than_files_may_be_open() {
         println!("{count} mailboxes: {line}: {:.2} s", begin.elapsed().as_secs_f64());
     }
     let watcher = bed.start("watch", Stdio::null());
-    fs::write(bed.project().join("r"), "n: 1\n").unwrap();
+    bed.write_file("r", "n: 1\n");
     let report = bed.project().join("queue/reports/r-completed.yaml");
     fs::rename(bed.project().join("r"), report).unwrap();
     until("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
@@ -168,7 +168,7 @@ fn content_of_any_bytes_and_from_files_of_any_name_arrives_as_it_was() {
     for (file, content) in
         ["-rf", "two\nlines", "$(touch hacked)", "../up.txt"].iter().zip(contents)
     {
-        fs::write(bed.project().join(file), &content).unwrap();
+        bed.write_file(file, &content);
         let sent = to_end(&mut bed.command(&["send", "--to", "w1", "--as", "lead", "-f", file]));
         assert_eq!((sent.code, sent.stderr.as_str()), (0, ""), "{file}: {sent:?}");
         let got = bed.command(&["recv", "--as", "w1", "--body"]).output().unwrap();
@@ -184,7 +184,7 @@ fn content_of_any_bytes_and_from_files_of_any_name_arrives_as_it_was() {
 #[test]
 fn an_attachment_that_is_not_what_was_sent_is_an_error_and_no_wait() {
     let bed = Bed::new();
-    fs::write(bed.project().join("file"), vec![b'y'; 61_441]).unwrap();
+    bed.write_file("file", vec![b'y'; 61_441]);
     let pipe = |path: &std::path::Path| {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     };

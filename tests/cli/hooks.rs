@@ -30,7 +30,7 @@ fn context(bed: &Bed, event: &str) -> Option<String> {
 }
 
 fn session(bed: &Bed) -> Value {
-    let text = std::fs::read_to_string(bed.project().join(".ensemble/sessions/w1.json")).unwrap();
+    let text = bed.read_file(".ensemble/sessions/w1.json");
     serde_json::from_str(&text).unwrap()
 }
 
@@ -175,8 +175,7 @@ fn what_is_too_long_is_announced_once_a_session() {
     assert!(text.contains("2 messages wait"), "{text}");
     assert_eq!(files(&bed, "w1/new").len(), 2);
     // As much as the project wants.
-    let config = bed.project().join("ensemble.yaml");
-    std::fs::write(config, "durability: process\nhooks: {carry_bytes: 20000}\n").unwrap();
+    bed.write_file("ensemble.yaml", "durability: process\nhooks: {carry_bytes: 20000}\n");
     assert!(context(&bed, "tool").unwrap().contains("long long"));
 }
 
@@ -284,7 +283,7 @@ fn trouble_is_a_line_in_the_log_and_nothing_else() {
     let huge = json!({ "session_id": "s1", "tool_response": "x".repeat(20 << 20) });
     assert!(said(&hook(&bed, "tool", "claude", &huge)).is_some());
     // A session file that is none is begun again.
-    std::fs::write(bed.project().join(".ensemble/sessions/w1.json"), "{\"version\": 1").unwrap();
+    bed.write_file(".ensemble/sessions/w1.json", "{\"version\": 1");
     bed.send("again");
     assert!(context(&bed, "tool").unwrap().contains("again"));
 }
@@ -366,8 +365,7 @@ fn a_hook_that_is_killed_before_its_answer_gives_the_message_back() {
 #[test]
 fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
     let bed = Bed::new();
-    let config = bed.project().join("ensemble.yaml");
-    std::fs::write(config, "durability: process\nhooks: {carry_bytes: 32768}\n").unwrap();
+    bed.write_file("ensemble.yaml", "durability: process\nhooks: {carry_bytes: 32768}\n");
     // Written as JSON, this is more than a pipe holds.
     let id = bed.send(&"\"".repeat(32_700));
     let mut child = bed.start("hook tool --provider claude --as w1", Stdio::piped());

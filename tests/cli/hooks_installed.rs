@@ -169,7 +169,7 @@ fn a_program_in_a_directory_with_a_blank_is_one_word_of_each_hook() {
         let mut command = std::process::Command::new(&own);
         command.args(install).current_dir(bed.project()).env("HOME", bed.project());
         assert!(command.output().unwrap().status.success(), "{provider}");
-        let text = std::fs::read_to_string(bed.project().join(file)).unwrap();
+        let text = bed.read_file(file);
         let hooks: Value = serde_json::from_str(&text).unwrap();
         let hook = hooks["hooks"]["Stop"][0]["hooks"][0]["command"].as_str().unwrap();
         let first = format!("set -- {hook}; printf %s \"$1\"");

@@ -123,13 +123,9 @@ fn text(document: &Value, value: &str) -> String {
     document.to_string().replace(&format!("\"{HERE}\""), value)
 }
 
-fn write(bed: &Bed, text: &str) {
-    std::fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
-}
-
 /// What the library says of a configuration: when it is read, and when its parts are used.
 fn read(bed: &Bed, text: &str) -> Result<(), String> {
-    write(bed, text);
+    bed.write_file("ensemble.yaml", text);
     let queue = bed.project().join("queue");
     let checked = Project::discover(Some(&queue)).and_then(|project| {
         project.kinds()?;
@@ -173,7 +169,7 @@ fn an_error_names_the_field() {
             continue;
         }
         let text = errors.into_iter().find(|text| text.contains(SHAPES[0])).unwrap();
-        write(&bed, &text);
+        bed.write_file("ensemble.yaml", &text);
         let said = bed.fails(2, "status");
         assert!(said.contains(key.as_str()), "{text}: {said}");
     }
@@ -225,8 +221,7 @@ fn what_is_accepted_harms_neither_commands_nor_the_watcher() {
         }
         let watcher = bed.start("watch", Stdio::null());
         until_it_listens(&watcher);
-        let path = bed.project().join("queue/reports/x-completed.yaml");
-        std::fs::write(&path, "{").unwrap();
+        bed.write_file("queue/reports/x-completed.yaml", "{");
         is_orderly(&bed.run("status"), &format!("{value:.80}"));
         kill_process(Pid::from_child(&watcher), Signal::TERM).unwrap();
         let watcher = end(watcher);

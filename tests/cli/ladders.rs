@@ -55,11 +55,7 @@ fn end(mut child: Child) {
 fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
     let team = Team::mute();
     let watcher = team.watch();
-    fs::write(
-        team.bed.project().join("task.yaml"),
-        "task_id: w1\nworker_id: w1\ninstruction: x\n...\n",
-    )
-    .unwrap();
+    team.bed.write_file("task.yaml", "task_id: w1\nworker_id: w1\ninstruction: x\n...\n");
     fs::rename(
         team.bed.project().join("task.yaml"),
         team.bed.project().join("queue/tasks/w1-task.yaml"),

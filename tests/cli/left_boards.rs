@@ -2,7 +2,6 @@
 
 use std::process::Stdio;
 
-use ensemble_team::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, git};
@@ -11,19 +10,12 @@ use crate::tmux_support::eventually;
 /// A repository with a board and three tasks.
 fn bed() -> Bed {
     let bed = Bed::new();
-    git(&bed.project(), "init --quiet -b main");
-    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
-    git(&bed.project(), "add --force .gitignore");
-    git(&bed.project(), "commit --quiet -m begin");
+    bed.begin_repository();
     bed.ok("board init");
     for task in ["t1", "t2", "t3"] {
-        bed.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
+        bed.add_task(task);
     }
     bed
-}
-
-fn state(bed: &Bed) -> State {
-    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
 }
 
 /// An entry as another program leaves it when it dies with a task.
@@ -58,7 +50,7 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
-    let text = std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap();
+    let text = bed.read_file(".ensemble/state.yaml");
     assert!(text.contains("mood: calm"), "{text}");
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
@@ -71,7 +63,7 @@ fn an_entry_whose_lease_runs_is_not_taken_over() {
     let refused = bed.fails(1, "agent supervise --take-over --role coder --id coder-1 -- true");
     assert!(refused.contains("its lease runs until 2126-01-01"), "{refused}");
     assert!(refused.contains("`ensemble agent unregister coder-1 --force`"), "{refused}");
-    assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
+    assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
 }
 
 #[test]
@@ -84,12 +76,12 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     assert!(refused.contains("`coder-2` may unregister only itself"), "{refused}");
     assert!(bed.fails(1, "agent unregister coder-1").contains("its lease runs until 2126"));
     assert_eq!(bed.ok("agent unregister coder-1 --force"), "coder-1 unregistered; returned: t1\n");
-    let state = state(&bed);
+    let state = bed.board();
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     assert_eq!(state.agents.len(), 1);
     let mut supervisor =
         bed.start("agent supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
-    eventually("it is registered", || self::state(&bed).agents.len() == 2);
+    eventually("it is registered", || bed.board().agents.len() == 2);
     let refused = bed.fails(1, "agent unregister coder-3 --force");
     assert!(refused.contains("a supervisor of `coder-3` runs"), "{refused}");
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
@@ -121,8 +113,7 @@ fn status_says_what_stands_still_and_what_helps() {
     bed.ok("agent register --role coder --as coder-2");
     let shown = bed.ok("status");
     assert!(!shown.contains("task t2 is blocked") && !shown.contains("has no lease"), "{shown}");
-    let path = bed.project().join(".ensemble/state.yaml");
-    std::fs::write(&path, "version: [\n").unwrap();
+    bed.write_file(".ensemble/state.yaml", "version: [\n");
     let shown = bed.ok("status");
     assert!(shown.contains("the blackboard cannot be read"), "{shown}");
 }
@@ -162,15 +153,15 @@ fn an_agent_says_how_much_of_its_context_is_used() {
     );
     assert!(bed.ok("agent whoami --as coder-1").contains("  work on task t1, number "));
     bed.ok("agent heartbeat --context-used 40 --as coder-1");
-    bed.ok("task add t4 -d more --spec s.md --done-when works");
-    let used = |bed: &Bed| state(bed).agents.values().next().unwrap().context_percent;
+    bed.add_task("t4");
+    let used = |bed: &Bed| bed.board().agents.values().next().unwrap().context_percent;
     assert_eq!(used(&bed), Some(40));
     assert!(bed.ok("board show").contains("40%"));
     bed.ok("agent heartbeat --long tests --as coder-1");
     assert_eq!(bed.json("log --type lease.extended_long").len(), 1);
     bed.ok("agent handoff --summary half --next-action rest --context-used 91 --as coder-1");
     assert_eq!(used(&bed), Some(91));
-    bed.ok("task add t5 -d more --spec s.md --done-when works");
+    bed.add_task("t5");
     assert_eq!(used(&bed), Some(91), "an earlier sign does not come back");
     bed.fails(2, "agent heartbeat --context-used 101 --as coder-1");
 }
@@ -180,13 +171,13 @@ fn an_abort_leaves_nothing_that_is_broken() {
     let bed = bed();
     let mut supervisor =
         bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
-    eventually("it works", || state(&bed).tasks[0].status.as_str() == "CLAIMED");
+    eventually("it works", || bed.board().tasks[0].status.as_str() == "CLAIMED");
     bed.ok("board abort");
     assert!(supervisor.wait().unwrap().success());
     assert!(bed.project().join(".worktrees/t1").exists());
     let shown = bed.ok("admin fsck");
     assert!(shown.contains("there is no work in it: the task is UNCLAIMED"), "{shown}");
-    std::fs::write(bed.project().join(".worktrees/t1/new.txt"), "work").unwrap();
+    bed.write_file(".worktrees/t1/new.txt", "work");
     assert!(bed.ok("admin fsck").contains("no agent works on this task: the task is UNCLAIMED"));
     assert!(bed.ok("admin fsck --repair").contains("repaired"));
     assert!(!bed.project().join(".worktrees/t1").exists());
@@ -200,13 +191,13 @@ fn the_same_crash_at_three_tasks_stops_the_team() {
         "agent supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
     let mut supervisor = bed.start(line, Stdio::null());
     eventually("the breaker trips", || {
-        let breaker = state(&bed).circuit_breaker;
+        let breaker = bed.board().circuit_breaker;
         breaker.is_some_and(|breaker| breaker.status.as_deref() == Some("TRIGGERED"))
     });
     assert!(bed.project().join(".ensemble/CHECKPOINT").exists());
     assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
     let loops: Vec<_> =
-        state(&bed).anomalies.into_iter().filter(|noted| noted.kind == "retry_loop").collect();
+        bed.board().anomalies.into_iter().filter(|noted| noted.kind == "retry_loop").collect();
     assert_eq!(loops.len(), 3, "{loops:?}");
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());

@@ -14,19 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn bed() -> Bed {
     let bed = Bed::empty();
     fs::create_dir(bed.project().join("src")).unwrap();
-    fs::write(bed.project().join("src/a.rs"), "one\ntwo\n").unwrap();
+    bed.write_file("src/a.rs", "one\ntwo\n");
     bed
-}
-
-fn write(bed: &Bed, file: &str, content: impl AsRef<[u8]>) {
-    fs::write(bed.project().join(file), content).unwrap();
 }
 
 #[test]
 fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
     let bed = bed();
-    write(&bed, "clean.md", "Worker-1 fixed 4 bugs.\n");
-    write(&bed, "vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
+    bed.write_file("clean.md", "Worker-1 fixed 4 bugs.\n");
+    bed.write_file("vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
     assert_eq!(bed.ok("admin lint clean.md"), "");
     let ran = bed.run("admin lint clean.md vague.md");
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -45,7 +41,7 @@ fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
 #[test]
 fn every_format_is_what_its_readers_expect() {
     let bed = bed();
-    write(&bed, "vague.md", "some\n");
+    bed.write_file("vague.md", "some\n");
     let lines = |line: &str| bed.run(line).stdout;
     let json = objects(&lines("admin lint --json vague.md"));
     assert_eq!((json.len(), json[0]["rule"].as_str()), (1, Some("vague-word")));
@@ -63,16 +59,16 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
     let bed = bed();
     let report =
         "task_id: t\nstatus: success\nworker_id: worker-1\nsummary: 3 of 3 (100%), src/a.rs:2\n";
-    write(&bed, "t-completed.yaml", report);
+    bed.write_file("t-completed.yaml", report);
     assert_eq!(bed.ok("admin lint t-completed.yaml"), "");
-    write(&bed, "t-completed.yaml", report.replace("a.rs:2", "a.rs:3"));
+    bed.write_file("t-completed.yaml", report.replace("a.rs:2", "a.rs:3"));
     let ran = bed.run("admin lint t-completed.yaml");
     assert!(
         ran.stdout
             .contains("t-completed.yaml:4:25: error[bad-where]: `src/a.rs` has 2 lines, not 3"),
         "{ran:?}"
     );
-    write(&bed, "t-completed.yaml", "task_id: t\nstatus: maybe\n");
+    bed.write_file("t-completed.yaml", "task_id: t\nstatus: maybe\n");
     let ran = bed.run("admin lint t-completed.yaml");
     assert!(ran.stdout.contains(":2:1: error[contract]: status is `maybe`"), "{ran:?}");
     assert!(
@@ -91,14 +87,14 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
 fn the_project_bans_and_allows_words_of_its_own() {
     let bed = bed();
     let config = "durability: process\nlint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n";
-    write(&bed, "ensemble.yaml", config);
-    write(&bed, "a.md", "several asap\n");
+    bed.write_file("ensemble.yaml", config);
+    bed.write_file("a.md", "several asap\n");
     let ran = bed.run("admin lint a.md");
     assert_eq!(
         ran.stdout,
         "a.md:1:9: error[vague-word]: `asap` is vague\n    say it exactly, such as: by 17:00\n"
     );
-    write(&bed, "ensemble.yaml", "lint:\n  word: []\n");
+    bed.write_file("ensemble.yaml", "lint:\n  word: []\n");
     assert!(bed.run("admin lint a.md").stderr.contains("word"));
 }
 
@@ -126,7 +122,7 @@ fn hostile_files_cost_an_error_and_little_time() {
             format!("status: ok\nsummary: |\n  {}\n", megabyte("\\u4e00 some ")),
         ),
     ] {
-        write(&bed, file, content);
+        bed.write_file(file, content);
         let start = Instant::now();
         let ran = bed.run(&format!("admin lint {file}"));
         assert!((0..=1).contains(&ran.code), "{file}: {}", ran.stderr);
@@ -134,7 +130,7 @@ fn hostile_files_cost_an_error_and_little_time() {
     }
     fs::File::create(bed.project().join("huge.md")).unwrap().set_len(1 << 31).unwrap();
     assert!(bed.fails(1, "admin lint huge.md").contains("the limit is"));
-    write(&bed, "binary.md", [0xff, 0xfe, 0]);
+    bed.write_file("binary.md", [0xff, 0xfe, 0]);
     assert!(bed.run("admin lint binary.md").stdout.contains("not UTF-8"));
     bed.fails(4, "admin lint src");
 }
@@ -160,13 +156,13 @@ fn the_hook_that_is_shipped_stops_a_commit_and_lets_it_through() {
     assert_eq!(git(&["init", "-q"]).code, 0);
     let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/hooks/pre-commit");
     fs::copy(hook, bed.project().join(".git/hooks/pre-commit")).unwrap();
-    write(&bed, "notes.md", "some tests fail\n");
-    write(&bed, "code.rs", "let some = 1;\n");
+    bed.write_file("notes.md", "some tests fail\n");
+    bed.write_file("code.rs", "let some = 1;\n");
     assert_eq!(git(&["add", "notes.md", "code.rs"]).code, 0);
     let stopped = git(&["commit", "-qm", "x"]);
     assert_ne!(stopped.code, 0, "{stopped:?}");
     assert!(format!("{stopped:?}").contains("notes.md:1:1"), "{stopped:?}");
-    write(&bed, "notes.md", "3 tests fail\n");
+    bed.write_file("notes.md", "3 tests fail\n");
     assert_ne!(
         git(&["commit", "-qm", "x"]).code,
         0,

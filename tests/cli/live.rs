@@ -121,7 +121,7 @@ fn troubled() -> Bed {
     let task = Envelope::new(w1.clone(), "work\n").with_task("t-dead").with_id(id.clone());
     spool.publish(&task.with_kind(Name::new("task").unwrap())).unwrap();
     spool.dead_letter_waiting(&w1, &id, "after 5 attempts").unwrap();
-    fs::write(bed.project().join("plan.md"), "the plan\n").unwrap();
+    bed.write_file("plan.md", "the plan\n");
     bed.ok("request plan plan.md --task t1 --to conductor --as w1");
     bed
 }

@@ -72,8 +72,8 @@ fn tests() -> PathBuf {
 /// A project with a queue of steps, of which Tara holds the first, a task on its board, and a letter.
 fn project() -> Bed {
     let bed = Bed::empty();
-    std::fs::write(bed.project().join("ensemble.yaml"), CONFIG).unwrap();
-    std::fs::write(bed.project().join("plan.yaml"), PLAN).unwrap();
+    bed.write_file("ensemble.yaml", CONFIG);
+    bed.write_file("plan.yaml", PLAN);
     git(&bed.project(), "init --quiet");
     git(&bed.project(), "commit --quiet --allow-empty -m begin");
     for line in [

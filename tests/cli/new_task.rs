@@ -17,7 +17,7 @@ fn a_task_is_mail_a_step_or_a_task_of_the_board() {
     let shown = bed.ok("step list form");
     assert!(shown.contains("w1"), "{shown}");
     bed.ok("board init");
-    std::fs::write(bed.project().join("spec.md"), "as it is\n").unwrap();
+    bed.write_file("spec.md", "as it is\n");
     let board = bed.object("task new logout --review --files spec.md build");
     assert_eq!((&board["kind"], &board["status"]), (&json!("board"), &json!("UNCLAIMED")));
     bed.ok("task new later --after logout --files spec.md build");

@@ -60,7 +60,7 @@ fn a_sprint_has_a_scope_and_numbers() {
         .unwrap());
     assert!(over.stdout.starts_with("s-1 COMPLETED\n"), "{over:?}");
     bed.ok("board sprint start s-2");
-    let text = std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap();
+    let text = bed.read_file(".ensemble/state.yaml");
     for kept in ["sprint_history:", "id: s-1", "all well", "id: s-2"] {
         assert!(text.contains(kept), "{kept}\n{text}");
     }

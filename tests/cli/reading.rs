@@ -121,7 +121,7 @@ fn status_says_first_what_needs_a_person() {
         "members": [{ "agent": "w1", "state": "working", "since": "2026-11-22T10:00:00Z", "why": "x" }],
     });
     let write = |said: &serde_json::Value| {
-        std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
+        bed.write_file(".ensemble/watch.json", said.to_string());
     };
     bed.ok(&format!("send --to w1 --id {} -m old", id_of_a_minute_ago()));
     write(&said);
@@ -182,7 +182,7 @@ fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
         "boxes": [{ "box": "reports", "pending": 1, "unmatched": 3, "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
         "degraded": "\u{1b}[2J no watches left",
     });
-    std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
+    bed.write_file(".ensemble/watch.json", said.to_string());
     let text = bed.ok("status");
     let told =
         "  2 rejected files\n  1 undelivered file\n  3 unmatched files\n  the watcher polls: ";

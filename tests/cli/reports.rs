@@ -11,7 +11,7 @@ use crate::bed::{Bed, objects, ran, words};
 fn bed() -> Bed {
     let bed = Bed::new();
     fs::create_dir(bed.project().join("src")).unwrap();
-    fs::write(bed.project().join("src/a.rs"), "one\ntwo\n").unwrap();
+    bed.write_file("src/a.rs", "one\ntwo\n");
     bed
 }
 
@@ -100,8 +100,7 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
         (&told[0]["data"]["cycles"], &told[0]["data"]["task_id"]),
         (&json!(3), &json!("t-1"))
     );
-    let escalation =
-        fs::read_to_string(bed.project().join("queue/reports/escalation-t-1.yaml")).unwrap();
+    let escalation = bed.read_file("queue/reports/escalation-t-1.yaml");
     assert!(escalation.contains("review_loop"), "{escalation}");
     assert!(escalation.contains("worker: worker-1\n"), "not the reviewer: {escalation}");
     bed.fails(1, "task review t-1 --lift --as worker-1");
@@ -202,7 +201,7 @@ const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ncreated_at: mon
 #[test]
 fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let bed = bed();
-    fs::write(bed.project().join("plan.yaml"), INSTRUCTION).unwrap();
+    bed.write_file("plan.yaml", INSTRUCTION);
     let handed = bed.object("agent instruct plan.yaml");
     assert_eq!((&handed["state"], &handed["tasks"]), (&json!("stored"), &json!(["t-1", "t-2"])));
     let in_vain = run(&bed, &["agent", "instruct", "plan.yaml", "--wait", "0s"]);
@@ -212,12 +211,12 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     // Dispatch, as an agent or a script would play it.
     let body = bed.ok("recv --as dispatch --body");
     assert_eq!(bed.run("recv --as dispatch").code, 3, "handed over once");
-    fs::write(bed.project().join("received.yaml"), body).unwrap();
+    bed.write_file("received.yaml", body);
     let line = "task summary --instruction received.yaml --wait 10m --json";
     let dispatch = bed.start(line, Stdio::null());
     let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
     let reports = bed.project().join("queue/reports");
-    fs::write(bed.project().join("queue/tmp/x"), escalation).unwrap();
+    bed.write_file("queue/tmp/x", escalation);
     fs::rename(bed.project().join("queue/tmp/x"), reports.join("escalation-t-2.yaml")).unwrap();
     for task in ["t-1", "t-2"] {
         assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
@@ -236,9 +235,9 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let plain = bed.ok("agent instruct plan.yaml --wait");
     assert!(plain.starts_with("escalated: t-2: unanswered; no person is at the pane\n"), "{plain}");
     assert!(plain.contains("2 of 2 tasks (100%) are done"), "{plain}");
-    fs::write(bed.project().join("plan.yaml"), INSTRUCTION.replace("sum", "add")).unwrap();
+    bed.write_file("plan.yaml", INSTRUCTION.replace("sum", "add"));
     assert!(bed.fails(1, "agent instruct plan.yaml").contains("change `created_at`"));
-    fs::write(bed.project().join("plan.yaml"), "type: start_workers\ntasks: []\n").unwrap();
+    bed.write_file("plan.yaml", "type: start_workers\ntasks: []\n");
     assert!(bed.fails(2, "agent instruct plan.yaml").contains("list the tasks"));
 }
 

@@ -76,14 +76,14 @@ fn instructions_say_how_their_sender_is_known() {
     let bed = Bed::new();
     ["w1", "cora"].iter().for_each(|name| member(&bed, name));
     let text = "type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n";
-    std::fs::write(bed.project().join("i.yaml"), text).unwrap();
+    bed.write_file("i.yaml", text);
     let sent = || {
         let message = bed.object("recv --as dispatch");
         [message["from"].clone(), message["proof"].clone()]
     };
     bed.ok("agent instruct -f i.yaml");
     assert_eq!(sent(), ["operator", "person"]);
-    std::fs::write(bed.project().join("i.yaml"), text.replace("id: a", "id: b")).unwrap();
+    bed.write_file("i.yaml", text.replace("id: a", "id: b"));
     works(of_member(&bed, "cora", "agent instruct -f i.yaml", ""));
     assert_eq!(sent(), ["cora", "pass"]);
 }
@@ -109,8 +109,7 @@ fn what_is_sent_to_all_is_for_agents_and_who_has_left_is_said() {
 fn vague_words_of_messages_are_named_or_refused_where_a_team_asks_for_it() {
     let bed = Bed::new();
     let configure = |lint: &str| {
-        std::fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{lint}"))
-            .unwrap();
+        bed.write_file("ensemble.yaml", format!("durability: process\n{lint}"));
     };
     let text = json!({ "to": "w1", "message": "ほぼ完了" });
     assert_eq!(bed.run("send --to w1 -m ほぼ完了").stderr, "", "reports alone are checked");

@@ -18,24 +18,40 @@ pub(crate) fn bed_on(server: &Server, team: &str) -> Bed {
     bed
 }
 
-fn configure(bed: &Bed, server: &Server, team: &str) {
-    configure_with(bed, server, team, 120);
+/// A host of a fresh team, on a fresh server.
+pub(crate) fn one_host() -> (Server, Bed) {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    (server, bed)
 }
 
-/// With this many seconds for a server to answer.
-pub(crate) fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
+/// Two hosts of one team.
+pub(crate) fn two_hosts() -> (Server, [Bed; 2]) {
+    let (server, team) = (Server::start(), fresh_team());
+    let beds = [bed_on(&server, &team), bed_on(&server, &team)];
+    (server, beds)
+}
+
+fn configure(bed: &Bed, server: &Server, team: &str) {
     let config = format!(
-        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience: {patience}\n",
+        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience: 120\n",
         server.url()
     );
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
+}
+
+/// Changes how many seconds a server has to answer.
+pub(crate) fn set_patience(bed: &Bed, seconds: u64) {
+    bed.change_config(|config| {
+        let (before, after) = config.split_once("patience: ").unwrap();
+        let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        format!("{before}patience: {seconds}{after}")
+    });
 }
 
 #[test]
 fn the_verbs_work_from_host_to_host() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add w1");
     assert!(far.json("mailbox list").iter().any(|m| m["mailbox"] == "w1"));
     let id = near.send("over there");
@@ -67,8 +83,7 @@ fn the_verbs_work_from_host_to_host() {
 
 #[test]
 fn waits_that_are_shorter_than_a_lease_end_it_together_without_a_watcher() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (_server, bed) = one_host();
     bed.ok("mailbox add coders --lease 1s");
     bed.ok("send --to coders -m count");
     bed.ok("recv --as w1 --mailbox coders");
@@ -79,9 +94,7 @@ fn waits_that_are_shorter_than_a_lease_end_it_together_without_a_watcher() {
 
 #[test]
 fn a_broadcast_reaches_every_host_once() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     for mailbox in ["w1", "w2", "w3"] {
         far.ok(&format!("mailbox add {mailbox}"));
     }
@@ -103,10 +116,8 @@ fn a_broadcast_reaches_every_host_once() {
 }
 
 #[test]
-fn large_content_travels_and_waits_in_the_outbox() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+fn large_content_travels_and_a_server_that_is_away_stops_no_sender() {
+    let (server, [near, far]) = two_hosts();
     near.ok("mailbox add w1");
     let large = "line\n".repeat(100_000);
     assert_eq!(near.run_with("send --to w1 -", large.as_bytes()).code, 0);
@@ -115,12 +126,15 @@ fn large_content_travels_and_waits_in_the_outbox() {
     assert!(path.starts_with(far.project().to_str().unwrap()), "{path}");
     assert_eq!(std::fs::read_to_string(path).unwrap(), large);
     server.kill();
-    configure_with(&near, &server, &team, 3);
+    set_patience(&near, 3);
     let kept = near.run_with("send --to w1 --json -", large.replace("line", "later").as_bytes());
     assert!(kept.stdout.contains("\"outbox\":true"), "{kept:?}");
+    assert!(kept.code == 0 && kept.stderr.contains("outbox"), "{kept:?}");
+    let away = near.fails(75, "recv --as w1");
+    assert!(away.contains("127.0.0.1"), "{away}");
     server.run();
     server.answers();
-    configure(&near, &server, &team);
+    set_patience(&near, 120);
     near.send("after");
     assert_eq!(far.ok("recv --as w1 --body"), large.replace("line", "later"));
     assert_eq!(far.ok("recv --as w1 --body"), "after");
@@ -129,30 +143,6 @@ fn large_content_travels_and_waits_in_the_outbox() {
     let asked = near.run_with("request plan --as w1 --to lead --task t-1 -f -", large.as_bytes());
     assert_eq!(asked.code, 0, "{asked:?}");
     assert_eq!(far.ok("recv --as lead --body"), large);
-}
-
-#[test]
-fn a_server_that_is_away_stops_no_sender() {
-    let server = Server::start();
-    let team = fresh_team();
-    let bed = bed_on(&server, &team);
-    bed.ok("mailbox add w1");
-    server.kill();
-    // No server answers any more, so waiting gains nothing.
-    configure_with(&bed, &server, &team, 3);
-    let sent = bed.run("send --to w1 -m later --json");
-    assert_eq!(sent.code, 0, "{sent:?}");
-    assert!(sent.stderr.contains("outbox"), "{sent:?}");
-    assert!(sent.stdout.contains("\"outbox\":true"), "{sent:?}");
-    let away = bed.fails(75, "recv --as w1");
-    assert!(away.contains("127.0.0.1"), "{away}");
-    server.run();
-    server.answers();
-    configure(&bed, &server, &team);
-    // The next message goes behind what waits.
-    bed.send("after");
-    let bodies: Vec<String> = (0..2).map(|_| bed.ok("recv --as w1 --body")).collect();
-    assert_eq!(bodies, ["later", "after"]);
 }
 
 #[test]
@@ -170,20 +160,18 @@ fn a_team_moves_to_the_server_and_back() {
         let left = bed.json(&format!("inbox {mailbox}"));
         assert!(left.iter().all(|message| message["state"] != "queued"), "{mailbox}: {left:?}");
     }
-    let files = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let files = bed.read_file("ensemble.yaml");
     configure(&bed, &server, "team");
     assert_eq!(bed.ok("recv --as w1 --body"), "1");
     bed.ok(&format!("settle --as w1 {}", ids[1]));
-    std::fs::write(bed.project().join("ensemble.yaml"), files).unwrap();
+    bed.write_file("ensemble.yaml", files);
     bed.ok(&format!("admin migrate --to directory --servers {url}"));
     assert_eq!(bed.object("recv --as w1")["id"], json!(ids[2]));
 }
 
 #[test]
 fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     for mailbox in ["w1", "lead"] {
         near.ok(&format!("mailbox add {mailbox}"));
     }

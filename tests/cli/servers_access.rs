@@ -80,7 +80,7 @@ fn configure_with(bed: &Bed, url: &str, nats: &str, patience: u64) {
     let config = format!(
         "durability: process\ntransport: {url}\nnats:\n  team: guarded\n  patience: {patience}\n{nats}"
     );
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
 }
 
 #[track_caller]

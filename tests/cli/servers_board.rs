@@ -6,7 +6,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, git, watch};
-use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
@@ -14,20 +13,13 @@ use crate::tmux_support::eventually;
 /// A host of a team, with its own repository.
 fn host(server: &Server, team: &str) -> Bed {
     let bed = bed_on(server, team);
-    git(&bed.project(), "init --quiet -b main");
-    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
-    git(&bed.project(), "add --force .gitignore");
-    git(&bed.project(), "commit --quiet -m begin");
+    bed.begin_repository();
     bed
 }
 
 fn hosts(server: &Server) -> (Bed, Bed) {
     let team = fresh_team();
     (host(server, &team), host(server, &team))
-}
-
-fn add(bed: &Bed, task: &str) {
-    bed.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
 }
 
 /// Commits something in the worktree of a task.
@@ -50,7 +42,7 @@ fn a_board_that_one_host_makes_is_that_of_every_host() {
     assert!(near.ok("board init").starts_with("created nats://"));
     assert!(far.fails(1, "board init").contains("exists"));
     near.ok("board goal set g1 -d count --spec s.md");
-    add(&near, "t1");
+    near.add_task("t1");
     assert_eq!(far.object("task list")["id"], json!("t1"));
     assert_eq!(far.object("board show")["goal"]["id"], json!("g1"));
     far.ok("board validate");
@@ -68,7 +60,7 @@ fn a_task_is_done_on_the_host_that_has_its_worktree() {
     let server = Server::start();
     let (near, far) = hosts(&server);
     near.ok("board init");
-    add(&near, "t1");
+    near.add_task("t1");
     for (bed, name, role) in
         [(&near, "ann", "coder"), (&near, "rob", "code-reviewer"), (&far, "bob", "coder")]
     {
@@ -94,23 +86,6 @@ fn a_task_is_done_on_the_host_that_has_its_worktree() {
 }
 
 #[test]
-fn the_tools_of_an_agent_work_on_the_shared_board() {
-    let server = Server::start();
-    let (near, far) = hosts(&server);
-    near.ok("board init");
-    add(&near, "t1");
-    far.ok("mailbox add bob");
-    far.ok("agent register --role coder --as bob");
-    let mut bob = Mcp::of(&far, "bob");
-    assert!(bob.call("claim_task", &json!({ "task_id": "t1" })).contains("t1"));
-    assert_eq!(task(&near, "t1")["assigned_to"], json!("bob"));
-    work(&far, "t1");
-    near.ok("pause");
-    assert!(bob.call("submit_task", &json!({ "task_id": "t1" })).contains("t1"), "it may end it");
-    assert_eq!(task(&near, "t1")["status"], json!("READY_FOR_REVIEW"));
-}
-
-#[test]
 fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     let server = Server::start();
     let (near, far) = hosts(&server);
@@ -120,7 +95,7 @@ fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     let mut supervisor = far.start(line, Stdio::null());
     let agents = || near.object("board show")["agents"].clone();
     eventually("it is registered", || agents().get("coder-1").is_some());
-    add(&near, "t1");
+    near.add_task("t1");
     let is_gated = || {
         let logs = far.json("log --type supervise.gated");
         !logs.is_empty()
@@ -145,7 +120,7 @@ fn the_watcher_of_another_host_takes_back_what_a_silent_agent_holds() {
     let shorten = "sed -i s/lease_duration:.*/lease_duration:\\ 1/";
     let edited = ["board", "edit", "--editor", shorten];
     assert!(near.command(&edited).status().unwrap().success());
-    add(&near, "t1");
+    near.add_task("t1");
     near.ok("agent register --role coder --as bob");
     near.ok("task claim t1 --as bob");
     let _watcher = watch(&far);

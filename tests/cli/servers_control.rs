@@ -3,15 +3,12 @@
 use serde_json::json;
 
 use crate::bed::watch;
-use crate::nats_server::{Server, fresh_team};
-use crate::servers::bed_on;
+use crate::servers::two_hosts;
 use crate::tmux_support::eventually;
 
 #[test]
 fn a_pause_on_one_host_is_obeyed_on_another_without_a_watcher() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add bob");
     assert!(far.fails(3, "resume").contains("nothing stops the team"));
     assert!(near.ok("pause --reason lunch").starts_with("PAUSE since"));
@@ -30,11 +27,9 @@ fn a_pause_on_one_host_is_obeyed_on_another_without_a_watcher() {
 
 #[test]
 fn a_file_on_one_host_stops_that_host_alone() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add bob");
-    std::fs::write(near.project().join(".ensemble/PAUSE"), "").unwrap();
+    near.write_file(".ensemble/PAUSE", "");
     near.ok("send --to bob --type task --task t1 --id m1 -m work");
     near.fails(3, "recv --as bob");
     assert_eq!(far.object("recv --as bob")["id"], json!("m1"));
@@ -44,9 +39,7 @@ fn a_file_on_one_host_stops_that_host_alone() {
 
 #[test]
 fn an_abort_reaches_the_copy_of_a_host_with_a_watcher_and_is_lifted_from_there() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add w1");
     let _watcher = watch(&far);
     near.ok("board abort --reason over");

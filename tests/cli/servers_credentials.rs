@@ -66,8 +66,8 @@ fn try_all(page: &str, port: u16) -> [Bed; 3] {
         let bed = Bed::empty();
         let config = file(page, &format!("{user}/ensemble.yaml"));
         let config = config.replace(PORT, &port.to_string()) + "durability: process\n";
-        std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
-        std::fs::write(bed.project().join("plan.md"), "1. count\n").unwrap();
+        bed.write_file("ensemble.yaml", config);
+        bed.write_file("plan.md", "1. count\n");
         bed.ok("init");
         bed
     });

@@ -1,31 +1,23 @@
 //! One failure stays one failure, through the command and its watcher.
 
-use std::fs;
-
 use crate::bed::{Bed, watch};
-use crate::nats_server::{Server, fresh_team};
-use crate::servers::bed_on;
+use crate::nats_server::Server;
+use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
 
 #[test]
 fn a_full_mailbox_does_not_make_the_host_deaf() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (_server, bed) = one_host();
     bed.ok("mailbox add aaa --capacity 1");
     bed.ok("mailbox add w9");
     bed.ok("send --to aaa -m first");
     let _watcher = watch(&bed);
-    fs::write(
-        bed.project().join("queue/tasks/aaa-task.yaml"),
-        "task_id: aaa\ndescription: x\n...\n",
-    )
-    .unwrap();
+    bed.write_file("queue/tasks/aaa-task.yaml", "task_id: aaa\ndescription: x\n...\n");
     eventually("the watcher meets the full mailbox", || {
         let status = bed.json("status").pop().unwrap();
         status["watcher"]["status"]["servers"]["troubles"].to_string().contains("aaa")
     });
-    fs::write(bed.project().join("queue/tasks/w9-task.yaml"), "task_id: w9\ndescription: x\n...\n")
-        .unwrap();
+    bed.write_file("queue/tasks/w9-task.yaml", "task_id: w9\ndescription: x\n...\n");
     eventually("other mail arrives", || !bed.json("inbox w9").is_empty());
     let status = bed.json("status").pop().unwrap();
     assert_eq!(status["watcher"]["status"]["servers"]["connected"], true, "{status}");
@@ -38,30 +30,16 @@ fn a_full_mailbox_does_not_make_the_host_deaf() {
 }
 
 #[test]
-fn a_refused_send_prints_no_id_and_says_why() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
-    bed.ok("mailbox add w1 --capacity 1");
-    bed.send("first");
-    let refused = bed.run("send --to w1 -m second");
-    assert_eq!((refused.code, &*refused.stdout), (75, ""), "{refused:?}");
-    assert!(refused.stderr.contains("full"), "{refused:?}");
-}
-
-#[test]
 fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (server, bed) = one_host();
     bed.ok("mailbox add w1");
     server.kill();
-    let config = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
-    let file = bed.project().join("ensemble.yaml");
-    fs::write(&file, config.replace("patience: 120", "patience: 2")).unwrap();
+    set_patience(&bed, 2);
     let kept = bed.run("send --to typo -m lost --id t-1");
     assert_eq!(kept.code, 0, "{kept:?}");
     server.run();
     server.answers();
-    fs::write(&file, config).unwrap();
+    set_patience(&bed, 120);
     // The next message takes the outbox along.
     bed.send("after");
     let letters = bed.json("dead list");
@@ -77,11 +55,8 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
 
 #[test]
 fn a_certificate_without_its_key_is_a_mistake_of_the_configuration() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
-    let file = bed.project().join("ensemble.yaml");
-    let config = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{config}  certificate: host.pem\n")).unwrap();
+    let (_server, bed) = one_host();
+    bed.add_config("  certificate: host.pem\n");
     let why = bed.fails(2, "recv --as w1");
     assert!(why.contains("nats.certificate") && why.contains("key"), "{why}");
 }
@@ -93,12 +68,12 @@ fn a_move_names_what_it_keeps() {
     let url = server.url();
     bed.ok("send --to w1 --id task-7 -m first");
     bed.ok(&format!("admin migrate --to servers --servers {url}"));
-    let files = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let files = bed.read_file("ensemble.yaml");
     let config = format!("{files}transport: {url}\nnats: {{patience: 120}}\n");
-    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     bed.ok("recv --as w1");
     bed.ok("settle --as w1 task-7");
-    fs::write(bed.project().join("ensemble.yaml"), &files).unwrap();
+    bed.write_file("ensemble.yaml", &files);
     bed.ok("send --to w1 --id task-7 -m second");
     let kept = bed.run(&format!("admin migrate --to servers --servers {url} --json"));
     assert_eq!(kept.code, 1, "{kept:?}");

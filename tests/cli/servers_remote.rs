@@ -41,9 +41,7 @@ impl Team {
         let remote = home.path().join("team.git");
         let [near, far] = [(); 2].map(|()| {
             let bed = bed_on(&server, &team);
-            let config = bed.project().join("ensemble.yaml");
-            let text = std::fs::read_to_string(&config).unwrap();
-            std::fs::write(&config, text + "worktrees:\n  remote: origin\n").unwrap();
+            bed.add_config("worktrees:\n  remote: origin\n");
             git(&bed.project(), "init --quiet -b main");
             git(&bed.project(), &format!("remote add origin {}", remote.display()));
             git(&bed.project(), "pull --quiet origin main");
@@ -168,10 +166,7 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
     let Team { near, far, .. } = &team;
     let turn = "test ! -e busy && touch busy && sleep 2 && rm busy";
     for bed in [near, far] {
-        let config = bed.project().join("ensemble.yaml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        let tests = format!("  tests: cd {} && {turn}\n", team.home.path().display());
-        std::fs::write(&config, text + &tests).unwrap();
+        bed.add_config(&format!("  tests: cd {} && {turn}\n", team.home.path().display()));
     }
     for (bed, task, coder, reviewer) in [(near, "t1", "ann", "lea"), (far, "t2", "bob", "rob")] {
         team.add(task);
@@ -195,11 +190,10 @@ fn tests_that_take_longer_than_the_patience_for_servers_hold_no_merge_up() {
     team.add("t1");
     submit(near, "t1", "ann");
     approve(near, "t1", "rob");
-    let config = near.project().join("ensemble.yaml");
     // Each host merges in its own repository.
-    let text = std::fs::read_to_string(&config).unwrap();
-    let text = text.replace("patience: 120", "patience: 5");
-    std::fs::write(&config, text.replace("remote: origin", "tests: sleep 6")).unwrap();
+    near.change_config(|config| {
+        config.replace("patience: 120", "patience: 5").replace("remote: origin", "tests: sleep 6")
+    });
     assert_eq!(near.object("task merge t1")["status"], json!("MERGED"));
 }
 

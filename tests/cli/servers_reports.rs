@@ -4,9 +4,8 @@
 use serde_json::json;
 
 use crate::bed::{Bed, watch};
-use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, free_port, fresh_team, monitored};
-use crate::servers::bed_on;
+use crate::servers::{bed_on, one_host, set_patience};
 use crate::tmux_support::eventually;
 
 /// Open tasks of other agents: enough that reading each of them would be noticed.
@@ -65,16 +64,13 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
 
 #[test]
 fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
-    let file = bed.project().join("ensemble.yaml");
-    let config = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(file, config.replace("patience: 120", "patience: 1")).unwrap();
+    let (server, bed) = one_host();
+    set_patience(&bed, 1);
     hold_of_pool(&bed);
     let _watcher = watch(&bed);
     server.kill();
     let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
-    std::fs::write(bed.project().join("queue/tmp/file"), report).unwrap();
+    bed.write_file("queue/tmp/file", report);
     let landed = bed.project().join("queue/reports/t-completed.yaml");
     std::fs::rename(bed.project().join("queue/tmp/file"), landed).unwrap();
     let noticed = || {
@@ -88,30 +84,4 @@ fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
         let inbox = bed.run("inbox coders --json");
         inbox.code == 0 && inbox.stdout.is_empty()
     });
-}
-
-#[test]
-fn a_report_by_a_tool_names_its_attempt_and_settles_the_message() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
-    bed.ok("mailbox add w1");
-    let mut agent = Mcp::of(&bed, "w1");
-    let report = |agent: &mut Mcp, status: &str| {
-        let (is_refused, told) = agent.ask("report", &json!({
-            "task_id": "t", "status": status, "summary": "w1 counted 3 of 3 lines (100%) in ensemble.yaml:1-3",
-            "reason": "worker w1 has no third line in ensemble.yaml:1-3",
-        }));
-        assert!(!is_refused, "{told}");
-        std::fs::read_to_string(bed.project().join("queue/reports/t-completed.yaml")).unwrap()
-    };
-    bed.ok("send --to w1 --type task --task t --id t.1 --attempt 1 -m x");
-    bed.ok("recv --as w1");
-    assert!(report(&mut agent, "failed").contains("attempt: 1"));
-    bed.ok("send --to w1 --type task --task t --id t.2 --attempt 2 -m x");
-    // As after a kill, which leaves its caller without an answer.
-    assert!(report(&mut agent, "failed").contains("attempt: 1"));
-    assert_eq!(bed.object("inbox w1")["state"], "queued", "the next attempt goes on");
-    bed.ok("recv --as w1");
-    assert!(report(&mut agent, "blocked").contains("attempt: 2"));
-    assert!(bed.json("inbox w1").is_empty());
 }

@@ -28,7 +28,7 @@ fn hosts(server: &Server, mailboxes: &[&str]) -> (Bed, Bed) {
 fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     let server = Server::start();
     let (near, far) = hosts(&server, &["w1", "lead"]);
-    std::fs::write(near.project().join("plan.md"), "1. think\n").unwrap();
+    near.write_file("plan.md", "1. think\n");
     far.ok("send --to w1 --as lead --task risky -m work");
     let submitted = near.object("request plan plan.md --as w1 --to lead --task risky --id p1");
     assert_eq!((&submitted["request_id"], &submitted["state"]), (&json!("p1"), &json!("pending")));
@@ -116,12 +116,8 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
 fn a_worker_on_another_host_takes_its_assignment() {
     let server = Server::start();
     let (near, far) = hosts(&server, &["w1"]);
-    let file = near.project().join("ensemble.yaml");
-    let config = std::fs::read_to_string(&file).unwrap();
-    let readiness = "readiness: {wait: 60, retry: 1}\n";
-    let ladder = "ladder: {phase: 60, ceiling: 0}\n";
-    std::fs::write(&file, format!("{config}{readiness}{ladder}")).unwrap();
-    std::fs::write(near.project().join("task.md"), "count the lines\n").unwrap();
+    near.add_config("readiness: {wait: 60, retry: 1}\nladder: {phase: 60, ceiling: 0}\n");
+    near.write_file("task.md", "count the lines\n");
     let assigning =
         near.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
     // It is asked where it is assigned from, and answers there.
@@ -131,7 +127,7 @@ fn a_worker_on_another_host_takes_its_assignment() {
         assert!(start.elapsed() < PATIENCE, "no agent asks");
         std::thread::sleep(LOOK_INTERVAL);
     }
-    std::fs::write(near.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    near.write_file(".ensemble/ready/w1@1.pong", "");
     let taken = far.object("recv --as w1 --wait 60s");
     assert_eq!((&taken["id"], &taken["task_id"]), (&json!("t1.1"), &json!("t1")));
     assert_eq!(taken["body"], "count the lines\n");

@@ -24,10 +24,7 @@ steps:
 /// A host of a team, whose step queues are on this server.
 fn host(server: &Server, team: &str, cluster: &Cluster) -> Bed {
     let bed = bed_on(server, team);
-    let file = bed.project().join("ensemble.yaml");
-    let config = fs::read_to_string(&file).unwrap();
-    let address = cluster.address();
-    fs::write(&file, format!("{config}steps:\n  postgres: {address}\n")).unwrap();
+    bed.add_config(&format!("steps:\n  postgres: {}\n", cluster.address()));
     bed
 }
 
@@ -39,7 +36,7 @@ fn hosts(server: &Server, cluster: &Cluster) -> (Bed, Bed) {
     let _ = near.run("mailbox add conductor");
     near.ok("mailbox add Tara");
     far.ok("mailbox add Devon");
-    fs::write(near.project().join("plan.yaml"), PLAN).unwrap();
+    near.write_file("plan.yaml", PLAN);
     (near, far)
 }
 
@@ -162,7 +159,7 @@ fn mistakes_in_the_address_are_named_and_a_password_in_it_is_not_shown() {
         ("postgres://a@db/x?sslmode=maybe", "`sslmode`"),
     ] {
         let config = format!("durability: process\nsteps: {{postgres: '{address}'}}\n");
-        fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+        bed.write_file("ensemble.yaml", config);
         let refused = bed.fails(2, "step list");
         assert!(refused.contains("steps.postgres") && refused.contains(why), "{refused}");
         assert!(!refused.contains("hush"), "{refused}");

@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use crate::bed::{Bed, objects, ran, watch};
 use crate::conversation::member;
-use crate::nats_server::{Server, free_port, fresh_team};
-use crate::servers::bed_on;
+use crate::nats_server::{Server, free_port};
+use crate::servers::{one_host, set_patience, two_hosts};
 use crate::tmux_support::eventually;
 
 /// A shortest line of each verb that needs a database of all hosts.
@@ -40,8 +40,7 @@ fn place<'d>(documented: &'d BTreeMap<String, String>, line: &str) -> &'d str {
 
 #[test]
 fn what_is_of_one_host_is_refused_in_one_sentence() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (_server, bed) = one_host();
     let documented = documented("database");
     for line in REFUSED {
         let verb = place(&documented, line);
@@ -57,8 +56,7 @@ fn what_is_of_one_host_is_refused_in_one_sentence() {
 
 #[test]
 fn what_shows_this_host_alone_says_so() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (_server, bed) = one_host();
     let documented = documented("this host");
     bed.ok("mailbox add w1");
     let shown = bed.run("admin fsck");
@@ -70,9 +68,7 @@ fn what_shows_this_host_alone_says_so() {
 
 #[test]
 fn a_nudge_knows_what_waits_on_the_servers() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add w1");
     assert!(far.fails(3, "agent nudge w1").contains("nothing waits"));
     near.send("over there");
@@ -83,26 +79,23 @@ fn a_nudge_knows_what_waits_on_the_servers() {
 
 #[test]
 fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     for mailbox in ["dispatch", "conductor"] {
         let _ = near.run(&format!("mailbox add {mailbox}"));
     }
     let instruction = "type: start_workers\ncreated_at: \"2026-11-26T00:00:00Z\"\ntasks:\n  - id: t-1\n    instruction: count the lines\n...\n";
     for bed in [&near, &far] {
-        fs::write(bed.project().join("i.yaml"), instruction).unwrap();
+        bed.write_file("i.yaml", instruction);
     }
     let waiting =
         near.start("agent instruct i.yaml --wait 120s --as conductor --json", Stdio::null());
     let _watcher = watch(&far);
     eventually("the instruction arrives", || !far.json("inbox dispatch").is_empty());
     // A worker of the other host reports there, and its summary is gathered there.
-    fs::write(
-        far.project().join("queue/reports/t-1-completed.yaml"),
+    far.write_file(
+        "queue/reports/t-1-completed.yaml",
         "task_id: t-1\nworker_id: w1\nstatus: completed\nsummary: 7 lines\n...\n",
-    )
-    .unwrap();
+    );
     far.ok("task summary --instruction i.yaml --wait 60s --as dispatch --json");
     let told = ran(waiting.wait_with_output().unwrap());
     assert_eq!(told.code, 0, "{told:?}");
@@ -111,9 +104,7 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
 
 #[test]
 fn the_story_of_a_message_is_told_by_all_hosts() {
-    let server = Server::start();
-    let team = fresh_team();
-    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add w1");
     let id = near.send("over there");
     far.ok("recv --as w1");
@@ -138,8 +129,7 @@ fn the_story_of_a_message_is_told_by_all_hosts() {
 
 #[test]
 fn doctor_examines_the_servers() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (server, bed) = one_host();
     bed.ok("mailbox add w1");
     let check = |name: &str| {
         let looked = bed.run("doctor --json");
@@ -152,14 +142,12 @@ fn doctor_examines_the_servers() {
         (&"ok".into(), &"ok".into())
     );
     server.kill();
-    let file = bed.project().join("ensemble.yaml");
-    let config = fs::read_to_string(&file).unwrap();
-    fs::write(&file, config.replace("patience: 120", "patience: 1")).unwrap();
+    set_patience(&bed, 1);
     assert_eq!(check("servers")["level"], "fail");
     let home = tempfile::tempdir().unwrap();
     let flags = ["--user", "a", "--pass", "b"].map(str::to_owned);
     let guarded = Server::at(home.path(), free_port(), &flags);
-    fs::write(&file, config.replace(&server.url(), &guarded.url())).unwrap();
+    bed.change_config(|config| config.replace(&server.url(), &guarded.url()));
     let refused = check("servers");
     assert_eq!(refused["level"], "fail", "{refused}");
     assert!(refused["remedy"].as_str().unwrap().contains("permissions"), "{refused}");
@@ -167,11 +155,8 @@ fn doctor_examines_the_servers() {
 
 #[test]
 fn a_sender_has_its_quota_on_the_servers() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
-    let file = bed.project().join("ensemble.yaml");
-    let config = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{config}sender_quota: {{messages: 3}}\n")).unwrap();
+    let (_server, bed) = one_host();
+    bed.add_config("sender_quota: {messages: 3}\n");
     bed.ok("mailbox add w1");
     for _ in 0..3 {
         bed.ok("send --to w1 -m x --as mad");
@@ -184,8 +169,7 @@ fn a_sender_has_its_quota_on_the_servers() {
 
 #[test]
 fn a_sender_learns_of_each_recipient_and_of_a_reader_that_has_left() {
-    let server = Server::start();
-    let bed = bed_on(&server, &fresh_team());
+    let (_server, bed) = one_host();
     bed.ok("mailbox add full --capacity 1");
     bed.ok("mailbox add tight --capacity 1");
     let sent = bed.run("send --to full,tight -m first");

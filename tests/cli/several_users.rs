@@ -47,7 +47,7 @@ fn a_user_has_its_own_mailbox_and_nothing_of_another_user() {
     }
     assert_eq!(by(&bed, STRANGER, "--version").code, 0, "another user can start it");
     let config = "durability: process\nagents: {worker-1: {user: 4001}, worker-2: {user: 4002}}\n";
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     bed.ok("init");
     for (worker, _) in WORKERS {
         bed.ok(&format!("mailbox add {worker}"));

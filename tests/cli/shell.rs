@@ -55,7 +55,7 @@ fn bash_completes_the_beginning_of_an_id() {
         assert_eq!(completed(&bed, line), ["task-one"], "{line}");
     }
     assert_eq!(completed(&bed, "ensemble why ot"), ["other"]);
-    std::fs::write(bed.project().join("plan.md"), "move it\n").unwrap();
+    bed.write_file("plan.md", "move it\n");
     bed.ok("request plan plan.md --task t1 --to w1 --id plan-7 --as conductor");
     assert_eq!(completed(&bed, "ensemble request answer pl"), ["plan-7"]);
     assert_eq!(completed(&bed, "ensemble request list pl"), ["plan-7"]);
@@ -118,6 +118,6 @@ fn the_manual_has_a_page_for_each_verb() {
         assert!(pages.contains(&name.to_owned()), "{pages:?}");
     }
     assert!(wrote.contains(&format!("wrote {} pages", pages.len())), "{wrote}");
-    let page = std::fs::read_to_string(bed.project().join("man1/ensemble-send.1")).unwrap();
+    let page = bed.read_file("man1/ensemble-send.1");
     assert!(page.contains(".TH ensemble-send 1") && page.contains("ensemble send"), "{page}");
 }

@@ -96,7 +96,7 @@ impl Team {
 
     fn configure(&self, server: &str) {
         let text = format!("durability: process\nagents:\n  w1:\n    server: {server}\n");
-        fs::write(self.bed.project().join("ensemble.yaml"), text).unwrap();
+        self.bed.write_file("ensemble.yaml", text);
     }
 
     fn run(&self, line: &str, password: Option<&str>) -> Ran {
@@ -152,7 +152,7 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
     assert_eq!(state, "ready");
     assert!(evidence.contains("WORD is not set here"), "{evidence}");
     // A file does as well, and nothing is typed to an agent that says it works.
-    fs::write(team.bed.project().join("secret"), "s3cret\n").unwrap();
+    team.bed.write_file("secret", "s3cret\n");
     team.configure(&format!("{{address: '{at}', password_file: secret}}"));
     assert_eq!(team.bed.run("send --to w1 -m mail").code, 0);
     let nudged = team.run("agent nudge w1", None);

@@ -21,7 +21,7 @@ fn bed() -> Bed {
     for name in ["Tara", "Devon"] {
         bed.ok(&format!("mailbox add {name}"));
     }
-    std::fs::write(bed.project().join("plan.yaml"), PLAN).unwrap();
+    bed.write_file("plan.yaml", PLAN);
     assert_eq!(bed.ok("step add -f plan.yaml"), "task 0-4-1: 3 steps stored\n");
     bed
 }
@@ -131,7 +131,7 @@ fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
     let done = bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s");
     assert!(done.contains("all steps are done"), "{done}");
     let waits = bed.start("step next --as Tara --wait 60s --json", Stdio::null());
-    std::fs::write(bed.project().join("later.yaml"), PLAN.replace("0-4-1", "0-4-2")).unwrap();
+    bed.write_file("later.yaml", PLAN.replace("0-4-1", "0-4-2"));
     bed.ok("step add -f later.yaml");
     let handed = ran(waits.wait_with_output().unwrap());
     assert!(handed.stdout.contains("\"task_id\":\"0-4-2\""), "{handed:?}");
@@ -175,7 +175,7 @@ steps:
 /// A review that failed once, and its fix, which Devon has not taken.
 fn reviewed() -> Bed {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("plan.yaml"), REVIEWED).unwrap();
+    bed.write_file("plan.yaml", REVIEWED);
     bed.ok("step add -f plan.yaml");
     for (step, agent) in [(1, "Tara"), (2, "Devon")] {
         bed.ok(&format!("step next --as {agent}"));
@@ -244,9 +244,9 @@ fn a_missing_queue_or_step_is_reported() {
     let bed = self::bed();
     assert!(bed.fails(3, "step show 0-4-1 9").contains("there is no step 9"));
     assert!(bed.fails(3, "step list nope").contains("there is no task nope"));
-    std::fs::write(bed.project().join("bad.yaml"), "task_id: x\nsteps: [{agent: A}]\n").unwrap();
+    bed.write_file("bad.yaml", "task_id: x\nsteps: [{agent: A}]\n");
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml: line 2"));
-    std::fs::write(bed.project().join("bad.yaml"), [0xff]).unwrap();
+    bed.write_file("bad.yaml", [0xff]);
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml is not UTF-8"));
 }
 
@@ -298,7 +298,7 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     bed.ok("mcp uninstall --provider claude");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     bed.ok("mcp install --provider gemini");
-    let gemini = std::fs::read_to_string(bed.project().join(".gemini/settings.json")).unwrap();
+    let gemini = bed.read_file(".gemini/settings.json");
     let gemini: serde_json::Value = serde_json::from_str(&gemini).unwrap();
     let server = &gemini["mcpServers"]["ensemble"];
     assert_eq!(server["args"], serde_json::json!(["mcp"]), "{gemini}");

@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(75);
 fn plan(bed: &Bed, agent: &str, steps: u32) {
     let step = format!("  - {{agent: {agent}, goal: g}}\n");
     let plan = format!("task_id: t\nsteps:\n{}", step.repeat(steps as usize));
-    fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    bed.write_file("plan.yaml", plan);
     bed.ok("step add -f plan.yaml");
 }
 

@@ -77,7 +77,7 @@ fn litter(place: &Path, name: &str) {
 /// A member at work: mail that it has, and a question to it.
 fn at_work(bed: &Bed) {
     let config = "durability: process\nidentity: {outsiders: allow}\n";
-    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     let roster = bed.project().join(".ensemble/roster");
     fs::create_dir_all(&roster).unwrap();
     let row = "version: 1\nname: w1\nrole: worker\nprovider: shell\nmailbox: w1\nstate: up\n\
@@ -111,7 +111,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
         !reports.join("a4-completed.yaml").exists()
             && reports.join("a5-completed.yaml").symlink_metadata().is_err()
     });
-    fs::write(bed.project().join("good"), "good: yes\n").unwrap();
+    bed.write_file("good", "good: yes\n");
     fs::rename(bed.project().join("good"), reports.join("good-completed.yaml")).unwrap();
 
     let warned = bed.run("status --json").stdout;

@@ -3,24 +3,18 @@
 
 use std::process::Stdio;
 
-use ensemble_team::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, git, is_running, words};
+use crate::bed::{Bed, is_running, words};
 use crate::tmux_support::eventually;
 
 /// A repository with a board and a task.
 fn bed() -> Bed {
     let bed = Bed::new();
-    git(&bed.project(), "init --quiet -b main");
-    git(&bed.project(), "commit --quiet --allow-empty -m begin");
+    bed.begin_repository();
     bed.ok("board init");
-    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.add_task("t1");
     bed
-}
-
-fn state(bed: &Bed) -> State {
-    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
 }
 
 #[test]
@@ -57,13 +51,13 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
-    let before = state(&bed).revision;
+    let before = bed.board().revision;
     let refused = bed.fails(75, line);
     assert!(refused.contains("supervise-coder-1.lock"), "{refused}");
-    assert_eq!(state(&bed).revision, before);
+    assert_eq!(bed.board().revision, before);
     kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(0));
-    let state = state(&bed);
+    let state = bed.board();
     assert!(state.agents.is_empty());
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     bed.fails(2, "agent supervise --role coder --id coder-1");
@@ -75,7 +69,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     let bed = bed();
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("task claim t1 --as coder-1");
-    let epoch = state(&bed).agents.values().next().unwrap().epoch.unwrap();
+    let epoch = bed.board().agents.values().next().unwrap().epoch.unwrap();
     let alive = bed.object("agent heartbeat --as coder-1");
     assert_eq!((&alive["sequence"], &alive["lease_seconds"]), (&1.into(), &300.into()));
     let said = bed.ok("agent heartbeat --long tests --as coder-1");
@@ -84,7 +78,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     assert!(std::fs::read_to_string(&sign).unwrap().contains("lease_seconds: 900"));
 
     bed.ok("agent handoff --summary half --next-action rest --file a.rs --as coder-1");
-    let handed = state(&bed);
+    let handed = bed.board();
     let notes = handed.handoff.values().next().unwrap();
     assert_eq!((&notes["summary"], &notes["next_action"]), (&"half".into(), &"rest".into()));
     assert!(std::fs::read_to_string(&sign).unwrap().contains("code: 42"));
@@ -97,7 +91,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
 
     let ran = bed.run("agent exit 42 --reason full --as coder-1");
     assert_eq!((ran.code, ran.stdout.as_str()), (42, "coder-1 ends with 42: unregistered\n"));
-    let after = state(&bed);
+    let after = bed.board();
     assert!(after.agents.is_empty());
     assert_eq!(after.tasks[0].status.as_str(), "UNCLAIMED");
     bed.fails(3, "agent heartbeat --as coder-1");
@@ -129,9 +123,9 @@ exec "$ENSEMBLE" task submit t2"#;
     eventually("the first plan is rejected", || reviewed("plan-1 --reject --feedback more"));
     eventually("the second is approved", || reviewed("plan-2 --approve"));
     eventually("the work is submitted", || {
-        state(&bed).task(&"t2".parse().unwrap()).unwrap().status.as_str() == "READY_FOR_REVIEW"
+        bed.board().task(&"t2".parse().unwrap()).unwrap().status.as_str() == "READY_FOR_REVIEW"
     });
-    let early = std::fs::read_to_string(bed.project().join("early")).unwrap();
+    let early = bed.read_file("early");
     assert!(early.contains("was rejected by lead"), "{early}");
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     supervisor.wait().unwrap();
@@ -146,10 +140,10 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stderr(Stdio::null());
     let mut supervisor = command.spawn().unwrap();
     // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.
-    eventually("the task is blocked", || state(&bed).tasks[0].status.as_str() == "BLOCKED");
-    let runs = std::fs::read_to_string(bed.project().join("runs")).unwrap();
+    eventually("the task is blocked", || bed.board().tasks[0].status.as_str() == "BLOCKED");
+    let runs = bed.read_file("runs");
     assert_eq!(runs.lines().count(), 3);
-    let kinds: Vec<String> = state(&bed).anomalies.into_iter().map(|noted| noted.kind).collect();
+    let kinds: Vec<String> = bed.board().anomalies.into_iter().map(|noted| noted.kind).collect();
     assert_eq!(kinds, ["task_blocked"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
@@ -160,7 +154,7 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     let bed = bed();
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("task claim t1 --as coder-1");
-    let epoch = state(&bed).tasks[0].lease_epoch.unwrap();
+    let epoch = bed.board().tasks[0].lease_epoch.unwrap();
     let block = |number: u64| {
         let mut command =
             bed.command(&words("task block t1 --reason stuck --question why? --as coder-1"));
@@ -170,9 +164,9 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     let late = block(epoch - 1);
     assert_eq!(late.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&late.stderr).contains("does not hold it"), "{late:?}");
-    assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
+    assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
     assert!(block(epoch).status.success());
-    let state = state(&bed);
+    let state = bed.board();
     let line = state.tasks[0].history.last().unwrap();
     assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
 }

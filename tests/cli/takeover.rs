@@ -40,7 +40,7 @@ drop_boxes:
 #[test]
 fn a_configured_drop_box_is_watched_and_every_command_has_the_same_table() {
     let bed = Bed::empty();
-    fs::write(bed.project().join("ensemble.yaml"), BOXES).unwrap();
+    bed.write_file("ensemble.yaml", BOXES);
     bed.ok("init");
     let watcher = watch(&bed);
     let review =
@@ -66,7 +66,7 @@ fn a_configured_drop_box_is_watched_and_every_command_has_the_same_table() {
     assert_eq!(names, ["reports", "tasks", "ack", "checked", "sum"]);
     let told = bed.run("doctor").stdout;
     assert!(told.contains("reports/, tasks/, ack/, reviews/, the queue itself"), "{told}");
-    fs::write(bed.project().join("ensemble.yaml"), format!("{BOXES}  - {{name: late}}\n")).unwrap();
+    bed.write_file("ensemble.yaml", format!("{BOXES}  - {{name: late}}\n"));
     let told = bed.run("doctor").stdout;
     assert!(told.contains("the running watcher does not watch late/"), "{told}");
     drop(watcher);
@@ -77,7 +77,7 @@ fn a_route_from_a_place_that_is_not_watched_stops_every_command_with_its_line() 
     let bed = Bed::new();
     let routes =
         "routes:\n  - match: reviews/*.yaml\n    to: [dispatch]\n    type: report.review\n";
-    fs::write(bed.project().join("ensemble.yaml"), routes).unwrap();
+    bed.write_file("ensemble.yaml", routes);
     for line in ["admin watch", "status", "send --to w1 x", "admin fsck", "team"] {
         let told = bed.run(line);
         assert_eq!(told.code, 2, "{line}: {told:?}");
@@ -180,8 +180,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     assert!(told.stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{}", told.stdout);
     keeps(&bed, &before);
     let after = files(&bed.project());
-    let config = bed.project().join("ensemble.yaml");
-    let written = fs::read_to_string(&config).unwrap();
+    let written = bed.read_file("ensemble.yaml");
     let session =
         format!("session: \"shop-workers\"\n  socket: \"{}\"", tmux.server.socket().display());
     assert!(written.contains(&session), "{written}");
@@ -228,7 +227,7 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     let bed = Bed::empty();
     upstream(&bed, true);
     let mine = "agents:\n  conductor: {provider: claude, pane: '%0'}\n";
-    fs::write(bed.project().join("ensemble.yaml"), mine).unwrap();
+    bed.write_file("ensemble.yaml", mine);
     let told = bed.ok("init --from ensemble-claude .");
     assert!(
         told.contains(
@@ -237,15 +236,13 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
         "{told}"
     );
     assert!(told.contains("  drop_boxes: {name: reviews, files: \"*.yaml\""), "{told}");
-    assert_eq!(fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap(), mine);
+    assert_eq!(bed.read_file("ensemble.yaml"), mine);
     // The commented configuration of an earlier `init` says nothing, so it gives way.
     fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
     bed.ok("init");
     let told = bed.ok("init --from ensemble-claude .");
     assert!(!told.contains("lacks:"), "{told}");
-    assert!(
-        fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap().contains("Taken over")
-    );
+    assert!(bed.read_file("ensemble.yaml").contains("Taken over"));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_configuration_that_is_no_file_of_the_project_is_refused_at_once() {
     assert!(bed.fails(2, "status").contains("not a regular file"));
     std::fs::remove_file(&config).unwrap();
     // A link within the project, and one in a person's home, are what people make.
-    std::fs::write(bed.project().join("real.yaml"), "durability: process\n").unwrap();
+    bed.write_file("real.yaml", "durability: process\n");
     symlink("real.yaml", &config).unwrap();
     symlink(&outside, &user).unwrap();
     bed.ok("status");

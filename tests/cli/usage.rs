@@ -36,9 +36,9 @@ fn append(record: &Path, lines: &[Value]) {
 fn project(budget: &str) -> (Bed, std::path::PathBuf) {
     let bed = Bed::new();
     let config = format!("durability: process\nbudget: {{prices: prices.yaml, {budget}}}\n");
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     let prices = "as_of: today\nmodels:\n  - {model: model-a, input: 1, output: 0}\n";
-    std::fs::write(bed.project().join("prices.yaml"), prices).unwrap();
+    bed.write_file("prices.yaml", prices);
     bed.ok("mailbox add w2");
     bed.ok("send --to w1 --type task --task t1 --id first -m work");
     bed.ok("recv --as w1");

@@ -85,16 +85,6 @@ fn with_a_dead_holder(bed: &Bed) {
 }
 
 #[test]
-fn a_dead_holders_message_comes_back_without_a_watcher() {
-    let bed = Bed::new();
-    with_a_dead_holder(&bed);
-    let began = Instant::now();
-    let ran = bed.run("recv --mailbox impatient --as w1 --wait 1h --body");
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "unfinished"));
-    assert!(began.elapsed().as_millis() >= 1_000, "the lease was not over");
-}
-
-#[test]
 fn consumers_that_wait_for_less_than_a_lease_observe_it_together() {
     let bed = Bed::new();
     with_a_dead_holder(&bed);
@@ -107,21 +97,6 @@ fn consumers_that_wait_for_less_than_a_lease_observe_it_together() {
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         assert!(began.elapsed() < crate::tmux_support::PATIENCE, "each began a new lease");
     }
-}
-
-#[test]
-fn a_consumer_wakes_when_a_delayed_message_is_due() {
-    let bed = Bed::new();
-    let much_later = bed.send("much later");
-    bed.ok("recv --as w1");
-    bed.ok(&format!("mailbox release {much_later} --delay 1h"));
-    bed.fails(3, "recv --as w1");
-    let id = bed.send("later");
-    bed.ok("recv --as w1");
-    bed.ok(&format!("mailbox release {id} --delay 300ms"));
-    // The start of the next command takes an unknown time: it waits, or the message is due already.
-    let received = bed.object("recv --as w1 --wait 1h");
-    assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(2)));
 }
 
 #[test]
@@ -286,7 +261,7 @@ fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
 
     bed.ok("mailbox add boss");
     bed.ok("mailbox add quiet");
-    let file = |name: &str, text: &str| std::fs::write(bed.project().join(name), text).unwrap();
+    let file = |name: &str, text: &str| bed.write_file(name, text);
     file("ensemble.yaml", "durability: process\nreadiness: {wait: 600}\n");
     file("plan.md", "the plan\n");
     file(

@@ -8,14 +8,10 @@ use crate::tmux_support::eventually;
 /// A repository with a queue, a board, a task, a coder and a reviewer.
 fn bed(config: &str) -> Bed {
     let bed = Bed::new();
-    std::fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{config}"))
-        .unwrap();
-    git(&bed.project(), "init --quiet -b main");
-    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
-    git(&bed.project(), "add --force .gitignore");
-    git(&bed.project(), "commit --quiet -m begin");
+    bed.write_file("ensemble.yaml", format!("durability: process\n{config}"));
+    bed.begin_repository();
     bed.ok("board init");
-    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.add_task("t1");
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("agent register --role code-reviewer --as reviewer-1");
     bed
@@ -106,11 +102,11 @@ fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirecto
     let bed = Bed::new();
     let repository = bed.project().parent().unwrap().canonicalize().unwrap();
     git(&repository, "init --quiet -b main");
-    std::fs::write(bed.project().join(".gitignore"), "*\n").unwrap();
+    bed.write_file(".gitignore", "*\n");
     git(&repository, "add --force project/.gitignore");
     git(&repository, "commit --quiet -m begin");
     bed.ok("board init");
-    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.add_task("t1");
     let line = "agent supervise --role coder --id coder-1 -- touch here";
     let _supervisor = Running(bed.start(line, Stdio::null()));
     let place = repository.join("project/.worktrees/t1/project");
@@ -123,7 +119,7 @@ fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirecto
 fn without_a_repository_there_is_a_hint() {
     let bed = Bed::new();
     bed.ok("board init");
-    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.add_task("t1");
     bed.ok("agent register --role coder --as coder-1");
     assert!(bed.fails(1, "task claim --as coder-1").contains("git init"));
     assert_eq!(bed.ok("admin fsck"), "clean\n");

@@ -65,11 +65,10 @@ struct Wrapped {
 impl Wrapped {
     fn start(words: &str, slow: &str) -> Self {
         let bed = Bed::empty();
-        fs::write(
-            bed.project().join("ensemble.yaml"),
+        bed.write_file(
+            "ensemble.yaml",
             "durability: process\nhooks: {providers: []}\nidentity: {outsiders: allow}\n",
-        )
-        .unwrap();
+        );
         let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let (bin, lines) = (tmux.dir.path().join("bin"), tmux.dir.path().join("lines"));
         fs::create_dir(&bin).unwrap();
@@ -271,8 +270,7 @@ fn a_title_of_megabytes_hides_nothing_of_the_terminal() {
 #[test]
 fn a_client_that_asks_nothing_keeps_no_other_waiting() {
     let wrapped = Wrapped::start("--name w1", "0");
-    let bound = wrapped.bed.project().join(".ensemble/roster/w1.yaml");
-    let text = fs::read_to_string(bound).unwrap();
+    let text = wrapped.bed.read_file(".ensemble/roster/w1.yaml");
     let socket = text.lines().find_map(|line| line.trim().strip_prefix("socket: ")).unwrap();
     let silent: Vec<_> = (0..3)
         .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())

@@ -84,7 +84,7 @@ impl Home {
     fn new(config: &str) -> Self {
         let bed = Bed::empty();
         let text = format!("durability: process\n{config}");
-        fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+        bed.write_file("ensemble.yaml", text);
         bed.ok("init");
         let bin = bed.project().parent().unwrap().join("bin");
         fs::create_dir(&bin).unwrap();

@@ -1,14 +1,10 @@
 //! Tasks of the blackboard over tools alone, as any client calls them.
 
+use ensemble_core::watch::Waiter;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-
-use ensemble_core::message::Name;
-use ensemble_core::watch::Waiter;
-use ensemble_team::board::{Board, BoardOptions};
-use ensemble_team::steps::{StepOptions, StepStore};
-use serde_json::{Value, json};
 
 use super::project;
 use crate::bed::{Bed, Running, git};
@@ -137,7 +133,7 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
 fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
     let bed = project();
     let config = "durability: process\nreadiness: {wait: 1ms, retry: 0, attempts: 1}\n";
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     bed.ok("mailbox add solo");
     let assign = json!({ "worker": "solo", "instruction": "count" });
     let said = session(&bed, "Tara", &[("assign", assign)]);
@@ -154,7 +150,7 @@ fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
 fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
     let bed = project();
     let config = "durability: process\nidentity: {outsiders: allow}\n";
-    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.write_file("ensemble.yaml", config);
     let roster = bed.project().join(".ensemble/roster");
     std::fs::create_dir_all(&roster).unwrap();
     let row = "version: 1\nname: Tara\nrole: coder\nprovider: shell\nmailbox: Tara\nstate: up\n\
@@ -166,16 +162,6 @@ fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
     assert!(!said[0].0, "{said:?}");
     let refused = said[1].1.to_string();
     assert!(said[1].0 && refused.contains("Tara is leaving: it begins nothing more"), "{said:?}");
-}
-
-/// The lease of Tara's claim expires.
-fn release(bed: &Bed) {
-    let board = Board::find(&bed.project(), BoardOptions::new("test")).unwrap();
-    let mut locked = board.lock().unwrap();
-    let task = Name::new("task-1").unwrap();
-    let epoch = locked.state().task(&task).unwrap().lease_epoch.unwrap();
-    locked.release(&task, epoch, "the lease ran out").unwrap();
-    locked.commit().unwrap();
 }
 
 fn commit_in(bed: &Bed, task: &str) {
@@ -191,13 +177,13 @@ fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_tak
         let said = if is_new_session {
             session(&bed, "Tara", &[("claim_task", json!({}))]);
             commit_in(&bed, "task-1");
-            release(&bed);
+            bed.end_lease("task-1");
             session(&bed, "Tara", &[submit()])
         } else {
             session_with(&bed, "Tara", &[("claim_task", json!({})), submit()], |at| {
                 if at == 1 {
                     commit_in(&bed, "task-1");
-                    release(&bed);
+                    bed.end_lease("task-1");
                 }
             })
         };
@@ -211,7 +197,7 @@ fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_tak
     let said = session_with(&bed, "Tara", &[("claim_task", json!({})), named], |at| {
         if at == 1 {
             commit_in(&bed, "task-1");
-            release(&bed);
+            bed.end_lease("task-1");
             bed.ok("task claim task-1 --as Nina");
         }
     });
@@ -219,33 +205,4 @@ fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_tak
     assert!(said[1].0 && refused.contains("does not hold"), "{said:?}");
     let board: Value = bed.object("board show");
     assert_eq!(board["tasks"][0]["assigned_to"], "Nina");
-}
-
-#[test]
-fn the_last_holder_submits_its_step_over_tools_after_its_lease_unless_it_was_handed_out() {
-    let bed = project();
-    let plan = "task_id: late\nsteps: [{agent: Tara, goal: g}, {agent: Tara, goal: h}]\n";
-    std::fs::write(bed.project().join("late.yaml"), plan).unwrap();
-    bed.ok("step add -f late.yaml");
-    let store = StepStore::open(
-        &bed.project().join(".ensemble/steps.db"),
-        StepOptions::new(&bed.project()),
-    );
-    let (store, tara) = (store.unwrap(), Name::new("Tara").unwrap());
-    let report = |step: u32| {
-        let report =
-            json!({ "task_id": "late", "step_index": step, "agent": "Tara", "status": "success" });
-        ("submit_step_completion", report)
-    };
-    bed.ok("step next --as Tara --task late");
-    let said = session_with(&bed, "Tara", &[report(1)], |_| drop(store.take_back(&tara)));
-    assert_eq!((said[0].0, &said[0].1["status"]), (false, &json!("COMPLETED")), "{said:?}");
-
-    bed.ok("step next --as Tara --task late");
-    let said = session_with(&bed, "Tara", &[report(2)], |_| {
-        store.take_back(&tara).unwrap();
-        bed.ok("step next --as Tara --task late");
-    });
-    let refused = said[0].1.to_string();
-    assert!(said[0].0 && refused.contains("handed out again since"), "{said:?}");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use ensemble_nats::NatsTransport;
 use serde_json::{Value, json};
 
-use super::{bed_on, configure_with};
+use super::{bed_on, configure, set_patience};
 use crate::bed::{Bed, objects};
 use crate::live::Screen;
 use crate::nats_server::{Server, fresh_team};
@@ -32,7 +32,7 @@ fn views_say_that_the_servers_are_away_and_recover() {
     let team = fresh_team();
     let bed = bed_with_mail(&server, &team);
     server.kill();
-    configure_with(&bed, &server, &team, PATIENCE_SECONDS);
+    set_patience(&bed, PATIENCE_SECONDS);
     let shown = bed.run("status");
     let first = shown.stdout.lines().next().unwrap();
     assert!(first.contains("SERVERS AWAY"), "{shown:?}");
@@ -75,7 +75,7 @@ fn a_live_view_that_was_opened_while_the_servers_were_away_recovers() {
     let team = fresh_team();
     let bed = bed_with_mail(&server, &team);
     server.kill();
-    configure_with(&bed, &server, &team, PATIENCE_SECONDS);
+    set_patience(&bed, PATIENCE_SECONDS);
     let screen = Screen::start(&bed.project(), "top", (100, 20));
     eventually("it says that they are away", || screen.text().contains("SERVERS AWAY"));
     let text = screen.text();
@@ -94,7 +94,8 @@ fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
     let server = Server::start();
     let bed = bed_with_mail(&server, &fresh_team());
     let mistyped = fresh_team();
-    configure_with(&bed, &server, &mistyped, PATIENCE_SECONDS);
+    configure(&bed, &server, &mistyped);
+    set_patience(&bed, PATIENCE_SECONDS);
     for line in ["recv --as w1", "inbox w1", "send --to w1 -m lost"] {
         let ran = bed.run(line);
         assert_eq!(ran.code, 1, "{line}: {ran:?}");
@@ -132,7 +133,7 @@ fn a_wrong_password_and_servers_that_do_not_listen_have_different_remedies() {
     bed.ok("init");
     let help = |transport: &str| {
         let text = format!("transport: {transport}\nnats: {{patience: {PATIENCE_SECONDS}}}\n");
-        fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+        bed.write_file("ensemble.yaml", text);
         let need = status(&bed).last().unwrap()["needs"][0].clone();
         assert_eq!(need["need"], json!("servers"), "{need}");
         need["help"].as_str().unwrap().to_owned()

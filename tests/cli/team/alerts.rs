@@ -24,7 +24,7 @@ fn alerts(file: &PathBuf) -> Vec<Value> {
 
 /// Ends the watcher, and has `up` start another.
 fn restart_watcher(team: &Team) {
-    let status = fs::read_to_string(team.bed.project().join(".ensemble/watch.json")).unwrap();
+    let status = team.bed.read_file(".ensemble/watch.json");
     let status: Value = serde_json::from_str(&status).unwrap();
     let pid = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
@@ -56,7 +56,7 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
         (&1.into(), &"`ensemble agent attach asks`".into())
     );
     eventually("it is recorded", || team.records("alert.sent").len() == 1);
-    let words = fs::read_to_string(team.bed.project().join("words")).unwrap();
+    let words = team.bed.read_file("words");
     assert!(words.starts_with("asks waits for a person: "), "{words}");
 
     team.server().kill_pane(&team.pane("dies").id).unwrap();
@@ -70,7 +70,7 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
     restart_watcher(&team);
     ask(&team, "asks");
     team.bed.ok("mailbox add boss");
-    fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
+    team.bed.write_file("plan.md", "the plan\n");
     team.bed.ok("request plan plan.md --task t-plan --to boss");
     eventually("what is new is told", || alerts(&told).iter().any(|it| it["need"] == "decision"));
     let needs: Vec<String> =

@@ -19,7 +19,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
         fs::rename(queue.join("tmp/landing"), queue.join(file)).unwrap();
     };
     let has = |kind: &str, count: usize| team.records(kind).len() == count;
-    fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
+    bed.write_file("task.md", "count the lines\n");
     team.wait_for_puppet("worker-1");
     // A pong that waits for its ping answers it, no matter what the puppet does with the line.
     let assign = |task: &str, worker: &str, takes: bool| {

@@ -2,8 +2,6 @@
 //!
 //! The commands run in a real tmux, with a team in trouble, and each answer must be on its screen.
 
-use std::fs;
-
 use super::Team;
 use super::hooked::hooked;
 use super::troubles::bury;
@@ -88,7 +86,7 @@ fn in_trouble() -> Team {
         "reviewer",
         &format!("{unknown} printf '{asked}' | $E hook permission --provider claude"),
     );
-    fs::write(team.bed.project().join("plan.md"), "move the cache to the disk\n").unwrap();
+    team.bed.write_file("plan.md", "move the cache to the disk\n");
     team.bed.ok("send --to coder-2 --type task --task t-fail --id m1 -m work");
     order("coder-2", "$E recv");
     let why = "0 of 3 tests (0%) ran: plan.md:1 needs a network";

@@ -30,9 +30,7 @@ pub(super) fn hooked(agents: &[(&str, &str)], config: &str) -> Team {
     let claude = team.here("bin/claude");
     fs::write(&claude, CLAUDE).unwrap();
     fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
-    let yaml = team.bed.project().join("ensemble.yaml");
-    let text = fs::read_to_string(&yaml).unwrap() + config;
-    fs::write(yaml, text).unwrap();
+    team.bed.add_config(config);
     ok(&team, &["up"]);
     for (name, _) in agents {
         team.wait_for_puppet(name);
@@ -88,8 +86,7 @@ fn claude_is_started_with_hooks_and_tools_and_the_project_stays_as_it_is() {
         "{allowed}"
     );
     // The roster keeps what the user wrote.
-    let recorded =
-        fs::read_to_string(team.bed.project().join(".ensemble/roster/own.yaml")).unwrap();
+    let recorded = team.bed.read_file(".ensemble/roster/own.yaml");
     assert!(recorded.contains("command: exec claude --model x\n"), "{recorded}");
 }
 

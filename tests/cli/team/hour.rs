@@ -2,7 +2,6 @@
 //! no eighth. Its length is compressed to what the steps take; [`LENGTH`] gives it its own.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Timestamp;
@@ -43,7 +42,7 @@ impl Hour {
         for mailbox in ["lead", "docs"] {
             team.bed.ok(&format!("mailbox add {mailbox}"));
         }
-        fs::write(team.bed.project().join("plan.md"), "split the parser in two\n").unwrap();
+        team.bed.write_file("plan.md", "split the parser in two\n");
         team.bed.ok("board init");
         let seconds = std::env::var(LENGTH).ok().and_then(|text| text.parse().ok());
         Self { team, began: Instant::now(), length: Duration::from_secs(seconds.unwrap_or(0)) }

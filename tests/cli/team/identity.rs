@@ -77,9 +77,7 @@ fn outsiders_use_names_of_their_own() {
     assert_eq!(team.bed.run("recv --as bound").code, 3);
     assert_eq!(team.records("identity.refused").len(), 1);
     // Unless that is allowed.
-    let config = team.bed.project().join("ensemble.yaml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text + "identity: {outsiders: allow}\n").unwrap();
+    team.bed.add_config("identity: {outsiders: allow}\n");
     team.bed.ok("recv --as worker-1");
 }
 

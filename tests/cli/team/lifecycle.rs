@@ -308,8 +308,7 @@ fn the_schema_is_that_of_the_configuration() {
     for key in ["team", "agents", "identity", "ladder", "routes"] {
         assert!(schema["properties"][key].is_object(), "{key}");
     }
-    let written = team.bed.project().join(".ensemble/ensemble.schema.json");
-    assert_eq!(fs::read_to_string(written).unwrap(), printed);
+    assert_eq!(team.bed.read_file(".ensemble/ensemble.schema.json"), printed);
 }
 
 /// Codex leaves a server in its own session, which serves the next Codex with the old pass.

@@ -76,7 +76,7 @@ impl Team {
                 program().display()
             );
         }
-        fs::write(bed.project().join("ensemble.yaml"), text + config).unwrap();
+        bed.write_file("ensemble.yaml", text + config);
         Self { bed }
     }
 

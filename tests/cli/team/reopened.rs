@@ -136,9 +136,9 @@ fn what_a_restarted_agent_held_comes_back_to_it() {
     let again = team.order("worker-1", "$E recv --json; echo $ENSEMBLE_GENERATION");
     assert!(again.stdout.contains("\"kept\"") && again.stdout.ends_with("2\n"), "{again:?}");
     // A program that cannot be found ends nothing.
-    let config = fs::read_to_string(team.bed.project().join("ensemble.yaml")).unwrap();
+    let config = team.bed.read_file("ensemble.yaml");
     let broken = config.replacen("sh here/puppet.sh", "no-such-program", 1);
-    fs::write(team.bed.project().join("ensemble.yaml"), broken).unwrap();
+    team.bed.write_file("ensemble.yaml", broken);
     let refused = team.bed.fails(5, "agent restart conductor --force");
     assert!(refused.contains("no-such-program"), "{refused}");
     assert_eq!(team.member("conductor")["state"], "idle");

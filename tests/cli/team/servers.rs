@@ -1,16 +1,14 @@
 //! A team whose mailboxes are on a real NATS server. The request to leave comes from another host.
 //! What an agent has in its hands is seen on its own host.
-
-use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::hooked::hooked;
 use super::{Team, kill};
-use crate::bed::Bed;
+use crate::bed::{Bed, Running, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -130,16 +128,6 @@ fn no_host_sends_under_the_name_of_an_agent_of_another_one() {
     team.bed.ok("down --force");
 }
 
-/// The watcher of the other host, which ends with it.
-struct Watching(Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        kill(self.0.id());
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 #[ignore = "long"]
 fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
@@ -172,7 +160,7 @@ fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
 fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
     let server = Server::start();
     let (team, other) = up_on(&server, &["worker-1"]);
-    let _watching = Watching(other.start("watch", Stdio::null()));
+    let _watching = watch(&other);
     let row = || -> Value {
         let rows = other.json("team");
         rows.into_iter().find(|row| row["agent"] == "worker-1").unwrap_or_default()
@@ -229,7 +217,7 @@ const FAILED: &str = "--status failed --reason '0 of 1 (0%) is counted, see ense
 fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
     let server = Server::start();
     let (team, other) = up_on(&server, &["worker-1"]);
-    let _watching = Watching(other.start("watch", Stdio::null()));
+    let _watching = watch(&other);
     eventually("the other host sees it idle", || {
         let rows = other.json("team");
         rows.iter().any(|row| row["agent"] == "worker-1" && row["state"] == "idle")
@@ -254,9 +242,9 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
 
     let batch = "type: start_workers\ntasks:\n\
                  - {id: t2, instruction: count, worker: worker-1, retry: {attempts: 2, delay: 0}}\n...\n";
-    fs::write(other.project().join("i.yaml"), batch).unwrap();
+    other.write_file("i.yaml", batch);
     other.ok("agent instruct i.yaml");
-    let mut dispatch = Watching(other.start("task dispatch --once --json", Stdio::null()));
+    let mut dispatch = Running(other.start("task dispatch --once --json", Stdio::null()));
     works_on(2, "t2", FAILED);
     works_on(3, "t2", DONE);
     let out = dispatch.0.stdout.take().unwrap();

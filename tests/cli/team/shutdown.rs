@@ -71,7 +71,7 @@ fn six() -> Team {
             work.display()
         );
     }
-    fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+    bed.write_file("ensemble.yaml", text);
     Team { bed }
 }
 

@@ -109,7 +109,7 @@ pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
             program().display()
         );
     }
-    fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+    bed.write_file("ensemble.yaml", text);
     Team { bed }
 }
 
@@ -180,10 +180,8 @@ fn a_dialog_at_the_start_is_said() {
     let team = team("/bin/dash", &[("cora", "trust/claude"), ("named", "claude")]);
     let bin = team.here("bin");
     let path = |directory: &Path| directory.display().to_string();
-    let file = team.bed.project().join("ensemble.yaml");
-    let text = fs::read_to_string(&file).unwrap();
-    let text = text.replace("\"trust/claude\"", &path(&bin.join("trust/claude")));
-    fs::write(file, text).unwrap();
+    let trust = path(&bin.join("trust/claude"));
+    team.bed.change_config(|config| config.replace("\"trust/claude\"", &trust));
     let up = ok(&team, &["up"]);
     assert!(up.contains("cora waits for you: trust; ensemble agent attach cora\n"), "{up:?}");
     assert!(!up.contains("named waits"), "{up:?}");
@@ -321,7 +319,7 @@ fn two_codex_of_one_home_are_two_agents() {
         agent("one"),
         agent("two")
     );
-    fs::write(team.bed.project().join("ensemble.yaml"), text).unwrap();
+    team.bed.write_file("ensemble.yaml", text);
     ok(&team, &["up"]);
     for name in ["one", "two"] {
         let file = team.here(&format!("{name}.env"));

@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ensemble_team::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -27,13 +26,9 @@ git commit --quiet -m work
 "$E" task submit "$ENSEMBLE_TASK_ID"
 "#;
 
-fn board(bed: &Bed) -> State {
-    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
-}
-
 fn status(bed: &Bed, task: &str) -> String {
     let task = ensemble_core::message::Name::new(task).unwrap();
-    board(bed).task(&task).unwrap().status.as_str().to_owned()
+    bed.board().task(&task).unwrap().status.as_str().to_owned()
 }
 
 /// A team of one supervised coder, a worker and a board. The regular look comes too late for any test.
@@ -59,9 +54,7 @@ fn team_with(command: &str) -> Team {
     fs::write(&claude, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$HERE/args\"\n{AGENT}"))
         .unwrap();
     fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
-    let config = team.bed.project().join("ensemble.yaml");
-    let text = fs::read_to_string(&config).unwrap() + &supervise(here.to_str().unwrap());
-    fs::write(&config, text).unwrap();
+    team.bed.add_config(&supervise(here.to_str().unwrap()));
     git(&team.bed.project(), "init --quiet -b main");
     git(&team.bed.project(), "config user.name test");
     git(&team.bed.project(), "config user.email test@example.org");
@@ -96,7 +89,7 @@ fn an_idle_supervised_agent_agrees_to_its_shutdown_at_once() {
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     let row = team.member("coder-1");
     assert_eq!((&row["state"], &row["ended"]["how"]), (&"shutdown".into(), &"approved".into()));
-    assert!(board(&team.bed).agents.is_empty());
+    assert!(team.bed.board().agents.is_empty());
     // Its question was settled.
     let done = fs::read_dir(team.bed.mailbox("coder-1/done")).unwrap().count();
     assert_eq!(done, 1, "the question");
@@ -140,7 +133,7 @@ fn near_the_deadline_a_busy_supervised_agent_hands_its_task_over() {
     assert_eq!(asked.code, 0, "{asked:?}");
     assert!(asked.stdout.contains("t1 is handed over"), "{asked:?}");
     assert_eq!(status(&team.bed, "t1"), "UNCLAIMED");
-    let notes = board(&team.bed).handoff;
+    let notes = team.bed.board().handoff;
     let notes = notes.values().next().expect("notes for the next agent");
     assert!(notes["summary"].as_str().unwrap().contains("shut down by operator"), "{notes:?}");
 }
@@ -212,10 +205,9 @@ fn the_end_of_an_agent_is_seen_at_once() {
 #[test]
 fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     let bed = Bed::new();
-    git(&bed.project(), "init --quiet -b main");
-    git(&bed.project(), "commit --quiet --allow-empty -m begin");
+    bed.begin_repository();
     bed.ok("board init");
-    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.add_task("t1");
     let line = "agent supervise --role coder --id coder-1 --poll 1s -- sleep 600";
     let mut supervisor = bed.start(line, Stdio::null());
     let row = || bed.json("team").into_iter().find(|row| row["agent"] == "coder-1");
@@ -292,8 +284,6 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
     // The conductor may, and whom the configuration names.
     let ran = team.order("conductor", "$E request shutdown worker-2 --deadline 1s --wait 100s");
     assert_eq!(ran.code, 0, "{ran:?}");
-    let config = team.bed.project().join("ensemble.yaml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text + "authority: {abort: [worker-1]}\n").unwrap();
+    team.bed.add_config("authority: {abort: [worker-1]}\n");
     assert_eq!(team.order("worker-1", "$E board abort").code, 0);
 }

@@ -85,9 +85,9 @@ impl Spoken {
         bed.ok("init");
         let config = "durability: process\nteam: {name: crew}\nidentity: {outsiders: allow}\nagents:\n  \
                       w1: {provider: acp, command: python3 agent.py}\n";
-        fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+        bed.write_file("ensemble.yaml", config);
         for (name, text) in files.iter().map(|name| (*name, "")).chain([("agent.py", AGENT)]) {
-            fs::write(bed.project().join(name), text).unwrap();
+            bed.write_file(name, text);
         }
         let spoken = Self(Team { bed });
         spoken.0.bed.ok("up");
@@ -134,7 +134,7 @@ impl Spoken {
     }
 
     fn pid(&self) -> u32 {
-        let pids = fs::read_to_string(self.0.bed.project().join("pids")).unwrap();
+        let pids = self.0.bed.read_file("pids");
         pids.lines().last().unwrap().parse().unwrap()
     }
 }
