@@ -10,6 +10,7 @@
 //! * [`collect`] gathers the reports of a batch of tasks.
 //! * [`proto`] has the state machines of tasks, steps and supervisors; [`driver`] performs what they ask
 //!   for: supervisors, batches, departures, reviews.
+//! * [`migration`] moves the mailboxes of a team from files to servers, or back.
 //! * [`replay`] rebuilds the state of a project from its event log and compares it with the disk.
 //!
 //! The crate starts no thread. It runs the program `git` for worktrees, and the agents' own programs.
@@ -25,6 +26,7 @@ pub mod driver;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod holdings;
+pub mod migration;
 pub mod proto;
 pub mod replay;
 pub mod roster;

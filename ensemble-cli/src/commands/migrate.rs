@@ -5,8 +5,8 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::spool::Spool;
-use ensemble_core::transfer::migrate;
 use ensemble_project::QueueAccess;
+use ensemble_team::migration::migrate;
 
 use crate::context::Context;
 

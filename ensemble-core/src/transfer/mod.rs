@@ -1,12 +1,9 @@
-//! Messages on their way from one queue to another: between a directory and servers, out of the outbox of a host, and
-//! with all mailboxes of a team that moves.
+//! Messages on their way from one queue to another: between a directory and servers, and out of the outbox of a host.
 
 mod bridge;
-mod migrate;
 mod outbox;
 
 pub use bridge::{Bridge, BridgeReport, UnknownMailbox};
-pub use migrate::{KeptMessage, MigrationReport, migrate};
 pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, PostOutcome};
 
 use crate::broker::Broker;
@@ -14,7 +11,7 @@ use crate::message::Envelope;
 use crate::{Error, Result};
 
 /// Copies the content that a message names from one queue to another.
-fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> Result<()> {
+pub fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> Result<()> {
     match &envelope.attachment {
         Some(attachment) => to.attach(&from.attached(attachment)?).map(drop),
         None => Ok(()),

@@ -17,8 +17,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
-use ensemble_core::transfer::{MigrationReport, migrate};
 use ensemble_nats::NatsTransport;
+use ensemble_team::migration::{MigrationReport, migrate};
 
 use crate::queue::name;
 

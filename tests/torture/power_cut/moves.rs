@@ -6,8 +6,8 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Spool, SpoolOptions, State};
-use ensemble_core::transfer::migrate;
 use ensemble_core::{Error, Result};
+use ensemble_team::migration::migrate;
 
 use super::story::{Findings, Kind, Story, say};
 use crate::support::{Bed, name};

@@ -15,12 +15,12 @@
 //! the same id. Run the migration again for messages that senders still put into the old queue.
 //! [`MigrationReport::held`] counts messages still in work; run it again later.
 
-use super::{carry_attachment, concerns_message};
-use crate::broker::Broker;
-use crate::mail::MIGRATING;
-use crate::message::{MessageId, Name};
-use crate::spool::{DeadLetter, Found, State};
-use crate::{Error, Result};
+use ensemble_core::broker::Broker;
+use ensemble_core::mail::MIGRATING;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::spool::{DeadLetter, Found, State};
+use ensemble_core::transfer::{carry_attachment, concerns_message};
+use ensemble_core::{Error, Result};
 
 /// Begins the reason of a message that the other queue refused.
 const NOT_MOVED: &str = "not moved: ";
