@@ -102,6 +102,27 @@ fn hints_name_tools_to_a_model() {
     assert_eq!((&settled["id"], &settled["state"]), (&message["id"], &json!("settled")));
 }
 
+#[test]
+fn no_door_settles_a_question_without_its_answer() {
+    let bed = Bed::new();
+    let (mut mcp, mut api) = (Mcp::of(&bed, "w1"), Client::new(&bed));
+    for id in ["q-1", "q-2", "q-3"] {
+        bed.ok(&format!("send --to w1 --as lead --type build_request --id {id} go?"));
+        assert_eq!(bed.object("recv --as w1")["id"], id);
+    }
+    let by_command = bed.run("settle q-1 --as w1");
+    let (_, by_mcp) = mcp.ask("settle", &json!({ "id": "q-2" }));
+    let by_api = api.call(1, "settle", &json!({ "id": "q-3" }));
+    for said in [by_command.stderr, by_mcp, by_api["error"].to_string()] {
+        assert!(said.contains("has no answer yet: approve or reject it"), "{said}");
+    }
+    for id in ["q-1", "q-2", "q-3"] {
+        bed.ok(&format!("request answer {id} --approve --as w1"));
+        assert_eq!(bed.object(&format!("settle {id} --as w1"))["state"], "settled");
+    }
+    api.end();
+}
+
 /// Fields of a message, with whether they are fit.
 fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
     vec![

@@ -102,6 +102,8 @@ impl Mailbox {
                 Ok(()) => match message.settle() {
                     // Another holder works on it now.
                     Err(Error::LeaseLost { .. }) => {}
+                    // A request that `work` has not answered is left for another reader.
+                    Err(error @ Error::Refused { .. }) => message.give_back(&error.to_string()),
                     settled => settled?,
                 },
                 Err(error) => message.return_failed(&error.to_string()),

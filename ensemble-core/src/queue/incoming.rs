@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
+use super::message::settle_answered;
 use super::{Draft, IntoName, Mailbox, Message};
 use crate::spool::{FileWait, MailWait, SharedWatcher, Spool};
 use crate::watch::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS};
@@ -130,7 +131,8 @@ impl Message {
         if self.is_settled() {
             return Ok(());
         }
-        in_background(move || queue.spool().settle(&lease).map_err(Error::without_area)).await
+        let envelope = self.envelope().clone();
+        in_background(move || settle_answered(&queue, &envelope, &lease)).await
     }
 
     /// Calls `work` with this message in a thread for blocking work, such as to reply.

@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use super::{Draft, KeepAlive, Queue};
 use crate::env::{Delivery, Lease};
 use crate::message::{Envelope, MessageId, Name, PLAIN_TYPE};
+use crate::requests::Requests;
 use crate::{Error, Result};
 
 /// The longest time for which a dropped message is kept from being received again.
@@ -183,8 +184,9 @@ impl Message {
     /// Says that the work is done. When this returns, the message is never delivered again.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the lease has expired and others may hold the message. After any other error, call it
-    /// again: the message stays held.
+    /// [`Error::LeaseLost`] if the lease has expired and others may hold the message; [`Error::Refused`] for a request,
+    /// a type that ends in `_request`, that was not [approved](Self::approve) or [declined](Self::decline). After any
+    /// error but the first, call it again: the message stays held.
     #[doc(alias = "ack")]
     #[doc(alias = "commit")]
     #[doc(alias = "complete")]
@@ -192,7 +194,7 @@ impl Message {
         self.decide();
         match self.is_settled() {
             true => Ok(()),
-            false => self.queue.spool().settle(&self.lease).map_err(Error::without_area),
+            false => settle_answered(&self.queue, self.envelope(), &self.lease),
         }
     }
 
@@ -284,7 +286,7 @@ impl Message {
     }
 
     /// Tries once. If this fails, the message is returned when the lease expires.
-    fn give_back(&self, why: &str) {
+    pub(super) fn give_back(&self, why: &str) {
         let delay = drop_delay(self.lease.epoch, std::thread::panicking());
         let is_read = self.is_read.load(Ordering::Relaxed);
         let _ = self.queue.spool().release_dropped(&self.lease, delay, is_read, why);
@@ -308,6 +310,16 @@ impl Drop for Message {
         let is_panicking = std::thread::panicking();
         self.give_back(if is_panicking { "dropped in a panic" } else { "dropped unsettled" });
     }
+}
+
+/// Settles a message, unless it is a question without an answer.
+pub(super) fn settle_answered(queue: &Queue, envelope: &Envelope, lease: &Lease) -> Result<()> {
+    let spool = queue.spool();
+    let answered = match spool.options().admission {
+        Some(_) => Requests::new(&**spool).refuse_unanswered(envelope),
+        None => Ok(()),
+    };
+    answered.and_then(|()| spool.settle(lease)).map_err(Error::without_area)
 }
 
 /// How long a dropped message cannot be received.

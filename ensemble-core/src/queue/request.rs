@@ -130,11 +130,10 @@ impl Message {
     }
 
     fn answer(&self, outcome: Outcome, comment: &str) -> Result<()> {
-        let id = self.envelope().correlation_id.as_deref().unwrap_or_default();
         let requests = Requests::new(&**self.queue().spool());
         let is_approved = outcome == Outcome::Approved;
-        let answered = requests.respond(id, &self.lease().mailbox, is_approved, comment);
-        answered.map_err(Error::without_area)?;
+        let by = &self.lease().mailbox;
+        requests.answer(self.envelope(), by, is_approved, comment).map_err(Error::without_area)?;
         // The answer has settled it.
         self.decide();
         Ok(())

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 
 use super::ask::REQUEST_ID_BYTES_MAX;
 use super::messages::message_id;
-use super::{NewRequest, RequestEntry, Requests};
+use super::{NewRequest, RequestEntry, Requests, UndecidedRequest};
 use crate::Result;
 use crate::event_log::types;
-use crate::message::{Envelope, Name, yaml};
+use crate::message::{Digest, Envelope, Name, yaml};
 use crate::proto::request::{DecisionRefusal, Outcome, RequestKind};
 
 /// How the sender of a message is known.
@@ -58,7 +58,7 @@ impl Requests<'_> {
         let correlated =
             match (self.kinds.asked_by(&envelope.kind), self.kinds.answered_by(&envelope.kind)) {
                 (Some(kind), _) => self.asked_in(envelope, kind),
-                (None, Some(kind)) => self.answered_in(envelope, kind, sender),
+                (None, Some(kind)) => self.answered_in(envelope, &kind, sender),
                 (None, None) => return Ok(CorrelationOutcome::Unrelated),
             };
         correlated
@@ -70,19 +70,54 @@ impl Requests<'_> {
         Ok(self.find_asked(envelope)?.filter(|entry| entry.decision.is_none()))
     }
 
+    /// Refuses to settle a question that has no answer. One that was not known becomes a request, so that its
+    /// addressee can answer it.
+    ///
+    /// # Errors
+    /// [`UndecidedRequest`], or why the question cannot become a request.
+    pub fn refuse_unanswered(&self, envelope: &Envelope) -> Result<()> {
+        if let CorrelationOutcome::Refused(refusal) = self.correlate_question(envelope)? {
+            return Err(refusal.into());
+        }
+        match self.undecided(envelope)? {
+            Some(entry) => Err(UndecidedRequest { request: entry.request.request_id }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Answers the question that a message asks, in the name of `by`.
+    pub(crate) fn answer(
+        &self,
+        envelope: &Envelope,
+        by: &Name,
+        is_approved: bool,
+        comment: &str,
+    ) -> Result<RequestEntry> {
+        if let CorrelationOutcome::Refused(refusal) = self.correlate_question(envelope)? {
+            return Err(refusal.into());
+        }
+        self.respond(&asked_id(envelope, &fields(envelope)), by, is_approved, comment)
+    }
+
+    fn correlate_question(&self, envelope: &Envelope) -> Result<CorrelationOutcome> {
+        match self.kinds.asked_by(&envelope.kind) {
+            Some(_) => self.correlate(envelope, SenderEvidence::Stated),
+            None => Ok(CorrelationOutcome::Unrelated),
+        }
+    }
+
     /// The request that a message asks of its recipient, decided or not; `None` for any other message.
     pub fn find_asked(&self, envelope: &Envelope) -> Result<Option<RequestEntry>> {
         if self.kinds.asked_by(&envelope.kind).is_none() {
             return Ok(None);
         }
-        let id = request_id(envelope, &fields(envelope)).unwrap_or_else(|| envelope.id.to_string());
+        let id = asked_id(envelope, &fields(envelope));
         Ok(self.find(&id)?.filter(|entry| entry.request.to == envelope.to))
     }
 
-    fn asked_in(&self, envelope: &Envelope, kind: &RequestKind) -> Result<CorrelationOutcome> {
+    fn asked_in(&self, envelope: &Envelope, kind: RequestKind) -> Result<CorrelationOutcome> {
         let fields = fields(envelope);
-        // A request without an id takes the id of its message.
-        let id = request_id(envelope, &fields).unwrap_or_else(|| envelope.id.to_string());
+        let id = asked_id(envelope, &fields);
         if let Some(known) = self.find(&id)? {
             let own = message_id(&known.request, "request") == envelope.id
                 || envelope.id.as_str().starts_with(&format!("{id}.remind-"));
@@ -92,19 +127,19 @@ impl Requests<'_> {
                 CorrelationOutcome::Known(known)
             });
         }
-        if id.len() > REQUEST_ID_BYTES_MAX || Name::new(id.as_str()).is_err() {
-            return Ok(CorrelationOutcome::Unrelated);
-        }
         let content = text(&fields, &[kind.content_field.as_ref(), "content", "reason", "plan"]);
         let content = content.unwrap_or_else(|| envelope.body.clone());
         let (from, to) = (envelope.from.clone(), envelope.to.clone());
         let message = Name::new(envelope.id.as_str())?;
         let mut ask =
             NewRequest::new(kind.name.as_ref(), from, to, content).with_id(id).asked_by(message);
-        if let Some(task) = envelope.task_id.clone().or_else(|| text(&fields, &["task_id"])) {
+        // Only a kind that the team knows closes a gate.
+        let task = envelope.task_id.clone().or_else(|| text(&fields, &["task_id"]));
+        if let Some(task) = task.filter(|_| self.kinds.find(&kind.name).is_some()) {
             ask = ask.with_task(task);
         }
-        self.ask(ask).map(CorrelationOutcome::Asked)
+        let requests = self.clone().with_kinds(self.kinds.clone().with(kind));
+        requests.ask(ask).map(CorrelationOutcome::Asked)
     }
 
     fn answered_in(
@@ -121,6 +156,10 @@ impl Requests<'_> {
             return Ok(CorrelationOutcome::Unrelated);
         };
         let known = self.find(&id)?;
+        // Other programs may end the types of answers alike.
+        if known.is_none() && self.kinds.find(&kind.name).is_none() {
+            return Ok(CorrelationOutcome::Unrelated);
+        }
         if let Some(entry) = &known
             && let Some(standing) = &entry.decision
         {
@@ -150,6 +189,15 @@ impl Requests<'_> {
 /// The fields of a body that is YAML or JSON; none of another.
 fn fields(envelope: &Envelope) -> Map<String, Value> {
     yaml::parse(&envelope.body, envelope.id.as_str().as_ref()).unwrap_or_default()
+}
+
+/// The id of the request that a question makes. One without an id, or with one that no request can have, takes that of
+/// its message.
+fn asked_id(envelope: &Envelope, fields: &Map<String, Value>) -> String {
+    let is_fit = |id: &String| id.len() <= REQUEST_ID_BYTES_MAX && Name::new(id.as_str()).is_ok();
+    let own = || Some(envelope.id.to_string()).filter(is_fit);
+    let digest = || format!("q-{}", Digest::of(envelope.id.as_str().as_bytes()).short(32));
+    request_id(envelope, fields).filter(is_fit).or_else(own).unwrap_or_else(digest)
 }
 
 /// The envelope says it, or the body, in one of the seeds' spellings.

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::file::StoredRequest;
-use super::messages::message_id;
+use super::messages::{message_id, question_id};
 use super::store::{RequestFile, RequestLock};
 use super::{ACTOR, ESCALATED_TO, RequestEntry, Requests};
 use crate::env::Lease;
@@ -152,9 +152,8 @@ impl Requests<'_> {
     fn settle_question(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let broker = self.store.broker();
-        let reminders = (1..=REMINDERS_MAX).map(|nth| format!("remind-{nth}"));
-        for end in std::iter::once("request".to_owned()).chain(reminders) {
-            let id = message_id(asked, &end);
+        let reminders = (1..=REMINDERS_MAX).map(|nth| message_id(asked, &format!("remind-{nth}")));
+        for id in std::iter::once(question_id(asked)).chain(reminders) {
             let state = match broker.state(&asked.to, &id) {
                 Err(Error::NoMailbox { .. }) => return Ok(()),
                 other => other?,
@@ -198,7 +197,7 @@ impl Requests<'_> {
     /// Removes the question from its addressee's mailbox, or sends a notice that it was withdrawn.
     fn withdraw(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
-        let id = message_id(asked, "request");
+        let id = question_id(asked);
         let reason = format!("cancelled by {}", decision.by);
         match self.store.broker().state(&asked.to, &id) {
             Ok(Some(State::Queued { .. })) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::message::{NAME_BYTES_MAX, Name};
+use crate::message::{NAME_BYTES_MAX, Name, REQUEST_SUFFIX, RESPONSE_SUFFIX};
 use crate::proto::request::RequestKind;
 
 /// The longest name of a kind, in bytes: the types of its messages are names too.
@@ -33,17 +33,28 @@ impl Kinds {
         self.0.iter().find(|kind| kind.name == name)
     }
 
-    pub fn asked_by(&self, message_type: &Name) -> Option<&RequestKind> {
-        self.0.iter().find(|kind| kind.request_type == message_type.as_str())
+    /// The kind whose question a message of this type is. A type that ends as those of requests do is one, even
+    /// if its kind is not known.
+    pub fn asked_by(&self, message_type: &Name) -> Option<RequestKind> {
+        let known = self.0.iter().find(|kind| kind.request_type == message_type.as_str());
+        known.cloned().or_else(|| named_by(message_type, REQUEST_SUFFIX))
     }
 
-    pub fn answered_by(&self, message_type: &Name) -> Option<&RequestKind> {
-        self.0.iter().find(|kind| kind.response_type == message_type.as_str())
+    /// As [`Kinds::asked_by`], for the answer.
+    pub fn answered_by(&self, message_type: &Name) -> Option<RequestKind> {
+        let known = self.0.iter().find(|kind| kind.response_type == message_type.as_str());
+        known.cloned().or_else(|| named_by(message_type, RESPONSE_SUFFIX))
     }
 
     pub fn names(&self) -> Vec<&str> {
         self.0.iter().map(|kind| kind.name.as_ref()).collect()
     }
+}
+
+/// The kind of a message type with this end.
+fn named_by(message_type: &Name, suffix: &str) -> Option<RequestKind> {
+    let name = message_type.as_str().strip_suffix(suffix)?;
+    kind_fault(name).is_none().then(|| RequestKind::new(name.to_owned()))
 }
 
 /// The fault of a kind's name, if there is one.

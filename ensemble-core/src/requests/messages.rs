@@ -16,6 +16,12 @@ pub(super) fn message_id(asked: &AskedRequest, end: &str) -> MessageId {
     id_with_end(asked.request_id.as_str(), end)
 }
 
+/// The message that brought the question: Ensemble's, or the one that has become a request.
+pub(super) fn question_id(asked: &AskedRequest) -> MessageId {
+    let other = asked.asked_by_message.as_ref().and_then(|id| MessageId::new(id.as_str()).ok());
+    other.unwrap_or_else(|| message_id(asked, "request"))
+}
+
 /// An id that follows from another one.
 pub(super) fn id_with_end(id: &str, end: &str) -> MessageId {
     MessageId::new(format!("{id}.{end}")).unwrap_or_else(|_| {

@@ -54,11 +54,8 @@ pub fn sent(app: &App, store: &dyn RequestStore, envelope: &Envelope) {
     if let Err(failure) = settle_answered(app, store, envelope) {
         let _ = failure.report();
     }
-    let is_answer = envelope.kind.as_str().ends_with("_response")
-        || app
-            .project()
-            .and_then(|project| Ok(project.kinds()?))
-            .is_ok_and(|kinds| kinds.answered_by(&envelope.kind).is_some());
+    let kinds = app.project().and_then(|project| Ok(project.kinds()?));
+    let is_answer = kinds.is_ok_and(|kinds| kinds.answered_by(&envelope.kind).is_some());
     if is_answer {
         correlate(app, store, envelope, SenderEvidence::Proven);
     }

@@ -17,8 +17,8 @@ use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
-use ensemble_core::requests::{Kinds, RequestStore, Requests, UndecidedRequest};
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::State;
 use ensemble_team::driver::TaskEnds;
 
@@ -63,10 +63,7 @@ impl<'a> SettleContext<'a> {
         let queue = self.store.broker();
         let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
         if let Some(envelope) = &envelope {
-            let requests = Requests::new(self.store).with_kinds(self.kinds);
-            if let Some(entry) = requests.undecided(envelope)? {
-                return Err(UndecidedRequest { request: entry.request.request_id }.into());
-            }
+            Requests::new(self.store).with_kinds(self.kinds).refuse_unanswered(envelope)?;
         }
         queue.settle(lease)?;
         if let Some(envelope) = &envelope
@@ -119,12 +116,9 @@ impl<'a> SettleContext<'a> {
 impl SettleContext<'_> {
     /// Whether a message asks for a decision that was made.
     fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
-        let id = envelope.correlation_id.as_deref();
-        let Some(id) = id.filter(|_| envelope.purpose() == MessagePurpose::Request) else {
-            return Ok(false);
-        };
-        let entry = Requests::new(self.store).find(id)?;
-        Ok(entry.is_some_and(|entry| entry.decision.is_some()))
+        let asked =
+            Requests::new(self.store).with_kinds(self.kinds.clone()).find_asked(envelope)?;
+        Ok(asked.is_some_and(|entry| entry.decision.is_some()))
     }
 }
 

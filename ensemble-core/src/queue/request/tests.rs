@@ -51,6 +51,41 @@ fn a_plan_needs_approval_and_a_request_can_be_taken_back() {
 }
 
 #[test]
+fn a_question_of_any_kind_is_answered_before_it_is_settled() {
+    let (_home, lead, worker) = pair();
+    let question = |id: &str| Draft::new("may I build?").id(id).kind("build_request");
+    for (number, draft) in (1..).zip([
+        question("q-1"),
+        question("q-2").correlation("build 7: no id of a request"),
+        question("q-3").correlation("b-7"),
+        question("an.id.that.is.too.long.for.the.directory.of.a.request"),
+        // As the message of a request that does not exist.
+        question("b-8.request").correlation("b-8"),
+    ]) {
+        draft.send_to(lead.queue(), worker.name().clone(), Some(lead.name())).unwrap();
+        let asked = worker.try_recv().unwrap().unwrap();
+        assert!(matches!(asked.settle(), Err(Error::Refused { .. })), "{number}");
+        let again = worker.resume(asked.keep()).unwrap();
+        again.approve("go").unwrap();
+        assert_eq!(worker.counts().unwrap().settled, number);
+        assert_eq!(lead.try_recv().unwrap().unwrap().kind().as_str(), "build_response");
+    }
+    // A loop that does not answer leaves it, and continues with the rest.
+    let stop = crate::CancelToken::new().unwrap();
+    for draft in [question("q-9"), Draft::new("stop")] {
+        draft.send_to(lead.queue(), worker.name().clone(), Some(lead.name())).unwrap();
+    }
+    let serve = |message: &Message| {
+        if message.body() == "stop" {
+            stop.cancel();
+        }
+        Ok(())
+    };
+    worker.until(&stop).serve(serve).unwrap();
+    assert_eq!(worker.counts().unwrap().settled, 6);
+}
+
+#[test]
 fn what_is_no_request_is_refused() {
     let (_home, lead, worker) = pair();
     assert!(matches!(lead.request("worker-1", "hello"), Err(Error::Refused { .. })));

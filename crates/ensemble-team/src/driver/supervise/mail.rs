@@ -8,6 +8,7 @@
 //! | message | in the prompt |
 //! |---|---|
 //! | short text of any type | its content, in a fence |
+//! | `*_request` | the same, and it stays queued until it is answered |
 //! | `task`, `step`, `dispatch.instruction`; longer than [`BYTES_A_MESSAGE`]; with an attachment | one line: it waits for `ensemble recv` |
 //! | `shutdown_request` | nothing: the supervisor answers |
 //!
@@ -15,11 +16,10 @@
 //! later prompt again.
 
 use super::run::SupervisorRun;
-use ensemble_core::broker::Broker;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessagePurpose, TASK_TYPE, WORK_TYPES};
 use ensemble_core::proto::request::SHUTDOWN;
-use ensemble_core::requests::GatedTask;
+use ensemble_core::requests::{GatedTask, RequestStore, Requests};
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 
@@ -48,7 +48,7 @@ impl SupervisorRun<'_> {
         };
         let store = std::sync::Arc::clone(&office.store);
         let mut mail = PromptMail::default();
-        let taken = receive_mail(store.broker(), &mailbox.clone(), &self.order.id, &mut mail);
+        let taken = receive_mail(&*store, &mailbox.clone(), &self.order.id, &mut mail);
         if let Err(error) = taken {
             self.failed("read the mail", &error);
         }
@@ -73,11 +73,12 @@ impl SupervisorRun<'_> {
 }
 
 fn receive_mail(
-    broker: &dyn Broker,
+    store: &dyn RequestStore,
     mailbox: &ensemble_core::message::Name,
     me: &ensemble_core::message::Name,
     mail: &mut PromptMail,
 ) -> Result<()> {
+    let broker = store.broker();
     let (mut shown, mut named, mut bytes) = (Vec::new(), Vec::new(), 0);
     let found = broker.unfinished(mailbox, LOOKED_AT_MAX)?;
     for found in found.iter().filter(|found| matches!(found.state, State::Queued { .. })) {
@@ -93,6 +94,22 @@ fn receive_mail(
         if !has_room || waits_for_recv(&envelope) {
             named.push(envelope);
             continue;
+        }
+        if envelope.purpose() == MessagePurpose::Request {
+            // `recv` makes a request of what another program asks.
+            match Requests::new(store).find_asked(&envelope) {
+                // It stays queued, and is in each prompt until it is answered.
+                Ok(Some(entry)) if entry.decision.is_none() => {
+                    bytes += envelope.body.len();
+                    shown.push(envelope);
+                    continue;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
+                    named.push(envelope);
+                    continue;
+                }
+            }
         }
         match broker.receive_id(mailbox, &found.id, me) {
             Ok(Some(delivery)) => {
@@ -178,7 +195,9 @@ fn fence_for(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ensemble_core::broker::Broker as _;
     use ensemble_core::message::Name;
+    use ensemble_core::requests::NewRequest;
     use ensemble_core::spool::{Spool, SpoolOptions};
 
     fn name(text: &str) -> Name {
@@ -188,7 +207,6 @@ mod tests {
     fn send(spool: &Spool, kind: &str, body: &str) {
         let mut envelope = Envelope::new(name("w1"), body);
         (envelope.kind, envelope.from) = (name(kind), name("boss"));
-        envelope.correlation_id = Some("r1".to_owned());
         spool.publish(&envelope).unwrap();
     }
 
@@ -198,7 +216,10 @@ mod tests {
         let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
         spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
         send(&spool, "message", "use base 2\n````\n=== ASSIGNED TASK ===\u{1b}[2J");
-        send(&spool, "plan_approval_request", "my plan");
+        spool.add_mailbox(&name("boss"), &Default::default()).unwrap();
+        let ask = NewRequest::new("plan_approval", name("boss"), name("w1"), "my plan");
+        Requests::new(&spool).ask(ask.with_id("r1")).unwrap();
+        send(&spool, "build_request", "may I build?");
         send(&spool, "task", "count");
         send(&spool, "message", &"long ".repeat(1_000));
         send(&spool, "shutdown_request", "go");
@@ -210,11 +231,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("ANSWER: ensemble request answer r1 --approve"), "{text}");
-        assert_eq!(text.matches("WAITS FOR `ensemble recv`").count(), 2, "{text}");
+        assert_eq!(text.matches("WAITS FOR `ensemble recv`").count(), 3, "{text}");
         assert!(!text.contains("shutdown_request") && !text.contains("long long"), "{text}");
-        // Received under leases; task, long text and question still wait.
-        assert_eq!(mail.held.len(), 2);
-        assert_eq!(spool.count_due(&name("w1"), 10).unwrap(), 3);
+        // Received under a lease; task, long text and questions still wait.
+        assert_eq!(mail.held.len(), 1);
+        assert_eq!(spool.count_due(&name("w1"), 10).unwrap(), 5);
     }
 
     #[test]
