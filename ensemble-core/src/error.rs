@@ -232,14 +232,16 @@ fn hint(source: &io::Error) -> &'static str {
             " (something else is in the place of a directory: move that away)"
         }
         io::ErrorKind::CrossesDevices => " (the queue must be in one file system)",
-        _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
-            " (too many open files: raise `ulimit -n`)"
-        }
+        _ if is_out_of_descriptors(source) => " (too many open files: raise `ulimit -n`)",
         _ if source.raw_os_error() == Some(5) => {
             " (the disk fails: this does not count as done; see the kernel's log, and try again once it works)"
         }
         _ => "",
     }
+}
+
+fn is_out_of_descriptors(source: &io::Error) -> bool {
+    matches!(source.raw_os_error(), Some(23 | 24))
 }
 
 fn nearest_names(nearest: &[String]) -> String {
@@ -300,6 +302,12 @@ impl Error {
             Self::Area(error) => Self::Refused { detail: error.to_string() },
             other => other,
         }
+    }
+
+    /// Whether the process, or the whole system, has no descriptor left.
+    #[must_use]
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_out_of_descriptors(source))
     }
 
     /// An IO error with its operation and path.

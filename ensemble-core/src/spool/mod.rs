@@ -277,13 +277,24 @@ impl Spool {
         if let Some(mailbox) = open.get(name) {
             return Ok(mailbox);
         }
+        self.waits.watcher.forget_idle();
+        let opened = match self.open_mailbox(name) {
+            // The program has descriptors for other things, too: it gets those of the other mailboxes.
+            Err(error) if error.is_out_of_descriptors() && open.close_all() => {
+                self.open_mailbox(name)
+            }
+            opened => opened,
+        };
+        opened.map(|mailbox| open.insert(mailbox))
+    }
+
+    fn open_mailbox(&self, name: &Name) -> Result<OpenMailbox> {
         let queue = self.queue_dir()?;
         let mailboxes = self.mailboxes_dir()?;
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        self.waits.watcher.forget_idle();
-        Ok(open.insert(OpenMailbox::open(queue, &mailboxes, name, &self.options)?))
+        OpenMailbox::open(queue, &mailboxes, name, &self.options)
     }
 
     /// The mailbox if it is open, which may have been moved away since.

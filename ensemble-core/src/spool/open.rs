@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use super::receive_wait::QueueWaits;
 use super::{Spool, SpoolOptions};
 use crate::durable::{self, Dir, Durability};
 use crate::{Error, Result};
@@ -38,13 +39,13 @@ impl Spool {
     pub fn open(root: &Path, options: SpoolOptions) -> Result<Self> {
         let root = std::path::absolute(root).map_err(|e| Error::io("resolve", root, e))?;
         let spool = Self {
+            waits: Box::new(QueueWaits::new(&root)),
             root,
             options: Box::new(options),
             open: Mutex::default(),
             oldest_settled: Box::default(),
             twins: Box::default(),
             calendar: Box::default(),
-            waits: Box::default(),
             syncs: Arc::default(),
         };
         match spool.mailboxes_dir() {

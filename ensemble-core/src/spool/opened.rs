@@ -72,6 +72,13 @@ impl MailboxCache {
         self.known.remove(name);
     }
 
+    /// Closes all. Returns whether any was open.
+    pub(super) fn close_all(&mut self) -> bool {
+        let names: Vec<Name> = self.open.keys().cloned().collect();
+        names.iter().for_each(|name| self.close(name));
+        !names.is_empty()
+    }
+
     fn close(&mut self, name: &Name) {
         if let Some((_, mailbox)) = self.open.remove(name) {
             // Does not wait for a thread that uses it, perhaps for a long listing.

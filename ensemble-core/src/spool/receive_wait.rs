@@ -16,6 +16,7 @@ mod shared;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,11 +32,17 @@ use crate::watch::POLL_WITH_EVENTS;
 /// thousands of times a second.
 const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
 /// The state that a queue keeps between two waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct QueueWaits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.
     observers: Mutex<HashMap<Name, Arc<Mutex<WaitObserver>>>>,
     pub(super) watcher: Arc<SharedWatcher>,
+}
+
+impl QueueWaits {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { observers: Mutex::default(), watcher: SharedWatcher::of_queue(root) }
+    }
 }
 
 /// The observer of one mailbox's leases.

@@ -1,4 +1,5 @@
-//! One file watcher for all waits of a queue: a user has some 128 of them, and a queue may have thousands of waits.
+//! One file watcher for all waits of a queue in a process: a user has some 128 of them, and a queue may have thousands
+//! of waits.
 //!
 //! | a wait that sleeps | does |
 //! |---|---|
@@ -12,11 +13,11 @@
 
 mod row;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -130,7 +131,22 @@ impl Drop for FileWait {
     }
 }
 
+/// The watchers of the queues that this process has open, by their roots.
+static QUEUE_WATCHERS: Mutex<BTreeMap<PathBuf, Weak<SharedWatcher>>> = Mutex::new(BTreeMap::new());
+
 impl SharedWatcher {
+    /// The watcher that all who have this queue open share.
+    pub(crate) fn of_queue(root: &Path) -> Arc<Self> {
+        let mut watchers = lock(&QUEUE_WATCHERS);
+        if let Some(watcher) = watchers.get(root).and_then(Weak::upgrade) {
+            return watcher;
+        }
+        watchers.retain(|_, watcher| watcher.strong_count() > 0);
+        let watcher = Arc::<Self>::default();
+        watchers.insert(root.to_owned(), Arc::downgrade(&watcher));
+        watcher
+    }
+
     /// Whether the wait that began last looks five times a second, because it could not be watched.
     pub(crate) fn is_polling(&self) -> bool {
         self.lock().is_polling

@@ -114,7 +114,10 @@ fn a_message_that_lands_between_any_two_steps_ends_the_sleep() {
 fn one_of_two_waits_is_told_what_landed_and_both_receive() {
     let Some(_) = or_skip(FsWatcher::new()) else { return };
     let bed = Bed::new();
-    let (mut first, mut second) = (bed.wait(), bed.wait());
+    let other = Spool::open(bed.spool.root(), options()).unwrap();
+    assert!(Arc::ptr_eq(&bed.spool.waits.watcher, &other.waits.watcher), "a user has few");
+    let mut first = bed.wait();
+    let mut second = other.wait_for_mail(&bed.worker, &bed.worker);
     assert!(first.receive().unwrap().is_none() && second.receive().unwrap().is_none());
     bed.publish();
     bed.publish();
