@@ -11,11 +11,12 @@ use super::rows::{self, StepKey};
 use super::{DbFailure, StepStore, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
+use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use ensemble_core::leases::record_seen;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, LeaseSnapshot, LeaseWatch};
+use ensemble_core::proto::lease::{Effect, Event, LOOK_INTERVAL, LeaseSnapshot, LeaseWatch};
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
@@ -46,8 +47,8 @@ impl StepStore {
     /// together. Signs are never repeated, so a sign that is equal at two observations was
     /// unchanged in between. Time comes from the monotonic clock, which stops while the machine
     /// sleeps. After a boot every lease starts again. Two simultaneous observers see the same, and
-    /// the later one's observation is kept. An observation without news writes nothing, so
-    /// observers do not wake each other.
+    /// the later one's observation is kept. An observation without news writes nothing for
+    /// [`LOOK_INTERVAL`], so observers do not wake each other.
     pub fn observe(&self) -> Result<ObservedSteps> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let (leases, snapshot) = self.leases(&boot_id)?;
@@ -57,7 +58,11 @@ impl StepStore {
         // Read the clock after the leases: a step that is taken while this observer is suspended
         // must not look older than it is. Later changes are detected before a step is returned.
         let now = self.options.clock.monotonic();
-        let known = snapshot.as_ref().map(essence);
+        let is_fresh = |snapshot: &LeaseSnapshot<_>| {
+            let taken_at = Duration::from_millis(snapshot.taken_at_ms);
+            now.since(Monotonic::from_duration(taken_at)) < LOOK_INTERVAL
+        };
+        let known = snapshot.as_ref().filter(|it| is_fresh(it)).map(essence);
         let mut watch = match snapshot {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
             None => LeaseWatch::new(now),

@@ -24,6 +24,7 @@ over_databases![
     tdd_order_is_enforced_in_each_cycle,
     step_of_a_silent_worker_returns_and_its_late_report_is_rejected,
     steps_of_many_workers_that_fall_silent_at_once_return_together,
+    steps_of_a_machine_that_was_stopped_may_be_renewed,
     step_taken_while_an_observer_is_suspended_gets_a_full_lease,
     orchestrator_is_notified_once,
     second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing,
@@ -252,6 +253,19 @@ fn steps_of_many_workers_that_fall_silent_at_once_return_together() {
         bed.clock.advance(Duration::from_secs(20));
     }
     assert_eq!(returned, 4);
+}
+
+fn steps_of_a_machine_that_was_stopped_may_be_renewed() {
+    let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 120, \
+                         steps: [{agent: A, goal: a}, {agent: B, goal: b}]}"]);
+    let (first, second) = (bed.take("A").unwrap(), bed.take("B").unwrap());
+    let look = |seconds: u64| {
+        bed.clock.advance(Duration::from_secs(seconds));
+        open(bed.home.path(), &bed.clock).observe().unwrap().returned
+    };
+    assert_eq!((look(0), look(3_600)), (vec![], vec![]), "no worker may have run either");
+    bed.store.beat(&first.key, &name("A"), Some(1)).unwrap();
+    assert_eq!(look(55), [second.key]);
 }
 
 /// A clock that runs an action during its next reading, as if its reader were suspended.

@@ -181,6 +181,8 @@ pub struct LeaseWatch<K> {
     /// Time from the last look to the one that it asked for.
     planned: WatchedTime,
     look_asked_at: Option<Monotonic>,
+    /// How late the first look of a process is that continues from a snapshot.
+    resumed_late: Option<Duration>,
     effects: VecDeque<Effect<K>>,
 }
 
@@ -194,6 +196,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
             looked_at: now,
             planned: LOOK_GAP_MAX,
             look_asked_at: None,
+            resumed_late: None,
             effects: VecDeque::new(),
         }
     }
@@ -219,7 +222,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
     /// How late a look is now, if the observer cannot have been running in between.
     fn late_by(&self, now: Monotonic) -> Option<Duration> {
         let late = now.since(self.looked_at).saturating_sub(self.planned);
-        (late > LOOK_INTERVAL).then_some(late)
+        self.resumed_late.or_else(|| (late > LOOK_INTERVAL).then_some(late))
     }
 
     fn see(&mut self, now: Monotonic, key: K, sequence: u64, duration: Duration) {
@@ -241,6 +244,9 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         lease.in_scan = true;
         if lease.life == LeaseLife::Restored {
             lease.life = LeaseLife::Running;
+            if self.resumed_late.is_some() {
+                lease.changed = lease.changed.max(seen.saturating_sub(duration));
+            }
         }
     }
 
@@ -248,7 +254,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         let late = self.late_by(now);
         self.watched = self.watched_until(now);
         self.looked_at = now;
-        self.look_asked_at = None;
+        (self.look_asked_at, self.resumed_late) = (None, None);
         self.leases.retain(|_, lease| std::mem::take(&mut lease.in_scan));
         if matches!(self.state, State::Held { until } if self.watched >= until) {
             self.state = State::Judging;

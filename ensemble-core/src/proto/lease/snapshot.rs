@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LeaseLife, LeaseWatch, State, WatchedLease};
+use super::{LOOK_GAP_MAX, LOOK_INTERVAL, LeaseLife, LeaseWatch, State, WatchedLease};
 use crate::env::Monotonic;
 
 /// The observations of an observer. They are valid only on their host and in their boot, because
@@ -16,6 +16,9 @@ pub struct LeaseSnapshot<K> {
     pub taken_at_ms: u64,
     /// How much longer expiry is on hold, in milliseconds.
     pub hold_ms: u64,
+    /// How long after that the next look was due, in milliseconds.
+    #[serde(default = "look_gap_max")]
+    pub next_look_ms: u64,
     pub leases: Vec<LeaseObservation<K>>,
 }
 
@@ -46,6 +49,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
             boot_id: boot_id.to_owned(),
             taken_at_ms: millis(now.as_duration()),
             hold_ms: millis(hold),
+            next_look_ms: millis(self.planned),
             leases: self.leases.iter().map(observe).collect(),
         }
     }
@@ -53,7 +57,9 @@ impl<K: Ord + Clone> LeaseWatch<K> {
     /// Continues from a snapshot of the same boot; starts again with one of another boot.
     ///
     /// A number that is unchanged was unchanged in between, since holders never repeat one. So the
-    /// time between the two processes counts, unlike time in which a single process did not look.
+    /// time between the two processes counts, unlike time in which a single process did not look. But if none looked
+    /// when a look was due, holders may have been stopped as well: a lease that ran out in that time gets its overtime,
+    /// once.
     pub fn restore(now: Monotonic, boot_id: &str, snapshot: LeaseSnapshot<K>) -> Self {
         let taken_at = Monotonic::from_duration(Duration::from_millis(snapshot.taken_at_ms));
         let mut watch = Self::new(now);
@@ -67,6 +73,10 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         if !hold.is_zero() {
             watch.state = State::Held { until: watch.watched.saturating_add(hold) };
         }
+        let late = between.saturating_sub(Duration::from_millis(snapshot.next_look_ms));
+        if snapshot.hold_ms == 0 && late > LOOK_INTERVAL {
+            (watch.resumed_late, watch.planned) = (Some(late), Duration::ZERO);
+        }
         for LeaseObservation { key, sequence, age_ms } in snapshot.leases {
             let age = between.saturating_add(Duration::from_millis(age_ms));
             let changed = watch.watched.saturating_sub(age);
@@ -77,6 +87,10 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         }
         watch
     }
+}
+
+fn look_gap_max() -> u64 {
+    millis(LOOK_GAP_MAX)
 }
 
 fn millis(duration: Duration) -> u64 {
