@@ -175,7 +175,7 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
 ];
 
 /// What the parser says of a text that is not YAML, by its distinct words, and what the author of the file reads instead.
-const SYNTAX: [(&str, &str); 11] = [
+const SYNTAX: [(&str, &str); 13] = [
     ("mapping values are not allowed", "has a `: ` inside of a text: put the text into quotes"),
     ("simple key", "is not `name: value`: a text of several lines needs `|` and deeper lines"),
     ("found a tab", "is indented by a tab: use blanks"),
@@ -190,6 +190,8 @@ const SYNTAX: [(&str, &str); 11] = [
         "continues after its closing quote: put the whole text into quotes",
     ),
     ("invalid indentation", "is not indented as the lines before it"),
+    ("invalid floating point", "expected a number"),
+    ("invalid boolean", "expected true or false"),
     ("unknown anchor", ANCHOR),
     ("recursion limit", "is nested too deep"),
     ("expected '-' indicator", "is neither an item (`- `) of the list before it nor a field"),
@@ -241,7 +243,9 @@ fn in_plain_words(message: &str) -> String {
         Some((doing, rest)) if doing.starts_with("while ") => rest,
         _ => message,
     };
-    let mut plain = message.to_owned();
+    // Rust's word for the wrong value says nothing to the author either.
+    let expected = message.strip_prefix("invalid ").and_then(|it| it.split_once(", expected "));
+    let mut plain = expected.map_or_else(|| message.to_owned(), |it| format!("expected {}", it.1));
     for (word, meaning) in PLAIN_WORDS {
         for lead in ["expected ", "invalid ", ""] {
             let ends = format!("{lead}{word}");
@@ -358,7 +362,8 @@ mod tests {
         ] {
             let Err(fault) = read::<Report>(text) else { continue };
             let words = "Option|Policy|budget|deserializ|scalar|u8|u64|f64|mapping start\
-                |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start";
+                |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start|invalid type\
+                |floating|strict mode";
             let found: Vec<&str> =
                 words.split('|').filter(|word| fault.detail.contains(word)).collect();
             assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);
