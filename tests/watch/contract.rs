@@ -39,14 +39,14 @@ fn a_broken_report_is_rejected_and_its_author_is_notified_once() {
     // The contract is enforced even if lint is off.
     fs::write(bed.queue().parent().unwrap().join("ensemble.yaml"), "lint: {mode: off}\n").unwrap();
     let watcher = Watcher::start(&bed);
-    let broken = "task_id: t-1\nworker_id: 1\nstatus: maybe\nsummary: [x]\n";
+    let broken = "task_id: t-1\nworker_id: 1\nstatus: maybe\nsummary: {a: x}\n";
     bed.land("reports/t-1-completed.yaml", broken);
     let message = told(&bed, "worker-1");
     assert_eq!(message.kind.as_str(), "report.rejected");
     assert_eq!(message.task_id.as_deref(), Some("t-1"));
     assert!(message.body.contains("line 3: status is `maybe`"), "{}", message.body);
     assert!(message.body.contains("write one of success, failed, blocked"), "{}", message.body);
-    assert!(message.body.contains("line 4: summary is a list"), "{}", message.body);
+    assert!(message.body.contains("line 4: summary is a mapping"), "{}", message.body);
 
     let record = eventually(PATIENCE, "it is recorded", || bed.records("file.rejected").pop());
     assert_eq!(record["told"], serde_json::json!(["worker-1"]));

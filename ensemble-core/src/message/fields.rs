@@ -34,7 +34,7 @@ pub fn plain_field(name: &str) -> String {
     out
 }
 
-/// The first of these fields that has a text, a number or a truth value, as text.
+/// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;
     names.iter().find_map(|name| {
@@ -48,6 +48,7 @@ fn scalar_text(value: &Value) -> Option<String> {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
         Value::Bool(value) => value.to_string(),
+        Value::Array(items) if items.len() == 1 => return scalar_text(&items[0]),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
     (!text.is_empty()).then_some(text)
@@ -102,10 +103,11 @@ mod tests {
             json!({ "Task-ID": " 7 " }),
             json!({ "task_id": null, "task": "7" }),
             json!({ "task_id": "", "taskId": 7 }),
+            json!({ "task_id": [7] }),
         ] {
             assert_eq!(field_text(&fields, &TASK_FIELDS).as_deref(), Some("7"), "{fields}");
         }
-        assert_eq!(field_text(&json!({ "task_id": [7] }), &TASK_FIELDS), None);
+        assert_eq!(field_text(&json!({ "task_id": [7, 8] }), &TASK_FIELDS), None);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Contract for EscalationReport {
             attempt: fields.count(&["attempt", "attempts"]),
             phase: fields.count(&["phase", "max_phase"]),
             reason: fields.text(&["reason", "error"]).unwrap_or_else(|| "unanswered".to_owned()),
-            detail: fields.text(&["detail", "summary", "description", "message"]),
+            detail: fields.prose(&["detail", "summary", "description", "message"]),
             from: fields.text(&["from", "escalated_by"]),
             escalated_at: fields.text(&["escalated_at", "at", "timestamp"]),
             action: fields.text(&["action", "recommendation"]),

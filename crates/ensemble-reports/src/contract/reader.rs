@@ -10,8 +10,10 @@ use super::problem::{FieldProblem, PROBLEMS_MAX};
 /// Longest excerpt of a wrong value in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 40;
 
-/// Normalizes a word for comparison: `Needs Fix`, `NEEDS-FIX` and `needsFix` become `needs_fix`.
+/// Normalizes a word for comparison: `Needs Fix`, `NEEDS-FIX` and `needsFix` become `needs_fix`. What decorates it does
+/// not count: `**done** ✅`.
 pub(super) fn word(text: &str) -> String {
+    let text = text.trim_matches(|c: char| !c.is_alphanumeric());
     if text.chars().any(char::is_lowercase) {
         plain_field(text)
     } else {
@@ -93,10 +95,28 @@ impl<'a> FieldReader<'a> {
         self.problem(field.line, &field.name, detail, format!("write {wanted}"));
     }
 
-    /// Takes a text; numbers and booleans are read as text.
+    /// Takes a text; numbers, booleans and a list of one are read as text.
     pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
+        self.text_of(names, |_| None)
+    }
+
+    /// Takes a text that only people read; a list has its lines.
+    pub(super) fn prose(&mut self, names: &[&str]) -> Option<String> {
+        self.text_of(names, |items| {
+            items.iter().map(scalar).collect::<Option<Vec<_>>>().map(|lines| lines.join("\n"))
+        })
+    }
+
+    fn text_of(
+        &mut self,
+        names: &[&str],
+        listed: impl Fn(&[DocumentNode]) -> Option<String>,
+    ) -> Option<String> {
         let field = self.take_field(names)?;
-        let text = scalar(&field.node);
+        let text = match &field.node.value {
+            NodeValue::List(items) if items.len() != 1 => listed(items),
+            _ => scalar(only(&field.node)),
+        };
         if text.is_none() {
             self.wrong(field, "a text");
         }
@@ -150,7 +170,7 @@ impl<'a> FieldReader<'a> {
         spellings: &[ValueSpelling<T>],
     ) -> Option<T> {
         let field = self.take_field(names)?;
-        let text = scalar(&field.node).unwrap_or_default();
+        let text = scalar(only(&field.node)).unwrap_or_default();
         let wanted = word(&text);
         let found = spellings.iter().find(|(_, words)| words.contains(&wanted.as_str()));
         if found.is_none() {
@@ -221,6 +241,14 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     let words: Vec<&str> =
         spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
     format!("write one of {}", words.join(", "))
+}
+
+/// The only item of a list; any other value itself.
+fn only(node: &DocumentNode) -> &DocumentNode {
+    match &node.value {
+        NodeValue::List(items) if items.len() == 1 => &items[0],
+        _ => node,
+    }
 }
 
 pub(super) fn scalar(node: &DocumentNode) -> Option<String> {

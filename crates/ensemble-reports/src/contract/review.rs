@@ -203,7 +203,7 @@ impl Contract for Review {
             task_id,
             reviewer: fields.text(&[&REVIEWER_FIELDS[..], &WORKER_FIELDS].concat()),
             status: status.unwrap_or(Verdict::NeedsFix),
-            summary: fields.text(&["summary", "comment", "message"]),
+            summary: fields.prose(&["summary", "comment", "message"]),
             findings,
             reviewed_at: fields.text(&["reviewed_at", "completed_at", "at", "timestamp"]),
             extra: Map::new(),

@@ -105,7 +105,7 @@ impl TaskResult {
             task_id: fields.required_text(&["task_id", "id", "task"], "name the task"),
             status: fields.text(&["status", "result"]).unwrap_or_default(),
             worker_id: fields.text(&[&WORKER_FIELDS[..], &EXECUTOR_FIELDS[..]].concat()),
-            summary: fields.text(&["summary", "detail", "description", "message"]),
+            summary: fields.prose(&["summary", "detail", "description", "message"]),
         }
     }
 }

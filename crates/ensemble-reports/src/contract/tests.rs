@@ -217,7 +217,7 @@ fn instructions_are_read_and_impossible_orders_are_rejected() {
 
 #[test]
 fn all_mistakes_are_reported_with_line_field_and_hint() {
-    let text = "task_id: [a]\nworker_id: w\n\nstatus: maybe\nsummary:\n  deep: yes\n";
+    let text = "task_id: [a, b]\nworker_id: w\n\nstatus: maybe\nsummary:\n  deep: yes\n";
     assert_eq!(
         problems::<TaskReport>("other.yaml", text),
         [
@@ -246,6 +246,14 @@ fn all_mistakes_are_reported_with_line_field_and_hint() {
     assert!(same.task_id == "a" && same.extra.is_empty(), "{same:?}");
     let yaml = problems::<TaskReport>("t-completed.yaml", "task_id: t\nstatus: [\n");
     assert!(yaml[0].starts_with("line ") && yaml[0].contains("is not YAML"), "{yaml:?}");
+}
+
+#[test]
+fn a_list_is_read_where_a_text_is_meant() {
+    let text = "task_id: [t]\nworker_id: [w]\nstatus: [done]\nsummary: [one, two]\n";
+    let report: TaskReport = read("t-completed.yaml", text);
+    assert_eq!((report.task_id.as_str(), report.worker_id.as_deref()), ("t", Some("w")));
+    assert_eq!((report.status, report.summary.as_deref()), (Status::Success, Some("one\ntwo")));
 }
 
 #[test]
