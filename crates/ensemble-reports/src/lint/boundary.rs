@@ -28,6 +28,7 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: WordGuard) ->
         WordGuard::None => true,
         WordGuard::NumberAfter => number_follows(&text[end..]),
         WordGuard::NumberBefore => before_word(text, start).is_some_and(is_number_or_unit),
+        WordGuard::ThingsAfter => things_follow(&text[..start], &text[end..]),
         WordGuard::NotAfter(those) => !before.is_some_and(|c| those.contains(c)),
         WordGuard::NotBefore(those) => !those.iter().any(|other| text[end..].starts_with(other)),
     }
@@ -98,6 +99,13 @@ fn number_follows(rest: &str) -> bool {
             && !rest[word.len()..].starts_with(is_latin)
     };
     rest.starts_with(|c: char| c.is_ascii_digit()) || listed(NUMBER_WORDS).any(is_number)
+}
+
+fn things_follow(before: &str, rest: &str) -> bool {
+    let last = before.split_whitespace().next_back().unwrap_or_default().to_ascii_lowercase();
+    let next = rest.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next();
+    let is_plural = |word: &str| word == "of" || word.ends_with('s') && !word.ends_with("ss");
+    !matches!(&*last, "the" | "at") && next.is_some_and(is_plural)
 }
 
 fn is_number_or_unit(c: char) -> bool {

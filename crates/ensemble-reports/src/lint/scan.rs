@@ -156,19 +156,20 @@ fn build(options: &LintOptions) -> WordAutomaton {
     let mut patterns: Vec<String> = Vec::new();
     let mut sorts = Vec::new();
     let allowed: Vec<String> = options.allow.iter().map(|word| word.to_lowercase()).collect();
-    for sense in SENSES.iter().filter(|sense| options.languages.contains(&sense.language)) {
-        for word in sense.words().filter(|word| !allowed.iter().any(|it| it == word)) {
-            patterns.push(word.to_owned());
-            let (language, instead) = (Some(sense.language), sense.instead.to_owned());
-            sorts.push(PatternSort::Word { language, guard: sense.guard, instead });
-        }
-    }
+    // Of two equal words the first counts.
     for OwnWord { word, instead, language } in &options.words {
         if !word.trim().is_empty() {
             patterns.push(word.trim().to_owned());
             let instead =
                 instead.clone().unwrap_or_else(|| "a number, a name or a place".to_owned());
             sorts.push(PatternSort::Word { language: *language, guard: WordGuard::None, instead });
+        }
+    }
+    for sense in SENSES.iter().filter(|sense| options.languages.contains(&sense.language)) {
+        for word in sense.words().filter(|word| !allowed.iter().any(|it| it == word)) {
+            patterns.push(word.to_owned());
+            let (language, instead) = (Some(sense.language), sense.instead.to_owned());
+            sorts.push(PatternSort::Word { language, guard: sense.guard, instead });
         }
     }
     for exact in listed(EXACT) {

@@ -28,6 +28,8 @@ pub(super) enum WordGuard {
     NumberAfter,
     /// A number or its unit precedes: `30个左右`, but not `左右对齐`.
     NumberBefore,
+    /// Several things follow, or `of`: `most tests`, but not `the most recent one` or `at most`.
+    ThingsAfter,
     /// None of these precedes directly: `内部分布` is `内部` and `分布`.
     NotAfter(&'static str),
     /// None of these follows directly: `一部手机` is one telephone.
@@ -64,7 +66,7 @@ const fn sense(
 }
 
 use Language::{En, Ja, Zh};
-use WordGuard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
+use WordGuard::{NotAfter, NotBefore, NumberAfter, NumberBefore, ThingsAfter};
 
 /// Characters after which 部分 is part of another word, or is specific.
 const PART_OF_A_WORD: &str = "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大0123456789０１２３４５６７８９";
@@ -75,14 +77,14 @@ pub(super) const SENSES: &[VagueSense] = &[
     // The first word of each is that of seed 002's table.
     sense(
         Ja,
-        "多発, 頻発, 頻繁に, たびたび, 度々, 何度も, しばしば, 時々, ときどき",
+        "多発, 頻発, 頻繁に, たびたび, 度々, 何度も, しばしば, 時々, ときどき, 定期的に, たまに, 稀に",
         WordGuard::None,
         "3回発生",
     ),
     sense(Ja, "一部", NotBefore(MEASURED), "src/api/auth.py の 45-52行目"),
     sense(
         Ja,
-        "部分的に, 大半, 所々, ところどころ",
+        "部分的に, 大半, 大部分の, 大部分が, 大部分は, 大多数の, 大多数が, 所々, ところどころ",
         WordGuard::None,
         "src/api/auth.py の 45-52行目",
     ),
@@ -93,15 +95,18 @@ pub(super) const SENSES: &[VagueSense] = &[
         WordGuard::None,
         "87%",
     ),
+    sense(Ja, "程度, くらい, ぐらい, 前後, ほど", NumberBefore, "87%"),
+    sense(Ja, "約", NumberAfter, "87%"),
     sense(
         Ja,
-        "いくつか, 幾つか, 数件, 数個, 数回, 数箇所, たくさん, 沢山, 多くの",
+        "いくつか, 幾つか, 複数の, 大量の, 少数の, 数件, 数個, 数回, 数箇所, たくさん, 沢山, 多くの",
         WordGuard::None,
         "4件",
     ),
     sense(
         Ja,
-        "しばらく, 暫く, まもなく, 間もなく, そのうち, 後ほど, 当面",
+        "しばらく, 暫く, まもなく, 間もなく, そのうち, 後ほど, 当面, 最近は, 最近の, 近日中, 近々, 近いうち, \
+         近頃, 早急に, 至急, なるべく早く, できるだけ早く, 可及的速やかに, そろそろ, やがて, 数日, 数時間",
         WordGuard::None,
         "30秒後",
     ),
@@ -116,7 +121,8 @@ pub(super) const SENSES: &[VagueSense] = &[
     sense(
         En,
         "frequently, often, repeatedly, occasionally, sometimes, many times, several times, \
-         from time to time, a lot, lots of, many, numerous",
+         from time to time, a lot, lots of, many, numerous, \
+         regularly, periodically, rarely, seldom, now and then, every so often, once in a while",
         WordGuard::None,
         "3 times",
     ),
@@ -127,6 +133,7 @@ pub(super) const SENSES: &[VagueSense] = &[
         WordGuard::None,
         "src/api/auth.py:45-52",
     ),
+    sense(En, "most", ThingsAfter, "14 of 16 tests (87%)"),
     // Sense: condition.
     sense(
         En,
@@ -156,7 +163,9 @@ pub(super) const SENSES: &[VagueSense] = &[
     sense(
         En,
         "a while, for a while, some time, a moment, a bit, shortly, soon, later on, for now, \
-         eventually",
+         eventually, recently, lately, nowadays, asap, as soon as possible, as soon as you can, \
+         before long, in the near future, in due course, at some point, sooner or later, \
+         in a timely manner, at your earliest convenience",
         WordGuard::None,
         "in 30 seconds",
     ),
@@ -178,12 +187,19 @@ pub(super) const SENSES: &[VagueSense] = &[
     // The same eight senses in Chinese.
     sense(
         Zh,
-        "多发, 频发, 频繁, 頻繁, 经常, 經常, 多次, 屡次, 屢次, 时常, 偶尔, 偶爾",
+        "多发, 频发, 频繁, 頻繁, 经常, 經常, 多次, 屡次, 屢次, 时常, 偶尔, 偶爾, 不时, 不時, \
+         很少",
         WordGuard::None,
         "发生 3 次",
     ),
+    sense(Zh, "有时, 有時", NotBefore(&["间", "間"]), "发生 3 次"),
     sense(Zh, "部分", NotAfter(PART_OF_A_WORD), "src/api/auth.py 第 45-52 行"),
-    sense(Zh, "大部分, 一部分, 某些, 有些, 部份", WordGuard::None, "src/api/auth.py 第 45-52 行"),
+    sense(
+        Zh,
+        "大部分, 绝大部分, 一部分, 某些, 有些, 部份",
+        WordGuard::None,
+        "src/api/auth.py 第 45-52 行",
+    ),
     sense(
         Zh,
         "酌情, 视情况, 視情況, 适当, 適當, 适时, 適時, 必要时, 必要時, 按需",
@@ -201,14 +217,15 @@ pub(super) const SENSES: &[VagueSense] = &[
     sense(Zh, "几个, 幾個, 几次, 几条, 几处", NotAfter("这那哪這"), "4 个"),
     sense(
         Zh,
-        "若干, 多个, 多個, 大多数, 大多數, 少数, 少數, 一些, 好几, 好幾, 许多, 許多, 很多, 不少, \
+        "若干, 多个, 多個, 大多数, 大多數, 绝大多数, 絕大多數, 少数, 少數, 一些, 好几, 好幾, 许多, 許多, 很多, 不少, \
          大量, 少量, 数个, 數個",
         WordGuard::None,
         "4 个",
     ),
     sense(
         Zh,
-        "一会儿, 一會兒, 暂时, 暫時, 稍后, 稍後, 不久, 片刻, 一段时间, 一段時間, 过一阵",
+        "一会儿, 一會兒, 暂时, 暫時, 稍后, 稍後, 不久, 片刻, 一段时间, 一段時間, 过一阵, 近期, 近日, 近来, \
+         近來, 尽快, 儘快, 盡快, 尽早, 儘早, 盡早, 早日, 及时, 及時, 迟早, 遲早, 有朝一日",
         WordGuard::None,
         "30 秒后",
     ),
@@ -236,6 +253,7 @@ pub(super) const EXACT: &str = "\
     第一部, 一部始終, 全一部, 一部屋, 一部上場, 多発性, いくつかか, 十一部, 一部リーグ, how many, \
     how often, as many as, that many, this many, too many arguments, too many open files, \
     too many requests, many-to-many, one-to-many, many-to-one, parts of speech, partially ordered, \
+    契約, 予約, 節約, 制約, 規約, 要約, 条約, 公約, 集約, 誓約, 婚約, 最近傍, 不定期, \
     some or none, some and none, multiple of, multiple choice, multiple inheritance, \
     common multiple, multiple dispatch, as soon as, too few arguments, almost surely, \
     almost everywhere, unbalanced parenthes, unbalanced bracket, unbalanced brace, \
