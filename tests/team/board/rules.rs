@@ -46,6 +46,9 @@ fn good_boards_are_good() {
 /// A task, and the start of its error text, or after `~>` of its warning. `-field` leaves out that line.
 const OF_TASKS: &str = "
 status: DONE => status: is `DONE`
+status: Unclaimed ~> status: is `Unclaimed`; it must be one of
+status: UNCLAIMED; depends_on: done ~> depends_on: is `done`; it is read as a list
+status: UNCLAIMED; done_when: [a, b] ~> done_when: must be a text
 priority: 1 => status: is missing
 status: UNCLAIMED; priority: high ~> priority: must be a whole number
 status: UNCLAIMED; created: yesterday ~> created: must be a time
@@ -214,7 +217,7 @@ fn notes_by_hand_are_read_as_far_as_possible() {
     let text = board(
         "status: UNCLAIMED",
         "agents:
-  ann: {status: SLEEPY, context_percent: 91.5, lease_expires: null, heartbeat: \"2026-11-28 08:00:00\"}
+  ann: {status: SLEEPY, context_percent: 91.5 %, lease_expires: null, heartbeat: \"2026-11-28 08:00:00\"}
 anomalies: [{type: bug, task: task}, it is slow, {type: retry_loop, details: {error_pattern: x}}]
 discovered: [{description: it leaks, urgency: immediate}, a plain text]
 handoff: {task: only words, nope: {summary: s}}
@@ -254,7 +257,7 @@ human_notes: [use tabs, {message: m, timestamp: 2026-11-28 08:00:00+01:00}]
     // The text stays as it is when Ensemble writes, and Ensemble adds no such thing.
     let bed = Bed::with(".ensemble", &text);
     bed.change(|board| board.add_task(&NewTask::new(name("more"), "d", "s", "d")));
-    assert!(bed.text().contains("91.5") && bed.text().contains("it is slow, {type: retry_loop"));
+    assert!(bed.text().contains("91.5 %") && bed.text().contains("it is slow, {type: retry_loop"));
     let error = bed.refuse(|board| {
         board.start_sprint(&NewSprint {
             id: name("s"),

@@ -94,7 +94,7 @@ pub(crate) const BOARD: &[BoardField] = &[
 
 pub(crate) const GOAL: &[BoardField] = &[
     required("id", FieldKind::Name),
-    field("description", FieldKind::Text),
+    note_field("description", FieldKind::Text),
     field("spec_ref", FieldKind::Text),
     field("created", FieldKind::Time),
     field("status", FieldKind::Word(&["PLANNING", "IN_PROGRESS", "COMPLETED", "ABORTED"])),
@@ -126,7 +126,7 @@ pub(crate) const TASK: &[BoardField] = &[
     note_field("merge_error", FieldKind::Text),
     note_field("claim_error", FieldKind::Text),
     field("spec_ref", FieldKind::Text),
-    field("done_when", FieldKind::Text),
+    note_field("done_when", FieldKind::Text),
     note_field("scope", FieldKind::Text),
     field("depends_on", FieldKind::Names),
     note_field("supersedes", FieldKind::Name),

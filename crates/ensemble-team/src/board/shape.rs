@@ -135,15 +135,32 @@ impl ShapeChecker {
                 format!("is {}; it must be one of {}", shown(value), words.join(", "))
             }
         };
-        self.push(path, expected);
-        *value = self.read_as(value, kind);
+        let read = self.read_as(value, kind);
+        match (kind, &read) {
+            (FieldKind::Word(_), Value::String(word)) => {
+                self.warn(path, format!("{expected}; it is read as {word}"));
+            }
+            _ => self.push(path, expected),
+        }
+        *value = read;
     }
 
     fn read_as(&self, value: &Value, kind: FieldKind) -> Value {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
-            (FieldKind::Count, Value::Number(number)) if self.is_note => {
-                number.as_f64().filter(|count| *count >= 0.0).map_or(Value::Null, whole)
+            (FieldKind::Word(words), Value::String(text)) => {
+                let plain = |text: &str| text.trim().replace(['-', ' '], "_").to_ascii_uppercase();
+                let meant = words.iter().find(|word| plain(word) == plain(text));
+                meant.map_or(Value::Null, |word| (*word).into())
+            }
+            (FieldKind::Count, value) if self.is_note => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
+                number.filter(|count| *count >= 0.0).map_or(Value::Null, whole)
+            }
+            (FieldKind::Text, Value::Array(items)) if self.is_note => {
+                let texts = items.iter().map(|item| item.as_str().unwrap_or_default());
+                texts.collect::<Vec<_>>().join("; ").into()
             }
             _ => Value::Null,
         }
@@ -173,6 +190,10 @@ impl ShapeChecker {
     }
 
     fn list(&mut self, value: &mut Value, path: &str, check: impl Fn(&mut Self, &mut Value, &str)) {
+        if value.as_str().is_some_and(|text| Name::new(text).is_ok()) && !self.is_note {
+            self.warn(path, format!("is {}; it is read as a list with it alone", shown(value)));
+            *value = json!([value.take()]);
+        }
         self.contain(value, &json!([]), (path, "a list"));
         let Value::Array(items) = value else { return };
         for (at, item) in items.iter_mut().enumerate() {
