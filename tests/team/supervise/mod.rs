@@ -109,6 +109,18 @@ fn work_that_is_handed_in_is_followed_by_waiting_for_its_verdict() {
 }
 
 #[test]
+fn an_agent_that_cannot_be_started_blocks_its_task_with_the_reason() {
+    let bed = Bed::new(1, 300);
+    let prompts = bed.board.path().with_file_name("prompts");
+    std::fs::create_dir_all(&prompts).unwrap();
+    std::fs::write(prompts.join("coder.md"), "{{nope}}").unwrap();
+    let supervisor = bed.supervise("coder-1", BoardRole::Coder, "exit 0");
+    let reason = bed.until(1, TaskStatus::Blocked).blocked_reason.unwrap();
+    assert!(reason.contains("progress: ") && reason.contains("`{{nope}}` is unknown"), "{reason}");
+    supervisor.stop();
+}
+
+#[test]
 fn the_fifth_crash_blocks_the_task_and_the_next_one_is_begun() {
     let bed = Bed::new(2, 300);
     let agent =

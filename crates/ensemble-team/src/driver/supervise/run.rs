@@ -77,6 +77,8 @@ pub(super) struct SupervisorRun<'a> {
     /// Whether the copy of a board on servers is older than the board.
     pub(super) is_stale: bool,
     last_failure: String,
+    /// Why the last agent did not start.
+    pub(super) start_failure: Option<String>,
     pub(super) lines: Vec<String>,
 }
 
@@ -124,6 +126,7 @@ impl<'a> SupervisorRun<'a> {
             desk: RepresentedAgent::default(),
             is_stale: false,
             last_failure: String::new(),
+            start_failure: None,
             lines: Vec::new(),
             lock,
         };

@@ -222,7 +222,9 @@ impl SupervisorRun<'_> {
 
     /// Starts a fresh agent.
     pub(super) fn spawn(&mut self) -> Event {
-        match self.try_spawn() {
+        let spawned = self.try_spawn();
+        self.start_failure = spawned.as_ref().err().map(ToString::to_string);
+        match spawned {
             Ok(true) => Event::Spawned,
             Ok(false) => {
                 self.work = None;
@@ -412,11 +414,12 @@ impl SupervisorRun<'_> {
             Some(_) => None,
         };
         let (id, holder) = held?;
+        let why = self.start_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let reason = format!("{trouble}{why}");
         let question = format!(
-            "What stops agents at `{id}`? {trouble}; see the anomalies of `{}`.",
+            "What stops agents at `{id}`? {reason}; see the anomalies of `{}`.",
             self.order.id
         );
-        let reason = trouble.to_string();
         let blocked = self.board.lock().and_then(|mut locked| {
             let is_free = |task: &BoardTask| {
                 task.status.is_claimable() && last_coder(task).as_ref() == Some(&self.order.id)
