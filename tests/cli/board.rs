@@ -61,7 +61,8 @@ fn a_specification_that_does_not_exist_is_named_when_files_are_looked_for() {
         "task new d --review --files d.md text",
         "task add e -d x --draft",
     ] {
-        bed.ok(line);
+        let is_missing = ["g.md", "nope/", "d.md"].iter().any(|file| line.contains(file));
+        assert_eq!(bed.ok(line).contains("\nthere is no file "), is_missing, "{line}");
     }
     let found = bed.run("board validate --worktrees");
     assert_eq!(found.code, 4, "{found:?}");

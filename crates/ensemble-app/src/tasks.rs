@@ -1,13 +1,23 @@
 //! The tasks of the blackboard: to claim, submit, judge and change them.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{BoardTask, LockedBoard, State, claimable, reviewable, unmet};
+use ensemble_team::board::{
+    Board, BoardTask, LockedBoard, State, claimable, missing_specification, reviewable, unmet,
+};
 use ensemble_team::worktree::{ClaimedTask, ReviewClaimed, ReviewDecision, Worktrees};
 use serde_json::{Value, json};
 
 use crate::App;
 use crate::acting::{holder, registered};
 use crate::failure::{Failure, Outcome};
+use crate::text::one_line;
+
+/// A line on the file of a specification, if that is still to be written.
+pub fn missing_file(board: &Board, spec_ref: Option<&str>) -> String {
+    let project = board.project();
+    let missing = missing_specification(spec_ref, |path| project.join(path).exists());
+    missing.map_or_else(String::new, |path| format!("\nthere is no file {} yet", one_line(path)))
+}
 
 pub enum TakenTask {
     Work(Name, ClaimedTask),

@@ -1,6 +1,7 @@
 //! `ensemble board goal`: what the team is for.
 
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::tasks::missing_file;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_team::board::NewGoal;
@@ -51,9 +52,15 @@ impl Arguments {
             Verb::Set(SetGoal { id, description, spec_ref }) => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
+                let missing = missing_file(&board, spec_ref.as_deref());
                 locked.set_goal(&NewGoal { id, description, spec_ref })?;
                 locked.commit()?;
-                show(context)
+                show(context)?;
+                let missing = missing.trim_start();
+                if missing.is_empty() || context.out.is_json() {
+                    return Ok(());
+                }
+                context.out.line(missing)
             }
             Verb::Show => show(context),
             Verb::Begin => step(context, GoalEvent::Begin),

@@ -3,7 +3,7 @@
 use ensemble_app::acting::holder_itself;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::tasks::{change_task, describe_task};
+use ensemble_app::tasks::{change_task, describe_task, missing_file};
 use ensemble_app::text::{one_line, printable};
 use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, LockedBoard, NewTask, TaskStatus, claimable};
@@ -118,7 +118,10 @@ impl AddTask {
             let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(self.id.as_str(), &context.actor()?)?;
         }
-        change(context, &self.id, |board| board.add_task(&task))
+        let changed = change_task(context, &self.id, |board| board.add_task(&task))?;
+        let status = changed.task().status.as_str();
+        let missing = missing_file(&context.board()?, task.spec_ref.as_deref());
+        context.out.print_answer(&changed.to_json(), format!("{} {status}{missing}", self.id))
     }
 }
 

@@ -320,7 +320,10 @@ pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violat
 }
 
 /// The file of a specification that does not exist. An address is not looked for.
-fn missing_specification(spec_ref: Option<&str>, exists: impl Fn(&str) -> bool) -> Option<&str> {
+pub fn missing_specification(
+    spec_ref: Option<&str>,
+    exists: impl Fn(&str) -> bool,
+) -> Option<&str> {
     let path = spec_ref?.split('#').next()?;
     (!path.is_empty() && !path.contains("://") && !exists(path)).then_some(path)
 }

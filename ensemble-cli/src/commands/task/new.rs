@@ -14,7 +14,7 @@ use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::steps::{open_step_mail, open_steps};
-use ensemble_app::tasks::change_task;
+use ensemble_app::tasks::{change_task, missing_file};
 use ensemble_core::message::{Name, TASK_TYPE};
 use ensemble_team::board::NewTask;
 use ensemble_team::steps::StepPlan;
@@ -99,7 +99,9 @@ impl CreateTask {
             .after(self.after.clone());
         let changed = change_task(context, &self.id, |board| board.add_task(&task))?;
         let status = changed.task().status.as_str();
-        let said = format!("{} is on the blackboard, {status}: an agent claims it", self.id);
+        let missing = missing_file(&context.board()?, Some(spec.as_str()));
+        let said =
+            format!("{} is on the blackboard, {status}: an agent claims it{missing}", self.id);
         Ok((said, json!({ "task": self.id, "kind": "board", "status": status })))
     }
 }
