@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
+use ensemble_app::text::one_line;
 use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
 use ensemble_project::ConfigDuration;
 use ensemble_reports::contract::Status;
@@ -49,7 +51,7 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > BYTES_MAX {
         return Err(format!("has {} bytes, allowed are 1 to {BYTES_MAX}", text.len()));
     }
-    if ensemble_app::text::one_line(text) != text {
+    if one_line(text) != text {
         return Err("has control characters".to_owned());
     }
     Ok(text.to_owned())
@@ -63,6 +65,18 @@ pub(crate) fn priority(text: &str) -> Result<u8, String> {
     number
         .map(|it| it as u8)
         .ok_or_else(|| format!("it is not a whole number from 0 to {PRIORITY_MAX}"))
+}
+
+/// A share in percent as people and models write it, such as `63.4 %`. Only people read it, so one that makes no sense
+/// is only a warning.
+pub(crate) fn share(text: &str) -> Option<u64> {
+    let number = text.trim().trim_end_matches(['%', '％']).trim_end().parse::<f64>().ok();
+    let share = number.filter(|it| (0.0..=100.0).contains(it)).map(|it| it.round() as u64);
+    if share.is_none() {
+        let text = one_line(text);
+        say(&format!("warning: `{text}` is not a share from 0 to 100 percent, and not kept"));
+    }
+    share
 }
 
 /// How a task has ended, in any of the words that reports use.

@@ -5,6 +5,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_team::board::NewHandoff;
 use serde_json::{Map, json};
 
+use crate::args::share;
 use crate::context::Context;
 
 /// Leave notes for the agent that continues your task, and announce exit status 42
@@ -34,8 +35,8 @@ pub(super) struct HandoffNotes {
     #[arg(long = "step", value_name = "TEXT")]
     steps: Vec<String>,
     /// Used share of the context
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
-    context_used: Option<u64>,
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    context_used: Option<String>,
 }
 
 impl HandoffNotes {
@@ -51,7 +52,8 @@ impl HandoffNotes {
                 notes.more.insert(name.to_owned(), json!(list));
             }
         }
-        notes.more.extend(self.context_used.map(|used| ("context_used".to_owned(), json!(used))));
+        let used = self.context_used.as_deref().and_then(share);
+        notes.more.extend(used.map(|used| ("context_used".to_owned(), json!(used))));
         let task = hand_over(context, |_| None, &notes)?;
         if context.out.is_json() {
             return context.out.object(&json!({ "task_id": task, "exit": 42 }));

@@ -5,6 +5,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_team::proto::beat::extended;
 use serde_json::json;
 
+use crate::args::share;
 use crate::context::Context;
 
 /// Extend your leases
@@ -18,13 +19,14 @@ pub(super) struct AgentHeartbeat {
     #[arg(long, value_name = "WHY")]
     long: Option<String>,
     /// Used share of your context; shown on the blackboard as `context_percent`
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
-    context_used: Option<u64>,
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    context_used: Option<String>,
 }
 
 impl AgentHeartbeat {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let says = LifeSign { long: self.long.as_deref(), context_percent: self.context_used };
+        let context_percent = self.context_used.as_deref().and_then(share);
+        let says = LifeSign { long: self.long.as_deref(), context_percent };
         let (agent, sign) = give_sign(context, says)?;
         let seconds = sign.lease_seconds;
         if context.out.is_json() {

@@ -10,6 +10,7 @@
 //! | a text where a list is meant | the list with it alone |
 //! | `Yes`, `FALSE` where true or false is meant | `true`, `false` |
 //! | `5m` where seconds are meant | `300` |
+//! | `63.4 %` of the context, which only people read | `63`; anything else is absent |
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
@@ -54,6 +55,11 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
         if is_closed && !is_known(&field) {
             let names = properties.into_iter().flatten().map(|(name, _)| name.as_str());
             faults.push(format!("{field}: is not an argument{}", suggestion(&field, names)));
+            continue;
+        }
+        if field == "context_used" {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            read.extend(args::share(&text).map(|share| (field, share.into())));
             continue;
         }
         if is_closed && value.as_str().is_some_and(|text| text.trim().is_empty()) {

@@ -88,9 +88,6 @@ pub(super) fn pong(desk: &ToolContext, pong: PongParams) -> ToolAnswer {
 }
 
 pub(super) fn heartbeat(desk: &ToolContext, heartbeat: HeartbeatParams) -> ToolAnswer {
-    if heartbeat.context_used.is_some_and(|used| used > 100) {
-        return Err(ToolError::new("context_used: is a share in percent, at most 100"));
-    }
     let mut steps = Vec::new();
     for step in desk.store.held_by(&desk.agent)? {
         desk.store.beat(&step.key, &desk.agent, desk.known(&step.key))?;
