@@ -255,6 +255,10 @@ fn a_line_that_is_not_a_message_is_answered_with_an_error() {
     assert!(said["id"] == 3 && said["error"].is_null(), "half an emoji costs no call: {said}");
     mcp.say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" }));
     assert_eq!(mcp.answer()["id"], 9, "the client goes on");
+    let mut stdin = mcp.server.stdin.take().unwrap();
+    stdin.write_all(br#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).unwrap();
+    drop(stdin);
+    assert_eq!(mcp.answer()["id"], 10, "the last line needs no end");
 }
 
 #[test]

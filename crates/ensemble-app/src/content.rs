@@ -39,17 +39,15 @@ pub fn check_stdin() -> Outcome {
     }
 }
 
-/// The next line of at most `bytes_max` bytes; `None` at the end. A line that the end cuts short is dropped,
-/// and one that is too long is skipped and refused.
+/// The next line of at most `bytes_max` bytes; `None` at the end. The last one may lack its line end; one that is too
+/// long is skipped and refused.
 pub fn read_line(stdin: &mut impl BufRead, bytes_max: usize) -> Outcome<Option<Outcome<Vec<u8>>>> {
     let failed = |error: io::Error| Failure::refused(format!("cannot read stdin: {error}"));
     let mut line = Vec::new();
     stdin.by_ref().take(bytes_max as u64).read_until(b'\n', &mut line).map_err(failed)?;
-    if line.pop_if(|last| *last == b'\n').is_some() {
-        return Ok(Some(Ok(line)));
-    }
-    if line.len() < bytes_max {
-        return Ok(None);
+    let is_whole = line.pop_if(|last| *last == b'\n').is_some();
+    if is_whole || line.len() < bytes_max {
+        return Ok((is_whole || !line.is_empty()).then_some(Ok(line)));
     }
     stdin.skip_until(b'\n').map_err(failed)?;
     let text = format!("a line has more than {bytes_max} bytes");
