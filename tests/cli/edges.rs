@@ -11,8 +11,9 @@ use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::Value;
 
-use crate::bed::{Bed, Ran, ran, to_end, words};
+use crate::bed::{Bed, Ran, objects, ran, to_end, words};
 use crate::strays::until;
 use crate::waiting::{end, until_it_listens};
 
@@ -127,6 +128,16 @@ fn more_mailboxes_than_files_may_be_open() {
         let ran = limited(&bed, &open, line);
         assert_eq!(ran.code, 0, "{line}: {ran:?}");
         println!("{count} mailboxes: {line}: {:.2} s", begin.elapsed().as_secs_f64());
+    }
+    // Far fewer say one thing: what is missing, and not each part that is not read for that.
+    for files in [16, 20, 24] {
+        let status = limited(&bed, &format!("-n {files}"), "status --json");
+        assert_eq!(status.code, 0, "{files}: {status:?}");
+        let rows = objects(&status.stdout);
+        let needs = rows.last().unwrap()["needs"].as_array().unwrap();
+        let said = format!("a process may open {files} files here, and needs more");
+        let is_it = |need: &Value| need["text"].as_str().unwrap().contains(&said);
+        assert!(needs.len() <= 1 && needs.iter().all(is_it), "{files}: {needs:?}");
     }
     let watcher = bed.start("watch", Stdio::null());
     bed.write_file("r", "n: 1\n");

@@ -30,6 +30,8 @@ use crate::status::ACTOR;
 
 /// How long a look waits for the server of the step queues.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The largest step database of which each page is checked, in bytes.
+const CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How long a server that did not answer is left alone.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -87,6 +89,7 @@ impl TaskBooks {
             (self.steps, self.steps_fault) = (None, None);
             return;
         }
+        let is_known = self.steps.is_some();
         let known = match self.steps.take() {
             Some(steps) => Ok(steps),
             None => project.open_steps(Self::step_options(project)),
@@ -97,6 +100,9 @@ impl TaskBooks {
         let is_away = project.has_shared_steps() && answering.is_err();
         self.silent_until = is_away.then(|| now + SILENCE);
         self.steps = answering.ok();
+        if let Some(steps) = self.steps.as_ref().filter(|_| !is_known) {
+            self.steps_fault = fault_of_database(steps);
+        }
     }
 
     /// The caller waits for others, and for a server, only shortly.
@@ -143,6 +149,19 @@ impl TaskBooks {
     ) -> Result<KnownHoldings> {
         let places = mail.with_board(self.board.as_ref()).with_steps(self.steps.as_ref());
         holdings::holds(&places, who)
+    }
+}
+
+/// The first fault of a step database that is checked quickly. A damaged page stops only who reads it.
+fn fault_of_database(steps: &StepStore) -> Option<String> {
+    let bytes = std::fs::metadata(steps.path()).map_or(0, |it| it.len());
+    let faults = (bytes <= CHECKED_BYTES_MAX).then(|| steps.check_database());
+    match faults? {
+        Ok(faults) => {
+            let first = faults.into_iter().next()?;
+            Some(format!("{} is damaged: {first}", steps.path().display()))
+        }
+        Err(error) => Some(error.to_string()),
     }
 }
 

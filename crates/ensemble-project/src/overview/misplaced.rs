@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ensemble_core::message::Name;
+use rustix::process::{Resource, getrlimit};
 
 use super::parts::mailboxes_dir;
 use crate::attention::UnreadablePart;
@@ -70,6 +71,23 @@ pub fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
 pub(super) fn name_causes(misplaced: &[MisplacedPart], unreadable: &mut Vec<UnreadablePart>) {
     unreadable.retain(|part| !misplaced.iter().any(|it| it.explains(&part.why)));
     unreadable.extend(misplaced.iter().map(|it| it.part.clone()));
+    join_exhausted(unreadable);
+}
+
+/// Without descriptors nothing can be read, which is one trouble, and says nothing of the parts.
+fn join_exhausted(unreadable: &mut Vec<UnreadablePart>) {
+    let is_exhausted = |part: &UnreadablePart| part.why.contains("oo many open files");
+    if unreadable.iter().any(is_exhausted) {
+        // SQLite does not know why it cannot open a file.
+        unreadable.retain(|part| !is_exhausted(part) && !part.why.contains("`ulimit -n`"));
+        let limit = getrlimit(Resource::Nofile).current;
+        let limit = limit.map_or_else(|| "too few".to_owned(), |limit| limit.to_string());
+        unreadable.push(UnreadablePart {
+            about: "much of the project".to_owned(),
+            why: format!("a process may open {limit} files here, and needs more"),
+            help: "`ulimit -n 1024`".to_owned(),
+        });
+    }
 }
 
 /// Whether a text names this path, or one below it; `mailbox/ab` does not name `mailbox/a`.
