@@ -2,11 +2,12 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::team::{socket_of, team_session};
@@ -35,6 +36,7 @@ impl Arguments {
             Some(name) => self.pane_of(context, name)?,
             None => session_of(project)?,
         };
+        self.check_terminal()?;
         note_look(context);
         context.out.flush()?;
         let error = attach(&socket, &target).exec();
@@ -44,6 +46,21 @@ impl Arguments {
             }
             _ => Err(Failure::refused(format!("cannot start tmux: {error}"))),
         }
+    }
+
+    /// Refuses a terminal that this machine does not know, before tmux does in its own words.
+    fn check_terminal(&self) -> Outcome {
+        let term = std::env::var("TERM").unwrap_or_default();
+        let mut asked = Command::new("tput");
+        asked.args(["-T", &term, "clear"]).stdout(Stdio::null()).stderr(Stdio::null());
+        if asked.status().is_ok_and(|answer| !answer.success()) {
+            let name = self.name.iter().map(|name| format!(" {name}")).collect::<String>();
+            let text =
+                format!("TERM is `{}`, a terminal that cannot be used here", one_line(&term));
+            let help = format!("`TERM=xterm-256color ensemble agent attach{name}`");
+            return Err(Failure::refused(text).with_hint(help));
+        }
+        Ok(())
     }
 
     fn pane_of(&self, context: &Context, name: &Name) -> Outcome<(PathBuf, String)> {

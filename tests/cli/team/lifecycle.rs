@@ -7,7 +7,7 @@ use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
-use crate::bed::{objects, polls};
+use crate::bed::{objects, polls, ran};
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -291,6 +291,13 @@ fn attaching_shows_the_agents_window() {
     };
     eventually("a client is attached", shown);
     drop(terminal);
+    for term in ["nope-256", ""] {
+        let mut command = team.bed.command(&["agent", "attach", "worker-2"]);
+        let said = ran(command.env("TERM", term).output().unwrap());
+        let helps = "hint: `TERM=xterm-256color ensemble agent attach worker-2`";
+        assert!(said.code == 1 && said.stderr.contains(&format!("TERM is `{term}`")), "{said:?}");
+        assert!(said.stderr.contains(helps), "{said:?}");
+    }
     let said = team.bed.fails(3, "agent attach absent");
     assert!(said.contains("no agent `absent` has a pane"), "{said}");
     let pane = team.pane("worker-1");
