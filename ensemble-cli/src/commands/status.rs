@@ -5,7 +5,9 @@ use ensemble_app::overview::{FRESH, gather};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
-use ensemble_project::overview::{COUNT_MAX, MailboxOverview, Overview, WatcherView, since_millis};
+use ensemble_project::overview::{
+    COUNT_MAX, MailboxOverview, Overview, WatcherView, has_old_config, since_millis,
+};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -122,8 +124,14 @@ fn overdue(overview: &Overview) -> Vec<Value> {
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
 }
 
+const OLD_CONFIG: &str =
+    "  ensemble.yaml has changed since the watcher started: `ensemble up` restarts that of a team";
+
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;
+    if watcher.runs() && has_old_config(context.project()?) {
+        out.line(out.paint(WARNING, OLD_CONFIG))?;
+    }
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let boxes = status["boxes"].as_array().map_or(&[][..], Vec::as_slice);

@@ -26,9 +26,6 @@ const FOR_QUEUE: &str = "`ensemble admin watch &`";
 /// Name of the trouble of a watcher in which something fails again and again.
 const FAILING: &str = "failing";
 
-const OLD_CONFIG: &str =
-    "ensemble.yaml has changed since the watcher started: `ensemble up` restarts that of a team";
-
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
 pub struct WatcherView {
@@ -68,9 +65,6 @@ impl WatcherView {
             .unwrap_or_default();
         let pid = holder.as_ref().and_then(|_| FileLock::holder(&project.watch_lock()));
         let beat = |pid| status::last_beat(said.status.as_ref()?, pid);
-        if holder.is_some() && has_old_config(project) {
-            warnings.push(OLD_CONFIG.to_owned());
-        }
         // No wall clock: it may be set, and the machine may have slept.
         let silent = pid.and_then(beat).map(|at| SystemClock.monotonic().since(at));
         Self { holder, pid, silent, said }
