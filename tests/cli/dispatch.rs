@@ -37,6 +37,9 @@ while [ ! -e stop ]; do
 done
 "#;
 
+/// Long enough for a machine that pauses for seconds.
+const TIMES: &str = "readiness: {wait: 60}\nladder: {phase: 600}\n";
+
 struct Team {
     bed: Bed,
     workers: Vec<Child>,
@@ -58,7 +61,7 @@ impl Team {
     }
 
     fn on(bed: Bed, workers: usize) -> Self {
-        bed.add_config("readiness: {wait: 60}\nladder: {phase: 600}\n");
+        bed.add_config(TIMES);
         bed.write_file("worker.sh", WORKER);
         let watcher = bed.start("watch", Stdio::null());
         let names: Vec<String> = (1..=workers).map(|n| format!("worker-{n}")).collect();
@@ -122,6 +125,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
 fn a_batch_on_servers_is_handed_out_as_one_in_a_directory_is() {
     let (server, name) = (Server::start(), fresh_team());
     let (bed, other) = (bed_on(&server, &name), bed_on(&server, &name));
+    other.add_config(TIMES);
     let _watcher = watch(&other);
     works_off_a_batch(&Team::on(bed, 2));
 }
