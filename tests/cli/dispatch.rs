@@ -29,8 +29,8 @@ while [ ! -e stop ]; do
         until [ -e go ]; do sleep 0.02; done
         status=success
         case $(cat "taken.$me") in *fail*) [ "$attempt" -gt 1 ] || status=failed ;; esac
-        printf 'task_id: %s\nworker_id: %s\nstatus: %s\nfailure_reason: "no luck"\nsummary: "%s has done 1 of 1 (100%%), see begun:1"\n...\n' \
-            "$task" "$me" "$status" "$me" >"queue/tmp/$task.$me"
+        printf 'task_id: %s\nworker_id: %s\nattempt: %s\nstatus: %s\nfailure_reason: "no luck"\nsummary: "%s has done 1 of 1 (100%%), see begun:1"\n...\n' \
+            "$task" "$me" "$attempt" "$status" "$me" >"queue/tmp/$task.$me"
         mv "queue/tmp/$task.$me" "queue/reports/$task-completed.yaml"
     fi
     sleep 0.05
@@ -158,7 +158,8 @@ fn works_off_a_batch(team: &Team) {
     let done = ran(second.wait_with_output().unwrap());
     assert_eq!(done.code, 0, "{done:?}");
     let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
-    assert_eq!((&summary["completed_tasks"], &summary["failed_tasks"]), (&4.into(), &2.into()));
+    let counts = (&summary["completed_tasks"], &summary["failed_tasks"]);
+    assert_eq!(counts, (&4.into(), &2.into()), "{summary}");
     let result = |task: &str| {
         let all = summary["task_results"].as_array().unwrap();
         all.iter().find(|result| result["task_id"] == task).unwrap().clone()
