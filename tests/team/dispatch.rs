@@ -14,8 +14,8 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
-    AvailableWorker, BatchProgress, Batches, DispatchRun, SUMMARY_PATH, SummaryOutcome, TaskBatch,
-    WorkerPool,
+    AvailableWorker, BatchProgress, Batches, DispatchRun, ReviewCounts, SUMMARY_PATH,
+    SummaryOutcome, TaskBatch, TaskEnds, WorkerPool,
 };
 use proptest::prelude::*;
 
@@ -134,6 +134,11 @@ impl Bed {
             spool: &self.queue.spool,
             queue: &self.queue.spool,
             batches: Batches::new(self.queue.spool.root(), &state_dir, Durability::Process),
+            ends: TaskEnds::new(
+                self.queue.spool.root(),
+                &state_dir,
+                ReviewCounts::new(self.queue.spool.root(), &state_dir, None),
+            ),
             state_dir,
             clock: &self.queue.clock,
             recorder: &self.log,
@@ -179,13 +184,14 @@ impl Bed {
             let text = format!(
                 "task_id: {task}\nworker_id: {worker}\nstatus: {status}\nfailure_reason: no\n...\n"
             );
-            self.queue.spool.settle(&taken.lease).unwrap();
             if worker.as_str() == "w2" {
+                self.queue.spool.settle(&taken.lease).unwrap();
                 let mail =
                     Envelope::new(name("dispatch"), text).with_task(task).from(worker.clone());
                 self.mails.borrow_mut().push_back(mail);
                 continue;
             }
+            // It leaves its message to its report, which no watcher sees.
             self.report(&task, &text);
         }
     }
@@ -275,6 +281,8 @@ proptest! {
         prop_assert!(begun.iter().position(|it| it == "b 2").unwrap() < c, "{:?}", begun);
         begun.sort_unstable();
         prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1", "f 1", "f 2"]);
+        let held = bed.queue.spool.observe(&name("w1")).unwrap();
+        prop_assert!(held.is_empty(), "a reported task is still held: {:?}", held);
         // A start now changes nothing.
         let again = bed.process(None).unwrap();
         let is_before = matches!(&again, BatchProgress::Told(told) if matches!(**told, SummaryOutcome::Before(_)));

@@ -118,6 +118,7 @@ impl Arguments {
             queue: &*queue,
             state_dir: project.state.clone(),
             batches: Batches::new(&project.queue, &project.state, durability),
+            ends: project.task_ends(),
             clock: &SystemClock,
             recorder: &*recorder,
             actor: context.sender_named(actor.clone())?,

@@ -23,12 +23,14 @@ use serde_json::json;
 
 use super::batches::{Batches, SummaryOutcome};
 use super::collect::TaskBatch;
+use super::ends::TaskEnds;
 use super::reviews::report_files;
+use crate::admission::is_refusal;
 use crate::proto::dispatch::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Plan, State, TaskHandout, TaskPlan, TaskState, next_at,
     ready,
 };
-use ensemble_core::broker::Broker;
+use ensemble_core::broker::{Broker, TaskEnd};
 use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock};
 use ensemble_core::env::{Clock, boot_id};
@@ -121,6 +123,7 @@ pub struct DispatchRun<'a> {
     pub queue: &'a dyn Broker,
     pub state_dir: PathBuf,
     pub batches: Batches,
+    pub ends: TaskEnds,
     pub clock: &'a dyn Clock,
     pub recorder: &'a dyn Recorder,
     pub actor: KnownSender,
@@ -272,10 +275,32 @@ impl DispatchRun<'_> {
                 self.publish(batch, instruction, plan, file, (&task, &hand))?;
             }
             if let Some(event) = self.outcome(batch, &task, &hand)? {
+                if matches!(event, Event::Reported { .. }) {
+                    self.settle_attempt(batch, &task, &hand)?;
+                }
                 self.change(plan, file, &task, event)?;
             }
         }
         Ok(())
+    }
+
+    /// Settles the message of an attempt that was reported. The watcher does so, too, but the next attempt may replace
+    /// the report before it has seen that.
+    fn settle_attempt(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<()> {
+        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let id = task_message(&batch.id, task, hand.attempt);
+        let is_over =
+            matches!(self.queue.state(&mailbox, &id)?, Some(spool::State::Settled) | None);
+        if is_over {
+            return Ok(());
+        }
+        let attempt = Some(hand.attempt);
+        let author = &hand.worker;
+        let end = TaskEnd { task, author, written_at: None, attempt, only_in: Some(&mailbox) };
+        match self.ends.settle_reported(self.queue, &end, self.recorder) {
+            Err(error) if !is_refusal(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn publish(
