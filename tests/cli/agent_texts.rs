@@ -141,7 +141,8 @@ fn as_example(text: &str) -> String {
             let is_hex = plain.bytes().all(|b| b.is_ascii_hexdigit());
             match plain.len() {
                 5 if plain.as_bytes()[2] == b':' => word.replace(bare, "12:03"),
-                8 if is_hex => word.replace(plain, "37ff9aa0"),
+                // YAML has quotes around one that could be a number.
+                8 if is_hex => word.replace('"', "").replace(plain, "37ff9aa0"),
                 13 if plain.as_bytes()[8] == b'-' => word.replace(bare, "01a2213e-48b2"),
                 24 if plain.ends_with('Z') => word.replace(bare, "\"2026-01-15T09:45:00.000Z\""),
                 _ => word.to_owned(),

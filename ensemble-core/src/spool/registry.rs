@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+use rustix::io::Errno;
+
 use super::MailboxError;
 use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
@@ -11,6 +13,7 @@ use crate::message::{Name, ReservedName, nearest, yaml};
 use crate::{Error, Result};
 
 const NEAREST_NAMES_MAX: usize = 3;
+const REMOVE_TRIES: usize = 10;
 
 /// # Mailboxes
 impl Spool {
@@ -81,7 +84,12 @@ impl Spool {
             return Err(MailboxError::Unfinished { mailbox: name.clone(), unfinished }.into());
         }
         let home = self.mailboxes_dir()?.open_child(name.as_str())?;
-        std::fs::remove_dir_all(home.path()).map_err(|e| Error::io("remove", home.path(), e))?;
+        // Another process may make a file there in the meantime, such as the list of what waits.
+        let removed = (1..REMOVE_TRIES)
+            .map(|_| std::fs::remove_dir_all(home.path()))
+            .find(|removed| !matches!(removed, Err(e) if Errno::from_io_error(e) == Some(Errno::NOTEMPTY)))
+            .unwrap_or_else(|| std::fs::remove_dir_all(home.path()));
+        removed.map_err(|e| Error::io("remove", home.path(), e))?;
         let data = serde_json::json!({ "mailbox": name, "unfinished": unfinished });
         self.record(types::MAILBOX_REMOVED, name, data);
         Ok(())
