@@ -133,7 +133,10 @@ fn an_hour_of_eight_agents_has_seven_troubles_and_no_eighth() {
     let before = Timestamp::now();
     hour.permission();
     // The watcher says since when, and looks twice a second.
-    eventually("it is named", || needs(&hour.team).contains("blocked reviewer"));
+    eventually("it is named", || {
+        needs(&hour.team).contains("blocked reviewer")
+            && !need(&hour.team, "blocked")["since"].is_null()
+    });
     let after = Timestamp::now();
     hour.minute(15);
     hour.hook("coder-2", "failure", r#"{"session_id":"s1","error":"rate_limit"}"#);
