@@ -12,6 +12,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::State;
 use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     AvailableWorker, BatchProgress, Batches, DispatchRun, ReviewCounts, SUMMARY_PATH,
@@ -243,6 +244,27 @@ fn a_late_mail_of_an_earlier_attempt_is_not_counted_for_the_next() {
         ensemble_core::message::yaml::parse(&std::fs::read_to_string(&state).unwrap(), &state)
             .unwrap();
     assert_eq!(state["tasks"]["f"]["state"], "done", "{state}");
+}
+
+/// The report ends what was written before it.
+#[test]
+fn mail_that_follows_a_report_is_left_to_the_worker() {
+    let bed = Bed::new();
+    let worker = name("w1");
+    let mut begun = Vec::new();
+    while begun.is_empty() {
+        bed.process(None).unwrap();
+        bed.work("w1", &mut begun);
+        bed.queue.clock.advance(SECOND);
+    }
+    let (task, _) = begun[0].split_once(' ').unwrap();
+    let mut more = Envelope::new(worker.clone(), "one more thing\n").with_task(task);
+    more.created_at = more.created_at.plus(SECOND);
+    bed.queue.spool.publish(&more).unwrap();
+    bed.process(None).unwrap();
+    assert!(bed.queue.spool.observe(&worker).unwrap().is_empty(), "the task is settled");
+    let state = bed.queue.spool.state(&worker, &more.id).unwrap();
+    assert!(matches!(state, Some(State::Queued { .. })), "{state:?}");
 }
 
 fn silence_kills() {

@@ -3,13 +3,11 @@
 //! `judge` finds what is wrong with a file, and `answers` bounds how often an author is answered.
 //! `rejection_notice` writes to the author of a file that is set aside.
 
-use std::time::Duration;
-
 use ensemble_core::Result;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::{CompleteFile, Routes, UnfitFile};
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_reports::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::admission::is_refusal;
@@ -23,9 +21,6 @@ use crate::judge::{AuthorAdvice, ReportJudge};
 use crate::rejection_notice;
 use crate::servers::EndingReport;
 use crate::work_file::WorkFile as _;
-
-/// How far the stamps of files lag behind the clock that stamps messages.
-const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
 
 /// The judge of files, and the memory of what was answered and recorded.
 pub(super) struct AuthorFeedback {
@@ -166,9 +161,7 @@ impl AuthorFeedback {
         remote: &ServerSight,
     ) -> Result<Vec<Name>> {
         let Some(author) = file.author() else { return Ok(Vec::new()) };
-        // A rename into the box is a change; the file may have been written long before.
-        let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
-        let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);
+        let written_at = TaskEnds::written_at(&file.stat);
         let (task, attempt) = (report.task_id.as_str(), report.attempt());
         let end =
             TaskEnd { task, author: &author, written_at: Some(written_at), attempt, only_in: None };

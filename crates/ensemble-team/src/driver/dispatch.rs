@@ -6,11 +6,12 @@
 //! 2  the message <batch>.<task>.<attempt> is published     the same: this id is stored once
 //! 3  the file says that it is stored                       a delivery, whose ladder is the watcher's
 //! 4  a report, a dead letter or the end of the ladder      the same: it is read again, a mailed report by its id once
+//!    a report here settles the message of its attempt      a settled message, which is left as it is
 //! 5  the file says how the attempt ended                   everything done, or the next attempt
-//! 6  the summary                                           driver::Batches: told once
+//! 6  the summary                                           driver::Batches: sent once
 //! ```
 //!
-//! No matter what a process knows is in that file, in the mailboxes or in `reports/`, so a process that is killed is
+//! All that a process knows is in that file, in the mailboxes or in `reports/`, so a process that is killed is
 //! simply started again. *Silence* of a worker is the business of the ladder, whose end is the end of the attempt.
 //! Its message is withdrawn before another worker gets the task.
 
@@ -32,7 +33,7 @@ use crate::proto::dispatch::{
 };
 use ensemble_core::broker::{Broker, TaskEnd};
 use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
-use ensemble_core::durable::{self, Dir, FileLock};
+use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
@@ -275,9 +276,6 @@ impl DispatchRun<'_> {
                 self.publish(batch, instruction, plan, file, (&task, &hand))?;
             }
             if let Some(event) = self.outcome(batch, &task, &hand)? {
-                if matches!(event, Event::Reported { .. }) {
-                    self.settle_attempt(batch, &task, &hand)?;
-                }
                 self.change(plan, file, &task, event)?;
             }
         }
@@ -286,17 +284,15 @@ impl DispatchRun<'_> {
 
     /// Settles the message of an attempt that was reported. The watcher does so, too, but the next attempt may replace
     /// the report before it has seen that.
-    fn settle_attempt(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<()> {
+    fn settle_attempt(&self, task: &str, hand: &TaskHandout, report: &FileStat) -> Result<()> {
         let mailbox = self.hands.mailbox_of(&hand.worker)?;
-        let id = task_message(&batch.id, task, hand.attempt);
-        let is_over =
-            matches!(self.queue.state(&mailbox, &id)?, Some(spool::State::Settled) | None);
-        if is_over {
-            return Ok(());
-        }
-        let attempt = Some(hand.attempt);
-        let author = &hand.worker;
-        let end = TaskEnd { task, author, written_at: None, attempt, only_in: Some(&mailbox) };
+        let end = TaskEnd {
+            task,
+            author: &hand.worker,
+            written_at: Some(TaskEnds::written_at(report)),
+            attempt: Some(hand.attempt),
+            only_in: Some(&mailbox),
+        };
         match self.ends.settle_reported(self.queue, &end, self.recorder) {
             Err(error) if !is_refusal(&error) => Err(error),
             _ => Ok(()),
@@ -337,10 +333,11 @@ impl DispatchRun<'_> {
 
     /// How an attempt has ended, if it has. A report takes precedence.
     fn outcome(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<Option<Event>> {
-        if let Some((version, report)) = self.report(task)?
-            && hand.report_before.as_ref() != Some(&version)
+        if let Some((stat, report)) = self.report(task)?
+            && hand.report_before.as_ref() != Some(&version_of(&stat))
             && is_of(&report, hand.attempt)
         {
+            self.settle_attempt(task, hand, &stat)?;
             let is_success = report.status == Status::Success;
             let summary = report.failure_reason.or(report.summary);
             return Ok(Some(Event::Reported { is_success, summary }));
@@ -378,19 +375,18 @@ impl DispatchRun<'_> {
         Ok(ladders.iter().any(|(_, file)| file.message == *id && is_it(file.state)))
     }
 
-    fn report(&self, task: &str) -> Result<Option<(String, TaskReport)>> {
+    fn report(&self, task: &str) -> Result<Option<(FileStat, TaskReport)>> {
         let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
         for name in report_files(task) {
             // The watcher sets what cannot be read aside.
             let read = allow_unreadable(reports.read_with_stat(&name, REPORT_BYTES_MAX))?.flatten();
             let Some((stat, content)) = read else { continue };
-            let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
             let text = String::from_utf8_lossy(&content);
             if let Ok(Reading::Whole(report)) =
                 contract::read_as::<TaskReport>(&text, name.as_ref())
                 && report.task_id == task
             {
-                return Ok(Some((version, report)));
+                return Ok(Some((stat, report)));
             }
         }
         Ok(None)
@@ -409,7 +405,7 @@ impl DispatchRun<'_> {
         let mut asked = Vec::new();
         for task in tasks {
             let Some(worker) = self.choose(plan, &file.state, &task, &mut asked)? else { continue };
-            let report_before = self.report(&task)?.map(|(version, _)| version);
+            let report_before = self.report(&task)?.map(|(stat, _)| version_of(&stat));
             self.change(plan, file, &task, Event::Chosen { worker, report_before })?;
             if let Some(TaskState::Chosen(hand)) = file.state.tasks.get(&task).cloned() {
                 self.publish(batch, instruction, plan, file, (&task, &hand))?;
@@ -468,6 +464,11 @@ impl DispatchRun<'_> {
         }
         Ok(true)
     }
+}
+
+/// Tells the versions of a report apart.
+fn version_of(report: &FileStat) -> String {
+    format!("{:?} {} {}", report.id, report.bytes, report.changed_ns)
 }
 
 /// Whether a report speaks of this attempt; one that names none speaks of the present one.

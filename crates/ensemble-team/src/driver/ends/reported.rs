@@ -10,13 +10,26 @@
 //! without a second end. *A crash* before step 2 leaves settled messages without a note, whose settle is refused
 //! as that of any settled message.
 
+use std::time::Duration;
+
 use super::{TaskEndRecord, TaskEnds};
 use ensemble_core::Result;
 use ensemble_core::broker::{Broker, EndedMessage, TaskEnd};
+use ensemble_core::durable::FileStat;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::MessageId;
+use ensemble_core::message::{MessageId, Timestamp};
+
+/// How far the stamps of files lag behind the clock that stamps messages.
+const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
 
 impl TaskEnds {
+    /// When a report was written at the latest. A rename into the box is a change; the file may have been written long
+    /// before.
+    pub fn written_at(report: &FileStat) -> Timestamp {
+        let landed_ms = i64::try_from(report.changed_ns / 1_000_000).unwrap_or(i64::MAX);
+        Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX)
+    }
+
     /// Settles the messages of a task that an agent has reported on; see [`TaskEnd`].
     pub fn settle_reported(
         &self,
