@@ -124,8 +124,7 @@ fn overdue(overview: &Overview) -> Vec<Value> {
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
 }
 
-const OLD_CONFIG: &str =
-    "  ensemble.yaml has changed since the watcher started: `ensemble up` restarts that of a team";
+const OLD_CONFIG: &str = "  ensemble.yaml has changed since the watcher started: restart it (in a team, `ensemble up` does)";
 
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;

@@ -101,7 +101,7 @@ impl SeenMailbox {
         // Nothing is owed for what its sender took back.
         glance.dead = glance.dead.saturating_sub(dead.recalled);
         if directory.is_none() && glance.waiting > 0 {
-            let found = undecided::find_notices(queue, name);
+            let found = undecided::find_waiting(queue, name);
             glance.notices = part(Some(found), name, &mut unreadable)?.unwrap_or_default();
         }
         let found = mem::take(&mut glance.notices);

@@ -23,12 +23,10 @@ const READ_MAX: usize = 200;
 /// The end of the id of the notice; the request's id is before it.
 const NOTICE_END: &str = ".expired";
 
-/// The notices that wait in a mailbox, by their ids.
-pub(super) fn find_notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {
+/// The ids of what waits in a mailbox on servers; [`Glance::notices`](ensemble_core::spool::Glance) are those of a directory.
+pub(super) fn find_waiting(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {
     let mut found = queue.unfinished(mailbox, READ_MAX)?;
-    found.retain(|found| {
-        matches!(found.state, State::Queued { .. }) && found.id.as_str().contains('.')
-    });
+    found.retain(|found| matches!(found.state, State::Queued { .. }));
     Ok(found.into_iter().map(|found| found.id).collect())
 }
 
