@@ -70,7 +70,7 @@ fn run() -> VerbExit {
     let line = match commands::parse() {
         Ok(line) => line,
         Err(error) if commands::is_hook() && error.use_stderr() => return VerbExit::Done,
-        Err(error) => return mistake::report(&error, &commands::program()),
+        Err(error) => return mistake::report(&error, commands::program),
     };
     // The output of a hook is read by the agent that runs it.
     let is_quiet = matches!(line.verb, commands::Verb::Hook(_));

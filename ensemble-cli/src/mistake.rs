@@ -7,7 +7,7 @@ use ensemble_app::error_line::FailureCode;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Failure;
 use ensemble_app::text::one_line;
-use ensemble_core::message::nearest;
+use ensemble_core::message::{Name, nearest};
 
 use crate::spellings::{canonical, find_in_group, meant_by};
 
@@ -53,13 +53,33 @@ fn typed_place(program: &Command) -> (&Command, String) {
     (at, place.join(" "))
 }
 
-/// What helps with a word that the command does not take: most texts were not put in quotes.
-fn explain_word(command: &Command, place: &str) -> Option<String> {
-    let takes_text = command.get_positionals().any(|it| it.get_id() == "text");
-    let known = WORD_HINTS.iter().find(|(at, _)| *at == place).map(|(_, hint)| (*hint).to_owned());
-    known.or_else(|| {
-        takes_text.then(|| format!("put the text in quotes; `{place} -h` shows examples"))
+/// What helps with a word that the command does not take: the recipient was named without its option, or most often, a
+/// text was not put in quotes.
+fn explain_word(command: &Command, place: &str, word: &str) -> Option<String> {
+    if let Some((_, hint)) = WORD_HINTS.iter().find(|(at, _)| *at == place) {
+        return Some((*hint).to_owned());
+    }
+    if !command.get_positionals().any(|it| it.get_id() == "text") {
+        return None;
+    }
+    let quoted = "put the text in quotes";
+    Some(match recipient_before(command, word) {
+        Some(to) if word.contains(char::is_whitespace) => {
+            format!("`{place} --to {to} TEXT` sends it to {to}")
+        }
+        Some(to) => format!("`{place} --to {to} TEXT` sends to {to}; {quoted}"),
+        None => format!("{quoted}; `{place} -h` shows examples"),
     })
+}
+
+/// The word before the first one too many, if it can be a name and the command takes recipients that were not given.
+fn recipient_before(command: &Command, word: &str) -> Option<String> {
+    let words: Vec<String> = std::env::args().collect();
+    let takes_recipients = command.get_arguments().any(|it| it.get_id() == "to");
+    let has_some = words.iter().any(|it| it == "--all" || it.starts_with("--to"));
+    let at = words.iter().position(|it| it == word)?;
+    let before = words.get(at.checked_sub(1)?)?;
+    (takes_recipients && !has_some && Name::new(before).is_ok()).then(|| before.clone())
 }
 
 /// The hint that names a command. `stop` may mean all agents or one.
@@ -85,13 +105,14 @@ fn near_to(word: &str, similar: Option<&ContextValue>) -> Option<String> {
 }
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.
-pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
+pub(crate) fn report(error: &clap::Error, describe: fn() -> Command) -> VerbExit {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => VerbExit::Done,
             Err(error) => Failure::from(error).report(),
         };
     }
+    let program = &describe();
     let text = in_words(&error.render().to_string());
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         write_line(text.trim_end());
@@ -111,7 +132,7 @@ pub(crate) fn report(error: &clap::Error, program: &Command) -> VerbExit {
             (Some(ContextValue::String(option)), _) => Some(format!("did you mean `{option}`?")),
             (_, Some(ContextValue::String(word))) if !word.starts_with('-') => {
                 is_word = true;
-                explain_word(command, &place)
+                explain_word(command, &place, word)
             }
             _ => None,
         },

@@ -95,7 +95,8 @@ fn a_misspelt_word_and_a_misspelt_option_are_corrected_at_every_verb() {
 
 /// Lines that people type for what another line does, each with a part of the hint.
 const WRONG_LINES: &str = "\
-    send --to w1 two words => put the text in quotes; send w1 hello => put the text in quotes; \
+    send --to w1 two words => put the text in quotes; send two short words => put the text in quotes; \
+    send w1 hello => `ensemble send --to w1 TEXT` sends to w1; \
     send --to w1 --nonsense => write `--message=--nonsense`; \
     assign w1 two words => put the text in quotes; \
     inbox --all => `ensemble inbox -h`; down w1 => `ensemble request shutdown NAME` stops one agent; \
