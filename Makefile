@@ -66,18 +66,20 @@ mcp-conformance: needs
 	cargo build --quiet --package ensemble-broker
 	tests/cli/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
-# The wheel, the archive and the installers of this machine's target, and each installed into an empty environment.
-# TARGET names another one. docs/operating/install.md tells more.
+# The wheel, the archive and the installers of this machine's target, which `test-packages` installs into empty
+# environments. TARGET names another target. docs/operating/install.md has the rest.
 TARGET ?= $(shell uname -m)-unknown-linux-musl
 TARGET_DIR = $$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-packages: needs
+packages:
+	@.ci/needs packages
 	python3 packaging/build.py --target $(TARGET)
+	python3 packaging/generate.py --archives $(TARGET_DIR)/packaging/archives --out $(TARGET_DIR)/packaging
 
-test-packages: packages
+test-packages: needs packages
 	python3 packaging/test.py --archives $(TARGET_DIR)/packaging/archives --wheel $(TARGET_DIR)/packaging/wheels/$(TARGET)/*.whl
 
 # From the wheel to two real agents that talk; ARGS='--beside WHEEL' measures hcom's wheel in the same way.
-first-value: packages
+first-value: needs packages
 	python3 tests/agents/first_value.py $(ARGS) $(TARGET_DIR)/packaging/wheels/$(TARGET)/*.whl
 
 # Each crate as the registry would have it, built from its package alone.

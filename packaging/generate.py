@@ -4,7 +4,7 @@
     generate.py --archives DIR --out DIR [--url URL]
 
 The archives are ensemble-broker-TRIPLE.tar.gz, as cargo-dist or packaging/archive.py makes them. A target of
-targets.toml without an archive is left out. The digest of each archive stands in the script and in the formula.
+targets.toml without an archive is left out. The script and the formula contain the digest of each archive.
 """
 
 import argparse
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 HOMEPAGE = "https://github.com/ensemble-broker/ensemble"
 SCOPE = "@ensemble-broker"
-DESCRIPTION = "A message broker for teams of coding agents whose queue is a directory"
+DESCRIPTION = "A message queue for coding agents, in a plain directory"
 LICENSE = "MIT OR Apache-2.0"
 
 
@@ -94,7 +94,7 @@ def npm_packages(found, archives, out):
         place = out / "npm" / npm["name"]
         write_package(place, manifest(name, os=[npm["os"]], cpu=[npm["cpu"]], files=["bin"],
                                       preferUnplugged=True))
-        note = "" if target["seen"] != "never" else " It was built, and never seen running by its authors."
+        note = "" if target["seen"] != "never" else " Its authors have built it but never run it."
         (place / "README.md").write_text(f"The program `ensemble` of [ensemble-broker]({HOMEPAGE}) for"
                                          f" {npm['os']} on {npm['cpu']}.{note}\n")
         (place / "bin").mkdir()

@@ -1,4 +1,4 @@
-//! `ensemble`: a message broker for teams of coding agents whose queue is a directory.
+//! `ensemble`: a message queue for coding agents, in a plain directory.
 //!
 //! | file | what it is |
 //! |---|---|
