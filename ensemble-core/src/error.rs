@@ -45,7 +45,7 @@ pub enum Error {
         nearest: Vec<String>,
     },
     /// A mailbox of that name, or of one that differs only in case, exists.
-    #[error("a mailbox `{existing}` exists already")]
+    #[error("a mailbox `{existing}` already exists")]
     MailboxExists {
         /// The one that exists.
         existing: String,
@@ -82,7 +82,7 @@ pub enum Error {
     },
     /// The id is taken by a message with different content.
     #[error(
-        "message `{id}` exists already in mailbox `{mailbox}` with different content: use another id"
+        "message `{id}` already exists in mailbox `{mailbox}` with different content: use another id"
     )]
     Conflict {
         /// The mailbox.

@@ -34,7 +34,7 @@ pub(crate) const SETTLED_BEFORE: &str = "settled before under the same id";
 /// The reason of a message that was received after its time.
 pub(crate) const EXPIRED: &str = "expired";
 /// Why a message returns whose holder has fallen silent.
-pub const LEASE_OVER: &str = "lease over";
+pub const LEASE_EXPIRED: &str = "lease expired";
 
 /// Whether nothing is owed for a dead letter with this reason: another copy, attempt or queue has the work, or its
 /// sender has recalled it.
@@ -92,7 +92,7 @@ pub fn give_back(
     match (attempts < attempts_max, delay.is_zero()) {
         (true, true) => Ok(0),
         (true, false) => Ok(now().saturating_add(millis(delay))),
-        // PROTOCOL.md has it so for clients in all languages: one attempt is written so too.
+        (false, _) if attempts == 1 => Err(format!("{why} after 1 attempt")),
         (false, _) => Err(format!("{why} after {attempts} attempts")),
     }
 }

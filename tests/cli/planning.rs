@@ -207,7 +207,7 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     assert!(form.contains("COMMIT TO REVIEW: {{commit}}\nAUTHOR: {{author}}"), "{form}");
     let own = bed.project().join(".ensemble/prompts");
     assert!(bed.ok("board prompt --role code-reviewer --write").contains("code-reviewer.md"));
-    assert!(bed.fails(1, "board prompt --role code-reviewer --write").contains("exists already"));
+    assert!(bed.fails(1, "board prompt --role code-reviewer --write").contains("already exists"));
     assert_eq!(bed.ok("board prompt --role code-reviewer --template"), form);
     std::fs::write(own.join("coder.md"), "\n").unwrap();
     assert_eq!(bed.object("board prompt --role coder --template")["is_own"], json!(false));

@@ -27,7 +27,7 @@ fn what_a_person_types_under_another_name_is_said_to_be_the_persons() {
     // A program that the person has started is not the person.
     let text = typed("sh agent.sh");
     assert!(
-        text.starts_with("Message from lead (not proved") && text.contains("scripted"),
+        text.starts_with("Message from lead (unverified sender") && text.contains("scripted"),
         "{text}"
     );
 }

@@ -33,7 +33,7 @@ pub enum FailureCode {
     NoQueue,
     /// There is no such mailbox
     NoMailbox,
-    /// The mailbox exists already
+    /// The mailbox already exists
     MailboxExists,
     /// The mailbox is full
     MailboxFull,

@@ -14,7 +14,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::leases::{LeaseTable, ObservedLease};
 use ensemble_core::mail::{
-    LEASE_OVER, no_letter, no_message, record_dropped, record_redriven, unless_lost,
+    LEASE_EXPIRED, no_letter, no_message, record_dropped, record_redriven, unless_lost,
 };
 use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
 use ensemble_core::spool::{DeadLetter, FormerHolding, Found, Settings, State};
@@ -48,7 +48,7 @@ impl LeaseTable for NatsTransport {
 
     fn expire(&self, observed: &ObservedLease) -> Result<bool> {
         let only = Some(observed.sequence);
-        unless_lost(self.give_back(&observed.lease, only, Duration::ZERO, LEASE_OVER))
+        unless_lost(self.give_back(&observed.lease, only, Duration::ZERO, LEASE_EXPIRED))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::board::{State, TaskStatus};
 use crate::steps::StepStore;
 use ensemble_core::broker::Broker;
 use ensemble_core::mailboxes::visit_mailboxes;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::{Error, Result};
 
 pub const NAMED_MAX: usize = 8;
@@ -210,6 +210,14 @@ fn push(held: &mut Vec<Holding>, holding: Holding) {
     }
 }
 
+/// The first words of a message. A notice is written for programs, so its type says more.
+fn describe_envelope(envelope: &Envelope) -> String {
+    match envelope.purpose() {
+        MessagePurpose::Notice => envelope.kind.as_str().replace(['_', '.'], " "),
+        _ => envelope.first_words(TEXT_CHARS_MAX),
+    }
+}
+
 /// The received messages of a mailbox that these agents have not settled, at most [`NAMED_MAX`] of each agent.
 pub fn of_mailbox(
     queue: &dyn Broker,
@@ -224,7 +232,7 @@ pub fn of_mailbox(
             let task = envelope.as_ref().and_then(|envelope| envelope.task_id.clone());
             let task_id = task.unwrap_or_else(|| lease.id.to_string());
             let mut holding = Holding::new(task_id, HeldAs::Message, lease.epoch);
-            holding.text = envelope.as_ref().map(|envelope| envelope.first_words(TEXT_CHARS_MAX));
+            holding.text = envelope.as_ref().map(describe_envelope);
             holding.from = envelope.map(|envelope| envelope.from);
             all.push((lease.holder, holding));
         }
@@ -235,7 +243,6 @@ pub fn of_mailbox(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ensemble_core::message::Envelope;
     use ensemble_core::spool::{Spool, SpoolOptions};
 
     fn name(text: &str) -> Name {
@@ -269,5 +276,7 @@ mod tests {
             held[&bob].iter().map(|h| (h.epoch, h.worktree.as_deref())).collect();
         assert_eq!(numbers, [(1, None), (7, Some("w/t1")), (0, None)]);
         assert!(holds(&places, |agent| *agent == name("ann")).unwrap().by_agent.is_empty());
+        let notice = Envelope::new(bob, "request_id: p1").with_kind(name("plan_approval_response"));
+        assert_eq!(describe_envelope(&notice), "plan approval response");
     }
 }

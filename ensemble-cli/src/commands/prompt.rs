@@ -92,7 +92,7 @@ impl Arguments {
     fn show_form(&self, context: &Context, prompts: &PromptBuilder, role: BoardRole) -> Outcome {
         let (path, own) = (prompts.template_path(role), prompts.template(role)?);
         if self.write && own.is_some() {
-            return Err(Failure::refused(format!("{} exists already", path.display())));
+            return Err(Failure::refused(format!("{} already exists", path.display())));
         }
         let text = own.as_deref().unwrap_or_else(|| role.template());
         if self.write {

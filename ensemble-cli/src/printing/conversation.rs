@@ -47,7 +47,7 @@ pub(crate) fn print_shown(
     }
     let ago = ago(SystemClock.wall().since(envelope.created_at));
     let standing = standing(&context.project()?.config.people, envelope, sender);
-    let doubt = if standing == SenderStanding::Unproved { " (sender not proved)" } else { "" };
+    let doubt = if standing == SenderStanding::Unproved { " (unverified sender)" } else { "" };
     let (from, verb) = (out.paint(STRONG, &envelope.from), verb(envelope, entry));
     out.line(format!("{from} {verb}, {ago}{doubt}"))?;
     if let Some(words) = answered_words(context, queue, envelope) {
@@ -71,7 +71,10 @@ fn verb(envelope: &Envelope, entry: Option<&RequestEntry>) -> String {
     let about = envelope.task_id.as_deref().map(|task| format!(" about {}", one_line(task)));
     let about = about.unwrap_or_default();
     match (entry, envelope.kind.as_str(), envelope.purpose()) {
-        (Some(entry), ..) => format!("asks you: {}{about}", entry.request.kind),
+        (Some(entry), ..) => {
+            let kind = entry.request.kind.as_str().replace('_', " ");
+            format!("asks you to decide on a {kind}{about}")
+        }
         (None, PLAIN_TYPE, _) if envelope.causation_id.is_some() => format!("answered{about}"),
         (None, PLAIN_TYPE, _) => format!("wrote{about}"),
         (None, kind, MessagePurpose::Notice) => format!("sent the notice {kind}{about}"),

@@ -189,7 +189,7 @@ fn a_failed_settle_keeps_the_message_held_and_can_be_repeated() {
 fn a_guard_whose_lease_was_lost_changes_nothing() {
     let bed = Bed::new();
     let slow = bed.received("task");
-    bed.queue.spool().take_back(slow.lease(), "lease over").unwrap();
+    bed.queue.spool().take_back(slow.lease(), "lease expired").unwrap();
     let heir = bed.inbox.as_holder("worker-2").unwrap().try_recv().unwrap().unwrap();
     assert!(matches!(slow.settle(), Err(Error::LeaseLost { .. })));
     drop(slow);
@@ -479,5 +479,5 @@ fn serving_settles_what_worked_and_gives_the_error_to_the_dead_letter() {
     let counts = inbox.counts().unwrap();
     assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (0, 0, 2, 2));
     let reasons: Vec<_> = inbox.dead_letters().unwrap().into_iter().map(|it| it.reason).collect();
-    assert!(reasons.contains(&"no such file after 1 attempts".to_owned()), "{reasons:?}");
+    assert!(reasons.contains(&"no such file after 1 attempt".to_owned()), "{reasons:?}");
 }

@@ -12,7 +12,7 @@ use super::{Spool, calendar, find, former};
 use crate::Result;
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, ObservedLease};
-use crate::mail::{LEASE_OVER, unless_lost};
+use crate::mail::{LEASE_EXPIRED, unless_lost};
 use crate::mailboxes::visit_all_mailboxes;
 use crate::message::Name;
 use crate::proto::calendar::Calendar;
@@ -132,7 +132,7 @@ impl Spool {
         if sequence != observed.sequence {
             return Ok(false);
         }
-        unless_lost(self.give_back(&mailbox, &held, self.hand_back(Duration::ZERO, LEASE_OVER)))
+        unless_lost(self.give_back(&mailbox, &held, self.hand_back(Duration::ZERO, LEASE_EXPIRED)))
     }
 
     /// Removes the side files of ended leases that are not needed for a former holder, and the

@@ -78,7 +78,7 @@ pub fn a_silent_holder_uses_up_an_attempt(factory: Factory) {
     assert_eq!(bed.observe_for(Duration::from_secs(200)), 1);
     assert!(receive_as(&*bed, "next").is_none());
     let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
-    assert_eq!(letters[0].reason, "lease over after 1 attempts");
+    assert_eq!(letters[0].reason, "lease expired after 1 attempt");
     assert_eq!(letters[0].holder, Some(name("victim")));
 }
 

@@ -223,7 +223,7 @@ fn heading(
             let project = envelope.project.as_ref().map_or("", Name::as_str);
             format!("{from} of project {project}, an agent of another team")
         }
-        SenderStanding::Unproved => format!("{from} (not proved: the file alone says so)"),
+        SenderStanding::Unproved => format!("{from} (unverified sender)"),
     };
     let passed = SystemClock.wall().since(envelope.created_at);
     let is_dated = envelope.created_at > Timestamp::from_unix_millis(0);

@@ -84,10 +84,10 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage, is_person: boo
         }
         types::MESSAGE_REDRIVEN => said(
             SentenceWeight::Change,
-            format!("{actor} put {subject} back in {mailbox}'s mailbox"),
+            format!("{subject} is back in {mailbox}'s mailbox, with all its attempts"),
         ),
         types::MESSAGE_DROPPED => {
-            said(SentenceWeight::Change, format!("{actor} deleted the dead letter {subject}"))
+            said(SentenceWeight::Change, format!("the dead letter {subject} was deleted"))
         }
         _ => None,
     }

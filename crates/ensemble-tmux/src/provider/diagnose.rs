@@ -301,7 +301,7 @@ fn by_rules(
         Some((rule, evidence, reset)) => (rule.state, rule.name.as_str(), evidence, reset),
         None => {
             let last = Region::Bottom(1).text(pane);
-            let what = "nothing the profile knows";
+            let what = "unrecognised screen";
             let state = profile.otherwise;
             (state, state.word(), Evidence::new(Source::Screen, what, &last), None)
         }

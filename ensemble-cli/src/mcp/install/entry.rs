@@ -139,7 +139,7 @@ fn toml_insertion(text: &str, command: &ServerCommand) -> Result<Option<TextInse
             || line.starts_with(&format!("mcp_servers.{NAME}"))
     };
     if text.lines().any(is_ours) {
-        return Err(format!("`mcp_servers.{NAME}` exists already and says something else"));
+        return Err(format!("`mcp_servers.{NAME}` already exists and says something else"));
     }
     if text.lines().any(|line| squeezed(line).starts_with("mcp_servers=")) {
         return Err("`mcp_servers` is written in one line, so no table can follow".to_owned());

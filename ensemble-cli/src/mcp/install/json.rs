@@ -31,7 +31,7 @@ pub(super) fn insertion(
     match inner.get(name) {
         Some(there) if there == value => return Ok(None),
         Some(_) => {
-            return Err(format!("`{outer}.{name}` exists already and says something else"));
+            return Err(format!("`{outer}.{name}` already exists and says something else"));
         }
         None => {}
     }
