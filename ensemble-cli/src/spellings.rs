@@ -19,13 +19,14 @@ const SHORT: [(&str, &str); 6] = [
 ];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 31] = [
+const SYNONYMS: [(&str, &str); 33] = [
     ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
     ("get", "recv"),
     ("receive", "recv"),
-    ("ack", "recv"),
+    ("read", "recv"),
+    ("ack", "settle"),
     ("done", "settle"),
     ("complete", "settle"),
     ("finish", "settle"),
@@ -41,6 +42,7 @@ const SYNONYMS: [(&str, &str); 31] = [
     ("pane", "agent inspect"),
     ("kill", "request shutdown"),
     ("mail", "inbox"),
+    ("messages", "inbox"),
     ("agents", "team"),
     ("tasks", "task list"),
     ("reject", "request answer"),

@@ -102,12 +102,21 @@ const WRONG_LINES: &str = "\
     inbox --all => `ensemble inbox -h`; down w1 => `ensemble request shutdown NAME` stops one agent; \
     status w1 => `ensemble why NAME`; stop w1 => `ensemble request shutdown NAME` stops one agent; \
     kill w1 => `ensemble request shutdown` does that; mail => `ensemble inbox` does that; \
+    read => `ensemble recv` does that; \
+    agent join w1 --pane %3 => `tmux display-message -p '#{socket_path}'` prints it; \
     mailbox delete w1 => `ensemble mailbox remove` does that; \
     dead rm x => `ensemble dead drop` does that; request show x => `ensemble request list` does that; \
     step nonsense => `ensemble step -h` lists its commands; \
     request plan => name a file with `-f FILE`; step submit => name a file with `-f FILE`; \
     request answer nope --approve => `ensemble request list` shows; \
     recv --as absent => `ensemble mailbox list` shows those that there are";
+
+#[test]
+fn in_the_wrong_directory_nothing_is_stopped_or_continued() {
+    for line in ["pause", "resume", "board checkpoint", "board abort", "step list"] {
+        assert!(Bed::empty().fails(1, line).contains("`ensemble init` creates one"), "{line}");
+    }
+}
 
 #[test]
 fn what_people_type_by_mistake_gets_a_hint_that_helps() {

@@ -76,7 +76,7 @@ fn help_explains_commands_and_groups() {
     let group = bed.ok("help messages");
     assert!(group.starts_with("messages:\n  send ") && group.contains("\n  recv "), "{group}");
     assert!(bed.fails(2, "help sned").contains("`ensemble help --all` lists all"));
-    assert!(bed.fails(2, "ack m1").contains("hint: `ensemble recv` does that"));
+    assert!(bed.fails(2, "ack m1").contains("hint: `ensemble settle` does that"));
     assert!(bed.fails(2, "finalize t1").contains("hint: `ensemble task finalize` does that"));
     assert!(bed.fails(2, "task assign w1 x").contains("hint: `ensemble assign` does that"));
     let bare = bed.fails(2, "");

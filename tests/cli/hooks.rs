@@ -394,7 +394,7 @@ fn agents_without_hooks_are_told_once_in_their_instructions() {
         "{text}"
     );
     let said = bed.ok("init --agents-md");
-    assert!(said.contains("the team's rules are in AGENTS.md already"), "{said}");
+    assert!(said.contains("the team's rules are already in AGENTS.md"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 

@@ -69,8 +69,11 @@ pub fn named_server(socket: Option<&Path>) -> Outcome<TmuxServer> {
         Some(socket) => Some(TmuxServer::brief(socket)),
         None => std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux)),
     };
-    let unknown = || Failure::usage("not inside tmux, and no server given");
-    server.ok_or_else(|| unknown().with_hint("pass `--tmux-socket PATH`"))
+    server.ok_or_else(|| {
+        Failure::usage("not inside tmux, and no server given").with_hint(
+            "pass `--tmux-socket PATH`; `tmux display-message -p '#{socket_path}'` prints it",
+        )
+    })
 }
 
 /// Binds the pane that a flag names: of tmux, or by the address of another multiplexer. Without one, the nearest pane

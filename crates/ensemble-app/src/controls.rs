@@ -31,6 +31,10 @@ pub fn control_place(app: &App) -> Outcome<ControlPlace> {
     let project = app.project()?;
     let shared = app.shared_files()?.zip(project.shared_copy());
     let directory = app.board_directory()?;
+    if shared.is_none() && !directory.is_dir() {
+        // Nothing is stopped or continued outside of a project, and this says so.
+        app.spool()?;
+    }
     Ok(ControlPlace { directory, shared })
 }
 

@@ -50,7 +50,7 @@ impl HeldMessage {
         };
         if let Some(agent) = agent.filter(|agent| *agent != holder) {
             let text = format!("message `{}` is held by {holder}, not by {agent}", self.id);
-            let hint = format!("`ensemble why {}` tells since when", self.id);
+            let hint = format!("`ensemble why {}` shows since when", self.id);
             return Err(Failure::refused(text).with_hint(hint));
         }
         // An older epoch is refused where it is checked against the file itself.

@@ -156,7 +156,7 @@ impl<'a> ReceiptTracker<'a> {
                 Some(_) => return Err(self.dead()),
             }
         }
-        let text = format!("message `{}` is not in mailbox `{}` any more", self.id, self.mailbox);
+        let text = format!("message `{}` is no longer in mailbox `{}`", self.id, self.mailbox);
         Err(Failure::refused(text))
     }
 
@@ -166,7 +166,7 @@ impl<'a> ReceiptTracker<'a> {
         let reason = letter.map(|letter| letter.reason).filter(|reason| !reason.is_empty());
         let reason = reason.unwrap_or_else(|| "no reason is known".to_owned());
         Failure::refused(format!("message `{}` is a dead letter: {reason}", self.id))
-            .with_hint(format!("`ensemble dead retry {}` gives it back to the queue", self.id))
+            .with_hint(format!("`ensemble dead retry {}` returns it to its mailbox", self.id))
     }
 
     fn directories(&self) -> Vec<PathBuf> {

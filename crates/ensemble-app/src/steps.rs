@@ -34,8 +34,9 @@ pub fn open_step_mail(app: &App) -> Outcome<ProjectQueue> {
 pub fn open_existing_steps(app: &App) -> Outcome<StepStore> {
     match app.project()?.has_steps() {
         true => open_steps(app),
-        false => Err(Failure::nothing("there are no steps")
-            .with_hint("`ensemble step add -f plan.yaml` adds some")),
+        // Outside of a project, this says so.
+        false => app.spool().and(Err(Failure::nothing("there are no steps")
+            .with_hint("`ensemble step add -f plan.yaml` adds some"))),
     }
 }
 

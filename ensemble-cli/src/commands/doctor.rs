@@ -72,7 +72,7 @@ fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
                 "needs you",
                 CheckLevel::Warn,
                 count,
-                "`ensemble status` says what, and what helps",
+                "`ensemble status` says what, and what to do",
             )
         }
         Err(failure) => {

@@ -36,7 +36,7 @@ const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
 /// Where a run continues that was begun in a pane which it must close.
 const LOG_FILE: &str = "down.log";
 
-/// Take the team down: agents, watcher and session
+/// Stop the team: agents, watcher and session
 ///
 /// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
 /// agrees finishes its work. An agent that has not answered by the deadline is ended. An agent that
@@ -171,7 +171,7 @@ impl Arguments {
         // It begins when its standard input is closed, which is when this process exits.
         command.stdin(Stdio::piped()).stdout(log).stderr(err);
         let child = command.spawn().map_err(|e| io("start a process that writes to", e))?;
-        let text = format!("the team goes down; {} says how far it is", path.display());
+        let text = format!("the team is shutting down; {} shows the progress", path.display());
         let told = match context.out.is_json() {
             true => context.out.object(&json!({ "going_down": true, "log": path })),
             false => context.out.line(text),

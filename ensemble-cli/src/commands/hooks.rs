@@ -25,7 +25,7 @@ enum Verb {
     Uninstall(UninstallHooks),
 }
 
-/// Put hooks into an agent's configuration
+/// Add hooks to an agent's configuration
 ///
 /// Hooks of others stay, and run as well; `uninstall` restores the file byte for byte. The program then runs
 /// `ensemble hook` in every project. Outside of a project, and for programs that are not agents, it says nothing.
@@ -41,7 +41,7 @@ struct InstallHooks {
     print: bool,
 }
 
-/// Take our hooks out of an agent's configuration again
+/// Remove Ensemble's hooks from an agent's configuration
 #[derive(Debug, clap::Args)]
 struct UninstallHooks {
     #[command(flatten)]
@@ -91,7 +91,7 @@ impl InstallHooks {
                 is_changed,
                 &match is_changed {
                     true => format!("added hooks to {file}"),
-                    false => format!("the hooks are in {file} already"),
+                    false => format!("the hooks are already in {file}"),
                 },
             )?;
         }
@@ -111,7 +111,7 @@ impl UninstallHooks {
             let (file, is_changed) = part.take_out()?;
             let text = match is_changed {
                 true => format!("{} is as it was without the hooks", file.display()),
-                false => format!("the hooks were not in {} any more", file.display()),
+                false => format!("the hooks were no longer in {}", file.display()),
             };
             self.which.say(context, &file, is_changed, &text)?;
         }

@@ -84,7 +84,7 @@ impl Arguments {
             if !context.out.is_json() {
                 context.out.line(match is_added {
                     true => format!("added the team's rules to {AGENTS_FILE}"),
-                    false => format!("the team's rules are in {AGENTS_FILE} already"),
+                    false => format!("the team's rules are already in {AGENTS_FILE}"),
                 })?;
             }
         }
@@ -116,7 +116,7 @@ impl Arguments {
 fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome {
     let out = &context.out;
     let queue = out.paint(STRONG, ensemble_app::text::one_line(&project.queue.to_string_lossy()));
-    let what = if is_new { "created the queue" } else { "the queue exists already:" };
+    let what = if is_new { "created the queue" } else { "the queue already exists:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;
     next::print_next_steps(context)

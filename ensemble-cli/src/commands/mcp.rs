@@ -39,7 +39,7 @@ enum Verb {
     Uninstall(UninstallServer),
 }
 
-/// Put the server into an agent's configuration
+/// Add the server to an agent's configuration
 ///
 /// Existing content stays as it is; `uninstall` restores it byte for byte.
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ struct InstallServer {
     file: Option<PathBuf>,
 }
 
-/// Take the server out of an agent's configuration again
+/// Remove the server from an agent's configuration
 #[derive(Debug, clap::Args)]
 struct UninstallServer {
     /// Program whose configuration to change
@@ -101,7 +101,7 @@ impl InstallServer {
         }
         context.out.line(match is_changed {
             true => format!("added server `ensemble` to {}", file.display()),
-            false => format!("server `ensemble` is in {} already", file.display()),
+            false => format!("server `ensemble` is already in {}", file.display()),
         })
     }
 }
@@ -117,7 +117,7 @@ impl UninstallServer {
         }
         context.out.line(match is_changed {
             true => format!("{} is as it was without the server", file.display()),
-            false => format!("the server was not in {} any more", file.display()),
+            false => format!("the server was no longer in {}", file.display()),
         })
     }
 }

@@ -145,6 +145,7 @@ impl AskShutdown {
 with in ensemble.yaml:
   requests: {kinds: {hand_over: {deadline: 10m, at_expiry: tell}}}")]
 struct AskFor {
+    /// A kind that `requests: {kinds: …}` in ensemble.yaml adds
     kind: String,
     /// The addressee, who alone may answer
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
@@ -176,7 +177,7 @@ impl AskFor {
     }
 }
 
-/// Withdraw one of your requests that is not decided yet
+/// Withdraw one of your requests before it is decided
 #[derive(Debug, clap::Args)]
 struct CancelRequest {
     /// Its id, or a unique beginning of it

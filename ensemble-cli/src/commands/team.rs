@@ -22,7 +22,7 @@ use crate::printing::overview::{note_look, print_needs, print_rows, watch, worst
 /// requests; never from what an agent has said of itself. Since when is what the running watcher
 /// has seen. `doing` shows what it holds, its unread mail, and the evidence.
 ///
-/// Every agent is a row, however it came. What needs a person comes first, with the command that helps.
+/// Every agent is a row, however it came. What needs a person comes first, with the command to run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble team --watch
@@ -69,7 +69,7 @@ impl Arguments {
             overview.needs.retain(is_about);
         }
         if let (true, Some(away)) = (overview.agents.is_empty(), &overview.away) {
-            let text = format!("no agent runs here, and the servers are away: {}", away.why);
+            let text = format!("no agent runs here, and the servers do not answer: {}", away.why);
             return Err(Failure::new(VerbExit::Busy, text).with_hint(&away.help));
         }
         if overview.agents.is_empty() {

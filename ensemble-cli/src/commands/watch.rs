@@ -9,7 +9,7 @@ use ensemble_watch::{run_process, run_process_while};
 
 use crate::context::Context;
 
-/// Route files of the drop boxes and wake the agents, until SIGTERM or Ctrl-C
+/// Run the watcher: route dropped files and wake agents, until Ctrl-C or SIGTERM
 ///
 /// One watcher runs for each queue; a second one is refused with exit code 75. Files that landed
 /// while no watcher ran are routed first.
@@ -33,7 +33,7 @@ impl Arguments {
             run_process(project, || say(&format!("watching {}", project.queue.display())));
         watched.map_err(|error| match error {
             Error::Locked { .. } => Failure::from(error)
-                .with_hint("a watcher of this project runs already: nothing else is needed"),
+                .with_hint("a watcher of this project is already running: nothing else is needed"),
             error => error.into(),
         })
     }

@@ -149,7 +149,7 @@ impl LunchDemo {
                 return Err(Failure::refused("interrupted: all that the demo had started is gone"));
             }
             if start.elapsed() > patience {
-                let text = format!("lunch was not over within {} s", patience.as_secs());
+                let text = format!("the demo was not finished within {} s", patience.as_secs());
                 return Err(Failure::new(VerbExit::Nothing, text).with_hint(format!("{needs:?}")));
             }
             waiter.wait(LOOK_INTERVAL);

@@ -36,7 +36,7 @@ pub(crate) fn print_sent(
     match &entry.decision {
         Some(decision) if !entry.request.kind().carries_out(decision) => Ok(()),
         Some(_) if !entry.is_closed => Err(Failure::nothing(format!("{to} has not gone yet"))
-            .with_hint("the watcher sees to it: `ensemble team` shows when it has gone")),
+            .with_hint("the watcher takes care of it: `ensemble team` shows when it has gone")),
         _ if context.out.is_json() => Ok(()),
         _ => context.out.line(format!("{to} has gone")),
     }

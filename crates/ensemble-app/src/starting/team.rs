@@ -58,7 +58,7 @@ pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<AgentPlan>> {
         Some(name) => {
             let known = project.config.agents.keys().chain(members.iter().map(|it| &it.name));
             Err(unknown_agent(name, known).with_hint(
-                "it is neither in ensemble.yaml nor in the roster: `ensemble agent start` makes one",
+                "it is neither in ensemble.yaml nor in the roster: `ensemble agent start` starts one",
             ))
         }
     }

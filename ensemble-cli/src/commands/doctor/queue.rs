@@ -266,7 +266,7 @@ fn watcher(project: &Project) -> DoctorCheck {
             "watcher",
             CheckLevel::Fail,
             format!("{holder} hangs: no sign of life for {} s", silent.as_secs()),
-            "`ensemble status` says what helps",
+            "`ensemble status` says what to do",
         ),
         WatcherState::Missing => DoctorCheck::bad(
             "watcher",
