@@ -32,13 +32,13 @@ A message goes through these states, and `ensemble why ID` shows them:
 
   stored     it is in the recipient's mailbox, and a crash does not lose it
   notified   the recipient was notified by a hook, a server or its pane
-  submitted  the hint was seen to be taken
+  submitted  the agent has picked up the hint
   acked      the recipient has received it and holds it under a lease
   settled    its work is done
   dead       delivery failed; `ensemble dead retry ID` delivers it again
 
-The watcher notifies each agent in the best way that it offers. Mail for an
-agent that does not run waits until it does.
+The watcher notifies each agent by the best way that it offers. Mail for an
+agent that is not running waits until it starts.
 `send --until STATE --wait DURATION` returns when the message is in that state.
 ";
 
@@ -68,7 +68,7 @@ Each command ends with one of these:
 
   0   done
   1   refused or failed
-  2   wrong command line, a wrong file that it names, or ensemble.yaml
+  2   a mistake in the command line, in a file that it names or in ensemble.yaml
   3   not found (also an unknown name or id), or a wait timed out
   4   a broken invariant or corrupt data
   5   a needed program is missing

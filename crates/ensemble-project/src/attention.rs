@@ -71,7 +71,7 @@ pub struct AwayServers {
     pub why: String,
     /// The first look at which they could not, if known.
     pub since: Option<Timestamp>,
-    /// The command or change that helps.
+    /// The command or change that solves it.
     pub help: String,
 }
 

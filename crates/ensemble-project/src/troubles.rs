@@ -1,4 +1,4 @@
-//! What is stuck on the blackboard, and the command that helps: for alarms and for `status`.
+//! What is stuck on the blackboard, and the command to run: for alarms and for `status`.
 //!
 //! | trouble | until |
 //! |---|---|

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 
-/// Find agents that run in tmux already, and take them into the team
+/// Find agents that already run in tmux, and add them to the team
 ///
 /// Without arguments it lists the panes in which Claude Code, Codex, OpenCode or Gemini CLI run in the foreground.
 /// Those that are named become agents, called by their program: claude, claude-2, and so on. Nothing is typed and

@@ -11,7 +11,7 @@ mod register;
 mod unregister;
 mod verify;
 
-/// Start agents, take them in, ask and see them; their part in the blackboard
+/// Start, adopt and inspect agents
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
-/// Note anomalies, in which the circuit breaker finds patterns
+/// Record anomalies, in which the circuit breaker looks for patterns
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ impl Arguments {
     }
 }
 
-/// Note an anomaly
+/// Record an anomaly
 ///
 /// Types: retry_loop (count, error_pattern), trade_off (what, why, debt_created), spec_ambiguity,
 /// external_blocker (blocker_service), assumption_violated (assumption, reality), scope_deviation,

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     task: Option<String>,
     #[command(flatten)]
     waiting: WaitFlags<AssignWait>,
-    /// Ping the worker in any case, so that its model proves that it answers
+    /// Always ping the worker first, which proves that its model answers
     #[arg(long)]
     ping: bool,
     /// The worker submits a plan first, and finishes only after it is approved

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::output::STRONG;
 use crate::printing::content::print_content;
 
-/// Look at dead letters, give them back or drop them
+/// List dead letters, retry them or drop them
 ///
 /// A message dies when it was delivered too often, has expired or cannot be read.
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ struct ShowDeadLetter {
     /// The message's id, or a unique beginning of it
     #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
     id: MessageId,
-    /// Its mailbox, where the id alone is not clear
+    /// Its mailbox, if the id alone is ambiguous
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
 }
@@ -199,7 +199,7 @@ impl DeadLetterChoice {
     }
 }
 
-/// Give a dead letter back to its mailbox, with all its attempts
+/// Return a dead letter to its mailbox, with all its attempts
 #[derive(Debug, clap::Args)]
 struct RetryDeadLetter {
     #[command(flatten)]

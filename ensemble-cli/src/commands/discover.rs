@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 
-/// Note work that was discovered on the way, and decide on it
+/// Record work discovered along the way, and decide what to do about it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -37,7 +37,7 @@ impl Arguments {
     }
 }
 
-/// Note work that is not yours to do
+/// Record work that is not yours to do
 ///
 /// With `--immediate` a planner is called for it.
 #[derive(Debug, clap::Args)]

@@ -29,7 +29,7 @@ enum Verb {
     Begin,
     /// Declare the goal reached
     Complete,
-    /// Give the goal up
+    /// Give up the goal
     Abort,
 }
 

@@ -17,19 +17,19 @@ use serde_json::json;
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 
-/// Adopt a pane that exists already as an agent of the team
+/// Add an existing pane to the team
 ///
 /// Inside tmux, zellij or herdr, the default is the pane this runs in. Nothing is started in it. From now on
 /// commands in that pane act as this agent, and it is notified there. A pane belongs to one agent
 /// at most, and an agent that is up elsewhere is not taken over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble agent join lead                              # this very pane
+  ensemble agent join lead                              # the pane you are in
   ensemble agent join reviewer --pane %7 --provider codex")]
 pub(crate) struct Arguments {
     /// The agent
     name: Name,
-    /// The pane: of tmux by its id (%3) or an exact name (=session:window.0), or zellij:SESSION/PANE or herdr:PANE
+    /// The tmux pane, by its id (%3) or its exact name (=session:window.0), or zellij:SESSION/PANE or herdr:PANE
     /// [default: the pane around this command]
     #[arg(long, value_name = "PANE")]
     pane: Option<String>,

@@ -22,7 +22,7 @@ use crate::completion;
 use crate::context::Context;
 use bind::{BindMailbox, PaneFlags, UnbindAgent};
 
-/// Add, list, bind and remove mailboxes; hold a message for longer, or give it back
+/// Manage mailboxes; extend, release or recall a message
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -132,7 +132,7 @@ fn list(context: &Context) -> Outcome {
     bad.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Remove a mailbox with everything that is settled or dead in it
+/// Remove a mailbox, with its settled messages and dead letters
 #[derive(Debug, clap::Args)]
 struct RemoveMailbox {
     /// Name of the mailbox

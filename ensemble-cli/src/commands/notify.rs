@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::output::{BAD, GOOD};
 
-/// Tell a person what needs one: try the rules of `notify` in ensemble.yaml
+/// Try the alerts that `notify` in ensemble.yaml configures
 ///
 /// The watcher sends an alert when an agent is blocked or gone, a plan waits, a task is a dead letter, or work has
 /// ended. It goes to a command, to terminals, or to the status line of tmux. `docs/guides/attention.md` has the rules.

@@ -17,7 +17,7 @@ use crate::context::Context;
 /// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;
 
-/// Nudge an agent that has mail, if that is harmless now
+/// Type a hint to an agent that has mail, if that is safe now
 ///
 /// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, a person's
 /// half-written line or a scrolled pane. The reason is printed instead, with exit code 75 if it may

@@ -28,7 +28,7 @@ const PURPOSES: [(&str, TypingPurpose<'_>); 5] = [
     ("ctrl-c", TypingPurpose::Press(Key::CtrlC)),
 ];
 
-/// Say what the agent in a pane is doing, and how that is known
+/// Show what the agent in a pane is doing, and how Ensemble knows
 ///
 /// Also says what would be typed or pressed now, and why not. Types nothing. States: ready, busy, permission, trust, dialog, login, rate_limited, crashed,
 /// draft, starting, unknown.

@@ -13,7 +13,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::printing::readiness::describe_not_ready;
 
-/// Ask a worker if it is ready for an assignment
+/// Ask a worker whether it is ready for a task
 ///
 /// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong. After each time-out
 /// it looks at the pane. If the agent's program has ended, it starts it again, as `ensemble up WORKER` does. Without an answer

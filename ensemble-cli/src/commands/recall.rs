@@ -9,7 +9,7 @@ use ensemble_core::message::{MessageId, Name};
 use crate::completion;
 use crate::context::Context;
 
-/// Take back one of your messages that was not read yet
+/// Recall one of your messages that has not been read yet
 ///
 /// A recalled message is never delivered. What was read cannot be recalled: the exit code is 1 then, and the reader is
 /// named. `ensemble send --replaces ID` recalls a message and sends another one in its place.
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// The message's id, as `send` printed it, or a unique beginning of it
     #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
     id: MessageId,
-    /// Only in this mailbox, where several have it
+    /// Recall it only from this mailbox
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
 }

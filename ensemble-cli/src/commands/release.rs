@@ -12,7 +12,7 @@ use crate::args;
 use crate::context::Context;
 use crate::flags::held::HeldFlags;
 
-/// Give a received message back to its mailbox
+/// Return a received message to its mailbox
 ///
 /// After as many deliveries as its mailbox allows it becomes a dead letter instead.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ use crate::flags::held::HeldFlags;
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: HeldFlags,
-    /// Not to be received before this time has passed
+    /// Deliver it again only after this time
     #[arg(long, value_name = "DURATION", value_parser = args::duration, default_value = "0")]
     delay: Duration,
 }

@@ -12,7 +12,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::flags::content::ContentFlags;
 
-/// Answer a message: goes to its sender, and settles a plain message
+/// Answer a message: the text goes to its sender, and a plain message is settled
 ///
 /// Work stays yours until you report or settle it. A request is not answered in words: `ensemble request
 /// answer` decides it.
@@ -21,7 +21,7 @@ use crate::flags::content::ContentFlags;
   ensemble reply 01a2213e-48b2 '42 lines in main.rs'
   ensemble reply 01a2213e-48b2 -f answer.md")]
 pub(crate) struct Arguments {
-    /// The message's id, as it was printed with it, or a unique beginning of it
+    /// The message's id, as `recv` has printed it, or a unique beginning of it
     #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
     id: MessageId,
     /// The mailbox it came from [default: your own]

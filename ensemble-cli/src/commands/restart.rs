@@ -25,7 +25,7 @@ const REASON: &str = "You are being restarted. Please shut down gracefully.";
 /// How long a restarted agent has for its answer, unless ensemble.yaml gives it a time.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// End an agent in order, and start it again
+/// Shut down an agent, and start it again
 ///
 /// Asks the agent to shut down, as `ensemble down` does, and waits until it has ended. What it held goes back to its
 /// mailbox, and its unread mail stays. Then it starts as `ensemble up NAME` starts it, with the command,

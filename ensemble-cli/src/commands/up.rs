@@ -12,7 +12,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::printing::starting::{print_brought, print_session};
 
-/// Bring up the team: its tmux session, an agent in each window, and the watcher
+/// Start the team: its tmux session, an agent in each window, and the watcher
 ///
 /// Starts the agents of `ensemble.yaml`, and spawned agents that have ended. Running agents, their
 /// mail and a running watcher are left alone. An agent that has ended is started again in its pane.

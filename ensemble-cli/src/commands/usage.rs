@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::output::{BAD, FAINT};
 
-/// Show what work took: time, turns, tokens and cost, by agent and task
+/// Show what the work took: time, turns, tokens and cost, by agent and task
 ///
 /// The numbers are read from the records that Claude Code, Codex and Gemini CLI keep of their sessions. Their hooks
 /// say which record is whose (docs/guides/usage.md). Without hooks, only Codex is listed: a record that may be of two

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Print the name of this agent, with its evidence, and what it holds
+/// Print this agent's name, how it was identified, and what it holds
 ///
 /// A spawned agent is identified by the pass in its environment or by its pane, not by what it
 /// types. Exit code 3 for a process outside of the team without a name.

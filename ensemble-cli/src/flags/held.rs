@@ -12,7 +12,7 @@ pub(crate) struct HeldFlags {
     /// The message's id, as `recv` has printed it, or a unique beginning of it
     #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
     id: MessageId,
-    /// Its mailbox, where the id alone is not clear
+    /// Its mailbox, if the id alone is ambiguous
     #[arg(long, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,

@@ -12,7 +12,7 @@ pub(crate) struct WaitFlags<S: ValueEnum + Clone + Send + Sync + 'static> {
     /// Return when it is in this state [default with --wait: acked]
     #[arg(long, value_name = "STATE", value_enum)]
     until: Option<S>,
-    /// Stop waiting for that after DURATION, with exit code 3 [default: never]
+    /// Give up after DURATION, with exit code 3 [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
 }

@@ -4,7 +4,7 @@
 //! mode     key                          does
 //! list     up, down, k, j, PgUp, PgDn   select another line
 //!          Enter                        what the selected agent does, or what happened
-//!          x                            run the command that helps, after a question
+//!          x                            run the suggested command, after a question
 //!          y, n                         approve or reject the selected request, after a question
 //!          a                            attach to the selected agent
 //!          n                            nudge the selected agent

@@ -120,7 +120,7 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
     StatusHeading { project: one_line(&name), urgent: urgent.join(" · "), calm }
 }
 
-/// Prints the heading and the needs, each in a line with the command that helps.
+/// Prints the heading and the needs, each in a line with the command to run.
 pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     let out = &context.out;
     let StatusHeading { project, urgent, calm } = heading(context.project()?, overview);

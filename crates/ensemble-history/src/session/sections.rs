@@ -14,7 +14,7 @@ const WAITS_MAX: usize = 20;
 /// The least time for which a wait is listed.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The present needs of a person, with the command that helps.
+/// The present needs of a person, with the command to run.
 pub(super) fn needs(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present else { return };
     out.push_str("<section id=\"needs\">\n<h2>Who needs you now</h2>\n");

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Announce how you are about to end, and return that as exit status
+/// Announce your exit status, and exit with it
 ///
 /// For programs that cannot choose their own exit status: the supervisor replaces the program's 0
 /// or 42 with the announced status. An agent without a supervisor is unregistered at once, and its

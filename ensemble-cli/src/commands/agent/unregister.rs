@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Take an agent off the blackboard, and release what it held
+/// Remove an agent from the blackboard, and release what it held
 ///
 /// For an entry that a dead agent or another program has left. An agent that still runs without its
 /// supervisor is ended first. Refused while a supervisor of the agent runs, while its lease runs

@@ -11,7 +11,7 @@ use crate::context::Context;
 /// The fields of every row.
 const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
 
-/// List tasks that no worker took, as reported to the conductor
+/// List tasks that no worker picked up, as reported to the conductor
 ///
 /// First the existing files `queue/reports/escalation-*.yaml`, then those of the event log
 /// whose file is gone or describes a later one. Last the tasks that are being escalated now.

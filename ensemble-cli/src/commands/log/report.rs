@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Make a page of a session: who needs you, what went wrong, who did what when
+/// Write a session as a page: who needs you, what went wrong, who did what when
 ///
 /// One HTML file that needs no network; it looks right on a phone, in dark mode and on paper. A click on a bar opens
 /// its story.

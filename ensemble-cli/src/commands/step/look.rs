@@ -21,7 +21,7 @@ pub(super) struct ListSteps {
     task: Option<String>,
 }
 
-/// Show a step: its goal, its status, and each time that it was handed out
+/// Show a step: its goal, its status, and each attempt
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowStep {
     #[command(flatten)]

@@ -44,7 +44,7 @@ enum Verb {
     #[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
     Retry(orders::StepOrder),
     Split(orders::SplitStep),
-    /// Do without a step
+    /// Skip a step, and continue without it
     Skip(orders::StepOrder),
     /// Let a blocked step continue
     #[command(

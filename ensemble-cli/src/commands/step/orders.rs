@@ -23,7 +23,7 @@ pub(super) struct StepOrder {
     note: String,
 }
 
-/// Put smaller steps in the place of one, at the head of the queue
+/// Replace a step with smaller ones, at the head of the queue
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble step split 0-4-1 2 -f parts.yaml
 with in parts.yaml:

@@ -38,7 +38,7 @@ pub(super) struct RunSteps {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
-    /// Time limit of this run
+    /// Stop after DURATION
     #[arg(long, alias = "timeout", value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
     /// End instead of waiting when a person must intervene

@@ -31,7 +31,7 @@ impl UnblockTask {
     }
 }
 
-/// Give up a blocked task that is not needed any more
+/// Give up a blocked task that is no longer needed
 #[derive(Debug, clap::Args)]
 pub(super) struct AbandonTask {
     /// Id of the task
