@@ -23,8 +23,8 @@ from archive import archive
 from generate import HERE, ROOT
 
 LINUX = "x86_64-unknown-linux-musl"
-# The largest released program, with all features.
-PROGRAM_BYTES_MAX = 20_000_000
+# The goal for the program with all features. A larger one is no reason to leave a person without packages.
+PROGRAM_BYTES_GOAL = 20_000_000
 # What the last step of a static Linux program is given: musl and its start files come with the standard library. The
 # program is independent of its position; packed, its relocations have 10 kB instead of 600.
 LINKED = ["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld", "-C", "link-self-contained=yes",
@@ -106,8 +106,8 @@ def build(triple, out, arguments=()):
                     "--manifest-path", ROOT / "ensemble-cli/Cargo.toml", "--out", wheels, *arguments, *linked],
                    check=True, cwd=ROOT, env=environment)
     program = below / triple / "release/ensemble"
-    if program.stat().st_size > PROGRAM_BYTES_MAX:
-        sys.exit(f"build.py: {program} has {program.stat().st_size} bytes, and may have {PROGRAM_BYTES_MAX}")
+    if program.stat().st_size > PROGRAM_BYTES_GOAL:
+        print(f"note: the program has {program.stat().st_size} bytes; the goal is {PROGRAM_BYTES_GOAL}", file=sys.stderr)
     wheel = next(wheels.glob("*.whl"))
     if "musl" in triple:
         wheel = for_glibc_too(wheel)
