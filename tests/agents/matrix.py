@@ -8,7 +8,7 @@ import statistics
 import time
 
 from checks import Checks, expect
-from hooked import HINTED, HOOKED
+from hooked import HOOKED
 from reader import Reader, Turn, is_reminder, newest
 from scratch import settled
 from sides import READY_SECONDS, sides
@@ -141,8 +141,6 @@ class Matrix(Checks):
         later = self.model.since(0)[count + 1:]
         is_next = self.has(later[0], text) or (None if self.provider not in HOOKED else False)
         where = "in the next request of the turn" if is_next else "after the turn"
-        if self.provider in HINTED and not is_next and self.has(later[0], "1 message waits"):
-            where, is_next = "that it waits, in the next request; itself after the turn", True
         return f"{where}, {at - sent:.1f} s", is_next
 
     def draft(self, side):

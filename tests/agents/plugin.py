@@ -23,7 +23,7 @@ class Plugin(Hooked):
     KIND = "plugin"
     PROVIDERS = tuple(CONFIGURE)
     # The plugin of Codex has hooks, and starts no server.
-    WOKEN, HINTED = ("claude", "opencode"), ()
+    WOKEN = ("claude", "opencode")
     # Without a network OpenCode looks for the packages of plugins for minutes, and once more for the first session.
     ASKED, READY = 90, 300
 

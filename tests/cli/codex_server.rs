@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, is_running, objects, words};
 use crate::tmux_support::eventually;
 
-/// As a server it notes each call, and says to all what is written into `say`. As anything else it prints its arguments,
-/// and runs until its input ends.
+/// As a server it notes each call, and says to all what is written into `say`. A thread lists what is said to it, but not
+/// beside a file `deaf`. As anything else it prints its arguments, and runs until its input ends.
 const CODEX: &str = r#"#!/usr/bin/env python3
 import base64, hashlib, json, os, select, socket, struct, sys
 home = os.environ["HOME"]
@@ -31,7 +31,7 @@ said = os.open(os.path.join(home, "say"), os.O_RDWR)
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[3].removeprefix("unix://"))
 listener.listen()
-clients, rest = [], b""
+clients, rest, statuses, items = [], b"", {}, []
 
 def write(client, value):
     text = json.dumps(value).encode()
@@ -65,10 +65,14 @@ def serve(client):
     calls.write(json.dumps(asked) + "\n")
     calls.flush()
     thread = asked["params"].get("threadId")
-    read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": {"type": "idle"}}
+    status = statuses.get(thread, {"type": "idle"})
+    read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": status}
+    if asked["method"] == "turn/start" and not os.path.exists(os.path.join(home, "deaf")):
+        items.append({"clientId": asked["params"]["clientUserMessageId"]})
     config = os.path.join(home, "config")
     config = json.load(open(config)) if os.path.exists(config) else None
-    answers = {"config/read": {"config": config}, "thread/loaded/list": {"data": []}, "thread/read": {"thread": read}}
+    answers = {"config/read": {"config": config}, "thread/loaded/list": {"data": []}, "thread/read": {"thread": read},
+               "thread/items/list": {"data": items}}
     write(client, {"id": asked["id"], "result": answers.get(asked["method"], {})})
 
 while True:
@@ -78,9 +82,10 @@ while True:
                 greet(listener.accept()[0])
             elif ready is said:
                 *lines, rest = (rest + os.read(said, 65536)).split(b"\n")
-                for client in list(clients):
-                    for line in lines:
-                        write(client, json.loads(line))
+                for news in map(json.loads, lines):
+                    statuses[news["params"].get("threadId")] = news["params"].get("status")
+                    for client in list(clients):
+                        write(client, news)
             else:
                 serve(ready)
         except (OSError, IndexError):
@@ -191,16 +196,20 @@ fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
     codex.bed.ok("send --to codex -m first");
     codex.is_told("turn/start", "t1", "first");
 
-    // What is said into a turn is lost with the turn: only that mail waits.
+    // What the thread does not list when the turn ends was never read: it begins the next turn.
     codex.status("t1", &json!({ "type": "active", "activeFlags": [] }));
     codex.is_noted("working");
-    codex.bed.ok("send --to codex -m second");
-    codex.is_told("turn/start", "t1", "1 message waits in mailbox codex");
-    assert!(codex.said("turn/start", "t1").iter().all(|said| !said.contains("second")));
+    fs::write(codex.home().join("deaf"), "").unwrap();
+    let second = codex.bed.ok("send --to codex -m second").trim_end().to_owned();
+    codex.is_told("turn/start", "t1", "second");
     codex.status("t1", &json!({ "type": "active", "activeFlags": ["waitingOnApproval"] }));
     codex.is_noted("blocked");
+    let submitted = || codex.bed.ok("log --json --type receipt.submitted");
+    assert!(!submitted().contains(&second), "{}", submitted());
+    fs::remove_file(codex.home().join("deaf")).unwrap();
     codex.status("t1", &json!({ "type": "idle" }));
-    codex.is_told("turn/start", "t1", "second");
+    codex.is_told("turn/start", "t1", "Again, attempt 2 of 5");
+    eventually("it has arrived", || submitted().contains(&second));
 
     // After `/clear` nothing goes into the old thread, and what it held comes again. The program's private threads are
     // never used.

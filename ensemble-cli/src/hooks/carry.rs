@@ -48,6 +48,8 @@ const SHOWN_CHARS_MAX: usize = 100;
 const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
+/// Why a message is delivered again after an answer that was not written, or a turn that ended before it was read.
+const UNREAD: &str = "the agent did not get it";
 /// The mail that a hook is delivering.
 pub(super) struct CarriedMail {
     pub(super) text: String,
@@ -124,8 +126,9 @@ pub(super) fn receive_mail(
     let mut carrying = CarriedMail { way: Some(way), told: due, questions, ..CarriedMail::none() };
     for wanted in &chosen {
         // Another consumer of the mailbox may have been faster.
-        if let Ok(Some(delivery)) = spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
-            carrying.deliveries.push(delivery);
+        match spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
+            Ok(Some(delivery)) => carrying.deliveries.push(delivery),
+            _ => locked.session.carrying.retain(|noted| noted != wanted),
         }
     }
     let taken = |id: &MessageId| carrying.deliveries.iter().any(|it| it.lease.id == *id);
@@ -140,22 +143,41 @@ pub(super) fn receive_mail(
     Ok(carrying)
 }
 
-/// The answer has been written, or could not be. In that case what was received is released at once.
+/// The words have left this process, or could not be said. None of them is said twice in a session.
+pub(super) fn said(
+    hook: &Hook<'_>,
+    queue: &ProjectQueue,
+    locked: &mut LockedSession,
+    carrying: CarriedMail,
+    is_said: bool,
+) -> Outcome {
+    if !is_said || carrying.way.is_none() {
+        return arrived(hook, queue, locked, carrying, false);
+    }
+    let session = &mut locked.session;
+    session.mark_hand_over();
+    session.hinted.extend(carrying.told.iter().cloned());
+    let asked = carrying.questions.iter().map(|it| (it.lease.id.clone(), it.lease.epoch - 1));
+    session.asked.extend(asked);
+    match hook.voice.await_arrival(hook, carrying) {
+        Some(carrying) => arrived(hook, queue, locked, carrying, true),
+        None => Ok(()),
+    }
+}
+
+/// The agent has the mail, or does not get it. In that case what was received is released at once.
 pub(super) fn arrived(
     hook: &Hook<'_>,
     queue: &ProjectQueue,
     locked: &mut LockedSession,
     carrying: CarriedMail,
-    is_written: bool,
+    has_arrived: bool,
 ) -> Outcome {
     let (Some(way), Some(spool)) = (carrying.way, queue.directory()) else { return Ok(()) };
-    if is_written {
-        let count = carrying.deliveries.len() as u64;
+    let ids: Vec<_> = carrying.deliveries.iter().map(|it| it.lease.id.clone()).collect();
+    if has_arrived {
+        let count = ids.len() as u64;
         let session = &mut locked.session;
-        session.mark_hand_over();
-        session.hinted.extend(carrying.told.iter().cloned());
-        let asked = carrying.questions.iter().map(|it| (it.lease.id.clone(), it.lease.epoch - 1));
-        session.asked.extend(asked);
         if way == DeliveryWay::Waiter && !hook.program.shows_wakes() {
             session.unshown.extend(carrying.shown());
         }
@@ -166,16 +188,16 @@ pub(super) fn arrived(
         }
         if count > 0 {
             *session.ways.entry(way).or_default() += count;
-            session.unconfirmed.extend(carrying.deliveries.iter().map(|it| it.lease.id.clone()));
+            session.unconfirmed.extend(ids.iter().cloned());
             record(hook, &carrying.deliveries, way)?;
         }
     } else {
         for delivery in &carrying.deliveries {
-            spool.release(&delivery.lease, Duration::ZERO)?;
+            spool.take_back(&delivery.lease, UNREAD)?;
         }
     }
     let me = std::process::id();
-    locked.session.carrying.retain(|carried| carried.pid != me);
+    locked.session.carrying.retain(|noted| noted.pid != me || !ids.contains(&noted.id));
     locked.write().map_err(Into::into)
 }
 

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use ensemble_app::failure::Outcome;
 use ensemble_tmux::session::DeliveryWay;
 
+use super::carry::CarriedMail;
 use super::{Event, Hook, answer};
 
 /// A channel for sending text to an agent.
@@ -14,7 +15,14 @@ pub(super) trait Voice {
     fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome;
 
     /// Whether messages themselves may be said this way, or only that they wait.
-    fn hands_over(&self, way: DeliveryWay) -> bool;
+    fn hands_over(&self, _: DeliveryWay) -> bool {
+        true
+    }
+
+    /// Takes mail that was said and that the agent may still miss; returns mail that has arrived.
+    fn await_arrival(&self, _: &Hook<'_>, mail: CarriedMail) -> Option<CarriedMail> {
+        Some(mail)
+    }
 }
 
 /// The answer of a hook on stdout. A waiter speaks on stderr.
@@ -32,9 +40,5 @@ impl Voice for HookAnswer {
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{object}")?;
         Ok(stdout.flush()?)
-    }
-
-    fn hands_over(&self, _: DeliveryWay) -> bool {
-        true
     }
 }

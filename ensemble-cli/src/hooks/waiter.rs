@@ -140,6 +140,6 @@ pub(super) fn wake(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome<bool> {
         return Ok(false);
     }
     let printed = hook.voice.say(hook, &carried.text, "");
-    carry::arrived(hook, queue, &mut locked, carried, printed.is_ok())?;
+    carry::said(hook, queue, &mut locked, carried, printed.is_ok())?;
     printed.map(|()| true)
 }

@@ -9,13 +9,14 @@
 //! | the server says | the session is | what is done |
 //! |---|---|---|
 //! | `thread/started` | idle | the introduction goes into the thread; no turn begins |
-//! | status `active` | working | that mail waits is said at the model's next request, once a message |
+//! | status `active` | working | mail is said into the turn, for the model's next request |
 //! | status `active`, with a flag | blocked | nothing |
 //! | status `idle` | idle | mail, pings and what is still held begin a turn: `turn/start` |
 //! | status `systemError` | failed | nothing; the watcher looks at the screen |
 //!
-//! A message is handed over only while no turn runs. Text that is sent into a running turn is lost if the person ends
-//! that turn, even though the server has accepted it. After `/clear` and `/new` the server still accepts the old
+//! Text that is sent into a running turn is lost if the person ends that turn before the model reads it, even though
+//! the server has accepted it. So such a message has arrived only when the thread lists it; when the turn ends without
+//! it, it is released, and begins the next turn. After `/clear` and `/new` the server still accepts the old
 //! thread, and what happens there is seen on no screen: the thread that began last is the person's. Server and
 //! companion end with the agent (`PR_SET_PDEATHSIG`), so that no server outlives it. A failure before the program
 //! runs costs nothing: it is started without a server. A companion that ends leaves its agent as it is: then lines
@@ -26,7 +27,7 @@
 mod server;
 mod start;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,9 +40,10 @@ use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_tmux::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
 
+use super::carry::CarriedMail;
 use super::rpc::RpcPeer as _;
 use super::voice::Voice;
-use super::{Event, EventInput, Hook, carry, ping, waiter, with_hook};
+use super::{Event, EventInput, Hook, carry, waiter, with_hook};
 use crate::context::Context;
 
 use server::AppServer;
@@ -53,6 +55,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long nothing is said after the server has refused something, unless a turn begins or ends.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
+/// How many of a thread's last items are searched for what was said into its turn, every [`waiter::LOOK_INTERVAL`].
+const ITEMS_MAX: u32 = 200;
+
 /// The thread that the person sees.
 #[derive(Clone, Debug, Default)]
 struct CodexThread {
@@ -63,10 +68,17 @@ struct CodexThread {
     source: Option<&'static str>,
 }
 
+/// Mail that was said into a turn, by the id that the thread gives the words when the model reads them.
+type SteeredMail = Vec<(String, CarriedMail)>;
+
 /// Speaks into the person's thread.
 struct ThreadVoice<'a> {
     server: &'a RefCell<AppServer>,
     thread: &'a str,
+    /// What these words are called in the thread.
+    id: String,
+    steered: &'a RefCell<SteeredMail>,
+    may_steer: bool,
 }
 
 impl Voice for ThreadVoice<'_> {
@@ -74,20 +86,33 @@ impl Voice for ThreadVoice<'_> {
         if said.is_empty() {
             return Ok(());
         }
-        let (method, name, words) = match hook.event {
+        let (method, words) = match hook.event {
             Event::Start => {
                 let content = json!([{ "type": "input_text", "text": said }]);
                 let item = json!({ "type": "message", "role": "developer", "content": content });
-                ("thread/inject_items", "items", json!([item]))
+                ("thread/inject_items", json!({ "threadId": self.thread, "items": [item] }))
             }
-            _ => ("turn/start", "input", json!([{ "type": "text", "text": said }])),
+            _ => {
+                let input = json!([{ "type": "text", "text": said }]);
+                let words = json!({ "threadId": self.thread, "clientUserMessageId": self.id, "input": input });
+                ("turn/start", words)
+            }
         };
-        let words = json!({ "threadId": self.thread, name: words });
         self.server.borrow_mut().call(method, words).map(drop)
     }
 
+    /// A server that does not list what a thread has read is not trusted with mail in a turn.
     fn hands_over(&self, way: DeliveryWay) -> bool {
-        way != DeliveryWay::Tool
+        let lists_items = || self.server.borrow_mut().last_items(self.thread, 1).is_ok();
+        way != DeliveryWay::Tool || self.may_steer && lists_items()
+    }
+
+    fn await_arrival(&self, hook: &Hook<'_>, mail: CarriedMail) -> Option<CarriedMail> {
+        if hook.event != Event::Tool || mail.deliveries.is_empty() {
+            return Some(mail);
+        }
+        self.steered.borrow_mut().push((self.id.clone(), mail));
+        None
     }
 }
 
@@ -102,9 +127,29 @@ struct Companion<'a> {
     left_working: Option<String>,
     /// Until when nothing is said.
     quiet_until: Option<Instant>,
+    /// Whether the turn that runs has refused what was said into it, as a compaction does.
+    has_refused: bool,
+    steered: RefCell<SteeredMail>,
+    /// How many times something could be said.
+    voices: Cell<u64>,
 }
 
-impl Companion<'_> {
+impl<'a> Companion<'a> {
+    fn new(context: &'a Context, program: AgentProgram, server: AppServer) -> Self {
+        Self {
+            context,
+            program,
+            server: server.into(),
+            thread: None,
+            activity: Activity::Idle,
+            left_working: None,
+            quiet_until: None,
+            has_refused: false,
+            steered: RefCell::default(),
+            voices: Cell::default(),
+        }
+    }
+
     /// Follows the agent until its server ends.
     fn run(mut self) -> Outcome {
         let project = self.context.project()?;
@@ -147,6 +192,7 @@ impl Companion<'_> {
             Err(failure) => {
                 super::record_failure(self.context, "accompany", self.program.word(), &failure);
                 self.quiet_until = Some(Instant::now() + REFUSED_PAUSE);
+                self.has_refused = true;
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -202,6 +248,8 @@ impl Companion<'_> {
         let path = thread["path"].as_str().map(str::to_owned);
         let is_at_work = matches!(self.activity, Activity::Working | Activity::Blocked);
         self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
+        // All that the agent held is released when the new thread is introduced.
+        self.steered.take();
         self.thread = Some(CodexThread { id: id.to_owned(), path, source: Some(source) });
         self.activity = Activity::Idle;
         self.introduce()
@@ -233,7 +281,8 @@ impl Companion<'_> {
             return Ok(());
         }
         // A message that was refused during a turn (a compaction accepts none) may be sent after it.
-        self.quiet_until = None;
+        (self.quiet_until, self.has_refused) = (None, false);
+        let checked = self.check_steered();
         let mut input = EventInput::default();
         let event = match now {
             Activity::Working => Event::Prompt,
@@ -247,7 +296,7 @@ impl Companion<'_> {
             Activity::Idle => Event::Stop,
             Activity::Failed | Activity::Limited | Activity::Ended => Event::Failure,
         };
-        self.report(event, input)
+        self.report(event, input).and(checked)
     }
 
     /// Notes an event, and says what is to be said of it. Only [`Self::say_what_waits`] speaks into a turn that runs.
@@ -257,6 +306,7 @@ impl Companion<'_> {
 
     fn say_what_waits(&mut self) -> Outcome {
         self.introduce()?;
+        self.check_steered()?;
         match self.activity {
             Activity::Idle => {
                 let mut has_begun = false;
@@ -271,16 +321,34 @@ impl Companion<'_> {
                 Ok(())
             }
             Activity::Working => {
-                self.with_hook(Event::Tool, EventInput::default(), |hook, queue| {
-                    let session = hook.sessions.get(&hook.agent)?;
-                    let is_known = |id| session.as_ref().is_some_and(|it| it.hinted.contains(id));
-                    let is_told = carry::due(queue, hook)?.iter().all(is_known);
-                    let is_asked = ping::AwaitedPing::untold(hook, session.as_ref()).is_some();
-                    if is_told && !is_asked { Ok(()) } else { hook.answer() }
-                })
+                self.with_hook(Event::Tool, EventInput::default(), |hook, _| hook.answer())
             }
             Activity::Blocked | Activity::Limited | Activity::Failed | Activity::Ended => Ok(()),
         }
+    }
+
+    /// Notes which mail the model has read in its turn, and releases what an ended turn has not read.
+    fn check_steered(&self) -> Outcome {
+        let Some(thread) = self.thread.as_ref().filter(|_| !self.steered.borrow().is_empty())
+        else {
+            return Ok(());
+        };
+        let mut server = self.server.borrow_mut();
+        // In this order: what a turn that has ended has not read by now is never read.
+        let read = server.call("thread/read", json!({ "threadId": thread.id }))?;
+        let is_over = read["thread"]["status"]["type"] != "active";
+        let items = server.last_items(&thread.id, ITEMS_MAX)?;
+        drop(server);
+        let is_read = |(id, _): &(String, CarriedMail)| items.contains(id.as_str());
+        let (read, unread): (SteeredMail, SteeredMail) =
+            self.steered.take().into_iter().partition(is_read);
+        let lost = if is_over { unread } else { self.steered.replace(unread) };
+        self.with_hook(Event::Tool, EventInput::default(), |hook, queue| {
+            let mut locked = hook.sessions.lock(&hook.agent)?;
+            let all = [(read, true), (lost, false)].into_iter();
+            let mut all = all.flat_map(|(mails, has)| mails.into_iter().map(move |it| (it.1, has)));
+            all.try_for_each(|(mail, has)| carry::arrived(hook, queue, &mut locked, mail, has))
+        })
     }
 
     fn with_hook(
@@ -296,7 +364,11 @@ impl Companion<'_> {
             transcript_path: path.map(Path::to_owned),
             ..input
         };
-        let voice = ThreadVoice { server: &self.server, thread: &thread.id };
+        self.voices.set(self.voices.get() + 1);
+        let id = format!("ensemble-{}-{}", std::process::id(), self.voices.get());
+        let (steered, may_steer) = (&self.steered, !self.has_refused);
+        let voice =
+            ThreadVoice { server: &self.server, thread: &thread.id, id, steered, may_steer };
         with_hook(self.context, &voice, (self.program, event, input), act)
     }
 }

@@ -60,6 +60,12 @@ impl AppServer {
         Ok(ids.filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
+    /// The newest items of a thread, as JSON.
+    pub(super) fn last_items(&mut self, thread: &str, max: u32) -> Outcome<String> {
+        let newest = json!({ "threadId": thread, "limit": max, "sortDirection": "desc" });
+        Ok(self.call("thread/items/list", newest)?.to_string())
+    }
+
     /// Whether the person has yet to say if this directory is trusted. The program asks that only without a server, and
     /// until it has, its commands may write nothing.
     pub(super) fn awaits_trust(&mut self, directory: &Path) -> bool {

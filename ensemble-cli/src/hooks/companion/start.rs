@@ -14,7 +14,6 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::driver::nap;
 use ensemble_project::team::socket_at;
-use ensemble_tmux::session::Activity;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use super::Companion;
@@ -141,9 +140,7 @@ pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsStr
     if awaits_trust {
         return Ok(());
     }
-    let server = server.into();
-    let (activity, left_working, quiet_until) = (Activity::Idle, None, None);
-    Companion { context, program, server, thread: None, activity, left_working, quiet_until }.run()
+    Companion::new(context, program, server).run()
 }
 
 /// Becomes the server.

@@ -43,7 +43,7 @@ use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_project::QUEUE_VARIABLE;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::session::{Activity, DeliveryWay};
+use ensemble_tmux::session::Activity;
 use serde_json::{Value, json};
 
 use super::rpc::RpcPeer as _;
@@ -131,10 +131,6 @@ impl Voice for Conversation<'_> {
         self.introduction.borrow_mut().clear();
         show(&format!("\n{}\n", printable(said)));
         Ok(())
-    }
-
-    fn hands_over(&self, _: DeliveryWay) -> bool {
-        true
     }
 }
 
