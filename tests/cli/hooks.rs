@@ -72,6 +72,10 @@ fn a_session_begins_with_name_and_standing_in_at_most_400_tokens() {
         "{text}"
     );
     assert_eq!(session(&bed)["id"], "s2");
+    // OpenCode does not hear what is said at the start: its first prompt introduces it, and no other does.
+    let heard = |event| said(&hook(&bed, event, "opencode", &json!({ "session_id": "s3" })));
+    assert!(heard("start").is_some() && heard("prompt").is_some());
+    assert_eq!(heard("prompt"), None);
 }
 
 #[test]

@@ -232,7 +232,8 @@ impl<'a> Hook<'a> {
             locked.session.set(Activity::Working, None);
         }
         carry::said(self, queue, locked, carried, printed.is_ok())?;
-        let is_heard = self.program.hears_start(self.input.source.as_deref());
+        let is_heard =
+            self.event == Event::Prompt || self.program.hears_start(self.input.source.as_deref());
         if printed.is_ok() && self.event.introduces() && is_heard {
             locked.session.introduced = self.input.session_id.clone().or_else(unnamed);
         }
