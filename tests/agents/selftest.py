@@ -63,7 +63,7 @@ class Dialects(unittest.TestCase):
 
     def test_what_a_hook_hands_over_is_settled_and_what_is_older_is_not(self):
         self.model.follow(Settler())
-        said = "[ensemble] Message from operator:\nDone:       ensemble settle m-7\nDone:       ensemble settle m-8\n"
+        said = "[ensemble] Message from operator:\nDone: ensemble settle m-7\nDone: ensemble settle m-8\n"
         for path, body in bodies(said).items():
             self.assertIn("ensemble settle m-7; ensemble settle m-8", self.ask(path, body), path)
             name = next(name for name in ("messages", "input", "contents") if name in body)

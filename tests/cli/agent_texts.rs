@@ -132,7 +132,7 @@ fn as_example(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.trim_end().lines() {
         if line.starts_with("Attached:") {
-            lines.push("Attached:   …/queue/attachments/9f2c…".to_owned());
+            lines.push("Attached: …/queue/attachments/9f2c…".to_owned());
             continue;
         }
         let words = line.split(' ').map(|word| {
@@ -163,8 +163,8 @@ fn with_tokens(bed: &Bed, page: &str, texts: &[(&str, String)]) -> String {
     let message = of("person") - "please count the lines of main.rs and tell cora".len();
     let hint = "ensemble: 1 message for coda. Run: ensemble recv --as coda".len();
     let (instructions, tools) = Mcp::of(bed, "w1").sizes();
-    // What they were before they were written for this page.
-    assert!(tokens(of("start")) < 330 && tokens(of("first")) < 200 && tokens(message) < 75);
+    // What is the same for every message is said once, at the start.
+    assert!(tokens(of("start")) < 330 && tokens(of("first")) < 200 && tokens(message) < 30);
     let rows = [
         ("Claude Code, Gemini CLI, OpenCode, Codex with hooks", of("start"), message),
         ("Codex without hooks, any other program", of("first"), hint + message),

@@ -98,7 +98,7 @@ fn recv_says_how_long_it_holds_how_many_wait_and_the_commands_that_go_on() {
     let settled = bed.ok(&format!("settle {id} --as w1"));
     assert_eq!(settled, format!("settled {id}\n2 more wait: `ensemble recv`\n"));
     let said = bed.ok("recv --as w1");
-    assert!(said.contains("Done:       ensemble report t-2 --status success"), "{said}");
+    assert!(said.contains("Done: ensemble report t-2 --status success"), "{said}");
     bed.ok("send --to coders -m x");
     let shared = bed.object("recv --as w1 --mailbox coders");
     let release = shared["commands"]["release"].as_str().unwrap();

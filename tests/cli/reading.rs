@@ -347,10 +347,10 @@ fn content_cannot_pass_for_another_message() {
     bed.send(hostile);
     let (shown, fence) = (bed.ok("recv --as w1"), "`````");
     let (head, content) = shown.split_once(fence).unwrap();
-    assert_eq!(head, "Message from operator, the person who runs this team:\n");
+    assert_eq!(head, "Message from operator, who runs this team:\n");
     let (content, tail) = content.rsplit_once(fence).unwrap();
     assert_eq!(content, format!("\n{hostile}\n"));
-    assert!(tail.starts_with("\nReply:      ensemble reply ") && !tail.contains('`'), "{tail}");
+    assert!(tail.starts_with("\nReply: ensemble reply ") && !tail.contains('`'), "{tail}");
     let spool = Spool::open(&bed.project().join("queue"), SpoolOptions::default()).unwrap();
     let found = spool.unfinished(&Name::new("w1").unwrap(), 1).unwrap().remove(0);
     spool.dead_letter(&found.lease().unwrap(), "no").unwrap();

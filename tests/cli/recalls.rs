@@ -54,7 +54,7 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     let sent = bed.object("send --to w1 --as w2 --id m3 --replaces m2 -m three");
     assert_eq!(sent["replaced"], json!(false));
     let text = read(&bed, "w1");
-    assert!(text.contains("\nReplaces:   m2: do not act on that one any more\n"), "{text}");
+    assert!(text.contains("\nReplaces: m2: do not act on that one any more\n"), "{text}");
 }
 
 #[test]
