@@ -170,7 +170,7 @@ fn decision_on(
         end_if_cancelled();
         let dialog = open_dialog(app, &entry.request.to)?;
         if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
-            say(&waiting_for_person(&entry.request.to, dialog));
+            say(&waiting_for_person(app.project()?, &entry.request.to, dialog));
             said = Some(dialog.clone());
         }
     }

@@ -23,6 +23,7 @@ use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Interrupt, end_if_cancelled};
 use crate::queue::ProjectQueue;
+use crate::starting::place_to_answer;
 use crate::text::age;
 use crate::wait_line::WaitLine;
 use crate::watcher_start::watcher_runs;
@@ -258,7 +259,8 @@ impl LeavingTeam<'_> {
         for seen in last_observed(&project.watch_status()) {
             if seen.state == State::Blocked && self.open.contains_key(&seen.agent) {
                 let ObservedMember { agent, why, .. } = seen;
-                say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
+                let place = place_to_answer(project, &agent);
+                say(&format!("{agent} may not answer: {why}; {place}"));
             }
         }
         say("Ctrl-C cancels; `--force` stops them at once");

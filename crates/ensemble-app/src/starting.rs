@@ -21,6 +21,7 @@ use ensemble_core::pane::Deferral;
 use ensemble_project::Project;
 use ensemble_project::members;
 use ensemble_project::team::{HowBrought, LaunchedAgent};
+use ensemble_project::wrapped_terminal::own_terminal;
 use ensemble_team::roster::{Member, MemberOrigin, PaneObservation};
 use ensemble_tmux::provider::Judgement;
 
@@ -191,8 +192,17 @@ pub fn dialog_of(project: &Project, member: &Member) -> Option<String> {
 }
 
 /// The line that tells a person of such a dialog.
-pub fn waiting_for_person(agent: &Name, dialog: &str) -> String {
-    format!("{agent} waits for you: {dialog}; ensemble agent attach {agent}")
+pub fn waiting_for_person(project: &Project, agent: &Name, dialog: &str) -> String {
+    format!("{agent} waits for you: {dialog}; {}", place_to_answer(project, agent))
+}
+
+/// Where a person finds the agent: `attach` shows panes of tmux alone.
+pub fn place_to_answer(project: &Project, agent: &Name) -> String {
+    let member = project.roster().get(agent).ok().flatten();
+    match member.and_then(|member| own_terminal(member.binding.as_ref()?)) {
+        Some(place) => format!("answer in {place}"),
+        None => format!("ensemble agent attach {agent}"),
+    }
 }
 
 enum StartScreen {

@@ -4,12 +4,10 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{
     StartedAgents, StartedSession, ended, ended_at_once, waiting_for_person,
 };
-use ensemble_core::message::Name;
 use ensemble_project::team::{HowBrought, LaunchedAgent};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::output::Output;
 
 /// Says whether the session and its watcher were started.
 pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outcome {
@@ -32,9 +30,9 @@ pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outc
 
 /// Says what was done; an error if an agent is not up after it.
 pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Outcome {
-    let out = &context.out;
+    let (out, project) = (&context.out, context.project()?);
     let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    let mut starts = StartedAgents::observe(context.project()?, brought)?;
+    let mut starts = StartedAgents::observe(project, brought)?;
     if out.is_json() {
         starts.observe_on(|_, _| Ok(()))?;
     }
@@ -81,9 +79,9 @@ pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Out
     if !out.is_json() {
         out.table(&["agent", "", "role", "provider", "pane", "pid"], rows)?;
         for (agent, dialog) in &starts.dialogs {
-            waits(out, agent, dialog)?;
+            out.line(waiting_for_person(project, agent, dialog))?;
         }
-        late(out, &mut starts, &mut failed)?;
+        late(context, &mut starts, &mut failed)?;
     }
     match failed.is_empty() {
         true => Ok(()),
@@ -100,17 +98,14 @@ pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Out
     }
 }
 
-fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
-    out.line(waiting_for_person(agent, dialog))
-}
-
 /// Says what those agents show whose screen was unknown when the table was printed. An agent that
 /// has ended since is added to `failed`.
-fn late(out: &Output, starts: &mut StartedAgents<'_>, failed: &mut Vec<String>) -> Outcome {
+fn late(context: &Context, starts: &mut StartedAgents<'_>, failed: &mut Vec<String>) -> Outcome {
+    let (out, project) = (&context.out, context.project()?);
     out.flush()?;
     let watched = starts.unknown.clone();
     starts.observe_on(|agent, dialog| {
-        waits(out, agent, dialog)?;
+        out.line(waiting_for_person(project, agent, dialog))?;
         out.flush()
     })?;
     for member in &starts.unknown {

@@ -1,11 +1,17 @@
 //! Finds an agent's pane by its binding or by its mark. The names of sessions and windows do not matter: people change them.
 
+use std::time::{Duration, Instant};
+
 use ensemble_core::Result;
+use ensemble_core::driver::{LOOK_INTERVAL, nap};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer};
 
 use super::ProjectTeam;
+
+/// How long a server may take to notice that a process has ended.
+const NOTICE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentPlace {
@@ -31,8 +37,8 @@ impl ProjectTeam<'_> {
         }
         if let Some(binding) = binding {
             let signs = match binding.socket == self.server.socket() {
-                true => self.server.pane_signs(&binding.id)?,
-                false => TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?,
+                true => settled_signs(&self.server, binding)?,
+                false => settled_signs(&TmuxServer::brief(binding.socket.clone()), binding)?,
             };
             match signs.filter(|signs| signs.token == binding.token) {
                 Some(signs) if signs.dead => return Ok(AgentPlace::Ended(signs)),
@@ -52,6 +58,21 @@ impl ProjectTeam<'_> {
             Some(pane) => AgentPlace::Marked(pane),
             None => AgentPlace::Nowhere,
         })
+    }
+}
+
+/// The signs of a pane, once its server has noticed that the process was killed.
+fn settled_signs(server: &TmuxServer, binding: &Binding) -> Result<Option<PaneSigns>> {
+    let until = Instant::now() + NOTICE_PATIENCE;
+    loop {
+        let signs = server.pane_signs(&binding.id)?;
+        let is_unnoticed = signs.as_ref().is_some_and(|signs| {
+            signs.token == binding.token && signs.pid == binding.pid && !signs.dead
+        });
+        if !is_unnoticed || binding.lives() || Instant::now() >= until {
+            return Ok(signs);
+        }
+        nap(LOOK_INTERVAL);
     }
 }
 
