@@ -1,5 +1,6 @@
 """What the model does with mail: it runs what a nudge tells it, settles what it gets, answers requests."""
 
+import itertools
 import json
 import re
 
@@ -107,11 +108,13 @@ class Correspondent:
 
 
 class Answers:
-    """Answers in words: the message itself has come."""
+    """Answers in words, in others each time: Gemini takes equal answers within a turn for a loop."""
+
+    NUMBERS = itertools.count(1)
 
     @staticmethod
     def answer(asked):
-        return "Done." if asked.after_tool else "Understood."
+        return f"{'Done' if asked.after_tool else 'Understood'}: {next(Answers.NUMBERS)}."
 
 
 class Turn:
