@@ -28,15 +28,10 @@ const BACKLOG: usize = 200;
 
 pub fn run() -> Outcome<()> {
     let programs = place::beside_this_program()?;
-    let ensemble = programs.join("ensemble");
-    if !ensemble.is_file() {
-        return Err(
-            "build the released form first: cargo build --release --package ensemble-broker".into(),
-        );
-    }
+    let (form, ensemble) = built_program(&programs)?;
     let home = place::on_disk()?;
     let empty = empty_program(home.path())?;
-    table::heading("cold start of a verb, against an empty Rust program");
+    table::heading(&format!("cold start of a verb, {form}, against an empty Rust program"));
     let rounds = size("ENSEMBLE_BENCH_STARTS", 25);
     for (what, arguments) in VERBS {
         let queue = prepared(home.path(), what)?;
@@ -49,8 +44,10 @@ pub fn run() -> Outcome<()> {
         }
         table::pairs(what, "us", &pairs, Goal::AtMost(3.0));
     }
-    for name in ["ensemble", "ensemble-watch"] {
-        if let Ok(program) = std::fs::read(programs.join(name)) {
+    for (name, program) in
+        [("ensemble", ensemble), ("ensemble-watch", programs.join("ensemble-watch"))]
+    {
+        if let Ok(program) = std::fs::read(program) {
             let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
             let whole = mebibytes(program.len() as u64);
             table::value(&format!("size of {name}, with symbols"), whole, "MiB", Goal::None);
@@ -59,6 +56,19 @@ pub fn run() -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// The program that `make packages` has built, or else the released form, and which it is.
+fn built_program(programs: &Path) -> Outcome<(&'static str, PathBuf)> {
+    let static_target =
+        format!("../{}-unknown-linux-musl/release/ensemble", std::env::consts::ARCH);
+    let forms = [
+        ("as it is packaged", programs.join(static_target)),
+        ("released", programs.join("ensemble")),
+    ];
+    forms.into_iter().find(|(_, program)| program.is_file()).ok_or_else(|| {
+        "build it first: make packages, or cargo build --release --package ensemble-broker".into()
+    })
 }
 
 /// Bytes that an ELF file's program headers load into memory, which is its size without symbols.
