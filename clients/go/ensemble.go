@@ -34,7 +34,6 @@ var (
 	forever  = 1 << 62
 	inFront  = `@p([0-9])@e(` + number + `)@t(` + number + `)`
 	queued   = regexp.MustCompile(`^(` + name + `)(?:` + inFront + `)?\.yaml$`)
-	request  = regexp.MustCompile(`\.(request|remind-.*)$`)
 	states   = []string{"new", "front", "cur", "done", "dead"}
 	receipts = map[string]string{"new": "stored", "front": "stored", "cur": "acked", "done": "settled",
 		"dead": "dead", ".": "unknown"}
@@ -127,10 +126,7 @@ func (q Queue) Receive(mailbox, holder string) (message *Message, err error) {
 func (q Queue) Settle(lease Lease) (err error) {
 	defer caught(&err, lease)
 	box, held := q.held(lease)
-	asked := filepath.Join(q.Root, "requests", request.ReplaceAllString(lease.ID, ""))
-	isAnswered := exists(filepath.Join(asked, "decision.yaml"))
-	isOpen := exists(filepath.Join(asked, "request.yaml")) && !isAnswered
-	refuseIf(isOpen, "refused", "the request "+lease.ID+" has no decision")
+	refuseIf(q.isUndecided(held, lease.ID), "refused", "the request "+lease.ID+" has no decision")
 	isGated := q.isGated(held, lease.ID, lease.Holder, false)
 	refuseIf(isGated, "refused", "the plan of "+lease.ID+" is not approved")
 	q.move(box, lease, "done/"+lease.ID+".yaml")

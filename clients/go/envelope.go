@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -191,6 +192,16 @@ func small(path string) map[string]string {
 		found[match[1]] = match[2]
 	}
 	return found
+}
+
+// isUndecided says whether a message asks for a decision that is not made.
+func (q Queue) isUndecided(path, id string) bool {
+	asked := small(path)["correlation_id"]
+	if !nameForm.MatchString(asked) {
+		asked = id
+	}
+	decision := filepath.Join(q.Root, "requests", asked, "decision.yaml")
+	return strings.HasSuffix(small(path)["type"], "_request") && !exists(decision)
 }
 
 func age(path, id string) (millis int64) {

@@ -127,11 +127,14 @@ class Queue:
 
     def settle(self, lease: Lease) -> None:
         """Marks the work as done. Refused: an open request, a task whose plan is not approved."""
-        asked = self.root / "requests" / re.sub(r"\.(request|remind-.*)$", "", lease.id)
         with self._held(lease) as box:
-            if (asked / "request.yaml").exists() and not (asked / "decision.yaml").exists():
-                raise QueueError("refused", f"the request {asked.name} has no decision")
-            if self._is_gated(box / "cur" / lease.file, lease.id, lease.holder, may_plan=False):
+            fields = _small(held := box / "cur" / lease.file)
+            asked = re.fullmatch(NAME, fields.get("correlation_id", ""))
+            home = self.root / "requests" / (asked[0] if asked else lease.id)
+            is_question = fields.get("type", "").endswith("_request")
+            if is_question and not (home / "decision.yaml").exists():
+                raise QueueError("refused", f"the request {home.name} has no decision")
+            if self._is_gated(held, lease.id, lease.holder, may_plan=False):
                 raise QueueError("refused", f"the plan of {lease.id} is not approved")
             self._move(box, lease, f"done/{lease.id}.yaml")
 
@@ -340,8 +343,8 @@ def _scalar(value: Any) -> str:
 
 
 def _small(path: Path) -> dict[str, str]:
-    """The fields of a small file of settings, a reason or a lease; none if it is missing."""
-    text = path.read_text(errors="replace") if path.exists() else ""
+    """The plain fields of a small file, as of settings or a message; none if it is missing."""
+    text = path.read_text(errors="replace") if path.is_file() else ""
     return dict(re.findall(r"^(\w+): *\"?([^\"\n]*)", text, re.MULTILINE))
 
 

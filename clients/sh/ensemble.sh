@@ -233,6 +233,14 @@ ensemble_receive() {
     done 8<"$list"
     rm -f "$list"
 }
+# is_undecided FILE ID: whether a message asks for a decision that is not made.
+is_undecided() {
+    sed '/^body:/,$d' "$1" >"$fields.ask" 2>/dev/null
+    kind=$(setting type message "$fields.ask") asked=$(setting correlation_id "$2" "$fields.ask")
+    rm -f "$fields.ask"
+    is "$name" "$asked" || asked=$2
+    is '.*_request' "$kind" && [ ! -e "$queue/requests/$asked/decision.yaml" ]
+}
 # is_gated FILE ID TO: whether the plan of a message's task is missing, to `take` or to `settle` it.
 # One that is demanded may be made after the task was taken.
 is_gated() {
@@ -262,9 +270,7 @@ move() { mv "$held" "$box/$1" 2>/dev/null || lost || return 1; rm -f "$side"; }
 # refused, and so is a task whose plan is not approved.
 ensemble_settle() {
     lease "$@" || return 1
-    asked=$queue/requests/$(echo "$id" | sed -E 's/\.(request|remind-.*)$//')
-    [ ! -e "$asked/request.yaml" ] || [ -e "$asked/decision.yaml" ] ||
-        fail refused "the request $id has no decision" || return 1
+    ! is_undecided "$held" "$id" || fail refused "the request $id has no decision" || return 1
     ! is_gated "$held" "$id" settle || fail refused "the plan of $id is not approved" || return 1
     move "done/$id.yaml"
 }

@@ -110,10 +110,12 @@ export class Queue {
 
   /** Marks the work as done. Refused: an open request, a task whose plan is not approved. */
   settle(lease: Lease): void {
-    const asked = join(this.root, "requests", lease.id.replace(/\.(request|remind-.*)$/, ""));
     this.#whileHeld(lease, (box, held) => {
-      const isOpen = isThere(join(asked, "request.yaml")) && !isThere(join(asked, "decision.yaml"));
-      if (isOpen) fail("refused", `the request ${lease.id} has no decision`);
+      const asked = small(held, "correlation_id") ?? "";
+      const request = RegExp(`^${NAME}$`).test(asked) ? asked : lease.id;
+      const isDecided = isThere(join(this.root, "requests", request, "decision.yaml"));
+      const isOpen = small(held, "type")?.endsWith("_request") && !isDecided;
+      if (isOpen) fail("refused", `the request ${request} has no decision`);
       const isGated = this.#isGated(held, lease.id, lease.holder, false);
       if (isGated) fail("refused", `the plan of ${lease.id} is not approved`);
       this.#move(box, lease, `done/${lease.id}.yaml`);

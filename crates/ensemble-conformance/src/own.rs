@@ -7,7 +7,7 @@ use std::time::Duration;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::{EventLog, LogOptions};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::PlanGates;
+use ensemble_core::requests::{PlanGates, Requests};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -71,7 +71,7 @@ impl OwnClient {
                 };
                 let number = |key: &str| call[key].as_u64().unwrap_or(0);
                 match verb {
-                    "settle" => self.spool.settle(&lease)?,
+                    "settle" => self.settle(&lease)?,
                     "release" => {
                         self.spool.release(&lease, Duration::from_millis(number("delay_ms")))?;
                     }
@@ -104,6 +104,13 @@ impl OwnClient {
         }
         self.spool.publish(&envelope)?;
         Ok(object(json!({ "id": envelope.id })))
+    }
+
+    fn settle(&self, lease: &Lease) -> Result<()> {
+        if let Ok(envelope) = self.spool.peek(&lease.mailbox, &lease.id) {
+            Requests::new(&self.spool).refuse_unanswered(&envelope)?;
+        }
+        self.spool.settle(lease)
     }
 
     fn receive(&self, mailbox: &Name, holder: &Name, body: &Path) -> Result<Map<String, Value>> {

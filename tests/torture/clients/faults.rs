@@ -16,7 +16,7 @@ struct Fault {
     rule: &'static str,
 }
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
     Fault {
         name: "a receive that reads before its rename, and answers without having won it",
         from: "                os.rename(path, box / \"cur\" / lease.file)\n                fields, body = decode(_read(box / \"cur\" / lease.file), id)\n",
@@ -51,11 +51,19 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "a settle under a lease that is over",
-        from: "        with self._held(lease) as box:\n            if (asked",
-        to: "        box = self._box(lease.mailbox)\n        lease = lease._replace(epoch=int(next((box / \"cur\").glob(f\"{lease.id}@*\")).stem.split(\"@\")[2]))\n        with self._held(lease) as box:\n            if (asked",
+        from: "        with self._held(lease) as box:\n            fields",
+        to: "        box = self._box(lease.mailbox)\n        lease = lease._replace(epoch=int(next((box / \"cur\").glob(f\"{lease.id}@*\")).stem.split(\"@\")[2]))\n        with self._held(lease) as box:\n            fields",
         stage: "vectors",
         found_by: "settle_when_held_again",
         rule: "`ENOENT` means that the lease is lost",
+    },
+    Fault {
+        name: "a question that is settled without its answer",
+        from: "if is_question and not",
+        to: "if (home / \"request.yaml\").exists() and not",
+        stage: "vectors",
+        found_by: "settle_of_a_build_request_without_an_answer",
+        rule: "A client refuses to settle a **request** that has no decision",
     },
     Fault {
         name: "the newest message first",
