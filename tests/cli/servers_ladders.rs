@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
 use crate::bed::{Bed, Running, objects, ran, watch};
+use crate::conversation::member;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::{bed_on, one_host, two_hosts};
 use crate::tmux_support::eventually;
@@ -156,4 +157,45 @@ fn a_task_that_no_worker_takes_is_given_up_by_dispatch_though_other_hosts_see_it
     assert!(why.contains("worker-1 did not take it"), "{why}");
     assert_eq!(records(&other, "escalation").len(), 0, "one host tells");
     assert_eq!(bed.json("dead list").len(), 1, "its message is taken back");
+}
+
+/// The host of the reader takes the ladder over, and alone knows how it ends.
+#[test]
+fn a_wait_ends_with_a_ladder_that_another_host_runs() {
+    let (_server, [near, far]) = two_hosts();
+    near.add_config("readiness: {wait: 120}\nladder: {phase: 600}\n");
+    far.add_config(HASTY);
+    let _ = near.run("mailbox add conductor");
+    let change = |worker: &str, from: &str, to: &str| {
+        let file = format!(".ensemble/roster/{worker}.yaml");
+        let text = far.read_file(&file).replace(&format!("state: {from}"), &format!("state: {to}"));
+        far.write_file(&file, text);
+    };
+    for worker in ["worker-1", "worker-2"] {
+        member(&far, worker);
+        change(worker, "up", "shutdown");
+    }
+    let _watcher = watch(&far);
+    let tasks = "tasks:\n- {id: a, instruction: count, worker: worker-2}\n";
+    near.write_file("i.yaml", format!("type: start_workers\n{tasks}...\n"));
+    near.ok("agent instruct i.yaml");
+    let waits = [
+        ("worker-1", "assign worker-1 count --task t1", "escalated"),
+        ("worker-2", "task dispatch --once", "worker-2 did not take it"),
+    ];
+    let waiting = waits.map(|(worker, line, said)| {
+        let waiting = near.start(&format!("{line} --json"), Stdio::null());
+        let asked = near.project().join(format!(".ensemble/ready/{worker}.ping"));
+        eventually("the worker is asked", || asked.exists());
+        near.write_file(format!(".ensemble/ready/{worker}@1.pong"), "");
+        eventually("the task is stored", || !near.json(&format!("inbox {worker}")).is_empty());
+        change(worker, "shutdown", "up");
+        (waiting, said)
+    });
+    for (waiting, said) in waiting {
+        let done = ran(waiting.wait_with_output().unwrap());
+        assert!(done.stdout.contains(said), "{done:?}");
+    }
+    assert_eq!(records(&far, "escalation").len(), 2, "they ran there");
+    assert_eq!(records(&near, "escalation").len(), 0, "one host tells");
 }

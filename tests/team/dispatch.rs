@@ -121,8 +121,12 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
+        Self::of(TEXT)
+    }
+
+    fn of(text: &str) -> Self {
         let queue = QueueSetup::of(["w1", "w2"]).build();
-        let read = contract::read_as::<Instruction>(TEXT, "i.yaml".as_ref()).unwrap();
+        let read = contract::read_as::<Instruction>(text, "i.yaml".as_ref()).unwrap();
         let Reading::Whole(instruction) = read else { panic!("an instruction") };
         let batch = TaskBatch::of(&instruction).unwrap();
         let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
@@ -265,6 +269,46 @@ fn mail_that_follows_a_report_is_left_to_the_worker() {
     assert!(bed.queue.spool.observe(&worker).unwrap().is_empty(), "the task is settled");
     let state = bed.queue.spool.state(&worker, &more.id).unwrap();
     assert!(matches!(state, Some(State::Queued { .. })), "{state:?}");
+}
+
+/// A task can end without a report, and then its batch ends, too.
+#[test]
+fn a_batch_ends_with_its_messages_and_mailboxes() {
+    let text = "type: start_workers\nworker_count: 4\ntasks:\n\
+        - {id: a, instruction: settled, worker: w1}\n\
+        - {id: b, instruction: its mailbox is removed, worker: w2, retry: {attempts: 2}}\n\
+        - {id: c, instruction: there is no such mailbox, worker: w9}\n...\n";
+    let bed = Bed::of(text);
+    let (w1, w2) = (name("w1"), name("w2"));
+    let receive = |worker: &Name| {
+        for _ in 0..10 {
+            bed.process(None).unwrap();
+            if let Some(taken) = bed.queue.spool.receive(worker, worker).unwrap() {
+                return taken.lease;
+            }
+        }
+        panic!("{worker} gets nothing")
+    };
+    bed.queue.spool.settle(&receive(&w1)).unwrap();
+    bed.queue.spool.release(&receive(&w2), Duration::ZERO).unwrap();
+    bed.queue.spool.remove_mailbox(&w2, true).unwrap();
+    let mut rounds = 0;
+    let told = loop {
+        if let BatchProgress::Told(told) = bed.process(None).unwrap() {
+            break told;
+        }
+        rounds += 1;
+        assert!(rounds < 100, "it does not end");
+        bed.queue.clock.advance(SECOND);
+    };
+    let summary = told.summary();
+    let said: Vec<&str> =
+        summary.task_results.iter().map(|it| it.summary.as_deref().unwrap()).collect();
+    assert!(said[0] == "it was settled without a report", "{said:?}");
+    assert!(said[1].contains("w2") && said[1].ends_with("(2 attempts)"), "{said:?}");
+    assert!(said[2].contains("w9"), "{said:?}");
+    assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 2));
+    assert!(rounds >= 60, "a late report is waited for");
 }
 
 fn silence_kills() {

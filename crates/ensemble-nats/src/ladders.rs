@@ -11,7 +11,8 @@
 //!
 //! [`ClaimReason`] lists the reasons, weakest first. *A crash* leaves the claim, which the next
 //! watcher of that host continues with. *Silence* is measured by each host on its own monotonic clock, from when it has
-//! first seen the version. For up to two seconds two hosts may both run a ladder: the one that has lost its claim asks
+//! first seen the version. The claim names the ladders that have ended without an ack, so that the host that has handed
+//! out the task and keeps no ladder of it learns of that. For up to two seconds two hosts may both run a ladder: the one that has lost its claim asks
 //! again at its next look.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::versions::PutOutcome;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
+use ensemble_core::driver::LadderFile;
 use ensemble_core::env::{Monotonic, boot_id};
 use ensemble_core::message::Name;
 
@@ -50,6 +52,9 @@ pub enum ClaimReason {
 struct ClaimContent {
     host: String,
     reason: ClaimReason,
+    /// The host's escalated ladders.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    given_up: Vec<LadderFile>,
 }
 
 /// What a host does about a claim.
@@ -80,23 +85,41 @@ impl LadderClaims {
         Self { host, seen: Mutex::default() }
     }
 
-    /// Whether this host runs the ladders of a mailbox: claims them if it may.
-    pub fn hold(&self, queue: &NatsTransport, mailbox: &Name, reason: ClaimReason) -> Result<bool> {
+    /// Whether this host runs the ladders of a mailbox: claims them if it may. `given_up` are those that it has
+    /// escalated.
+    pub fn hold(
+        &self,
+        queue: &NatsTransport,
+        mailbox: &Name,
+        reason: ClaimReason,
+        given_up: &[LadderFile],
+    ) -> Result<bool> {
         for _ in 0..TRIES_MAX {
             let (claim, revision) = queue.claim(mailbox)?;
             let age = self.age(mailbox, revision, queue.monotonic());
             let reason = match decide(claim.as_ref(), &self.host, reason, age) {
-                ClaimDecision::Keep => return Ok(true),
+                ClaimDecision::Keep => match claim {
+                    Some(claim) if claim.given_up != given_up => claim.reason,
+                    _ => return Ok(true),
+                },
                 ClaimDecision::Leave => return Ok(false),
                 ClaimDecision::Write(reason) => reason,
             };
-            let claim = ClaimContent { host: self.host.clone(), reason };
+            let (host, given_up) = (self.host.clone(), given_up.to_vec());
+            let claim = ClaimContent { host, reason, given_up };
             if let PutOutcome::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
                 self.age(mailbox, revision, queue.monotonic());
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// The escalated ladders of the host that runs those of a mailbox; none if that is this host.
+    pub fn given_up(&self, queue: &NatsTransport, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        let (claim, _) = queue.claim(mailbox)?;
+        let other = claim.filter(|claim| claim.host != self.host);
+        Ok(other.map_or_else(Vec::new, |claim| claim.given_up))
     }
 
     /// For how long this process has seen this version of a claim.
@@ -157,7 +180,8 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn decided(of: &str, claimed: ClaimReason, asked: ClaimReason, age: Duration) -> ClaimDecision {
-        decide(Some(&ClaimContent { host: of.to_owned(), reason: claimed }), "here", asked, age)
+        let claim = ClaimContent { host: of.to_owned(), reason: claimed, given_up: Vec::new() };
+        decide(Some(&claim), "here", asked, age)
     }
 
     #[test]

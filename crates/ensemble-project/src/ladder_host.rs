@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ensemble_core::Result;
-use ensemble_core::driver::{LadderHost, MailboxReader};
+use ensemble_core::driver::{LadderFile, LadderHost, MailboxReader};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
@@ -45,6 +45,10 @@ impl LadderHost for ForegroundHost {
         let (entries, members) = self.team()?;
         let has_reader = !readers_of(mailbox, &entries, &members).is_empty();
         claims.hold(mailbox, has_reader, is_handing_out)
+    }
+
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        self.claims.as_ref().map_or_else(|| Ok(Vec::new()), |claims| claims.given_up(mailbox))
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_core::driver::{LadderFile, LadderStore};
 use ensemble_core::durable::open_chosen_file;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
@@ -65,7 +66,8 @@ impl TeamLink for NatsTransport {
         Self::forget_call(self, host, call)
     }
     fn ladder_claims(self: Arc<Self>, state: &Path) -> Box<dyn LadderClaim> {
-        Box::new(HostClaims { claims: LadderClaims::new(state), servers: self })
+        let (claims, ladders) = (LadderClaims::new(state), LadderStore::new(state));
+        Box::new(HostClaims { servers: self, claims, ladders })
     }
 }
 
@@ -73,6 +75,7 @@ impl TeamLink for NatsTransport {
 struct HostClaims {
     servers: Arc<NatsTransport>,
     claims: LadderClaims,
+    ladders: LadderStore,
 }
 
 impl LadderClaim for HostClaims {
@@ -82,7 +85,11 @@ impl LadderClaim for HostClaims {
             (false, true) => ClaimReason::HandsOut,
             (false, false) => ClaimReason::Sees,
         };
-        self.claims.hold(&self.servers, mailbox, reason)
+        self.claims.hold(&self.servers, mailbox, reason, &self.ladders.given_up(mailbox)?)
+    }
+
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        self.claims.given_up(&self.servers, mailbox)
     }
 
     fn may_have_task(&self, mailbox: &Name) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::document::SharedFiles;
+use ensemble_core::driver::LadderFile;
 use ensemble_core::message::{Name, Timestamp};
 
 pub trait TeamLink: SharedFiles {
@@ -51,6 +52,9 @@ pub trait LadderClaim: Send + Sync {
     /// Whether this host runs the ladders of a mailbox. `has_reader` says that an agent of this host reads it, and
     /// `is_handing_out` that one has just stored a task there.
     fn hold(&self, mailbox: &Name, has_reader: bool, is_handing_out: bool) -> Result<bool>;
+
+    /// The escalated ladders of a mailbox that another host runs.
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>>;
 
     /// Whether a task may be waiting there. Costs nothing.
     fn may_have_task(&self, mailbox: &Name) -> bool;

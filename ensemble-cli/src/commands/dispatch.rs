@@ -11,7 +11,7 @@ use ensemble_app::failure::{Failure, Outcome, failed};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::worker::{TargetAgent, agent_pane, assigner, resting};
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
-use ensemble_core::driver::{LadderHost as _, ReadyOutcome};
+use ensemble_core::driver::{LadderFile, LadderHost as _, ReadyOutcome};
 use ensemble_core::env::{Lease, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
@@ -19,6 +19,7 @@ use ensemble_core::spool::{Spool, State};
 use ensemble_core::watch::Waiter;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
+use ensemble_project::ladder_host::ForegroundHost;
 use ensemble_project::members;
 use ensemble_project::panes;
 use ensemble_reports::contract::{self, Instruction, Reading};
@@ -111,6 +112,7 @@ impl Arguments {
             spool: &spool,
             queue: &queue,
             recorder: &*recorder,
+            ladders: queue.ladder_host(project)?,
             not_ready: RefCell::default(),
         };
         let run = DispatchRun {
@@ -386,6 +388,7 @@ struct DispatchTeam<'a> {
     spool: &'a Spool,
     queue: &'a ProjectQueue,
     recorder: &'a dyn Recorder,
+    ladders: ForegroundHost,
     /// When a worker was last found not to be ready.
     not_ready: RefCell<HashMap<Name, Instant>>,
 }
@@ -480,10 +483,10 @@ impl WorkerPool for DispatchTeam<'_> {
     }
 
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
-        if self.queue.directory().is_none() {
-            let failed = |failure: Failure| failed(mailbox, &failure);
-            self.queue.ladder_host(self.project).map_err(failed)?.may_run(mailbox, true)?;
-        }
-        Ok(())
+        self.ladders.may_run(mailbox, true).map(drop)
+    }
+
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        self.ladders.given_up(mailbox)
     }
 }

@@ -12,8 +12,8 @@ use super::adopted::superseding;
 use super::delivery::{DeliveryContext, TaskDelivery, message_id};
 use super::shared::SharedRef;
 use super::{
-    DeliveryOrder, Ended, LadderHost, LadderState, LadderStore, Ladders, Notice, TaskAssigner,
-    file_name,
+    DeliveryOrder, Ended, LadderFile, LadderHost, LadderState, LadderStore, Ladders, Notice,
+    TaskAssigner, file_name,
 };
 use crate::env::Monotonic;
 use crate::event_log::types;
@@ -55,6 +55,19 @@ impl TaskAssigner<'_> {
         LadderStore::new(&self.state)
     }
 
+    /// The ladder of a task. If another host runs it, it is known once it is escalated.
+    fn ladder_of(
+        &self,
+        mailbox: &Name,
+        task: &str,
+        host: &dyn LadderHost,
+    ) -> Result<Option<LadderFile>> {
+        match self.store().of_task(mailbox, task)? {
+            None => Ok(host.given_up(mailbox)?.into_iter().find(|file| file.task == task)),
+            own => Ok(own),
+        }
+    }
+
     /// Stores the task. An attempt that waits and was given up is replaced by the next one.
     pub(super) fn publish(
         &self,
@@ -63,7 +76,7 @@ impl TaskAssigner<'_> {
     ) -> Result<PublishedTask> {
         let (task, worker) = (order.task.clone(), order.worker.clone());
         let mailbox = order.envelope.to.clone();
-        if let Some(file) = self.store().of_task(&mailbox, &task)?
+        if let Some(file) = self.ladder_of(&mailbox, &task, host)?
             && file.state == LadderState::Escalated
             && file.message == message_id(&task, file.attempt)
         {
@@ -105,7 +118,7 @@ impl TaskAssigner<'_> {
                 ladders.observe_mailbox(&told.mailbox)?;
                 ladders.handle_timeout()?;
             }
-            if let Some(ended) = self.ended(&mut told)? {
+            if let Some(ended) = self.ended(&mut told, host)? {
                 if ladders.runs(&told.mailbox) {
                     ladders.observe_mailbox(&told.mailbox)?;
                 }
@@ -122,8 +135,8 @@ impl TaskAssigner<'_> {
     }
 
     /// How the ladder has ended, by its file and by the message itself.
-    fn ended(&self, told: &mut PublishedTask) -> Result<Option<Ended>> {
-        let file = self.store().of_task(&told.mailbox, &told.task)?;
+    fn ended(&self, told: &mut PublishedTask, host: &dyn LadderHost) -> Result<Option<Ended>> {
+        let file = self.ladder_of(&told.mailbox, &told.task, host)?;
         let file = file.filter(|file| file.attempt >= told.attempt);
         if let Some(file) = &file {
             told.message.clone_from(&file.message);
@@ -161,22 +174,29 @@ impl TaskAssigner<'_> {
         }
     }
 
-    fn died(&self, told: &PublishedTask) -> Result<Option<Ended>> {
+    fn died(&self, told: &mut PublishedTask) -> Result<Option<Ended>> {
         let letters = self.queue.broker().dead_letters(&told.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == told.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
-        match reason.as_str() {
-            "expired" => Ok(Some(Ended::Expired)),
-            // The ladder is about to name the next attempt or to notify the conductor.
-            _ if reason.starts_with(SUPERSEDED) || self.is_laddered(told)? => Ok(None),
-            _ => Err(Error::NoMessage {
+        if reason == "expired" {
+            return Ok(Some(Ended::Expired));
+        }
+        // The ladder is about to name the next attempt or to notify the conductor.
+        if self.store().of_task(&told.mailbox, &told.task)?.is_some() {
+            return Ok(None);
+        }
+        let Some(next) = reason.strip_prefix(SUPERSEDED) else {
+            return Err(Error::NoMessage {
                 id: told.message.to_string(),
                 place: format!("waiting: it is a dead letter: {reason}"),
-            }),
+            });
+        };
+        // Another host runs the ladder, so no file names the next attempt. It may not be stored yet.
+        let next = MessageId::new(next)?;
+        if self.queue.broker().state(&told.mailbox, &next)?.is_some() {
+            (told.message, told.epoch) = (next, 0);
+            told.attempt += 1;
         }
-    }
-
-    fn is_laddered(&self, told: &PublishedTask) -> Result<bool> {
-        Ok(self.store().of_task(&told.mailbox, &told.task)?.is_some())
+        Ok(None)
     }
 }

@@ -21,6 +21,8 @@ pub const LADDERS_DIRECTORY: &str = "ladders";
 /// The largest such file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 const SUFFIX: &str = ".yaml";
+/// How many escalated ladders of a mailbox other hosts know.
+const GIVEN_UP_MAX: usize = 32;
 /// By how much a stamp may differ from the same moment read later, in milliseconds.
 const CLOCK_NOISE_MS: u64 = 500;
 
@@ -217,6 +219,15 @@ impl LadderStore {
     pub fn of_task(&self, mailbox: &Name, task: &str) -> Result<Option<LadderFile>> {
         let all = self.of_mailbox(mailbox)?.into_iter().map(|(_, file)| file);
         Ok(all.filter(|file| file.task == task).max_by_key(|file| (file.attempt, file.began_ms)))
+    }
+
+    /// The latest escalated ladders of a mailbox, for hosts that do not run them.
+    pub fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        let all = self.of_mailbox(mailbox)?.into_iter().map(|(_, file)| file);
+        let mut ended: Vec<_> = all.filter(|it| it.state == LadderState::Escalated).collect();
+        ended.sort_by(|a, b| (b.began_ms, &b.message).cmp(&(a.began_ms, &a.message)));
+        ended.truncate(GIVEN_UP_MAX);
+        Ok(ended)
     }
 
     /// The right to run the ladders of a mailbox; `None` while another process has it.

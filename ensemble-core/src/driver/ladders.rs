@@ -122,6 +122,12 @@ pub trait LadderHost: Send + Sync {
         Ok(true)
     }
 
+    /// The escalated ladders of a mailbox that another host runs. This host has no files of them.
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        let _ = mailbox;
+        Ok(Vec::new())
+    }
+
     /// Has a line typed, if another part of the process types. `false` if the ladder is to type it.
     fn prompt(&self, prompt: LadderPrompt) -> bool {
         let _ = prompt;

@@ -5,7 +5,7 @@
 //! 1  .ensemble/dispatch/<batch>.yaml says which worker     a choice: the next process publishes it
 //! 2  the message <batch>.<task>.<attempt> is published     the same: this id is stored once
 //! 3  the file says that it is stored                       a delivery, whose ladder is the watcher's
-//! 4  a report, a dead letter or the end of the ladder      the same: it is read again, a mailed report by its id once
+//! 4  a report, an end of the message or of the ladder      the same: it is read again, a mailed report by its id once
 //!    a report here settles the message of its attempt      a settled message, which is left as it is
 //! 5  the file says how the attempt ended                   everything done, or the next attempt
 //! 6  the summary                                           driver::Batches: sent once
@@ -32,18 +32,17 @@ use crate::proto::dispatch::{
     ready,
 };
 use ensemble_core::broker::{Broker, TaskEnd};
-use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
+use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result, allow_unreadable};
-use ensemble_reports::contract::{
-    self, Instruction, Reading, Status, TaskReport, WORKERS_MAX, WorkerTask,
-};
+use ensemble_reports::contract::{self, Instruction, Reading, TaskReport, WORKERS_MAX, WorkerTask};
 
 mod mailed;
+mod outcome;
 mod summary;
 
 const DIRECTORY: &str = "dispatch";
@@ -61,6 +60,9 @@ pub struct DispatchFile {
     /// By task, the last message whose report was counted, for workers on other hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mailed: BTreeMap<String, MessageId>,
+    /// When messages were seen to be settled that nothing has reported on, in milliseconds of the boot-time clock.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settled_ms: BTreeMap<MessageId, u64>,
     #[serde(flatten)]
     pub state: State,
 }
@@ -99,6 +101,12 @@ pub trait WorkerPool {
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
         let _ = mailbox;
         Ok(())
+    }
+
+    /// The escalated ladders of a mailbox that another host runs.
+    fn given_up(&self, mailbox: &Name) -> Result<Vec<LadderFile>> {
+        let _ = mailbox;
+        Ok(Vec::new())
     }
 }
 
@@ -217,6 +225,7 @@ impl DispatchRun<'_> {
             batch: batch.id.clone(),
             boot: boot_id().to_owned(),
             mailed: BTreeMap::new(),
+            settled_ms: BTreeMap::new(),
             state: State::new(plan),
         };
         let Some(content) = dir.read(&name, FILE_BYTES_MAX)? else {
@@ -228,6 +237,7 @@ impl DispatchRun<'_> {
         let mut file: DispatchFile = yaml::parse(&String::from_utf8_lossy(&content), &path)?;
         if file.boot != boot_id() {
             boot_id().clone_into(&mut file.boot);
+            file.settled_ms.clear();
             for task in file.state.tasks.values_mut() {
                 if let TaskState::Waiting { not_before_ms, .. } = task {
                     *not_before_ms = 0;
@@ -275,7 +285,7 @@ impl DispatchRun<'_> {
             if matches!(file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
                 self.publish(batch, instruction, plan, file, (&task, &hand))?;
             }
-            if let Some(event) = self.outcome(batch, &task, &hand)? {
+            if let Some(event) = self.outcome(batch, file, (&task, &hand))? {
                 self.change(plan, file, &task, event)?;
             }
         }
@@ -294,6 +304,7 @@ impl DispatchRun<'_> {
             only_in: Some(&mailbox),
         };
         match self.ends.settle_reported(self.queue, &end, self.recorder) {
+            Err(Error::NoMailbox { .. }) => Ok(()),
             Err(error) if !is_refusal(&error) => Err(error),
             _ => Ok(()),
         }
@@ -318,7 +329,13 @@ impl DispatchRun<'_> {
             .with_task(task)
             .with_attempt(hand.attempt)
             .with_correlation(batch.id.as_str());
-        self.queue.publish(&self.actor.sign(envelope))?;
+        match self.queue.publish(&self.actor.sign(envelope)) {
+            Err(error @ Error::NoMailbox { .. }) => {
+                let reason = error.to_string();
+                return self.change(plan, file, task, Event::Lost { reason });
+            }
+            published => published.map(drop)?,
+        }
         self.hands.handed_out(&mailbox)?;
         self.recorder.record(
             types::WORKER_ASSIGN,
@@ -329,50 +346,6 @@ impl DispatchRun<'_> {
             }),
         );
         self.change(plan, file, task, Event::Stored)
-    }
-
-    /// How an attempt has ended, if it has. A report takes precedence.
-    fn outcome(&self, batch: &TaskBatch, task: &str, hand: &TaskHandout) -> Result<Option<Event>> {
-        if let Some((stat, report)) = self.report(task)?
-            && hand.report_before.as_ref() != Some(&version_of(&stat))
-            && is_of(&report, hand.attempt)
-        {
-            self.settle_attempt(task, hand, &stat)?;
-            let is_success = report.status == Status::Success;
-            let summary = report.failure_reason.or(report.summary);
-            return Ok(Some(Event::Reported { is_success, summary }));
-        }
-        let mailbox = self.hands.mailbox_of(&hand.worker)?;
-        let id = task_message(&batch.id, task, hand.attempt);
-        let lost = |reason: String| Ok(Some(Event::Lost { reason }));
-        match self.queue.state(&mailbox, &id)? {
-            Some(spool::State::Dead) => {
-                let letters = self.queue.dead_letters(&mailbox)?;
-                let letter = letters.into_iter().find(|letter| letter.id == id);
-                let reason = letter.map(|letter| letter.reason).unwrap_or_default();
-                lost(format!("its message is a dead letter: {reason}"))
-            }
-            None => lost("its message was removed".to_owned()),
-            Some(spool::State::Queued { .. }) if self.is_given_up(&mailbox, &id)? => {
-                let reason = format!("{} did not take it", hand.worker);
-                match self.queue.set_aside(&mailbox, &id, &reason) {
-                    Ok(()) => lost(reason),
-                    // It was received after all.
-                    Err(Error::NoMessage { .. }) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
-            Some(
-                spool::State::Queued { .. } | spool::State::Acked { .. } | spool::State::Settled,
-            ) => Ok(None),
-        }
-    }
-
-    /// Whether the ladder of a message has ended without an ack.
-    fn is_given_up(&self, mailbox: &Name, id: &MessageId) -> Result<bool> {
-        let ladders = LadderStore::new(&self.state_dir).of_mailbox(mailbox)?;
-        let is_it = |state| state == LadderState::Escalated;
-        Ok(ladders.iter().any(|(_, file)| file.message == *id && is_it(file.state)))
     }
 
     fn report(&self, task: &str) -> Result<Option<(FileStat, TaskReport)>> {
@@ -433,8 +406,15 @@ impl DispatchRun<'_> {
         };
         for AvailableWorker { worker, mailbox } in candidates {
             let has_one = state.hands().any(|(_, hand)| hand.worker == worker);
-            if has_one || asked.contains(&worker) || !self.is_idle(&mailbox)? {
+            if has_one || asked.contains(&worker) {
                 continue;
+            }
+            match self.is_idle(&mailbox) {
+                Ok(true) => {}
+                // The attempt fails, and its reason says why.
+                Err(Error::NoMailbox { .. }) => return Ok(Some(worker)),
+                Ok(false) => continue,
+                Err(error) => return Err(error),
             }
             match self.hands.may_begin(task, &worker) {
                 Ok(()) => {}

@@ -1,0 +1,85 @@
+//! How an attempt at a task ends: by a report, or by what happens to its message.
+
+use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::{Error, Result, spool};
+use ensemble_reports::contract::Status;
+
+use super::{
+    DispatchFile, DispatchRun, Event, TaskBatch, TaskHandout, is_of, task_message, version_of,
+};
+
+/// For how long a report of a settled message is waited for: another host may still have to mail it.
+const SETTLED_PATIENCE_MS: u64 = 60_000;
+
+impl DispatchRun<'_> {
+    /// How an attempt has ended, if it has. A report takes precedence.
+    pub(super) fn outcome(
+        &self,
+        batch: &TaskBatch,
+        file: &mut DispatchFile,
+        (task, hand): (&str, &TaskHandout),
+    ) -> Result<Option<Event>> {
+        if let Some((stat, report)) = self.report(task)?
+            && hand.report_before.as_ref() != Some(&version_of(&stat))
+            && is_of(&report, hand.attempt)
+        {
+            self.settle_attempt(task, hand, &stat)?;
+            let is_success = report.status == Status::Success;
+            let summary = report.failure_reason.or(report.summary);
+            return Ok(Some(Event::Reported { is_success, summary }));
+        }
+        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let id = task_message(&batch.id, task, hand.attempt);
+        let lost = |reason: String| Ok(Some(Event::Lost { reason }));
+        let state = match self.queue.state(&mailbox, &id) {
+            Err(Error::NoMailbox { .. }) => None,
+            state => state?,
+        };
+        match state {
+            Some(spool::State::Dead) => {
+                let letters = self.queue.dead_letters(&mailbox)?;
+                let letter = letters.into_iter().find(|letter| letter.id == id);
+                let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+                lost(format!("its message is a dead letter: {reason}"))
+            }
+            None => lost("its message was removed".to_owned()),
+            Some(spool::State::Queued { epoch, .. })
+                if self.is_given_up(&mailbox, (&id, epoch))? =>
+            {
+                let reason = format!("{} did not take it", hand.worker);
+                match self.queue.set_aside(&mailbox, &id, &reason) {
+                    Ok(()) => lost(reason),
+                    // It was received after all.
+                    Err(Error::NoMessage { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Some(spool::State::Settled) => self.settled_alone(file, id),
+            Some(spool::State::Queued { .. } | spool::State::Acked { .. }) => Ok(None),
+        }
+    }
+
+    /// A worker that settles its message and reports nothing has done the task, as everywhere.
+    fn settled_alone(&self, file: &mut DispatchFile, id: MessageId) -> Result<Option<Event>> {
+        let now = self.now_ms();
+        let Some(since) = file.settled_ms.get(&id) else {
+            file.settled_ms.insert(id, now);
+            self.write(file)?;
+            return Ok(None);
+        };
+        let is_over = now.saturating_sub(*since) >= SETTLED_PATIENCE_MS;
+        let summary = Some("it was settled without a report".to_owned());
+        Ok(is_over.then_some(Event::Reported { is_success: true, summary }))
+    }
+
+    /// Whether the ladder of this delivery of a message has ended without an ack, on whichever host.
+    fn is_given_up(&self, mailbox: &Name, (id, epoch): (&MessageId, u64)) -> Result<bool> {
+        let is_it = |file: &LadderFile| {
+            file.state == LadderState::Escalated && file.message == *id && file.epoch == epoch
+        };
+        let own = LadderStore::new(&self.state_dir).of_mailbox(mailbox)?;
+        Ok(own.iter().any(|(_, file)| is_it(file))
+            || self.hands.given_up(mailbox)?.iter().any(is_it))
+    }
+}
