@@ -165,6 +165,12 @@ fn a_server_that_asks_for_certificates_gets_the_hosts() {
         let refused = bed.run("recv --as w1");
         assert!([1, 75].contains(&refused.code), "{nats}: {refused:?}");
         assert!(refused.stderr.contains("127.0.0.1"), "{refused:?}");
+        let shown = bed.run("status").stdout;
+        let first = shown.lines().next().unwrap();
+        assert!(first.contains("SERVERS AWAY"), "{shown}");
+        // Without its own certificate, a host may learn only that it was cut off.
+        assert!(nats == root || shown.contains("`nats.root_certificates`"), "{shown}");
+        assert!(bed.run("doctor").stdout.starts_with("fail  servers "));
     }
 }
 

@@ -12,6 +12,7 @@ use async_nats::jetstream::stream::{Config, StorageType};
 use bytes::Bytes;
 
 use super::NatsTransport;
+use super::api::STREAM_INFO;
 use super::consumer::PullConsumer;
 use super::stream_state::StreamState;
 use super::wire::Wire;
@@ -98,11 +99,14 @@ impl NatsTransport {
             storage: StorageType::File,
             ..Config::default()
         };
-        let wire = self.wire.clone();
+        let (wire, asked) = (self.wire.clone(), format!("{STREAM_INFO}{}\"", config.name));
         self.call("open the log", async move {
-            match wire.context.get_or_create_stream(config).await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(wire.refused("open the log", error)),
+            // A host that may not ship its log tries each second, and the server would log each try.
+            let opened = wire.denials.or(&asked, wire.context.get_or_create_stream(config)).await;
+            match opened {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(wire.refused("open the log", error)),
+                Err(denied) => Err(wire.refused("open the log", denied)),
             }
         })?;
         self.has_log.store(true, Ordering::Relaxed);
