@@ -67,6 +67,18 @@ fn a_message_of_a_gibibyte_is_refused_unread() {
     assert!(reason.contains("1073741824 bytes"), "{letters:?}");
 }
 
+#[test]
+fn few_open_files_are_enough_for_many_mailboxes() {
+    let bed = Bed::new();
+    let spool = Spool::open(&bed.project().join("queue"), SpoolOptions::default()).unwrap();
+    for number in 0..40 {
+        spool.add_mailbox(&Name::new(format!("m{number}")).unwrap(), &Settings::default()).unwrap();
+    }
+    let sent = limited(&bed, "-n 96", "send --all --as lead -m x --json");
+    assert_eq!((sent.code, &*sent.stderr), (0, ""), "{sent:?}");
+    assert!(objects(&sent.stdout).len() >= 40, "{sent:?}");
+}
+
 /// The most memory that a process has had, in KiB.
 fn peak(process: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
