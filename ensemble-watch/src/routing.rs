@@ -105,7 +105,11 @@ pub(crate) fn plan(
     let author = file.author();
     match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
         Ok(None | Some(None)) => {}
-        Ok(Some(Some(error))) => return broken(file, error, false),
+        Ok(Some(Some(error))) => {
+            // It is not left to a writer that may not write it.
+            file.is_final = true;
+            return broken(file, error, false);
+        }
         Err(error) => return RoutingPlan::Impossible { file, error },
     }
     let mut envelopes = Vec::with_capacity(destination.to.len());

@@ -76,9 +76,18 @@ mod tests {
             let fields = ensemble_core::message::yaml::parse(text, "x".as_ref()).unwrap();
             let (box_name, file) = ("reports".into(), "t-1-completed.json".to_owned());
             let (kind, signer) = (Name::new("report.completed").ok(), None);
-            let may_grow = false;
-            let file =
-                CompleteFile { box_name, file, stat, content, fields, kind, signer, may_grow };
+            let (may_grow, is_final) = (false, true);
+            let file = CompleteFile {
+                box_name,
+                file,
+                stat,
+                content,
+                fields,
+                kind,
+                signer,
+                may_grow,
+                is_final,
+            };
             let Ok(Reading::Whole(report)) =
                 read_as::<TaskReport>(text, "t-1-completed.json".as_ref())
             else {

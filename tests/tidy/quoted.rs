@@ -33,7 +33,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("PROTOCOL.md", "extends in time, usually every {} s", "core/src/proto/lease", "HEARTBEAT"),
     ("PROTOCOL.md", "it is unchanged for {} ms:", "core/src/dropbox/open_boxes.rs", "IN_PLACE_QUIET"),
     ("PROTOCOL.md", "for {} s if it was linked or found without an event", "core/src/dropbox/open_boxes.rs", "FOUND_QUIET"),
-    ("PROTOCOL.md", "rejected once closed and unchanged for {} s.", "core/src/dropbox/open_boxes.rs", "INCOMPLETE_PATIENCE"),
+    ("PROTOCOL.md", "notified once it is closed and unchanged for {} s.", "core/src/dropbox/open_boxes.rs", "INCOMPLETE_PATIENCE"),
     ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
     ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "team/src/proto/shutdown", "GRACE"),
     ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "team/src/proto/shutdown", "TERMINATE_WAIT"),

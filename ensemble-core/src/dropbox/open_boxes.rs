@@ -11,12 +11,12 @@
 //! ```
 //!
 //! A file that does not parse or breaks its contract may still be completed, unless it was renamed into place or has the
-//! end mark. It is set aside once it was unchanged for INCOMPLETE_PATIENCE, and not while its writer has it open, for at
-//! most WRITER_PATIENCE. One that is valid waits for as long as a process has it open for writing (`writers`), and after
-//! WRITER_PATIENCE it is a need.
+//! end mark: it stays, so that what is appended later belongs to it. Its author is notified once it was unchanged for
+//! INCOMPLETE_PATIENCE and is not open, for at most WRITER_PATIENCE. One that is valid waits for as long as a process has
+//! it open for writing (`writers`), and after WRITER_PATIENCE it is a need.
 //!
 //! A file in the ledger with the same stamps is not opened again. A file that cannot be read, is too large, is a link
-//! or a pipe, or never becomes valid YAML is moved to `rejected/` with its reason.
+//! or a pipe, or is complete and not valid YAML is moved to `rejected/` with its reason.
 //!
 //! An event or a listing names a file, and `examine` returns a verdict on it. Everything that the loop must act on is
 //! returned as a [`BoxFinding`]. `pending` keeps the files that are examined again later, `reject` puts a file aside.
@@ -44,7 +44,7 @@ use crate::{Error, Result};
 use super::file_writers::{FileWriter, WRITER_PATIENCE};
 use super::{BoxSpec, DropBox, Ledger, LedgerEntry, STRANGE_NAME};
 use listed::ListedFiles;
-use pending::PendingFile;
+use pending::{FileVersion, PendingFile};
 pub use reject::RejectedFile;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
@@ -86,15 +86,17 @@ pub struct CompleteFile {
     pub kind: Option<Name>,
     /// The mailbox of its author, once that is known.
     pub signer: Option<Name>,
-    /// Whether its writer may still add to it.
+    /// Whether it is too early to say that its writer adds nothing to it.
     pub may_grow: bool,
+    /// Whether it was renamed into place, or has the end mark.
+    pub is_final: bool,
 }
 
 impl CompleteFile {
     /// The same file as one that cannot be routed.
     pub fn into_unfit(self, error: String) -> UnfitFile {
-        let Self { box_name, file, stat, content, .. } = self;
-        UnfitFile { box_name, file, stat, content, error }
+        let Self { box_name, file, stat, content, is_final, .. } = self;
+        UnfitFile { box_name, file, stat, content, error, is_final }
     }
 
     /// The path below the queue: the box, then the file.
@@ -115,6 +117,8 @@ pub struct UnfitFile {
     pub content: Vec<u8>,
     /// Why the file cannot be routed.
     pub error: String,
+    /// Whether it is set aside. One that its writer may still complete stays.
+    pub is_final: bool,
 }
 
 impl UnfitFile {
@@ -149,6 +153,8 @@ struct OpenBox {
     pending: HashMap<String, PendingFile>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
+    /// Versions of files that are not complete, and are left to their writers.
+    left: HashMap<String, FileVersion>,
     /// CompleteFile files that were found by a listing, and whose events may still come.
     found: HashSet<String>,
     /// How many versions of a file landed that were not read, because the next one took their place.
@@ -201,6 +207,7 @@ impl OpenBoxes {
                     bytes_max,
                     pending: HashMap::new(),
                     unmatched: HashMap::new(),
+                    left: HashMap::new(),
                     found: HashSet::new(),
                     overwritten: HashMap::new(),
                     being_written: HashSet::new(),
@@ -324,6 +331,7 @@ impl OpenBoxes {
             }
             let dir = open.drop_box.dir();
             open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
+            open.left.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
             shrink_map(&mut open.unmatched);
             shrink_map(&mut open.pending);
             let OpenBox { being_written, closed, pending, .. } = open;
@@ -338,6 +346,7 @@ impl OpenBoxes {
                 if !is_passed
                     && let Ok(Some(stat)) = open.drop_box.dir().stat(file)
                     && open.unmatched.get(file) != Some(&stat.id)
+                    && open.left.get(file) != Some(&FileVersion::from(&stat))
                     && !ledger.is_listed_routed(&open.drop_box.path_of(file), &stat)
                 {
                     listed.push(place, file, stat.modified_ns);

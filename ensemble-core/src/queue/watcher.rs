@@ -4,7 +4,8 @@
 //! |---|---|
 //! | complete, and a route matches | the closure is called, or the message is stored; then the ledger has its version |
 //! | the closure returns an error, or the mailbox is full or missing | it stays, and is tried again |
-//! | the closure rejects it, it is not valid YAML, or not a file | it goes to `rejected/`, with the reason beside it |
+//! | the closure rejects it, it is complete and not valid YAML, or not a file | it goes to `rejected/`, with the reason beside it |
+//! | it is not valid YAML, and its writer may still append to it | it stays, and is read again once it has changed |
 //! | no route matches | it stays |
 //!
 //! The ledger is written last. So a crash in between repeats the closure for that version; a message has an id made of
@@ -385,7 +386,8 @@ impl Watcher {
                         Ok(false)
                     }
                     (Ok(()), Some(reason)) => {
-                        self.set_aside(now, &file.into_unfit(reason));
+                        let unfit = UnfitFile { is_final: true, ..file.into_unfit(reason) };
+                        self.set_aside(now, &unfit);
                         Ok(true)
                     }
                     (Ok(()), None) => {

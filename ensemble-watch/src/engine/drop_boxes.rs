@@ -22,7 +22,7 @@ use super::EngineContext;
 use super::feedback::AuthorFeedback;
 use super::mail::EngineMail;
 use super::team::EngineTeam;
-use crate::rejection_notice::CORRECT_IT;
+use crate::rejection_notice::{COMPLETE_IT, CORRECT_IT};
 use crate::routing::{self, RoutedBatch, RoutedFile, RoutingPlan};
 use crate::servers::AckFile;
 use crate::watch_set::{WatchSet, WatchedPlace};
@@ -292,7 +292,7 @@ impl DropBoxes {
         self.routed += batch.routed.len() as u64;
     }
 
-    /// Notifies the author of an unfit file, or its recipients; then puts it aside.
+    /// Notifies the author of an unfit file, or its recipients; then puts it aside, or leaves it to its writer.
     fn set_aside(
         &mut self,
         now: Monotonic,
@@ -300,7 +300,8 @@ impl DropBoxes {
         context: &EngineContext,
         mail: &mut EngineMail,
     ) {
-        let notified = match self.feedback.reject(unfit, CORRECT_IT, &self.routes, context) {
+        let remedy = if unfit.is_final { CORRECT_IT } else { COMPLETE_IT };
+        let notified = match self.feedback.reject(unfit, remedy, &self.routes, context) {
             Ok(notified) => notified,
             Err(error) => {
                 self.record_waiting(&unfit.path(), &error, context);

@@ -170,7 +170,7 @@ fn odd(record: &Record) -> Option<TroubleWords> {
     let nowhere = String::new;
     match record.kind.as_str() {
         types::FILE_REJECTED => {
-            said(nowhere(), format!("{} was set aside", text("file")), text("error"))
+            said(nowhere(), format!("{} was rejected", text("file")), text("error"))
         }
         types::FILE_UNMATCHED => said(nowhere(), format!("{} has no route", text("file")), ""),
         types::REPORT_VAGUE => said(nowhere(), format!("{} is vague", text("file")), text("rules")),

@@ -10,7 +10,7 @@
 //! parses, a process has it open           Incomplete   examined again after INCOMPLETE_PATIENCE
 //! parses                                  Complete     the loop routes it
 //! does not parse, may still be completed  Incomplete   examined again after INCOMPLETE_PATIENCE
-//! does not parse                          Unfit        the loop puts it aside
+//! does not parse                          Unfit        the loop puts it aside, or leaves it to its writer
 //! ```
 
 use crate::dropbox::{DropBox, Ledger};
@@ -116,12 +116,12 @@ impl OpenBox {
         if !is_whole && !self.is_still(file, FileVersion::from(&stat)) {
             return FileVerdict::Unquiet;
         }
-        let is_final = is_whole || DropBox::has_end_mark(&content) || !self.may_grow(now, file);
+        let is_final = is_whole || DropBox::has_end_mark(&content);
+        let may_grow = !is_final && self.may_grow(now, file);
         let is_known = ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none();
         match self.parse(file, &content) {
             Ok(fields) => {
                 let (box_name, file) = (self.drop_box.spec.name().clone(), file.to_owned());
-                let may_grow = !is_final;
                 let read = CompleteFile {
                     box_name,
                     file,
@@ -131,11 +131,15 @@ impl OpenBox {
                     kind: None,
                     signer: None,
                     may_grow,
+                    is_final,
                 };
                 if is_known { FileVerdict::Routed(read) } else { FileVerdict::Complete(read) }
             }
-            Err(error) if is_final => FileVerdict::Unfit(self.unfit(file, stat, content, &error)),
-            Err(_) => FileVerdict::Incomplete(FileVersion::from(&stat)),
+            Err(_) if may_grow => FileVerdict::Incomplete(FileVersion::from(&stat)),
+            Err(error) => {
+                let unfit = self.unfit(file, stat, content, &error);
+                FileVerdict::Unfit(UnfitFile { is_final, ..unfit })
+            }
         }
     }
 
@@ -148,6 +152,6 @@ impl OpenBox {
     fn unfit(&self, file: &str, stat: FileStat, content: Vec<u8>, error: &Error) -> UnfitFile {
         let (box_name, file, error) =
             (self.drop_box.spec.name().clone(), file.to_owned(), error.to_string());
-        UnfitFile { box_name, file, stat, content, error }
+        UnfitFile { box_name, file, stat, content, error, is_final: true }
     }
 }

@@ -15,7 +15,7 @@ const REJECT_RETRY: Duration = Duration::from_secs(2);
 pub struct RejectedFile {
     /// The path below the queue: the box, then the file.
     pub path: String,
-    /// New path of the file; `None` for a directory, which stays where it is.
+    /// New path of the file; `None` for one that stays: a directory, or one that its writer may still complete.
     pub kept_as: Option<String>,
     /// Why the file was set aside.
     pub error: String,
@@ -41,6 +41,9 @@ impl OpenBox {
             if !self.pass_over(file) {
                 return None;
             }
+            None
+        } else if !unfit.is_final {
+            self.left.insert(file.clone(), stat.into());
             None
         } else {
             match self.drop_box.reject_version(queue, file, stat, error) {

@@ -103,6 +103,43 @@ fn a_valid_file_waits_for_as_long_as_a_process_has_it_open() {
     }
 }
 
+/// However long its writer pauses, a file is never split.
+#[test]
+fn a_file_that_is_written_in_steps_stays_until_it_is_whole() {
+    for has_events in [true, false] {
+        let (mut bed, mut now) = (bed(), Monotonic::ZERO);
+        bed.append("task_id: t\nsummary: [a,\n");
+        bed.landed(now, Landing::Created);
+        bed.landed(now, Landing::Closed);
+        now = now + INCOMPLETE_PATIENCE;
+        let found = (0..3).find_map(|_| {
+            now = now + INCOMPLETE_PATIENCE;
+            bed.due(now).pop()
+        });
+        let Some(BoxFinding::Unfit(unfit)) = found else { panic!("{found:?}") };
+        let rejected = bed.boxes.set_aside(now, &unfit).unwrap();
+        assert_eq!(rejected.kept_as, None, "its author is notified, and it stays");
+        for _ in 0..3 {
+            now = now + 2 * WRITER_PATIENCE;
+            bed.boxes.scan(now, &mut bed.ledger).unwrap();
+            assert!(!bed.boxes.has_listed() && bed.due(now).is_empty(), "notified once");
+        }
+        bed.append("b]\nstatus: success\n");
+        if has_events {
+            bed.landed(now, Landing::Closed);
+        } else {
+            bed.boxes.scan(now, &mut bed.ledger).unwrap();
+            assert!(bed.boxes.examine_listed(now, 10, &mut bed.ledger).is_empty());
+        }
+        let found = (0..6).find_map(|_| {
+            now = now + INCOMPLETE_PATIENCE;
+            bed.due(now).pop()
+        });
+        let Some(BoxFinding::Complete(file)) = found else { panic!("{found:?}") };
+        assert_eq!(file.content, std::fs::read(&bed.path).unwrap(), "events: {has_events}");
+    }
+}
+
 #[test]
 fn a_file_that_was_renamed_into_place_is_final() {
     let mut bed = bed();
@@ -113,5 +150,6 @@ fn a_file_that_was_renamed_into_place_is_final() {
 
 fn unfit(stat: FileStat) -> UnfitFile {
     let (file, error) = ("t-completed.yaml".to_owned(), String::new());
-    UnfitFile { box_name: "reports".into(), file, stat, content: Vec::new(), error }
+    let is_final = false;
+    UnfitFile { box_name: "reports".into(), file, stat, content: Vec::new(), error, is_final }
 }
