@@ -299,7 +299,7 @@ fn a_batch_ends_with_its_messages_and_mailboxes() {
         }
         rounds += 1;
         assert!(rounds < 100, "it does not end");
-        bed.queue.clock.advance(SECOND);
+        bed.queue.clock.advance(10 * SECOND);
     };
     let summary = told.summary();
     let said: Vec<&str> =

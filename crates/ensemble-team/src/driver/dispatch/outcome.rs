@@ -9,8 +9,9 @@ use super::{
     DispatchFile, DispatchRun, Event, TaskBatch, TaskHandout, is_of, task_message, version_of,
 };
 
-/// For how long a report of a settled message is waited for: another host may still have to mail it.
-const SETTLED_PATIENCE_MS: u64 = 60_000;
+/// For how long a report of a settled message is waited for, in milliseconds: some workers settle a task first and work
+/// then, and another host may still have to mail the report.
+const SETTLED_PATIENCE_MS: u64 = 600_000;
 
 impl DispatchRun<'_> {
     /// How an attempt has ended, if it has. A report takes precedence.
