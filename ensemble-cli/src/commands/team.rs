@@ -69,7 +69,7 @@ impl Arguments {
             overview.needs.retain(is_about);
         }
         if let (true, Some(away)) = (overview.agents.is_empty(), &overview.away) {
-            let text = format!("no agent runs here, and the servers do not answer: {}", away.why);
+            let text = format!("no agent runs here, and the servers are away: {}", away.why);
             return Err(Failure::new(VerbExit::Busy, text).with_hint(&away.help));
         }
         if overview.agents.is_empty() {
