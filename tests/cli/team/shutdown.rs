@@ -191,7 +191,7 @@ fn down_from_within_a_pane_takes_that_pane_along() {
         team.wait_for_puppet(name);
     }
     let going = team.order("conductor", "$E down --force");
-    assert!(going.code == 0 && going.stdout.contains("the team goes down"), "{going:?}");
+    assert!(going.code == 0 && going.stdout.contains("the team is shutting down"), "{going:?}");
     let log = team.bed.project().join(".ensemble/down.log");
     eventually("it is down", || holds(&log, "session crew closed"));
     // The process that wrote the line was started by the conductor, and ends now.
