@@ -136,6 +136,8 @@ fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
         ("priority", json!(-1), false),
         ("priority", json!("high"), false),
         ("task_id", json!(7), true),
+        ("task_id", json!(" t-1 "), true),
+        ("task_id", json!("\u{feff}'t-1'"), true),
         ("task_id", json!("a\nb"), false),
         ("task_id", "t".repeat(257).into(), false),
         ("type", json!("a type"), false),
@@ -145,6 +147,41 @@ fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
         ("wait_for_reply", json!("soon"), false),
         ("message", json!(" \n"), false),
     ]
+}
+
+#[test]
+fn a_switch_means_what_is_written_at_every_door() {
+    let bed = Bed::new();
+    let (mut mcp, mut api) = (Mcp::of(&bed, "w1"), Client::new(&bed));
+    let no = [json!("no"), json!("False"), json!("off"), json!("0"), json!(0), json!(" N ")];
+    let yes = [json!("On"), json!("YES"), json!(1.0), json!([true]), json!("\"true\"")];
+    let neither = [json!("maybe"), json!(2), json!("approve")];
+    let all = [(&no[..], Some(false)), (&yes, Some(true)), (&neither, None)];
+    let rows = all.into_iter().flat_map(|(all, meant)| all.iter().map(move |it| (it, meant)));
+    for (number, (value, meant)) in (1..).zip(rows) {
+        let [by_mcp, by_api] = ["m", "a"].map(|door| format!("{door}-{number}"));
+        let call = json!({ "to": "w1", "message": "x", "task_id": by_mcp, "needs_plan": value });
+        let (refused, said) = mcp.ask("send", &call);
+        let call = json!({ "to": "w1", "text": "x", "task": by_api, "plan": value, "as": "lead" });
+        let answer = api.call(number, "send", &call);
+        assert_eq!(refused, meant.is_none(), "{value}: {said}");
+        assert_eq!(answer["error"].is_object(), meant.is_none(), "{value}: {answer}");
+        for task in [by_mcp, by_api] {
+            let gate = bed.project().join(format!("queue/gates/{task}@.yaml"));
+            assert_eq!(gate.exists(), meant == Some(true), "{value} for {task}");
+        }
+        // A rejection that was taken for an approval would be the worst.
+        let id = bed.ok("request shutdown w1 --as lead --json");
+        let id = serde_json::from_str::<Value>(&id).unwrap()["request_id"].clone();
+        let call = json!({ "id": id, "approve": value, "as": "w1" });
+        let answer = api.call(100 + number, "request answer", &call);
+        let state = answer["result"][0]["state"].as_str();
+        assert_eq!(state, (meant == Some(true)).then_some("approved"), "{value}: {answer}");
+        if meant != Some(true) {
+            bed.ok(&format!("request cancel {} --as lead", id.as_str().unwrap()));
+        }
+    }
+    api.end();
 }
 
 #[test]

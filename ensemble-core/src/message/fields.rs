@@ -34,6 +34,20 @@ pub fn plain_field(name: &str) -> String {
     out
 }
 
+/// A value without the blanks, quotes and byte order mark around it: they are only how it was written, at each door.
+pub fn strip_quotes(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || ['"', '\'', '`', '\u{feff}'].contains(&c))
+}
+
+/// A switch as people and models write it; `None` if the text is not one.
+pub fn read_flag(text: &str) -> Option<bool> {
+    match &*strip_quotes(text).to_ascii_lowercase() {
+        "true" | "yes" | "y" | "on" | "1" | "1.0" => Some(true),
+        "false" | "no" | "n" | "off" | "0" | "0.0" => Some(false),
+        _ => None,
+    }
+}
+
 /// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;
@@ -45,7 +59,7 @@ pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
 
 fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
-        Value::String(text) => text.trim().to_owned(),
+        Value::String(text) => strip_quotes(text).to_owned(),
         Value::Number(number) => number.to_string(),
         Value::Bool(value) => value.to_string(),
         Value::Array(items) if items.len() == 1 => return scalar_text(&items[0]),

@@ -14,6 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ensemble_core::message::Name;
+use ensemble_core::message::fields::strip_quotes;
 use ensemble_project::registry::{KnownProject, known_projects, note_project, project_name};
 
 use crate::App;
@@ -34,7 +35,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = |text: &str| Name::new(text).map_err(|error| error.to_string());
         // Quotes and blanks around a name are how it was written; `@worker-1` addresses an agent.
-        let text = text.trim().trim_matches(['"', '\'', '`']).trim_start_matches('@');
+        let text = strip_quotes(text).trim_start_matches('@');
         match text.split_once('@') {
             None => Ok(Self { name: name(text)?, project: None }),
             Some((mailbox, project)) => {

@@ -8,6 +8,7 @@ use clap::{Arg, Command};
 use ensemble_app::door_hints::HintCall;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
+use ensemble_core::message::fields::read_flag;
 use serde_json::{Map, Value};
 
 use super::{CommandLine, place_among, with_one_verb};
@@ -148,15 +149,23 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
         if value.is_boolean() && arg.get_action().takes_values() {
             return Err(Failure::usage(format!("`{key}`: {value} is not a value of it")));
         }
-        let values = values(key, value)?;
+        let mut values = values(key, value)?;
+        if !arg.is_positional() && !arg.get_action().takes_values() {
+            values.retain(|value| !value.is_empty());
+            if let Some(other) = values.iter().find(|value| read_flag(value).is_none()) {
+                let other = ensemble_app::text::one_line(other);
+                let text = format!("`{key}`: `{other}` is not true or false");
+                return Err(Failure::usage(text));
+            }
+        }
         if let Some(index) = arg.get_index() {
             positional.push((index, values));
         } else if let Some(long) = arg.get_long() {
             let takes = arg.get_action().takes_values();
-            flags.extend(values.into_iter().filter_map(|value| match (takes, &*value) {
-                (true, value) => Some(format!("--{long}={value}").into()),
-                (false, "false") => None,
-                (false, _) => Some(format!("--{long}").into()),
+            flags.extend(values.into_iter().filter_map(|value| match (takes, read_flag(&value)) {
+                (true, _) => Some(format!("--{long}={value}").into()),
+                (false, Some(true)) => Some(format!("--{long}").into()),
+                (false, _) => None,
             }));
         }
     }

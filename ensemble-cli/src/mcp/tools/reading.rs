@@ -14,7 +14,7 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::plain_field;
+use ensemble_core::message::fields::{plain_field, read_flag};
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
 use serde_json::{Map, Value};
@@ -75,7 +75,16 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
                 None
             }
             Ok(value) => {
-                let fault = fault_of(&field, &value);
+                let (value, fault) = match (&*field, value.as_str()) {
+                    ("task_id" | "request_id", Some(text)) => match args::header(text) {
+                        Ok(meant) => (meant.into(), None),
+                        Err(fault) => (value, Some(fault)),
+                    },
+                    _ => {
+                        let fault = fault_of(&field, &value);
+                        (value, fault)
+                    }
+                };
                 read.insert(field.clone(), value);
                 fault
             }
@@ -125,7 +134,6 @@ fn fault_of(field: &str, value: &Value) -> Option<String> {
     match field {
         "to" => text.parse::<Address>().err(),
         "agent" | "mailbox" | "type" => Name::new(text).err().map(|error| error.to_string()),
-        "task_id" | "request_id" => args::header(text).err(),
         "when" => text.parse::<DeliveryClass>().err(),
         "traceparent" => text.parse::<TraceParent>().err().map(|error| error.to_string()),
         "wait_for_reply" => args::duration(text).err(),
@@ -207,9 +215,10 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
             let text = text.trim();
             text.parse::<i64>().ok().map(Value::from).or_else(|| whole_number(text.parse().ok()))
         }
-        (Value::String(text), "boolean") => read_flag(text),
-        (Value::Array(items), "string") => match &items[..] {
-            [Value::String(only)] => Some(Value::String(only.clone())),
+        (Value::String(text), "boolean") => read_flag(text).map(Value::from),
+        (Value::Number(number), "boolean") => read_flag(&number.to_string()).map(Value::from),
+        (Value::Array(items), _) => match &items[..] {
+            [only] => converted(kind, only.clone()).ok(),
             _ => None,
         },
         (Value::String(text), "array") => {
@@ -223,14 +232,6 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
         Some(other) => Ok(other),
         None if is_fit(&value) => Ok(value),
         None => Err(value),
-    }
-}
-
-fn read_flag(text: &str) -> Option<Value> {
-    match &*text.trim().to_ascii_lowercase() {
-        "true" | "yes" => Some(true.into()),
-        "false" | "no" => Some(false.into()),
-        _ => None,
     }
 }
 
