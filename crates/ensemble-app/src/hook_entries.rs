@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use ensemble_core::message::describe_json_fault;
 use serde_json::{Map, Value};
 
 use crate::config_edit::{ConfigEdit, ConfigInsert, inside};
@@ -27,14 +28,19 @@ pub fn guest(state: &Path, name: &str) -> ConfigInsert {
     }
 }
 
+/// Why a file of settings stays as it is.
+pub fn describe_unread_settings(error: &serde_json::Error) -> String {
+    format!("is not plain JSON ({}), so nothing was changed", describe_json_fault(error))
+}
+
 /// The text with hooks for these events added. `None` if it has all of them.
 pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<ConfigEdit>, String> {
     if text.trim().is_empty() {
         let whole = format!("{:#}\n", serde_json::json!({ HOOKS: events }));
         return Ok(Some(ConfigEdit { after: format!("{text}{whole}"), inserted: vec![whole] }));
     }
-    let root: Value = serde_json::from_str(text)
-        .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
+    let root: Value =
+        serde_json::from_str(text).map_err(|error| describe_unread_settings(&error))?;
     let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let Some(hooks) = root.get(HOOKS) else {
         let entry =
@@ -76,8 +82,8 @@ pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<ConfigEd
     if text.trim().is_empty() {
         return whole("", &format!("{:#}\n", serde_json::json!({ list: [entry] })));
     }
-    let root: Value = serde_json::from_str(text)
-        .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
+    let root: Value =
+        serde_json::from_str(text).map_err(|error| describe_unread_settings(&error))?;
     let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let entry = Value::from(entry);
     let (at, inserted) = match root.get(list) {

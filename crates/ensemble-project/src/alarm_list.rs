@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ensemble_core::durable::{Dir, Durability, write_document};
+use ensemble_core::message::describe_json_fault;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::AlarmKey;
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,7 @@ impl AlarmList {
         serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
             path: state.join(FILE),
             field: "raised".to_owned(),
-            detail: error.to_string(),
+            detail: describe_json_fault(&error),
         })
     }
 

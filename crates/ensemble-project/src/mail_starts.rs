@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ensemble_core::durable::{Durability, read_file, write_document};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp, describe_json_fault};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::MemberState;
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ fn read(project: &Project, name: &Name) -> Result<StartCount> {
     match read_file(&path, FILE_BYTES_MAX)? {
         None => Ok(StartCount::default()),
         Some(content) => serde_json::from_slice(&content)
-            .map_err(|error| Error::malformed(&path, "file", error.to_string())),
+            .map_err(|error| Error::malformed(&path, "file", describe_json_fault(&error))),
     }
 }
 

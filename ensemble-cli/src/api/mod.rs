@@ -30,7 +30,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::{CancelledCall, RunningCalls, end_if_cancelled, run_call};
 use ensemble_core::CancelToken;
-use ensemble_core::message::{Name, read_foreign_json};
+use ensemble_core::message::{Name, describe_json_fault, read_foreign_json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -305,8 +305,9 @@ impl ApiSession {
 /// Reads a call, or returns all that is wrong with it, with its id if that could be read.
 fn read_call(line: &[u8]) -> Result<ApiCall, Box<(Value, Failure)>> {
     let unread = |text: String| Box::new((Value::Null, Failure::usage(text)));
-    let call: Value = read_foreign_json(line)
-        .map_err(|error| unread(format!("this line is not JSON: {error}")))?;
+    let call: Value = read_foreign_json(line).map_err(|error| {
+        unread(format!("this line is not JSON: {}", describe_json_fault(&error)))
+    })?;
     let Value::Object(mut members) = call else {
         return Err(unread("a call is an object with `id`, `method` and `params`".to_owned()));
     };

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read};
 use std::path::PathBuf;
 
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::message::read_foreign_json;
+use ensemble_core::message::{describe_json_fault, read_foreign_json};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -104,15 +104,20 @@ impl EventInput {
         let read = source.by_ref().take(EVENT_BYTES_MAX).read_to_end(&mut bytes);
         std::io::copy(&mut source, &mut std::io::sink())?;
         read?;
-        if bytes.trim_ascii().is_empty() {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes).trim_ascii();
+        if bytes.is_empty() {
             return Ok(Self::default());
         }
         // A list would fill the fields in their order.
-        if bytes.trim_ascii_start().first() != Some(&b'{') {
+        if bytes.first() != Some(&b'{') {
             return Err(Failure::refused("the event is not a JSON object"));
         }
-        read_foreign_json(&bytes)
-            .map_err(|error| Failure::refused(format!("the event is not as expected: {error}")))
+        read_foreign_json(bytes).map_err(|error| {
+            Failure::refused(format!(
+                "the event is not as expected: {}",
+                describe_json_fault(&error)
+            ))
+        })
     }
 
     /// Whether a subagent of the agent has raised the event: what is said there, the agent does not hear.
@@ -190,6 +195,8 @@ mod tests {
             (cut.session_id.as_deref(), cut.error.as_deref()),
             (Some("s"), Some("cut \u{fffd}"))
         );
+        let marked = parse("\u{feff}{\"session_id\": \"s\"}").unwrap();
+        assert_eq!(marked.session_id.as_deref(), Some("s"));
         let torn = EventInput::parse(&b"{\"message\": \"caf\xe9\"}"[..]).unwrap();
         assert_eq!(torn.message.as_deref(), Some("caf\u{fffd}"));
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use ensemble_app::content::{read_line, take_stdin};
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::message::read_foreign_json;
+use ensemble_core::message::{describe_json_fault, read_foreign_json};
 use rmcp::model::ErrorCode;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -149,7 +149,11 @@ fn read_message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Val
         return Ok(None);
     }
     let value: Value = read_foreign_json(line).map_err(|error| {
-        refusal(ErrorCode::PARSE_ERROR, None, format!("this line is not JSON: {error}"))
+        refusal(
+            ErrorCode::PARSE_ERROR,
+            None,
+            format!("this line is not JSON: {}", describe_json_fault(&error)),
+        )
     })?;
     let (id, method) = (value.get("id").cloned(), value.get("method").is_some());
     match serde_json::from_value(value) {

@@ -7,6 +7,7 @@ use super::follower::Follower;
 use super::lines::FileLine;
 use super::mentions::MentionFilter;
 use super::record::Record;
+use crate::message::describe_json_fault;
 use crate::{Error, Result};
 
 /// Number of bad lines that are kept; all are counted.
@@ -60,7 +61,9 @@ impl BadLines {
         match Record::parse(text) {
             Ok(record) => Some(record),
             Err(error) => {
-                self.add(path, number, error.to_string());
+                let fault = describe_json_fault(&error);
+                // The place has the line already.
+                self.add(path, number, fault.strip_prefix("line 1, ").unwrap_or(&fault));
                 None
             }
         }

@@ -33,7 +33,7 @@ pub use envelope::{
     fill_body,
 };
 pub use fence::fenced;
-pub use foreign_json::read_foreign_json;
+pub use foreign_json::{describe_json_fault, read_foreign_json};
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 #[doc(hidden)]
 pub use nearest::nearest;

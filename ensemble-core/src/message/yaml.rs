@@ -175,7 +175,15 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
 ];
 
 /// What the parser says of a text that is not YAML, by its distinct words, and what the author of the file reads instead.
-const SYNTAX: [(&str, &str); 13] = [
+const SYNTAX: [(&str, &str); 28] = [
+    ("tagged enum", "expected one word"),
+    ("non-finite", "expected a number"),
+    ("unexpected EOF", "ends before a bracket or a quote is closed"),
+    ("end of input", "ends where a value is expected"),
+    ("valid inside a block", "has an item (`- `) inside of brackets: write commas between items"),
+    ("tab cannot be", "is indented by a tab: use blanks"),
+    ("tabs disallowed", "is indented by a tab: use blanks"),
+    ("scanning an anchor", ANCHOR),
     ("mapping values are not allowed", "has a `: ` inside of a text: put the text into quotes"),
     ("simple key", "is not `name: value`: a text of several lines needs `|` and deeper lines"),
     ("found a tab", "is indented by a tab: use blanks"),
@@ -195,13 +203,20 @@ const SYNTAX: [(&str, &str); 13] = [
     ("unknown anchor", ANCHOR),
     ("recursion limit", "is nested too deep"),
     ("expected '-' indicator", "is neither an item (`- `) of the list before it nor a field"),
+    ("surrogate", "has half of a character in double quotes, such as `\\ud800`"),
+    ("hexadecimal", "has a `\\x` or `\\u` without its digits in double quotes: write `\\\\`"),
+    ("block scalar", "has a line after `|` or `>` that is not as deep as the first"),
+    ("plain scalar", "begins with a mark of YAML: put the text into quotes"),
+    ("a tag", "begins with `!`: put the text into quotes"),
+    ("directive", "begins with `%`: put the text into quotes"),
+    ("flow ", "lacks a comma or the end of its brackets"),
 ];
 const ANCHOR: &str = "has an anchor or alias (`&x`, `*x`): write the value itself";
 /// How the parser names a character with which nothing begins.
 const CHARACTER: &str = "unexpected character: `";
 
 /// The parser's message for the author of a file, who cannot set the parser's options.
-fn in_plain_words(message: &str) -> String {
+pub(super) fn in_plain_words(message: &str) -> String {
     if let Some(breach) = message.strip_prefix(OVER_BUDGET) {
         return match breach.split([' ', '{']).next().unwrap_or_default() {
             "Documents" => "has more than one document: remove the second `---`".to_owned(),
@@ -308,6 +323,10 @@ mod tests {
         assert_eq!(detail("durability: powr\n"), "unknown value `powr`: did you mean `power`?");
     }
 
+    /// Texts with a fault of the rarer kinds.
+    const FAULTY: &str = "at: .inf\n|id: a\nunit: [power]\n|id: [\n- a\n|id: {a: b\n|id: [a, b\npriority: 1\n\
+        |id: -]\n|id: >\n  a\n b\n|id:\n\t- a\n|%id\n---\nid: a\n|id: !<a\n|id: &\n|id: \"\\ud800\"\n|id: \"\\xg\"\n|";
+
     #[test]
     fn an_error_has_no_word_of_the_parser_for_programmers() {
         #[derive(Debug, serde::Deserialize)]
@@ -320,6 +339,7 @@ mod tests {
             at: Option<f64>,
             tags: Option<Vec<String>>,
             is_final: Option<bool>,
+            unit: Option<crate::durable::Durability>,
         }
         let wrong = read::<Report>("id: a\nis_final: {a: 1}\n").unwrap_err().detail;
         assert_eq!(wrong, "expected a single value: put a text into quotes");
@@ -359,11 +379,14 @@ mod tests {
             "```yaml\nid: a\n```\n",
             "<<: *a\n",
             &deep,
-        ] {
+        ]
+        .into_iter()
+        .chain(FAULTY.split('|'))
+        {
             let Err(fault) = read::<Report>(text) else { continue };
             let words = "Option|Policy|budget|deserializ|scalar|u8|u64|f64|mapping start\
                 |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start|invalid type\
-                |floating|strict mode";
+                |floating|strict mode|EOF|enum|policy|flow|block|directive|surrogate|hexadecimal|end of input";
             let found: Vec<&str> =
                 words.split('|').filter(|word| fault.detail.contains(word)).collect();
             assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);

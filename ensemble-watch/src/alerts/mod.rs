@@ -24,6 +24,7 @@ use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::describe_json_fault;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
@@ -387,7 +388,7 @@ fn kept(state: &Path) -> Result<AlertMemory> {
         return Ok(AlertMemory::default());
     };
     let malformed = |error: serde_json::Error| {
-        ensemble_core::Error::malformed(state.join(FILE), "told", error.to_string())
+        ensemble_core::Error::malformed(state.join(FILE), "told", describe_json_fault(&error))
     };
     serde_json::from_slice(&bytes).map_err(malformed)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Durability, read_file};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp, describe_json_fault};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +172,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<BudgetContent> {
         return Err(Error::malformed(path, "file", "is not a JSON object"));
     }
     let content: BudgetContent = serde_json::from_slice(bytes)
-        .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+        .map_err(|error| Error::malformed(path, "file", describe_json_fault(&error)))?;
     if content.version > VERSION {
         let detail = format!("is {}, this program reads {VERSION}", content.version);
         return Err(Error::malformed(path, "version", detail));

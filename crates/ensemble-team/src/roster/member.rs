@@ -170,7 +170,7 @@ impl Member {
 
     pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
         let text = std::str::from_utf8(content)
-            .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+            .map_err(|_| Error::malformed(path, "file", "is not UTF-8"))?;
         let mut member: Self = yaml::parse(text, path)?;
         if member.version > ROSTER_VERSION {
             let detail = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::provider::process;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::message::{MessageId, Name, Timestamp, describe_json_fault};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -222,7 +222,7 @@ impl AgentSession {
 
     pub(super) fn parse(content: &[u8], path: &Path) -> Result<Self> {
         let session: Self = serde_json::from_slice(content)
-            .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+            .map_err(|error| Error::malformed(path, "file", describe_json_fault(&error)))?;
         if session.version > SESSION_VERSION {
             let detail = format!("is {}, this program reads {SESSION_VERSION}", session.version);
             return Err(Error::malformed(path, "version", detail));

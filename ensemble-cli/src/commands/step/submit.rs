@@ -2,7 +2,7 @@
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{describe_submitted, open_existing_steps, open_step_mail, step_driver};
-use ensemble_core::message::read_foreign_json;
+use ensemble_core::message::{describe_json_fault, read_foreign_json};
 use ensemble_team::steps::Completion;
 
 use crate::context::Context;
@@ -28,8 +28,9 @@ pub(super) struct SubmitStep {
 impl SubmitStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = self.report.read()?;
-        let value: serde_json::Value = read_foreign_json(&content)
-            .map_err(|error| Failure::usage(format!("the report is not JSON: {error}")))?;
+        let value: serde_json::Value = read_foreign_json(&content).map_err(|error| {
+            Failure::usage(format!("the report is not JSON: {}", describe_json_fault(&error)))
+        })?;
         let completion =
             Completion::from_json(&value).map_err(|error| Failure::usage(error.to_string()))?;
         // A caller that does not name itself reports as the worker that it names; a member is known

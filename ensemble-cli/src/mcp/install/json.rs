@@ -1,6 +1,7 @@
 //! Putting a member into an object of a JSON text without touching the rest of it.
 
 use ensemble_app::config_edit::inside;
+use ensemble_app::hook_entries::describe_unread_settings;
 use serde_json::Value;
 
 use super::TextInsertion;
@@ -19,8 +20,8 @@ pub(super) fn insertion(
         let whole = format!("{{{outer_entry}\n}}\n");
         return Ok(Some(TextInsertion { at: text.len(), text: whole }));
     }
-    let root: Value = serde_json::from_str(text)
-        .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
+    let root: Value =
+        serde_json::from_str(text).map_err(|error| describe_unread_settings(&error))?;
     let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let Some(inner) = root.get(outer) else {
         let at = text.find('{').map_or(0, |brace| brace + 1);
