@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ensemble_core::message::fields::strip_quotes;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -39,10 +40,17 @@ impl FromStr for ConfigDuration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Blanks, quotes and capitals are only how it was written, but a capital `M` may be minutes or months.
+        let given = text;
+        let text = strip_quotes(text);
+        let has_months = text.split(|c: char| !c.is_alphabetic()).any(|unit| unit == "M");
+        let text = &*text.to_ascii_lowercase();
         let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let seconds = || Duration::try_from_secs_f64(text.parse().ok()?).ok();
         let read = if is_number { seconds() } else { humantime::parse_duration(text).ok() };
-        read.map(Self).ok_or_else(|| format!("`{text}` is not a duration: write {FORMS}"))
+        read.filter(|_| !has_months)
+            .map(Self)
+            .ok_or_else(|| format!("`{given}` is not a duration: write {FORMS}"))
     }
 }
 
@@ -94,7 +102,14 @@ mod tests {
         assert_eq!(seconds("0.25"), Ok(0.25));
         assert_eq!(seconds("1h 30m"), Ok(5400.0));
         assert_eq!(seconds("500ms"), Ok(0.5));
-        for wrong in ["", ".", "x", "-1", "5 parsecs", "1e9", "99999999999999999999999"] {
+        for (text, meant) in
+            [("90S", 90.0), ("\"90s\"", 90.0), (" 5 Min\r", 300.0), ("1H 30m", 5400.0)]
+        {
+            assert_eq!(seconds(text), Ok(meant), "{text:?}");
+        }
+        for wrong in
+            ["5M", "1h 5M", "", ".", "x", "-1", "5 parsecs", "1e9", "99999999999999999999999"]
+        {
             assert!(seconds(wrong).unwrap_err().contains("is not a duration"), "{wrong:?}");
         }
     }
