@@ -48,6 +48,11 @@ const OF_TASKS: &str = "
 status: DONE => status: is `DONE`
 status: Unclaimed ~> status: is `Unclaimed`; it must be one of
 status: UNCLAIMED; depends_on: done ~> depends_on: is `done`; it is read as a list
+status: UNCLAIMED; depends_on: '' ~> depends_on: is empty; it is read as a list without
+status: UNCLAIMED; lease_epoch: '3' ~> lease_epoch: must be a whole number of at least 0; it is read as 3
+status: UNCLAIMED; lease_epoch: 2.0 ~> lease_epoch: must be a whole number of at least 0; it is read as 2
+status: UNCLAIMED; lease_epoch: 2.5 => lease_epoch: must be a whole number
+status: UNCLAIMED; integration_fix: 'Yes' ~> integration_fix: must be true or false; it is read as true
 status: UNCLAIMED; done_when: [a, b] ~> done_when: must be a text
 priority: 1 => status: is missing
 status: UNCLAIMED; priority: high ~> priority: must be a whole number

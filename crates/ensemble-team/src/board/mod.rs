@@ -35,6 +35,7 @@ use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Timestamp;
+use ensemble_core::message::fields::strip_quotes;
 use ensemble_core::{Error, Result, allow_missing};
 
 mod agents;
@@ -330,7 +331,10 @@ fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
 fn load(source: &str, path: &Path) -> Result<(YamlText, Value, State)> {
     let text = YamlText::parse(source, path)?;
     let value = text.value();
-    if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|v| *v > VERSION) {
+    // As the check reads it: a number may be written as a text.
+    let number = |it: &Value| it.as_f64().or_else(|| strip_quotes(it.as_str()?).parse().ok());
+    let version = value.get("version").and_then(number);
+    if let Some(version) = version.filter(|it| *it > VERSION as f64) {
         let problem =
             format!("is {version}, but this program reads at most {VERSION}: update the program");
         return Err(Error::malformed(path, "version", problem));

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
+use ensemble_core::message::fields::{read_flag, strip_quotes};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
 
@@ -140,6 +141,9 @@ impl ShapeChecker {
             (FieldKind::Word(_), Value::String(word)) => {
                 self.warn(path, format!("{expected}; it is read as {word}"));
             }
+            (FieldKind::Count | FieldKind::Flag, Value::Number(_) | Value::Bool(_)) => {
+                self.warn(path, format!("{expected}; it is read as {read}"));
+            }
             _ => self.push(path, expected),
         }
         *value = read;
@@ -153,10 +157,18 @@ impl ShapeChecker {
                 let meant = words.iter().find(|word| plain(word) == plain(text));
                 meant.map_or(Value::Null, |word| (*word).into())
             }
-            (FieldKind::Count, value) if self.is_note => {
+            (FieldKind::Count, value) => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
-                number.filter(|count| *count >= 0.0).map_or(Value::Null, whole)
+                let text = strip_quotes(&text);
+                // Only in a note may the number be about right.
+                let text = if self.is_note { text.trim_end_matches('%').trim_end() } else { text };
+                let number = text.parse::<f64>().ok().filter(|count| *count >= 0.0);
+                let number = number.filter(|count| self.is_note || count.fract() == 0.0);
+                number.map_or(Value::Null, whole)
+            }
+            (FieldKind::Flag, value) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                read_flag(&text).map_or(Value::Null, Value::from)
             }
             (FieldKind::Text, Value::Array(items)) if self.is_note => {
                 let texts = items.iter().map(|item| item.as_str().unwrap_or_default());
@@ -190,6 +202,10 @@ impl ShapeChecker {
     }
 
     fn list(&mut self, value: &mut Value, path: &str, check: impl Fn(&mut Self, &mut Value, &str)) {
+        if value.as_str().is_some_and(|text| text.trim().is_empty()) && !self.is_note {
+            self.warn(path, "is empty; it is read as a list without items".to_owned());
+            *value = json!([]);
+        }
         if value.as_str().is_some_and(|text| Name::new(text).is_ok()) && !self.is_note {
             self.warn(path, format!("is {}; it is read as a list with it alone", shown(value)));
             *value = json!([value.take()]);
@@ -281,5 +297,6 @@ fn whole(count: f64) -> Value {
 
 fn shown(value: &Value) -> String {
     let text: String = value.to_string().chars().take(60).collect();
-    format!("`{}`", text.trim_matches('"').escape_debug())
+    // JSON has escaped the quotes inside of a text already.
+    format!("`{}`", text.trim_matches('"').escape_debug().to_string().replace("\\\"", "\""))
 }
