@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FilePath;
 use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, TddPhase, check_cycles};
-use ensemble_core::message::{Digest, Name, yaml};
+use ensemble_core::message::{Digest, Name, ReservedName, yaml};
 use ensemble_core::{Error, Result};
 
 pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -176,6 +176,10 @@ impl PlannedStep {
     }
 
     fn check(&self, place: &str) -> Result<(), (String, String)> {
+        for (field, name) in [("agent", Some(&self.agent)), ("fix_by", self.fix_by.as_ref())] {
+            name.map_or(Ok(()), ReservedName::refuse_agent)
+                .map_err(|reserved| (format!("{place}.{field}"), reserved.to_string()))?;
+        }
         text(&format!("{place}.goal"), &self.goal, TEXT_BYTES_MAX)?;
         texts(&format!("{place}.instructions"), &self.instructions)?;
         texts(&format!("{place}.constraints"), &self.constraints)?;
@@ -319,6 +323,11 @@ mod tests {
             ("task_id: a\nsteps: [{agent: T, goal: g, files: [/etc/x]}]", "leaves the project"),
             ("task_id: a\nsteps: [{agent: T, gaol: g}]", "gaol"),
             ("task_id: a\nsteps: [{agent: T, goal: g, fix_files: [a]}]", "needs `fix_by`"),
+            ("task_id: a\nsteps: [{agent: Watcher, goal: g}]", "steps[1].agent: `Watcher` is a"),
+            (
+                "task_id: a\nsteps: [{agent: T, goal: g, fix_by: operator}]",
+                "[1].fix_by: `operator`",
+            ),
             ("task_id: a\nlease_seconds: 0\nsteps: [{agent: T, goal: g}]", "lease_seconds: is 0"),
             ("task_id: a\npolicy: tdd\nsteps: [{agent: T, goal: g}]", "steps[1].phase: has no"),
             (

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use ensemble_core::dropbox::{
     BoxSpec, DROP_BOXES, DropBox, PathPattern, RouteRule, Routes, filled,
 };
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::{Error, Result};
 
 /// The box whose files are not routed.
@@ -288,7 +288,11 @@ fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
     }
     for template in to {
         let stars = vec!["x"; files.stars_count()];
-        if let Err(error) = Name::new(filled(template, &stars)) {
+        let name = Name::new(filled(template, &stars));
+        if let Ok(Err(reserved)) = name.as_ref().map(ReservedName::refuse_mailbox) {
+            return Err(RouteRefusal::new("to", reserved.to_string()));
+        }
+        if let Err(error) = name {
             let text = format!(
                 "`{template}` cannot be a mailbox ({error}): write a name, or `{{1}}` for what the first `*` matches"
             );

@@ -39,6 +39,7 @@ fn a_box_that_cannot_be_watched_is_refused_by_its_field() {
         ("{name: a, type: note}", "to", "is empty"),
         ("{name: a, to: [\"{2}\"], files: \"*.md\", type: note}", "to", "cannot be a mailbox"),
         ("{name: a, to: [\"a b\"], type: note}", "to", "cannot be a mailbox"),
+        ("{name: a, to: [Watcher], type: note}", "to", "is a reserved name"),
     ] {
         let refusal = table(&["name: first"]).add(&rule(text)).unwrap_err();
         assert_eq!(refusal.field, field, "{text}: {refusal:?}");
