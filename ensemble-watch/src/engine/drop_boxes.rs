@@ -378,8 +378,12 @@ impl DropBoxes {
         }
     }
 
-    /// Records once that a file cannot be routed at the moment. Whether that is new.
+    /// Records once that a file cannot be routed at the moment. Whether that is new. If it lasts, it is a need; that a
+    /// mailbox is missing is one anyway.
     fn record_waiting(&mut self, path: &str, error: &Error, context: &EngineContext) -> bool {
+        if !matches!(error, Error::NoMailbox { .. }) {
+            tracing::warn!(%path, %error, "cannot deliver a drop-box file, and tries again");
+        }
         if self.recorded_waiting.len() >= RECORDED_WAITING_MAX {
             self.recorded_waiting.clear();
         }
