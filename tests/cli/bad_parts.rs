@@ -225,6 +225,45 @@ fn a_part_that_is_closed_to_its_owner_is_named_with_what_opens_it() {
 }
 
 #[test]
+fn fsck_checks_the_rest_where_a_part_cannot_be_checked() {
+    for part in [".ensemble/state.yaml.last", ".git/HEAD"] {
+        let bed = bed();
+        bed.begin_repository();
+        bed.ok("board init");
+        bed.add_task("t1");
+        bed.ok("agent register --role coder --as c1");
+        bed.ok("task claim t1 --as c1");
+        bed.write_file("queue/mailbox/bad/new/stray", "");
+        break_part(&bed.project().join(part), "directory");
+        let found = view(&bed, "admin fsck");
+        assert_eq!(found.code, 4, "{part}: {found:?}");
+        assert!(found.stdout.contains("stray"), "{part}: {found:?}");
+        assert!(found.stdout.lines().count() > 1, "{part} is found itself: {found:?}");
+    }
+}
+
+#[test]
+fn a_bad_entry_of_the_roster_keeps_the_team_from_no_end() {
+    for kind in KINDS {
+        let bed = bed();
+        break_part(&bed.project().join(".ensemble/roster/bad.yaml"), kind);
+        let down = view(&bed, "down");
+        assert_eq!(down.code, 0, "{kind}: {down:?}");
+        assert!(down.stderr.contains("a member is not asked to leave: "), "{down:?}");
+    }
+}
+
+#[test]
+fn the_home_of_another_user_has_no_settings_of_this_one() {
+    let bed = bed();
+    bed.write_file("home", "not a directory");
+    let mut command = bed.command(&["status"]);
+    command.env_remove("XDG_CONFIG_HOME").env("HOME", bed.project().join("home"));
+    let ran = to_end(&mut command);
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{ran:?}");
+}
+
+#[test]
 fn a_working_directory_that_was_deleted_is_said_to_be() {
     let bed = bed();
     for line in ["status", "send --to w1 -m lost", "recv --as w1", "doctor", "init"] {
@@ -312,6 +351,29 @@ fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
     assert!(shown.contains("queue/rejected") && shown.contains(" times)"), "{shown}");
     fs::remove_file(&rejected).unwrap();
     eventually("the report is put aside", || !report.exists());
+    eventually("it is a need no more", || !is_needed());
+}
+
+#[test]
+fn a_file_that_cannot_be_delivered_is_a_need_until_it_is() {
+    let bed = Bed::new();
+    for line in ["remove dispatch", "add dispatch --capacity 1"] {
+        bed.ok(&format!("mailbox {line}"));
+    }
+    bed.ok("send --to dispatch --as operator --id first -m first");
+    let _watcher = watch(&bed);
+    bed.write_file("report", "task_id: t1\nstatus: success\n");
+    let report = bed.project().join("queue/reports/t1-completed.yaml");
+    fs::rename(bed.project().join("report"), report).unwrap();
+    let is_needed =
+        || view(&bed, "status").stdout.contains("!  the watcher cannot deliver a drop-box file");
+    eventually("it is a need", is_needed);
+    bed.ok("recv --as dispatch");
+    bed.ok("settle first --as dispatch");
+    eventually("it is delivered", || {
+        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
+        shown.iter().any(|row| row["task_id"] == "t1")
+    });
     eventually("it is a need no more", || !is_needed());
 }
 

@@ -370,10 +370,11 @@ pub fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
+/// The members that are up. One whose entry cannot be read keeps no other from leaving.
 pub fn present_members(project: &Project) -> Outcome<Vec<Member>> {
     let (members, errors) = project.roster().entries()?;
-    if let Some(error) = errors.into_iter().next() {
-        return Err(error.into());
+    for error in errors {
+        say(&format!("warning: a member is not asked to leave: {error}"));
     }
     Ok(members.into_iter().filter(Member::is_present).collect())
 }

@@ -48,14 +48,15 @@ impl Arguments {
         let more: Vec<_> =
             misplaced.iter().filter(|part| !is_found(part)).map(in_project).collect();
         found.extend(more);
-        let of_boxes = match box_notes(context) {
-            Err(failure) if is_caused(&failure.text()) => Vec::new(),
-            read => read?,
-        };
-        let mut notes: Vec<FsckNote> = log_notes(project)?.into_iter().chain(of_boxes).collect();
-        found.extend(self.worktrees(context, &mut notes)?);
-        found.extend(board::check_board(context, self.repair, &mut notes)?);
+        let (mut unchecked, mut notes) = (Vec::new(), Vec::new());
+        notes.extend(unless_broken("event log", log_notes(project), &mut unchecked));
+        notes.extend(unless_broken("drop boxes", box_notes(context), &mut unchecked));
+        let worktrees = self.worktrees(context, &mut notes);
+        found.extend(unless_broken("worktrees", worktrees, &mut unchecked));
+        let board = board::check_board(context, self.repair, &mut notes);
+        found.extend(unless_broken("blackboard", board, &mut unchecked));
         found.extend(steps::find_faults(project, &mut notes));
+        found.extend(unchecked.into_iter().filter(|part| !is_caused(&part.problem)));
         found.iter().try_for_each(|problem| problem.print(context))?;
         for note in &notes {
             let line = format!("note  {}: {}", one_line(&note.path), one_line(&note.text));
@@ -156,6 +157,21 @@ fn in_project(misplaced: &MisplacedPart) -> FoundProblem {
         is_repaired: false,
         state: BROKEN,
     }
+}
+
+/// What a check has found. A part that cannot be checked is a problem itself, and keeps no other from being checked.
+fn unless_broken<T>(
+    part: &str,
+    found: Outcome<Vec<T>>,
+    unchecked: &mut Vec<FoundProblem>,
+) -> Vec<T> {
+    found.unwrap_or_else(|failure| {
+        let problem = failure.text();
+        let object = json!({ "path": part, "problem": problem });
+        let path = part.to_owned();
+        unchecked.push(FoundProblem { object, path, problem, is_repaired: false, state: BROKEN });
+        Vec::new()
+    })
 }
 
 fn in_worktree(finding: &WorktreeFinding) -> FoundProblem {

@@ -11,6 +11,7 @@ use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::{Member, MemberOrigin, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, TmuxServer};
 
+use crate::diagnostics::say;
 use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 use crate::mail::conversation::ensure_person;
@@ -25,12 +26,17 @@ const COMMAND_NOT_FOUND: i32 = 127;
 pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<AgentPlan>> {
     let profiles = project.profiles()?;
     let (members, errors) = project.roster().entries()?;
-    if let Some(error) = errors.into_iter().next() {
-        return Err(error.into());
-    }
     let mut plans = Vec::new();
     for (name, agent) in &project.config.agents {
         if named.is_empty() || named.contains(name) {
+            // Whether it runs already is not known, which keeps no other from starting.
+            if let (false, Err(error)) = (errors.is_empty(), project.roster().get(name)) {
+                if named.is_empty() {
+                    say(&format!("warning: {name} is not started: {error}"));
+                    continue;
+                }
+                return Err(error.into());
+            }
             let plan = AgentPlan::configured(project, &profiles, name, agent);
             plans.push(plan.map_err(|error| explained(project, agent, error))?);
         }
