@@ -1,5 +1,6 @@
 //! Files that say what is run: only their user and root may be able to change them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::{Error, Result, durable};
@@ -15,7 +16,12 @@ pub(super) fn user_config() -> Option<PathBuf> {
         .filter(|v| !v.is_empty())
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
-    Some(base.join(USER_CONFIG))
+    // With the home of another user, as `sudo` leaves it, there is none of this user.
+    let is_out_of_reach = |path: &PathBuf| {
+        let kind = path.symlink_metadata().err().map(|error| error.kind());
+        matches!(kind, Some(ErrorKind::PermissionDenied | ErrorKind::NotADirectory))
+    };
+    Some(base.join(USER_CONFIG)).filter(|path| !is_out_of_reach(path))
 }
 
 /// Reads a configuration. It holds commands, so no other user may be able to change it.
