@@ -55,8 +55,12 @@ impl Arguments {
         asked.args(["-T", &term, "clear"]).stdout(Stdio::null()).stderr(Stdio::null());
         if asked.status().is_ok_and(|answer| !answer.success()) {
             let name = self.name.iter().map(|name| format!(" {name}")).collect::<String>();
-            let text =
-                format!("TERM is `{}`, a terminal that cannot be used here", one_line(&term));
+            let text = match &*term {
+                "" => "TERM is not set, so the terminal is not known".to_owned(),
+                term => {
+                    format!("TERM is `{}`, a terminal that cannot be used here", one_line(term))
+                }
+            };
             let help = format!("`TERM=xterm-256color ensemble agent attach{name}`");
             return Err(Failure::refused(text).with_hint(help));
         }

@@ -291,11 +291,11 @@ fn attaching_shows_the_agents_window() {
     };
     eventually("a client is attached", shown);
     drop(terminal);
-    for term in ["nope-256", ""] {
+    for (term, name) in [("nope-256", "`nope-256`"), ("", "not set")] {
         let mut command = team.bed.command(&["agent", "attach", "worker-2"]);
         let said = ran(command.env("TERM", term).output().unwrap());
         let helps = "hint: `TERM=xterm-256color ensemble agent attach worker-2`";
-        assert!(said.code == 1 && said.stderr.contains(&format!("TERM is `{term}`")), "{said:?}");
+        assert!(said.code == 1 && said.stderr.contains(&format!("TERM is {name}")), "{said:?}");
         assert!(said.stderr.contains(helps), "{said:?}");
     }
     let said = team.bed.fails(3, "agent attach absent");
