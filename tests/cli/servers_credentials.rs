@@ -1,13 +1,13 @@
 //! Credentials for each host and agent, as docs/guides/hosts.md sets them up: each command of its table is run
 //! with each of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, watch};
 use crate::mcp_client::Mcp;
-use crate::nats_server::{Server, free_port};
+use crate::nats_server::{Server, cluster_program, free_port, program};
 
 /// The port that the page names.
 const PORT: &str = "4222";
@@ -48,7 +48,7 @@ fn table(page: &str) -> Vec<(String, Vec<bool>)> {
 }
 
 /// The server that the page describes, which keeps its messages below `home`, and its ports for clients and leaf nodes.
-fn server(page: &str, home: &Path) -> (Server, u16) {
+fn server(page: &str, program: &Path, home: &Path) -> (Server, u16) {
     let config = home.join("server.conf");
     let leaves = free_port();
     // The test passes the storage directory on the command line instead.
@@ -56,8 +56,14 @@ fn server(page: &str, home: &Path) -> (Server, u16) {
         .replace("store_dir: data, ", "")
         .replace(LEAF_LINK, &leaves.to_string());
     std::fs::write(&config, text).unwrap();
-    let arguments = ["-c".to_owned(), config.display().to_string()];
-    (Server::at(home, free_port(), &arguments), leaves)
+    let (config, log) = (config.display().to_string(), log_of(home).display().to_string());
+    let arguments = ["-c", &config, "-l", &log].map(str::to_owned);
+    (Server::by(program, home, free_port(), &arguments), leaves)
+}
+
+/// Where the server writes its log.
+fn log_of(home: &Path) -> PathBuf {
+    home.join("server.log")
 }
 
 /// Runs the commands of the table with the credentials of each, at the server with this port.
@@ -91,24 +97,49 @@ fn try_all(page: &str, port: u16) -> [Bed; 3] {
     beds
 }
 
+/// The programs of servers: the system's, which may not say what it permits, and a current one that does.
+fn programs() -> impl Iterator<Item = (PathBuf, bool)> {
+    let current = cluster_program().map(|program| (program, true));
+    [(PathBuf::from(program()), false)].into_iter().chain(current)
+}
+
 #[test]
 fn each_may_do_what_the_guide_says_and_nothing_else() {
+    for (program, says_rules) in programs() {
+        each_does_what_it_may(&program, says_rules);
+    }
+}
+
+fn each_does_what_it_may(program: &Path, says_rules: bool) {
     let page = page();
     let home = tempfile::tempdir().unwrap();
-    let (server, _) = server(&page, home.path());
+    let (server, _) = server(&page, program, home.path());
     let beds = try_all(&page, server.port);
     // What was handed in is sent, though its sender cannot see what happens to it.
     let ran =
         beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --wait 1s");
     assert_eq!((ran.code, ran.stdout.trim()), (1, "seen"), "{ran:?}");
     assert!(ran.stderr.contains("denied"), "{ran:?}");
+    // The server says what it would deny, and is not asked for it.
+    let _watchers = [watch(&beds[0]), watch(&beds[1])];
+    beds[0].ok("send --to worker-3 -m hello");
+    beds[1].ok("recv --as worker-3 --wait 10s");
+    let log = std::fs::read_to_string(log_of(home.path())).unwrap();
+    let denied: Vec<&str> = log.lines().filter(|line| line.contains("Violation")).collect();
+    assert!(denied.is_empty() || !says_rules, "{denied:#?}");
 }
 
 #[test]
 fn a_leaf_node_lets_each_do_the_same() {
+    for (program, _) in programs() {
+        each_does_the_same_behind_a_leaf_node(&program);
+    }
+}
+
+fn each_does_the_same_behind_a_leaf_node(program: &Path) {
     let page = page();
     let home = tempfile::tempdir().unwrap();
-    let (_server, leaves) = server(&page, home.path());
+    let (_server, leaves) = server(&page, program, home.path());
     // Its users are those of the server, with the names that subjects have after its mapping.
     let config = file(&page, "server.conf");
     let (_, users) = config.split_once("users: ").unwrap();
@@ -120,7 +151,7 @@ fn a_leaf_node_lets_each_do_the_same() {
     let leaf_home = tempfile::tempdir().unwrap();
     let config = leaf_home.path().join("leaf.conf");
     std::fs::write(&config, leaf).unwrap();
-    let leaf = Server::leaf(leaf_home.path(), free_port(), &config);
+    let leaf = Server::leaf(program, leaf_home.path(), free_port(), &config);
     let [hub, ..] = try_all(&page, leaf.port);
     // By tools, too.
     hub.ok("mailbox add worker-7");

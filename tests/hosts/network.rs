@@ -5,12 +5,14 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::conformance::bed::{MAILBOX, id, message, name, observe_for};
 use crate::nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
+    program,
 };
 use crate::queue::hand_clock;
 use ensemble_core::Error;
@@ -284,7 +286,7 @@ impl LeafNode {
         let text = format!("leafnodes: {{remotes: [{remote}]}}\nmappings: {mappings}\n");
         let at = home.path().join("leaf");
         std::fs::create_dir(&at).unwrap();
-        let leaf = Server::leaf(&at, free_port(), &file("leaf.conf", text));
+        let leaf = Server::leaf(Path::new(program()), &at, free_port(), &file("leaf.conf", text));
         Self { server, link, leaf, _home: home }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use async_nats::jetstream;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 
 use super::NatsTransport;
 use super::bucket::TeamBucket;
@@ -14,6 +16,7 @@ use super::denials::Denials;
 use super::lazy_stream::LazyStream;
 use super::options::NatsOptions;
 use super::patience::CallPatience;
+use super::publish_rules::{PublishRules, USER_INFO};
 use super::runtime::Runtime;
 use super::server_time::ServerTime;
 use super::stream_state::StreamState;
@@ -22,8 +25,12 @@ use super::team::MailboxWatches;
 use super::wire::{ANSWER_PATIENCE, OperationNames, Wire, notes_removals};
 use ensemble_core::durable::read_chosen_file;
 use ensemble_core::{Error, Result};
+use tokio::time::timeout;
 
 const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a server may take to say what it permits. Without its answer, all is asked, and it may deny that.
+const RULES_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Longest wait before the next try to reach a lost server.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -44,16 +51,10 @@ impl NatsTransport {
         let shared = CallPatience::new(patience, options.shares_patience);
         let denials = Denials::default();
         let connecting = connect_options(options, made, denials.clone())?;
+        // A client that may hear no answers but its own has other limits, too.
+        let limits = options.inbox_prefix.as_ref().map(|_| denials.clone());
         let (client, context) = runtime
-            .run(shared.left(), async move {
-                let servers: Vec<&str> = servers.split(',').map(str::trim).collect();
-                let client = connecting.connect(servers).await?;
-                let context = jetstream::ContextBuilder::new()
-                    .timeout(ANSWER_PATIENCE)
-                    .ack_timeout(ANSWER_PATIENCE)
-                    .build(client.clone());
-                Ok((client, context))
-            })
+            .run(shared.left(), reach_servers(connecting, servers, limits))
             .ok_or_else(|| fault("connect", "no answer in time: is it up?".to_owned(), true))?
             .map_err(|error| {
                 let is_refused = is_permanent(&error);
@@ -100,6 +101,42 @@ impl NatsTransport {
         let _ = is_created.then(|| transport.keep_reserve());
         Ok(transport)
     }
+}
+
+/// Connects to one of the servers, and asks it for the limits, if there may be some.
+async fn reach_servers(
+    connecting: ConnectOptions,
+    servers: String,
+    limits: Option<Denials>,
+) -> Result<(async_nats::Client, jetstream::Context), async_nats::ConnectError> {
+    let servers: Vec<&str> = servers.split(',').map(str::trim).collect();
+    let client = connecting.connect(servers).await?;
+    if let Some(denials) = limits {
+        denials.foresee(ask_rules(&client, &denials).await);
+    }
+    let context = jetstream::ContextBuilder::new()
+        .timeout(ANSWER_PATIENCE)
+        .ack_timeout(ANSWER_PATIENCE)
+        .build(client.clone());
+    Ok((client, context))
+}
+
+/// What the server lets this connection publish, if it says so.
+async fn ask_rules(client: &async_nats::Client, denials: &Denials) -> Option<PublishRules> {
+    let (inbox, server) = (client.new_inbox(), client.server_info().server_id);
+    let asking = async {
+        let mut answers = client.subscribe(inbox.clone()).await.ok()?;
+        client.publish_with_reply(USER_INFO, inbox, Bytes::new()).await.ok()?;
+        // Behind a leaf node, the servers answer as well, about the leaf node.
+        loop {
+            let answer = answers.next().await.filter(|answer| answer.status.is_none())?;
+            if let Some(rules) = PublishRules::of_server(&server, &answer.payload) {
+                return rules;
+            }
+        }
+    };
+    let named = format!("{USER_INFO}\"");
+    denials.or(&named, timeout(RULES_PATIENCE, asking)).await.ok()?.ok()?
 }
 
 /// Handles of the mailboxes' stream, the bucket's and the object store's. Sends nothing to the server.

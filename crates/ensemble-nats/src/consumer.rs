@@ -89,7 +89,7 @@ impl PullConsumer {
         }
         let inbox = wire.client.new_inbox();
         let name = inbox.rsplit('.').next().unwrap_or_default().to_owned();
-        let named = format!("{CREATE_CONSUMER}{}.{name}.", wire.stream_state.stream());
+        let named = format!("{CREATE_CONSUMER}{}.{name}.{pattern}\"", wire.stream_state.stream());
         let config = Config {
             name: Some(name),
             filter_subject: pattern.to_owned(),

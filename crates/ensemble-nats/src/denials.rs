@@ -1,7 +1,8 @@
 //! Permissions that the server denied to this connection.
 //!
 //! A denied publish or subscription gets no answer: the server says so in a message to the connection, which names
-//! the subject. Each request therefore also waits for a denial of its subject.
+//! the subject. Each request therefore also waits for a denial of its subject. Where a server has said what may be
+//! published, the rest is not asked, so that it logs no violations.
 //!
 //! ```text
 //! request --- answer ---------------------------------------> its result
@@ -19,6 +20,7 @@ use ensemble_core::Error;
 use tokio::sync::watch::Sender;
 
 use super::api::{CREATE_CONSUMER, NEXT_MESSAGE};
+use super::publish_rules::{PublishRules, without_domain};
 
 /// Number of recent denials that are kept.
 const KEPT_MAX: usize = 64;
@@ -37,6 +39,7 @@ pub(super) struct Denials(Arc<Sender<RecentDenials>>);
 struct RecentDenials {
     count: u64,
     texts: VecDeque<PermissionDenial>,
+    rules: Option<PublishRules>,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,16 @@ impl Denials {
                 recent.texts.pop_front();
             }
         });
+    }
+
+    /// Notes what may be published, as the server has said.
+    pub(super) fn foresee(&self, rules: Option<PublishRules>) {
+        self.0.send_modify(|recent| recent.rules = rules);
+    }
+
+    /// Whether the servers would let a subject be published.
+    pub(super) fn permit(&self, subject: &str) -> bool {
+        self.0.borrow().rules.as_ref().is_none_or(|rules| rules.permit(subject))
     }
 
     /// Forgets all denials: a new connection may have other permissions.
@@ -118,6 +131,9 @@ impl Denials {
         subject: &str,
         request: impl Future<Output = T>,
     ) -> Result<T, String> {
+        if let Some(whole) = subject.strip_suffix('"').filter(|whole| !self.permit(whole)) {
+            self.record_error(&format!("Permissions Violation for Publish to \"{whole}\""));
+        }
         // The server would only log another violation.
         let before = self.recall(&format!("\"{subject}"), "");
         if let Some(text) = before.filter(|_| subject.ends_with('"')) {
@@ -146,13 +162,10 @@ impl Denials {
 
 /// A denial's text with the subject that was asked for, where a leaf node has mapped it.
 fn as_asked(text: &str) -> String {
-    let mapped = text.split_once("\"$JS.").and_then(|(before, after)| {
-        let (domain, subject) = after.split_once(".API.")?;
-        (!domain.contains(['.', '"'])).then_some((before, subject))
+    let asked = text.split_once('"').and_then(|(before, subject)| {
+        without_domain(subject).map(|subject| format!("{before}\"{subject}"))
     });
-    let Some((before, subject)) = mapped else { return text.to_owned() };
-    let api = if subject.starts_with("$KV.") { "" } else { "$JS.API." };
-    format!("{before}\"{api}{subject}")
+    asked.unwrap_or_else(|| text.to_owned())
 }
 
 /// Beginning of the detail of an error that is a denial.

@@ -41,6 +41,7 @@ mod lazy_stream;
 mod options;
 mod patience;
 mod publish;
+mod publish_rules;
 mod quota;
 mod receive;
 mod record;

@@ -12,7 +12,7 @@ use async_nats::jetstream::stream::{Config, StorageType};
 use bytes::Bytes;
 
 use super::NatsTransport;
-use super::api::STREAM_INFO;
+use super::api::{CREATE_STREAM, STREAM_INFO};
 use super::consumer::PullConsumer;
 use super::stream_state::StreamState;
 use super::wire::Wire;
@@ -102,12 +102,22 @@ impl NatsTransport {
         let (wire, asked) = (self.wire.clone(), format!("{STREAM_INFO}{}\"", config.name));
         self.call("open the log", async move {
             // A host that may not ship its log tries each second, and the server would log each try.
-            let opened = wire.denials.or(&asked, wire.context.get_or_create_stream(config)).await;
-            match opened {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(wire.refused("open the log", error)),
-                Err(denied) => Err(wire.refused("open the log", denied)),
-            }
+            let opening = async {
+                let context = &wire.context;
+                let opened = match wire.denials.permit(&format!("{CREATE_STREAM}{}", config.name)) {
+                    true => context
+                        .get_or_create_stream(config)
+                        .await
+                        .map(drop)
+                        .map_err(|e| e.to_string()),
+                    false => {
+                        context.get_stream(config.name).await.map(drop).map_err(|e| e.to_string())
+                    }
+                };
+                opened.map_err(|error| wire.refused("open the log", error))
+            };
+            let denied = |text| wire.refused("open the log", text);
+            wire.denials.or(&asked, opening).await.map_err(denied)?
         })?;
         self.has_log.store(true, Ordering::Relaxed);
         Ok(())

@@ -115,7 +115,8 @@ impl Wire {
     /// Looks up whether a stream without a responder exists.
     async fn probe_stream(&self) -> ProbeOutcome {
         let asked = timeout(ANSWER_PATIENCE, self.context.get_stream(self.stream_state.stream()));
-        let answer = match self.denials.or(STREAM_INFO, asked).await {
+        let named = format!("{STREAM_INFO}{}\"", self.stream_state.stream());
+        let answer = match self.denials.or(&named, asked).await {
             Ok(answer) => answer,
             Err(denied) => return ProbeOutcome::Denied(denied),
         };
@@ -150,7 +151,8 @@ impl Wire {
                         return Err(self.refused("find the team", detail));
                     };
                     let making = self.context.create_stream(config.clone());
-                    match self.denials.or(CREATE_STREAM, timeout(ANSWER_PATIENCE, making)).await {
+                    let named = format!("{CREATE_STREAM}{}\"", config.name);
+                    match self.denials.or(&named, timeout(ANSWER_PATIENCE, making)).await {
                         Ok(Ok(Ok(_))) => {
                             is_created = true;
                             continue;

@@ -254,7 +254,8 @@ impl Wire {
     /// Returns their number.
     pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<u64> {
         let purge = self.stream.purge().filter(subject).sequence(seq + 1).into_future();
-        let purged = self.denials.or(PURGE, purge).await;
+        let named = format!("{PURGE}{}\"", self.stream_state.stream());
+        let purged = self.denials.or(&named, purge).await;
         let purged = purged.map_err(|denied| self.refused("remove a version", denied))?;
         let purged = purged.map_err(|error| self.unreachable("remove a version", error))?;
         Ok(purged.purged)

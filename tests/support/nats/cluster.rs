@@ -1,8 +1,8 @@
 //! Three servers that keep each message three times.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::server::{Server, free_port};
+use super::server::{Server, cluster_program, free_port};
 
 /// As many as a cluster needs to continue without one.
 const SERVERS: usize = 3;
@@ -57,16 +57,4 @@ impl Cluster {
     pub fn urls(&self) -> String {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }
-}
-
-/// A program that keeps its servers alike although they are killed or cut off, which that of Debian 12 does not.
-/// `.ci/needs` installs it; `None`, with the reason printed, without it.
-pub fn cluster_program() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
-    let program = target.join("nats-server/bin/nats-server");
-    if !program.exists() {
-        println!("skipped: no {} (`.ci/needs` installs it)", program.display());
-        return None;
-    }
-    Some(program)
 }

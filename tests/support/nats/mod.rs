@@ -11,6 +11,6 @@ mod cluster;
 mod link;
 mod server;
 
-pub use cluster::{Cluster, cluster_program};
+pub use cluster::Cluster;
 pub use link::Link;
 pub use server::*;

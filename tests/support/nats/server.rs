@@ -64,6 +64,18 @@ pub fn program() -> &'static str {
     if Path::new(in_sbin).exists() { in_sbin } else { "nats-server" }
 }
 
+/// A program that keeps its servers alike although they are killed or cut off, which that of Debian 12 does not.
+/// `.ci/needs` installs it; `None`, with the reason printed, without it.
+pub fn cluster_program() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    let program = target.join("nats-server/bin/nats-server");
+    if !program.exists() {
+        println!("skipped: no {} (`.ci/needs` installs it)", program.display());
+        return None;
+    }
+    Some(program)
+}
+
 impl Server {
     /// Starts a separate server.
     pub fn start() -> Self {
@@ -84,9 +96,9 @@ impl Server {
     }
 
     /// A server that stores nothing and is configured by this file: a leaf node.
-    pub fn leaf(home: &Path, port: u16, config: &Path) -> Self {
+    pub fn leaf(program: &Path, home: &Path, port: u16, config: &Path) -> Self {
         let arguments = ["-c".to_owned(), config.display().to_string()];
-        Self::started(Path::new(program()), home, port, &arguments, false)
+        Self::started(program, home, port, &arguments, false)
     }
 
     fn started(
