@@ -213,6 +213,7 @@ impl Screen {
 
 /// The number of unread messages that the row of the first agent shows.
 fn waiting_in(screen: &str) -> Option<u64> {
-    let row = screen.lines().find(|line| line.contains("worker-00"))?;
+    // What needs a person names it, too.
+    let row = screen.lines().find(|line| line.contains("worker-00") && line.contains(" unread"))?;
     row.split(" unread").next()?.rsplit(' ').next()?.parse().ok()
 }
