@@ -271,6 +271,20 @@ fn mail_that_follows_a_report_is_left_to_the_worker() {
     assert!(matches!(state, Some(State::Queued { .. })), "{state:?}");
 }
 
+#[test]
+fn a_worker_with_an_unreadable_mailbox_stops_no_other_one() {
+    let bed = Bed::of("type: start_workers\ntasks:\n- {id: a, instruction: first}\n...\n");
+    let (broken, worker) = (name("w1"), name("w2"));
+    let settings =
+        bed.queue.spool.root().join("mailbox").join(broken.as_str()).join("mailbox.yaml");
+    std::fs::write(settings, "[").unwrap();
+    for _ in 0..10 {
+        bed.process(None).unwrap();
+    }
+    let taken = bed.queue.spool.receive(&worker, &worker).unwrap().expect("the task");
+    assert_eq!(taken.envelope.task_id.as_deref(), Some("a"));
+}
+
 /// A task can end without a report, and then its batch ends, too.
 #[test]
 fn a_batch_ends_with_its_messages_and_mailboxes() {

@@ -421,6 +421,21 @@ impl DispatchTeam<'_> {
         let names = self.queue.mailboxes()?.into_iter().filter(is_worker);
         Ok(names.map(|name| AvailableWorker::new(name.clone(), name)).collect())
     }
+
+    /// Pings a worker.
+    fn ask_worker(&self, worker: &Name) -> Result<ReadyOutcome> {
+        let failed = |failure: Failure| failed(&"no ping", &failure);
+        let mut found = TargetAgent::find(self.context, worker).map_err(failed)?;
+        let waiter = found.waiter(self.context).map_err(failed)?;
+        let store = self.queue.request_store();
+        let mut assigner =
+            assigner(self.context, self.spool, store, self.recorder).map_err(failed)?;
+        let (by, times) = (assigner.actor.clone(), assigner.readiness);
+        let elsewhere = found.elsewhere(self.queue, by, &times);
+        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
+        let mut pane = found.openable_pane(self.context).map_err(failed)?;
+        assigner.ping(worker, agent_pane(&mut pane), &mut resting(&waiter))
+    }
 }
 
 impl WorkerPool for DispatchTeam<'_> {
@@ -451,25 +466,16 @@ impl WorkerPool for DispatchTeam<'_> {
     }
 
     fn is_ready(&self, worker: &Name) -> Result<bool> {
-        let failed = |failure: Failure| failed(worker, &failure);
-        let mut found = TargetAgent::find(self.context, worker).map_err(failed)?;
-        let waiter = found.waiter(self.context).map_err(failed)?;
-        let store = self.queue.request_store();
-        let mut assigner =
-            assigner(self.context, self.spool, store, self.recorder).map_err(failed)?;
-        let (by, times) = (assigner.actor.clone(), assigner.readiness);
-        let elsewhere = found.elsewhere(self.queue, by, &times);
-        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
-        let mut pane = found.openable_pane(self.context).map_err(failed)?;
-        let readied = assigner.ping(worker, agent_pane(&mut pane), &mut resting(&waiter))?;
-        match readied {
-            ReadyOutcome::Ready { .. } => Ok(true),
-            ReadyOutcome::NotReady(failure) => {
-                say(&format!("{worker} is not ready: {}", failure.observation));
-                self.not_ready.borrow_mut().insert(worker.clone(), Instant::now());
-                Ok(false)
-            }
-        }
+        let why = match self.ask_worker(worker) {
+            Ok(ReadyOutcome::Ready { .. }) => return Ok(true),
+            Ok(ReadyOutcome::NotReady(failure)) => failure.observation.to_string(),
+            Err(error @ (Error::Locked { .. } | Error::Server { .. })) => return Err(error),
+            // The others work on.
+            Err(error) => error.to_string(),
+        };
+        say(&format!("{worker} is not ready: {why}"));
+        self.not_ready.borrow_mut().insert(worker.clone(), Instant::now());
+        Ok(false)
     }
 
     fn is_elsewhere(&self, worker: &Name) -> Result<bool> {

@@ -414,6 +414,8 @@ impl DispatchRun<'_> {
                 // The attempt fails, and its reason says why.
                 Err(Error::NoMailbox { .. }) => return Ok(Some(worker)),
                 Ok(false) => continue,
+                // The others work on; `ensemble status` says what is wrong with this one.
+                Err(error) if is_of_mailbox(&error) => continue,
                 Err(error) => return Err(error),
             }
             match self.hands.may_begin(task, &worker) {
@@ -433,6 +435,7 @@ impl DispatchRun<'_> {
 
     /// Whether a worker holds nothing, and no task waits for it.
     fn is_idle(&self, mailbox: &Name) -> Result<bool> {
+        self.queue.settings(mailbox)?;
         for found in self.queue.unfinished(mailbox, LOOKED_AT_MAX)? {
             if matches!(found.state, spool::State::Acked { .. }) {
                 return Ok(false);
@@ -444,6 +447,11 @@ impl DispatchRun<'_> {
         }
         Ok(true)
     }
+}
+
+/// Whether one mailbox cannot be read, which stops no other one.
+const fn is_of_mailbox(error: &Error) -> bool {
+    matches!(error, Error::Malformed { .. } | Error::Io { .. })
 }
 
 /// Tells the versions of a report apart.
