@@ -1,6 +1,7 @@
 //! Dispatch as a program: order, workers, retries, the summary, and kills in the middle.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
@@ -208,6 +209,15 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     let told = bed.object("recv --as conductor");
     assert_eq!(told["type"], "mail.returned");
     assert_eq!(bed.json("dead list").len(), 1);
+}
+
+#[test]
+fn that_there_is_no_worker_is_said() {
+    let bed = Bed::new();
+    bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
+    let mut running = Running(bed.start("task dispatch --once -f i.yaml", Stdio::null()));
+    let said = BufReader::new(running.0.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(said.contains("no worker yet") && said.contains("`ensemble up`"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `ensemble task dispatch`: Dispatch as a program.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ const DISPATCH: &str = "dispatch";
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
 /// How workers' mailboxes begin, in a team without a roster and without panes.
 const WORKER_PREFIX: &str = "worker";
+const NOBODY: &str = "there is no worker yet: the tasks wait. `ensemble up` starts the agents of `ensemble.yaml`; \
+    without agents, each mailbox whose name begins with `worker` is one";
 const MESSAGES_MAX: usize = 1_000;
 /// How often a batch is checked without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,6 +116,7 @@ impl Arguments {
             recorder: &*recorder,
             ladders: queue.ladder_host(project)?,
             not_ready: RefCell::default(),
+            has_nobody: Cell::default(),
         };
         let run = DispatchRun {
             spool: &spool,
@@ -391,6 +394,8 @@ struct DispatchTeam<'a> {
     ladders: ForegroundHost,
     /// When a worker was last found not to be ready.
     not_ready: RefCell<HashMap<Name, Instant>>,
+    /// Whether it was said that there is no worker.
+    has_nobody: Cell<bool>,
 }
 
 impl DispatchTeam<'_> {
@@ -449,6 +454,9 @@ impl WorkerPool for DispatchTeam<'_> {
             matches!(state, Some(Doing::Working | Doing::Blocked | Doing::Limited | Doing::Gone))
         };
         let mut all = self.all()?;
+        if self.has_nobody.replace(all.is_empty()) != all.is_empty() && all.is_empty() {
+            say(NOBODY);
+        }
         all.retain(|it| !is_asked(&it.worker) && !is_away(&it.worker));
         Ok(all)
     }
