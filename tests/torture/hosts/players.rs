@@ -284,7 +284,7 @@ pub fn settle(
             stage.settled().insert(id.clone());
             facts.push(Fact::Settled { id, epoch, answered_at });
         }
-        1 if ran.stderr.contains("it is settled") => {
+        1 if ran.stderr.contains("is settled") => {
             stage.settled().insert(id.clone());
             facts.push(Fact::FoundSettled { id, answered_at });
         }
