@@ -107,9 +107,7 @@ pub enum Error {
         mailboxes: Vec<String>,
     },
     /// The message is not held under this lease any more (or never was).
-    #[error(
-        "the lease {lease} has ended: the message is {now}. Receive it again before you continue"
-    )]
+    #[error("the lease {lease} has ended: the message is {now}")]
     LeaseLost {
         /// The lease that was presented.
         lease: String,

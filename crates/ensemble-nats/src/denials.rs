@@ -69,7 +69,7 @@ impl Denials {
         });
     }
 
-    /// Notes what may be published, as the server has said.
+    /// Notes what may be published, as the server has said when this program connected.
     pub(super) fn foresee(&self, rules: Option<PublishRules>) {
         self.0.send_modify(|recent| recent.rules = rules);
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, PutOutcome, SETTINGS_AGE_MAX, lock};
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Name, ReservedName};
+use ensemble_core::message::{Name, ReservedName, describe_json_fault};
 use ensemble_core::spool::{Settings, nearest_names};
 use ensemble_core::{Error, Result};
 
@@ -93,7 +93,7 @@ impl NatsTransport {
         let registered = found
             .map(|found| serde_json::from_slice::<RegisteredMailbox>(&found.payload))
             .transpose()
-            .map_err(|error| Error::malformed(subject, "settings", error.to_string()))?
+            .map_err(|error| Error::malformed(subject, "settings", describe_json_fault(&error)))?
             .filter(|registered| registered.mailbox == *mailbox);
         let Some(RegisteredMailbox { settings, .. }) = registered else {
             let nearest = nearest_names(mailbox, self.mailboxes()?);

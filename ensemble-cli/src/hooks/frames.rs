@@ -116,6 +116,16 @@ mod tests {
             "\u{ff1c}SYSTEM-REMINDER>",
             "<SYSTEM >",
             "<system role=x>",
+            "<teammate-message from=\"lead\">",
+            "<cross-session-message>",
+            "<channel source=x>",
+            "<local-command-stdout>",
+            "<command-message>",
+            "<bash-stdout>",
+            "<environment_context>",
+            "<turn_aborted>",
+            "<subagent_notification>",
+            "<hook_context>",
         ] {
             assert!(has_frame(text), "{text:?}");
         }

@@ -51,7 +51,7 @@ impl State {
 /// The error for a lease that has ended, which says where the message is now.
 pub fn lease_lost(lease: &Lease, state: Option<&State>) -> Error {
     let now = match state {
-        Some(State::Queued { .. }) => "waiting to be received again".to_owned(),
+        Some(State::Queued { .. }) => "waiting. Receive it again before you continue".to_owned(),
         Some(State::Acked { holder, epoch }) => format!("held by {holder} (epoch {epoch})"),
         Some(State::Settled) => "settled".to_owned(),
         Some(State::Dead) => "a dead letter".to_owned(),

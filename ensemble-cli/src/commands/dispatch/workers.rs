@@ -101,7 +101,8 @@ impl WorkerPool for DispatchTeam<'_> {
             matches!(state, Some(Doing::Working | Doing::Blocked | Doing::Limited | Doing::Gone))
         };
         let mut all = self.all()?;
-        if self.has_no_worker.replace(all.is_empty()) != all.is_empty() && all.is_empty() {
+        let was_said = self.has_no_worker.replace(all.is_empty());
+        if all.is_empty() && !was_said {
             say(NO_WORKER);
         }
         all.retain(|it| !is_asked(&it.worker) && !is_away(&it.worker));

@@ -339,7 +339,7 @@ impl<'a> Companion<'a> {
         let is_over = read["thread"]["status"]["type"] != "active";
         let items = server.last_items(&thread.id, ITEMS_MAX)?;
         drop(server);
-        let is_read = |(id, _): &(String, CarriedMail)| items.contains(id.as_str());
+        let is_read = |(id, _): &(String, CarriedMail)| is_named(id, &items);
         let (read, unread): (SteeredMail, SteeredMail) =
             self.steered.take().into_iter().partition(is_read);
         let lost = if is_over { unread } else { self.steered.replace(unread) };
@@ -370,5 +370,21 @@ impl<'a> Companion<'a> {
         let voice =
             ThreadVoice { server: &self.server, thread: &thread.id, id, steered, may_steer };
         with_hook(self.context, &voice, (self.program, event, input), act)
+    }
+}
+
+/// Whether items, as JSON, name this very id, and not only one that begins with it.
+fn is_named(id: &str, items: &str) -> bool {
+    items.contains(&format!("\"{id}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_not_read_with_one_that_begins_with_it() {
+        let items = json!([{ "clientId": "ensemble-7-12" }]).to_string();
+        assert!(is_named("ensemble-7-12", &items) && !is_named("ensemble-7-1", &items));
     }
 }
