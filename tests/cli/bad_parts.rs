@@ -309,7 +309,13 @@ fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
     let watcher = Running(bed.start("admin watch", Stdio::null()));
     let lock = bed.project().join(".ensemble/watch.lock");
     let holds_it = || FileLock::holder(&lock) == Some(watcher.0.id());
-    eventually("the watcher watches", holds_it);
+    // It has the lock before it has opened everything; it writes its status after that.
+    let status = bed.project().join(".ensemble/watch.json");
+    eventually("the watcher watches", || {
+        let written = fs::read(&status).unwrap_or_default();
+        let written: Value = serde_json::from_slice(&written).unwrap_or_default();
+        written["pid"] == watcher.0.id()
+    });
     // At once: a removal file by file meets what the watcher writes in between.
     let removed = bed.project().join("removed");
     fs::rename(bed.project().join(".ensemble"), &removed).unwrap();
