@@ -52,6 +52,8 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
+    use ensemble_app::queue::{OpeningPurpose, access_for};
+
     use super::*;
 
     #[test]
@@ -60,7 +62,6 @@ mod tests {
     }
 
     /// A command that has already worked for longer than it may wait for its servers must continue.
-    #[cfg(feature = "nats")]
     #[test]
     fn calls_of_a_verb_that_lasts_share_no_patience() {
         let home = tempfile::tempdir().unwrap();
@@ -69,8 +70,8 @@ mod tests {
         let shares = |verb| {
             let queue = Some(home.path().join("queue"));
             let globals = GlobalFlags { queue, agent: None, json: false };
-            let options = Context::new(globals, verb).nats_options().unwrap();
-            options.expect("it is on servers").shares_patience
+            let context = Context::new(globals, verb);
+            access_for(&context, context.project().unwrap(), OpeningPurpose::Act).shares_patience
         };
         assert!(shares("send"));
         assert!(!shares("task dispatch"));

@@ -284,3 +284,15 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
         assert_eq!((&said["id"], &said["error"]["code"]), (&json!(5), &json!(code)), "{said}");
     }
 }
+
+/// Without a watcher, as a shell's `recv --wait` does.
+#[test]
+fn a_wait_gets_what_a_dead_holder_had() {
+    let bed = Bed::new();
+    bed.ok("mailbox add shared --lease 1s");
+    bed.ok("send --to shared --id t-1 -m left");
+    bed.ok("recv --as gone --mailbox shared");
+    let mut mcp = Mcp::of(&bed, "shared");
+    let got = mcp.object("recv_wait", &json!({ "timeout_seconds": 600 }));
+    assert_eq!((&got["message"]["id"], &got["message"]["epoch"]), (&json!("t-1"), &json!(2)));
+}

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use crate::bed::{Bed, ran, watch};
+use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::tmux_support::eventually;
 
@@ -143,6 +144,42 @@ fn large_content_travels_and_a_server_that_is_away_stops_no_sender() {
     let asked = near.run_with("request plan --as w1 --to lead --task t-1 -f -", large.as_bytes());
     assert_eq!(asked.code, 0, "{asked:?}");
     assert_eq!(far.ok("recv --as lead --body"), large);
+}
+
+#[test]
+fn a_server_that_is_away_stops_no_door_and_changes_no_order() {
+    let (server, [near, far]) = two_hosts();
+    near.ok("mailbox add w1");
+    set_patience(&near, 5);
+    let mut client = Mcp::of(&near, "lead");
+    let mut send = |text: &str| {
+        let sent = client.call("send", &json!({ "to": "w1", "message": text }));
+        serde_json::from_str::<serde_json::Value>(&sent).unwrap_or_else(|_| panic!("{sent}"))
+    };
+    assert_eq!(send("first")["outbox"], false);
+    assert_eq!(far.ok("recv --as w1 --body"), "first");
+    server.kill();
+    let kept = near.run("task new t-1 second --to w1");
+    assert!(kept.code == 0 && kept.stderr.contains("outbox"), "{kept:?}");
+    assert_eq!(send("third")["outbox"], true);
+    server.run();
+    server.answers();
+    // It takes along what was kept before it.
+    assert_eq!(send("fourth")["outbox"], false);
+    for text in ["second", "third", "fourth"] {
+        assert_eq!(far.ok("recv --as w1 --body"), text);
+    }
+}
+
+#[test]
+fn a_tool_that_waits_gets_what_a_dead_holder_had() {
+    let (_server, [near, far]) = two_hosts();
+    near.ok("mailbox add shared --lease 1s");
+    near.ok("send --to shared --id t-1 -m left");
+    near.ok("recv --as gone --mailbox shared");
+    let mut client = Mcp::of(&far, "shared");
+    let got = client.object("recv_wait", &json!({ "timeout_seconds": 600 }));
+    assert_eq!((&got["message"]["id"], &got["message"]["epoch"]), (&json!("t-1"), &json!(2)));
 }
 
 #[test]

@@ -122,6 +122,11 @@ impl Failure {
         matches!(self, Self::Told { exit: VerbExit::Busy, .. })
     }
 
+    /// Whether a server did not answer.
+    pub fn is_server_away(&self) -> bool {
+        self.is_busy() && matches!(self, Self::Told { code: FailureCode::Server, .. })
+    }
+
     pub const fn exit(&self) -> VerbExit {
         match self {
             Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,

@@ -93,20 +93,6 @@ impl App {
         self.project.get().ok_or_else(|| Failure::refused("there is no project"))
     }
 
-    /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
-    #[cfg(feature = "nats")]
-    pub fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
-        let project = self.project()?;
-        let options = project.nats_options()?;
-        // The caller of a verb waits for the verb, not for its calls.
-        let for_verb = |options: ensemble_nats::NatsOptions| {
-            let quota = project.config.sender_quota.quota();
-            let options = options.with_recorder(self.log(project)).with_quota(quota);
-            if self.is_lasting { options } else { options.with_shared_patience() }
-        };
-        Ok(options.map(for_verb))
-    }
-
     /// The queue's directory, which must exist.
     pub fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;

@@ -22,6 +22,7 @@ use ensemble_project::{OpenQueue, Project, QueueAccess, TeamLink};
 use ensemble_team::roster::OutsiderPolicy;
 
 use crate::App;
+use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 
 /// How often a command that waits for the servers looks without being woken.
@@ -103,6 +104,18 @@ impl ProjectQueue {
     pub fn open_for(app: &App, purpose: OpeningPurpose) -> Outcome<Self> {
         let project = app.project()?;
         Self::admit(app, project.open(access_for(app, project, purpose))?, purpose)
+    }
+
+    /// As `open_for`, to send mail, which can wait on this host: `None` if no server answers, which it says.
+    pub fn reach(app: &App, purpose: OpeningPurpose) -> Outcome<Option<Self>> {
+        match Self::open_for(app, purpose) {
+            Err(failure) if failure.is_server_away() => {
+                let why = failure.text();
+                say(&format!("{why}: kept in the outbox of this host until it is back"));
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
     }
 
     fn admit(app: &App, queue: OpenQueue, purpose: OpeningPurpose) -> Outcome<Self> {

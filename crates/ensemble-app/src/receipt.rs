@@ -7,7 +7,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensemble_core::broker::Broker;
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{MessageId, Name};
@@ -18,6 +17,7 @@ use serde::Serialize;
 use crate::App;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::end_if_cancelled;
+use crate::queue::ProjectQueue;
 
 /// How often the log is read while waiting for a record: appending to an open file raises no event.
 pub const LOG_POLL: Duration = Duration::from_millis(100);
@@ -77,9 +77,7 @@ pub fn note_read(app: &App, delivery: &Delivery) -> Outcome {
 
 /// Follows one message.
 pub struct ReceiptTracker<'a> {
-    queue: &'a dyn Broker,
-    /// The queue's directory, if it is one.
-    root: Option<PathBuf>,
+    queue: &'a ProjectQueue,
     mailbox: Name,
     id: MessageId,
     /// Only where the watcher's records matter.
@@ -90,13 +88,12 @@ pub struct ReceiptTracker<'a> {
 impl<'a> ReceiptTracker<'a> {
     /// Follows a message; `log` must begin before the message was stored.
     pub fn new(
-        queue: &'a dyn Broker,
-        root: Option<PathBuf>,
+        queue: &'a ProjectQueue,
         mailbox: Name,
         id: MessageId,
         log: Option<Follower>,
     ) -> Self {
-        Self { queue, root, mailbox, id, log, logged: Receipt::Stored }
+        Self { queue, mailbox, id, log, logged: Receipt::Stored }
     }
 
     /// Waits until the message got as far as `wanted`, or `deadline`. Returns how far it got.
@@ -105,7 +102,7 @@ impl<'a> ReceiptTracker<'a> {
         if reached >= wanted {
             return Ok(reached);
         }
-        let longest = match (&self.log, &self.root) {
+        let longest = match (&self.log, self.queue.directory()) {
             (Some(_), _) => LOG_POLL,
             (None, Some(_)) => Duration::MAX,
             (None, None) => SERVERS_POLL,
@@ -170,8 +167,8 @@ impl<'a> ReceiptTracker<'a> {
     }
 
     fn directories(&self) -> Vec<PathBuf> {
-        let Some(root) = &self.root else { return Vec::new() };
-        let home = root.join("mailbox").join(self.mailbox.as_str());
+        let Some(spool) = self.queue.directory() else { return Vec::new() };
+        let home = spool.root().join("mailbox").join(self.mailbox.as_str());
         ["new", "front", "cur", "done", "dead"].map(|state| home.join(state)).to_vec()
     }
 }

@@ -191,8 +191,7 @@ impl Arguments {
         deadline: Option<Instant>,
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
-        let root = queue.directory().map(|spool| spool.root().to_owned());
-        let mut tracker = ReceiptTracker::new(&**queue, root, mailbox, message, None);
+        let mut tracker = ReceiptTracker::new(queue, mailbox, message, None);
         let line = WaitLine::new(
             format!("{} to settle {}", self.worker, delivered.task),
             self.waiting.patience(),

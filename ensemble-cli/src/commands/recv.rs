@@ -1,41 +1,26 @@
 //! `ensemble recv`: takes the next message. Taking it is its ack.
 
-use std::os::fd::AsFd as _;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
-use ensemble_app::interrupt::{Interrupt, cancel_token};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::Interrupt;
 use ensemble_app::introduction;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::conversation::{ShownMessage, ensure_person, read_received, read_waiting};
 use ensemble_app::mail::delivered::{DeliveryInstructions, sender_of};
 use ensemble_app::mail::message_view::MessageView;
+use ensemble_app::mail::receiving::{AwaitedMail, ReceiveObstacles};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::receipt::note_read;
-use ensemble_app::wait_line::WaitLine;
-use ensemble_core::Result;
 use ensemble_core::env::Delivery;
-use ensemble_core::env::SystemClock;
-use ensemble_core::event_log::NullRecorder;
-use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
-use ensemble_core::spool::MailWait;
-use ensemble_team::admission::{NotAdmitted, TaskAct};
-use ensemble_team::budget::{BudgetFile, BudgetScope};
 
 use crate::args;
 use crate::completion;
 use crate::context::Context;
 use crate::printing::conversation::print_shown;
-
-/// How often servers are asked although no news came.
-const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How many waiting messages are read to explain why none is delivered.
-const LOOKED_AT_MAX: usize = 100;
 
 /// Receive the next message; exit code 3 if there is none
 ///
@@ -80,7 +65,8 @@ impl Arguments {
         let interrupt = Interrupt::install()?;
         let mut delivery = queue.receive(&mailbox, &agent)?;
         if let (None, Some(patience)) = (&delivery, self.wait) {
-            delivery = wait((context, &queue), &interrupt, &mailbox, &agent, patience)?;
+            let mail = AwaitedMail::begin(project, &queue, &mailbox, &agent);
+            delivery = mail.receive_within(patience, &interrupt)?;
         }
         let Some(mut delivery) = delivery else {
             return Err(nothing(context, &queue, &mailbox, &agent)?);
@@ -115,7 +101,8 @@ impl Arguments {
         };
         let mut count = read_waiting(context, &queue, &mut show)?;
         if let (0, Some(patience)) = (count, self.wait)
-            && let Some(first) = wait((context, &queue), &interrupt, &person, &person, patience)?
+            && let Some(first) = AwaitedMail::begin(context.project()?, &queue, &person, &person)
+                .receive_within(patience, &interrupt)?
         {
             read_received(context, &queue, &first, &mut show)?;
             count = 1 + read_waiting(context, &queue, show)?;
@@ -160,50 +147,17 @@ fn nothing(
     mailbox: &Name,
     agent: &Name,
 ) -> Outcome<Failure> {
-    let gates = queue.request_store().gated(mailbox, agent)?;
-    let mut gated: Vec<String> = gates
-        .iter()
-        .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
-        .collect();
-    let shared = queue.request_store().shared_files();
-    let circumstances = context.project()?.admissions().whatever_the_task(agent, shared)?;
-    let obstacle = match circumstances.obstacle(TaskAct::TakeUp) {
-        None => over_budget(context, queue, mailbox)?,
-        obstacle => obstacle,
-    };
-    if let Some(obstacle) = &obstacle {
-        gated.insert(0, obstacle.to_string());
-    }
+    let ReceiveObstacles { reasons, hint } =
+        ReceiveObstacles::find(context.project()?, queue, mailbox, agent)?;
     let nothing = format!("nothing waits in mailbox `{mailbox}`");
-    let failure = Failure::nothing(match gated.as_slice() {
+    let failure = Failure::nothing(match reasons.as_slice() {
         [] => nothing,
-        gated => format!("{nothing} that {agent} may take: {}", gated.join("; ")),
+        reasons => format!("{nothing} that {agent} may take: {}", reasons.join("; ")),
     });
-    let hint = obstacle.as_ref().and_then(obstacle_hint);
-    Ok(match hint.or_else(|| gates.iter().find_map(plan_hint)) {
+    Ok(match hint {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
-}
-
-/// The budget of a waiting task that is used up.
-fn over_budget(
-    context: &Context,
-    queue: &ProjectQueue,
-    mailbox: &Name,
-) -> Outcome<Option<NotAdmitted>> {
-    let parked = BudgetFile::open(&context.project()?.state).stands_in_the_way()?;
-    if parked.is_empty() {
-        return Ok(None);
-    }
-    for found in queue.unfinished(mailbox, LOOKED_AT_MAX)? {
-        let task = queue.peek(mailbox, &found.id).ok().and_then(|envelope| envelope.task_id);
-        let Some(scope) = task.map(BudgetScope::Task) else { continue };
-        if let Some(parked) = parked.iter().find(|parked| parked.scope == scope) {
-            return Ok(Some(NotAdmitted::Budget(Box::new(parked.clone()))));
-        }
-    }
-    Ok(None)
 }
 
 /// A message of another program may ask something. It decides something only if its file proves its
@@ -211,69 +165,6 @@ fn over_budget(
 fn correlate(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
     let envelope = &delivery.envelope;
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery))
-}
-
-fn wait(
-    (context, queue): (&Context, &ProjectQueue),
-    interrupt: &Interrupt,
-    mailbox: &Name,
-    agent: &Name,
-    patience: Duration,
-) -> Outcome<Option<Delivery>> {
-    let deadline = Instant::now().checked_add(patience);
-    let _line = WaitLine::new(format!("mail in `{mailbox}`"), Some(patience));
-    let left = || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-    if let Some(spool) = queue.directory() {
-        let mut mail = spool.wait_for_mail(mailbox, agent);
-        let cancel = cancel_token();
-        let other = cancel.as_ref().map(|token| token.as_fd());
-        let sleep = |mail: &mut MailWait<_>, left| mail.sleep_beside(left, other);
-        return until(interrupt, left, &mut mail, MailWait::receive, sleep);
-    }
-    let mut leases = observer(&context.project()?.state, mailbox, agent);
-    let receive = |leases: &mut MailboxLeases| {
-        leases.scan_mailboxes(
-            &SystemClock,
-            &**queue,
-            std::slice::from_ref(mailbox),
-            &NullRecorder,
-        )?;
-        queue.receive(mailbox, agent)
-    };
-    let sleep = |_: &mut _, left: Duration| match queue.team_link() {
-        Some(team) => team.wait_for_mail(mailbox, left.min(SERVERS_LOOK_INTERVAL)).map(drop),
-        None => Ok(()),
-    };
-    until(interrupt, left, &mut leases, receive, sleep)
-}
-
-/// The observer of a mailbox on servers. The next wait for it continues with what was seen.
-fn observer(state: &Path, mailbox: &Name, agent: &Name) -> MailboxLeases {
-    let directory = state.join("servers/leases");
-    // Without it nothing is remembered, which only lengthens leases.
-    let _ = std::fs::create_dir_all(&directory);
-    let file = directory.join(format!("observed-{mailbox}.json"));
-    MailboxLeases::remembered(agent.as_str(), &SystemClock, &file)
-}
-
-/// Receives and sleeps in turn. A signal ends this run at once while it sleeps.
-fn until<W>(
-    interrupt: &Interrupt,
-    left: impl Fn() -> Duration,
-    wait: &mut W,
-    receive: impl Fn(&mut W) -> Result<Option<Delivery>>,
-    sleep: impl Fn(&mut W, Duration) -> Result<()>,
-) -> Outcome<Option<Delivery>> {
-    loop {
-        let delivery = receive(wait)?;
-        let left = left();
-        if delivery.is_some() || left.is_zero() {
-            return Ok(delivery);
-        }
-        let mut slept = Ok(());
-        interrupt.may_end_during(|| slept = sleep(wait, left));
-        slept?;
-    }
 }
 
 fn print_body(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {

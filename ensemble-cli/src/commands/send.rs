@@ -1,34 +1,28 @@
 //! `ensemble send`: stores a message for one or several mailboxes.
 
-#[cfg(feature = "nats")]
-mod servers;
-
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::end_if_cancelled;
-use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
+use ensemble_app::mail::outgoing::OutgoingMail;
 use ensemble_app::mail::readers::absent_reader;
-use ensemble_app::mail::recalling::{RecalledCopy, recall_replaced};
-use ensemble_app::mail::sending::{
-    MessageHeaders, all_recipients, broadcast_type, known_recipients,
-};
-use ensemble_app::queue::ProjectQueue;
+use ensemble_app::mail::recalling::RecalledCopy;
+use ensemble_app::mail::sending::{MessageHeaders, broadcast_type};
+use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::receipt::{Receipt, ReceiptTracker};
 use ensemble_app::text::age;
 use ensemble_app::wait_line::WaitLine;
-use ensemble_core::broker::Broker;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TraceParent};
-use ensemble_core::requests::{RequestStore, Requests};
-
+use ensemble_core::transfer::PostOutcome;
+use ensemble_project::Project;
 use serde_json::{Value, json};
 
 use crate::args;
@@ -115,88 +109,112 @@ impl Arguments {
         if self.to.iter().any(|to| to.project.is_some()) {
             return self.send_elsewhere(context);
         }
-        #[cfg(feature = "nats")]
-        if let Some(options) = context.nats_options()? {
-            return self.send_to_servers(context, &options);
-        }
-        let spool = context.spool()?;
-        let sender = context.actor()?;
-        let recipients = self.recipients(context, &spool, &sender)?;
-        self.check_one_recipient(&recipients)?;
-        let content = self.content.read()?;
-        let envelope = fill(context, &spool, self.envelope(context, &recipients[0])?, content)?;
-        self.demand_plan(context, &spool, &envelope.from)?;
-        let log = match self.waiting.until().is_some_and(Receipt::is_logged) {
-            true => Some(context.project()?.logs()),
-            false => None,
+        let (project, sender) = (context.project()?, context.actor()?);
+        let log = self.log_to_follow(project)?;
+        let purpose = if self.create { OpeningPurpose::Begin } else { OpeningPurpose::Act };
+        let queue = ProjectQueue::reach(context, purpose)?;
+        let mut outgoing = OutgoingMail::new(project, queue.as_ref())?;
+        let recipients = match self.all {
+            true => outgoing.everyone(&sender)?,
+            false => outgoing.recipients(&self.names(), self.create)?,
         };
-        let mut sent = Vec::new();
-        let mut failed = None;
+        self.check_one_recipient(&recipients)?;
+        if self.wait_for_reply.is_some() {
+            outgoing.reached_queue("the reply comes from there")?;
+        }
+        let (headers, content) = (self.headers(), self.content.read()?);
+        let envelope = outgoing.envelope(context, headers, (&recipients[0], None), content)?;
+        if let (true, Some(task)) = (self.plan, &self.task) {
+            outgoing.demand_plan(task, &envelope.from)?;
+        }
+        let (mut sent, mut failed) = (Vec::new(), None);
         for to in recipients {
             // Before the message is stored, so that no record is missed.
             let follower = log.as_deref().map(Follower::from_end).transpose()?;
-            match spool.publish(&envelope.addressed_to(to.clone())) {
-                Ok(published) => sent.push((to, published, follower)),
-                // The others get theirs; sending the same id again reaches the missing ones.
-                Err(error) => {
-                    note_failure(context, (&envelope.id, &to), &mut failed, error.into())?
+            match outgoing.post(&envelope.addressed_to(to.clone())) {
+                Ok(posted) => {
+                    let follower = match (follower, &posted, &log) {
+                        // Stored by an earlier run: its records may be old.
+                        (Some(_), PostOutcome::Sent(PublishOutcome::AlreadyStored), Some(log)) => {
+                            Some(Follower::from_start(log))
+                        }
+                        (follower, ..) => follower,
+                    };
+                    sent.push((to, posted, follower.map(|log| log.only(RECEIPT_RECORDS))));
                 }
+                // The others get theirs; sending the same id again reaches the missing ones.
+                Err(failure) => note_failure(context, (&envelope.id, &to), &mut failed, failure)?,
             }
         }
+        let unreached = failed.is_some() && !sent.is_empty();
         if !sent.is_empty() {
-            answers::sent(context, &spool, &envelope);
-        }
-        if !sent.is_empty() && !context.out.is_json() && self.wait_for_reply.is_none() {
-            context.out.line(&envelope.id)?;
-            context.out.flush()?;
+            outgoing.conclude(context, &envelope);
+            if !context.out.is_json() && self.wait_for_reply.is_none() {
+                context.out.line(&envelope.id)?;
+                context.out.flush()?;
+            }
         }
         let deadline = self.waiting.deadline();
-        let unreached = failed.is_some() && !sent.is_empty();
-        for (to, published, follower) in sent {
-            let follower = match (follower, published, &log) {
-                // Stored by an earlier run: its records may be old.
-                (Some(_), PublishOutcome::AlreadyStored, Some(log)) => {
-                    Some(Follower::from_start(log))
-                }
-                (follower, ..) => follower,
-            };
-            let follower = follower.map(|follower| follower.only(RECEIPT_RECORDS));
-            let tracker = {
-                let (to, id) = (to.clone(), envelope.id.clone());
-                ReceiptTracker::new(&spool, Some(spool.root().to_owned()), to, id, follower)
-            };
-            let (reached, late) = self.wait_for(tracker, deadline)?;
-            let already_stored = (published == PublishOutcome::AlreadyStored).into();
-            let mut more = vec![("already_stored", already_stored)];
-            more.extend(self.recall_replaced(context, &envelope.addressed_to(to.clone()))?);
-            if self.wait_for_reply.is_some() && failed.is_none() {
-                let asked_in = ProjectQueue::open(context)?;
-                more.push(("reply", self.print_reply(context, &envelope, &asked_in)?));
-            }
-            report(context, (&envelope.id, &to), reached, &more)?;
-            if let Some(late) = late {
-                failed = failed.or(Some(late));
-            }
+        for copy in sent {
+            let answers = self.wait_for_reply.is_some() && failed.is_none();
+            let more = self.follow(context, (&outgoing, deadline), &envelope, copy, answers)?;
+            failed = failed.or(more);
         }
         outcome(failed, unreached, &envelope.id)
     }
 
-    /// Before the message is stored: it must not overtake the demand.
-    fn demand_plan(&self, context: &Context, store: &dyn RequestStore, by: &Name) -> Outcome {
-        if let (true, Some(task)) = (self.plan, &self.task) {
-            let requests = Requests::new(store).with_kinds(context.project()?.kinds()?);
-            requests.demand_plan(task, by)?;
+    /// Waits for what is wanted of one stored copy, and reports it. Returns why that was not reached.
+    fn follow(
+        &self,
+        context: &Context,
+        (outgoing, deadline): (&OutgoingMail<'_>, Option<Instant>),
+        envelope: &Envelope,
+        (to, posted, follower): (Name, PostOutcome, Option<Follower>),
+        is_answer_printed: bool,
+    ) -> Outcome<Option<Failure>> {
+        let tracker = outgoing.tracker(&posted, (to.clone(), envelope.id.clone()), follower);
+        // It is sent, no matter what can be learned of it.
+        let (reached, late) = self
+            .wait_for(tracker, deadline)
+            .unwrap_or_else(|failure| (Receipt::Stored, Some(failure)));
+        let copy = envelope.addressed_to(to);
+        let mut more = vec![("already_stored", posted.was_stored_before().into())];
+        if outgoing.has_outbox() {
+            more.push(("outbox", matches!(posted, PostOutcome::Kept(_)).into()));
         }
-        Ok(())
+        if copy.replaces.is_some() {
+            let recalled = outgoing.recall_replaced(context, &posted, &copy)?;
+            more.push(("replaced", say_recalled(context, &copy, recalled).into()));
+        }
+        if is_answer_printed {
+            let asked_in = outgoing.reached_queue("the reply comes from there")?;
+            more.push(("reply", self.print_reply(context, envelope, asked_in)?));
+        }
+        report(context, (&envelope.id, &copy.to), reached, &more)?;
+        Ok(late)
+    }
+
+    /// The event log, if that alone says what is waited for.
+    fn log_to_follow(&self, project: &Project) -> Outcome<Option<PathBuf>> {
+        let Some(wanted) = self.waiting.until().filter(|wanted| wanted.is_logged()) else {
+            return Ok(None);
+        };
+        if project.is_shared()? {
+            let text = format!("`{wanted}` is known on the host of the reader only");
+            return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
+        }
+        Ok(Some(project.logs()))
     }
 
     /// How far the message got, and the failure if that is not far enough.
     fn wait_for(
         &self,
-        mut tracker: ReceiptTracker<'_>,
+        tracker: Option<ReceiptTracker<'_>>,
         deadline: Option<Instant>,
     ) -> Outcome<(Receipt, Option<Failure>)> {
-        let Some(wanted) = self.waiting.until() else { return Ok((Receipt::Stored, None)) };
+        let (Some(wanted), Some(mut tracker)) = (self.waiting.until(), tracker) else {
+            return Ok((Receipt::Stored, self.late(Receipt::Stored)));
+        };
         let _line = WaitLine::new(format!("the message to be {wanted}"), self.waiting.patience());
         let reached = tracker.wait(wanted, deadline)?;
         Ok((reached, self.late(reached)))
@@ -216,24 +234,6 @@ impl Arguments {
         }
     }
 
-    /// Recalls what the stored message replaces. Returns what a program reads of that.
-    fn recall_replaced(
-        &self,
-        context: &Context,
-        stored: &Envelope,
-    ) -> Outcome<Option<(&'static str, Value)>> {
-        if self.replaces.is_none() {
-            return Ok(None);
-        }
-        let recalled = recall_replaced(context, &ProjectQueue::open(context)?, stored)?;
-        let is_recalled = recalled.as_ref().is_some_and(|copy| copy.read_by.is_none());
-        if !is_recalled && !context.out.is_json() {
-            let absent = || format!("{} has no such message to replace", stored.to);
-            say(&recalled.as_ref().map_or_else(absent, RecalledCopy::sentence));
-        }
-        Ok(Some(("replaced", is_recalled.into())))
-    }
-
     /// Sends to a mailbox of another project of this user.
     fn send_elsewhere(&self, context: &Context) -> Outcome {
         let [Address { name, project: Some(project) }] = &self.to[..] else {
@@ -245,13 +245,14 @@ impl Arguments {
             return Err(Failure::usage(text));
         }
         let other = OtherProject::open_to_send(context, project)?;
-        let mut envelope = self.envelope(context, &other.recipient(name)?)?;
-        envelope.project = Some(own_project(context)?);
-        let envelope = fill(context, &*other.queue, envelope, self.content.read()?)?;
-        let published = other.queue.publish(&envelope)?;
+        let outgoing = OutgoingMail::new(other.app.project()?, Some(&other.queue))?;
+        let (to, from_project) = (other.recipient(name)?, Some(own_project(context)?));
+        let (headers, content) = (self.headers(), self.content.read()?);
+        let envelope = outgoing.envelope(context, headers, (&to, from_project), content)?;
+        let posted = outgoing.post(&envelope)?;
         let mut object = json!({
             "id": envelope.id, "mailbox": envelope.to, "project": project, "state": "stored",
-            "already_stored": published == PublishOutcome::AlreadyStored,
+            "already_stored": posted.was_stored_before(),
         });
         if self.wait_for_reply.is_some() {
             object["reply"] = self.print_reply(context, &envelope, &other.queue)?;
@@ -309,9 +310,8 @@ impl Arguments {
         self.to.iter().map(|to| to.name.clone()).collect()
     }
 
-    /// The message without its content.
-    fn envelope(&self, context: &Context, to: &Name) -> Outcome<Envelope> {
-        let headers = MessageHeaders {
+    fn headers(&self) -> MessageHeaders {
+        MessageHeaders {
             kind: self.kind.clone().or_else(|| self.all.then(broadcast_type)),
             id: self.id.clone(),
             priority: self.priority,
@@ -322,22 +322,18 @@ impl Arguments {
             correlation: self.correlation.clone(),
             traceparent: self.traceparent.clone().or_else(args::trace_around),
             expires: self.expires,
-        };
-        headers.envelope(context, to)
-    }
-
-    /// Every recipient once, all of them known.
-    fn recipients(
-        &self,
-        context: &Context,
-        queue: &dyn Broker,
-        sender: &Name,
-    ) -> Outcome<Vec<Name>> {
-        match self.all {
-            true => all_recipients(context, queue, sender),
-            false => known_recipients(context, queue, &self.names(), self.create),
         }
     }
+}
+
+/// Says why the message that a stored one replaces is not recalled. Whether it is.
+fn say_recalled(context: &Context, stored: &Envelope, recalled: Option<RecalledCopy>) -> bool {
+    let is_recalled = recalled.as_ref().is_some_and(|copy| copy.read_by.is_none());
+    if !is_recalled && !context.out.is_json() {
+        let absent = || format!("{} has no such message to replace", stored.to);
+        say(&recalled.as_ref().map_or_else(absent, RecalledCopy::sentence));
+    }
+    is_recalled
 }
 
 /// Reports how far the message got for one recipient: under `--json` in one object, otherwise only what is wrong.

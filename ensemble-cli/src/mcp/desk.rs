@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ensemble_app::App;
 use ensemble_app::door_hints::HintReader;
 use ensemble_app::failure::Outcome;
-use ensemble_app::queue::ProjectQueue;
+use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::steps::open_steps;
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Recorder;
@@ -94,6 +94,17 @@ impl ToolContext {
         let queue = ProjectQueue::open(&self.app())?;
         // If two threads open it at once, both use the first one stored.
         Ok(self.queue.get_or_init(|| queue))
+    }
+
+    /// The same for mail that can wait on this host: `None` if no server answers.
+    pub(super) fn reached_queue(&self) -> Result<Option<&ProjectQueue>, ToolError> {
+        match self.queue.get() {
+            None => {
+                let queue = ProjectQueue::reach(&self.app(), OpeningPurpose::Act)?;
+                Ok(queue.map(|queue| self.queue.get_or_init(|| queue)))
+            }
+            known => Ok(known),
+        }
     }
 
     /// The handle with which verbs work.

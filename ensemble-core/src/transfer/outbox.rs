@@ -41,6 +41,14 @@ pub enum PostOutcome {
     Kept(String),
 }
 
+impl PostOutcome {
+    /// Whether the mailbox had a message of this id before.
+    #[must_use]
+    pub const fn was_stored_before(&self) -> bool {
+        matches!(self, Self::Sent(PublishOutcome::AlreadyStored))
+    }
+}
+
 impl Outbox {
     pub fn open(directory: &Path, capacity: u64, options: SpoolOptions) -> Result<Self> {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })

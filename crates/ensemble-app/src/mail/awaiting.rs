@@ -80,9 +80,8 @@ impl AwaitedReply<'_> {
     }
 
     fn tracker(&self) -> ReceiptTracker<'_> {
-        let root = self.asked_in.directory().map(|spool| spool.root().to_owned());
         let (to, id) = (self.question.to.clone(), self.question.id.clone());
-        ReceiptTracker::new(&**self.asked_in, root, to, id, None)
+        ReceiptTracker::new(self.asked_in, to, id, None)
     }
 
     fn directories(&self, queue: &ProjectQueue) -> Vec<PathBuf> {

@@ -95,7 +95,7 @@ impl OtherProject {
     /// The mailbox there that a name means, which must exist.
     pub fn recipient(&self, name: &Name) -> Outcome<Name> {
         let mut known =
-            known_recipients(&self.app, &*self.queue, std::slice::from_ref(name), false)?;
+            known_recipients(self.app.project()?, &*self.queue, std::slice::from_ref(name), false)?;
         Ok(known.remove(0))
     }
 }

@@ -18,11 +18,11 @@ use ensemble_core::requests::{RequestStore, UndecidedRequest};
 use ensemble_core::spool::State;
 use serde_json::{Value, json};
 
-use crate::content::fill;
 use crate::failure::{Failure, Outcome};
 use crate::mail::conversation::ensure_person;
 use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
 use crate::mail::elsewhere::{OtherProject, own_project};
+use crate::mail::outgoing::OutgoingMail;
 use crate::mail::readers::absent_reader;
 use crate::mail::settling::SettleContext;
 use crate::queue::ProjectQueue;
@@ -89,15 +89,16 @@ pub fn reply(
     let mut answer = app.sign(answer)?;
     answer.project = elsewhere.as_ref().map(|_| own_project(app)).transpose()?;
     let there = elsewhere.as_ref().map_or(queue, |other| &other.queue);
-    let answer = fill(app, &**there, answer, content)?;
-    there.publish(&answer)?;
+    let reader = elsewhere.as_ref().map_or_else(|| app.project(), |other| other.app.project())?;
+    let outgoing = OutgoingMail::new(reader, Some(there))?;
+    let answer = outgoing.fill(app, answer, content)?;
+    outgoing.post(&answer)?;
     let is_plain = envelope.kind.as_str() == PLAIN_TYPE;
     let settled = match is_plain {
         true => settle(app, queue.request_store(), (mailbox, &id), &actor)?,
         false => state == State::Settled,
     };
     let waiting = count_waiting(queue, mailbox);
-    let reader = elsewhere.as_ref().map_or_else(|| app.project(), |other| other.app.project())?;
     let warning = absent_reader(reader, &to);
     Ok(ReplyOutcome { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }

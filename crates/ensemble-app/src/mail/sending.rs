@@ -7,6 +7,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TraceParent};
 use ensemble_core::spool::Settings;
+use ensemble_project::Project;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
@@ -60,8 +61,12 @@ impl MessageHeaders {
 }
 
 /// The mailboxes of all agents but the sender.
-pub fn all_recipients(app: &App, queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
-    let (project, mut all) = (app.project()?, queue.mailboxes()?);
+pub(crate) fn all_recipients(
+    project: &Project,
+    queue: &dyn Broker,
+    sender: &Name,
+) -> Outcome<Vec<Name>> {
+    let mut all = queue.mailboxes()?;
     // People are not among them.
     all.retain(|mailbox| mailbox != sender && !project.is_person(mailbox));
     match all.is_empty() {
@@ -72,12 +77,11 @@ pub fn all_recipients(app: &App, queue: &dyn Broker, sender: &Name) -> Outcome<V
 
 /// Each of these mailboxes once. Missing ones are created if that is asked for, or if the configuration has their agent.
 pub fn known_recipients(
-    app: &App,
+    project: &Project,
     queue: &dyn Broker,
     to: &[Name],
     creates: bool,
 ) -> Outcome<Vec<Name>> {
-    let project = app.project()?;
     let mut recipients: Vec<Name> = Vec::with_capacity(to.len());
     let mut unknown = Vec::new();
     for to in to {

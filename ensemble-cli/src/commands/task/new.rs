@@ -7,12 +7,12 @@
 //! | `--review`, `--after ID` | a task on the blackboard, with claim, review and merge | `task merge` |
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::outgoing::OutgoingMail;
 use ensemble_app::mail::readers::absent_reader;
-use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
-use ensemble_app::queue::ProjectQueue;
+use ensemble_app::mail::sending::MessageHeaders;
+use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::steps::{open_step_mail, open_steps};
 use ensemble_app::tasks::{change_task, missing_file};
 use ensemble_core::message::{Name, TASK_TYPE};
@@ -66,14 +66,16 @@ impl CreateTask {
     }
 
     fn send(&self, context: &Context, to: &Name, text: String) -> Outcome<(String, Value)> {
-        let queue = ProjectQueue::open(context)?;
-        let to = known_recipients(context, &*queue, std::slice::from_ref(to), false)?.remove(0);
+        let (project, queue) =
+            (context.project()?, ProjectQueue::reach(context, OpeningPurpose::Act)?);
+        let mut outgoing = OutgoingMail::new(project, queue.as_ref())?;
+        let to = outgoing.recipients(std::slice::from_ref(to), false)?.remove(0);
         let task = Some(self.id.to_string());
         let kind = Some(Name::new(TASK_TYPE).map_err(ensemble_core::Error::from)?);
         let headers = MessageHeaders { kind, task, ..MessageHeaders::default() };
-        let envelope = fill(context, &*queue, headers.envelope(context, &to)?, text.into_bytes())?;
-        queue.publish(&envelope)?;
-        if let Some(warning) = absent_reader(context.project()?, &to) {
+        let envelope = outgoing.envelope(context, headers, (&to, None), text.into_bytes())?;
+        outgoing.post(&envelope)?;
+        if let Some(warning) = absent_reader(project, &to) {
             say(&warning);
         }
         let said = format!("{} is in the mailbox of {to}, and ends with its report", self.id);

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ensemble_app::content::{check_words, fill};
+use ensemble_app::content::check_words;
+use ensemble_app::failure::Failure;
 use ensemble_app::held::{HeldMessage, SettledMessage, release_message, settle_message};
 use ensemble_app::ids;
 use ensemble_app::mail::answers;
@@ -12,20 +13,21 @@ use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::delivered::sender_of;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::message_view::MessageView;
+use ensemble_app::mail::outgoing::OutgoingMail;
 use ensemble_app::mail::readers::absent_reader;
-use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
+use ensemble_app::mail::recalling::{self, RecalledCopy};
+use ensemble_app::mail::receiving::ReceiveObstacles;
 use ensemble_app::mail::replying;
-use ensemble_app::mail::sending::{MessageHeaders, known_recipients};
+use ensemble_app::mail::sending::MessageHeaders;
 use ensemble_app::receipt::note_read;
-use ensemble_core::env::{Delivery, Lease, PublishOutcome};
+use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{DeliveryClass, MessageId, Name};
-use ensemble_core::requests::GatedTask;
 use ensemble_core::spool::State;
-use ensemble_team::admission::TaskAct;
+use ensemble_core::transfer::PostOutcome;
 use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{ToolAnswer, ToolError};
 use crate::args;
@@ -156,54 +158,53 @@ pub(super) fn send_until(
         Some(project) => Some(OtherProject::open_to_send(&desk.app(), project)?),
         None => None,
     };
-    if send.needs_plan {
-        let Some(task) = &send.task_id else {
-            return Err(ToolError::new("task_id: name the task that needs a plan"));
-        };
-        // Before the message is stored: it must not overtake the demand.
-        desk.requests()?.demand_plan(task, &desk.agent)?;
-    }
-    let content = send.message.clone().into_bytes();
-    let vague = check_words(&desk.app(), &content)?;
-    let headers = headers_of(send)?;
-    let name = match &other {
-        Some(other) => other.recipient(&to.name)?,
-        None => {
-            let own = desk.queue()?;
-            known_recipients(&desk.app(), &**own, std::slice::from_ref(&to.name), false)?.remove(0)
-        }
-    };
-    let mut envelope = headers.envelope(&desk.app(), &name)?;
-    if other.is_some() {
-        envelope.project = Some(own_project(&desk.app())?);
-    }
-    let own = desk.queue()?;
-    let queue = other.as_ref().map_or(own, |other| &other.queue);
-    let envelope = fill(&desk.app(), &**queue, envelope, content)?;
-    let published = queue.publish(&envelope)?;
-    if other.is_none() {
-        answers::sent(&desk.app(), queue.request_store(), &envelope);
-    }
-    let mut sent = json!({
-        "id": envelope.id, "mailbox": envelope.to, "state": "stored",
-        "already_stored": published == PublishOutcome::AlreadyStored,
-    });
     let reader = match &other {
         Some(other) => other.app.project()?,
         None => &desk.project,
     };
+    let queue = match &other {
+        Some(other) => Some(&other.queue),
+        None => desk.reached_queue()?,
+    };
+    let mut outgoing = OutgoingMail::new(reader, queue)?;
+    let name = outgoing.recipients(std::slice::from_ref(&to.name), false)?.remove(0);
+    let planned = send.task_id.clone().filter(|_| send.needs_plan);
+    if send.needs_plan && planned.is_none() {
+        return Err(ToolError::new("task_id: name the task that needs a plan"));
+    }
+    let asked_in = patience.map(|_| outgoing.reached_queue("the reply comes from there"));
+    let asked_in = asked_in.transpose()?;
+    let content = send.message.clone().into_bytes();
+    let vague = check_words(&desk.app(), &content)?;
+    let from_project = other.as_ref().map(|_| own_project(&desk.app())).transpose()?;
+    let headers = headers_of(send)?;
+    let envelope = outgoing.envelope(&desk.app(), headers, (&name, from_project), content)?;
+    if let Some(task) = planned {
+        outgoing.demand_plan(&task, &desk.agent)?;
+    }
+    let posted = outgoing.post(&envelope)?;
+    if other.is_none() {
+        outgoing.conclude(&desk.app(), &envelope);
+    }
+    let mut sent = json!({
+        "id": envelope.id, "mailbox": envelope.to, "state": "stored",
+        "already_stored": posted.was_stored_before(),
+    });
+    if outgoing.has_outbox() {
+        sent["outbox"] = matches!(posted, PostOutcome::Kept(_)).into();
+    }
     if let Some(warning) = absent_reader(reader, &envelope.to).or(vague) {
         sent["warning"] = warning.into();
     }
     if envelope.replaces.is_some() {
-        let recalled = recall_replaced(&desk.app(), queue, &envelope)?;
+        let recalled = outgoing.recall_replaced(&desk.app(), &posted, &envelope)?;
         sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
     }
-    if let Some(patience) = patience {
+    if let (Some(patience), Some(asked_in)) = (patience, asked_in) {
         // Its own session, so that other calls do not wait for the answer.
         let app = desk.app().settled()?;
-        let (question, mailbox) = (&envelope, desk.mailbox.clone());
-        let awaited = AwaitedReply { question, asked_in: queue, mailbox, patience };
+        let (own, question, mailbox) = (desk.queue()?, &envelope, desk.mailbox.clone());
+        let awaited = AwaitedReply { question, asked_in, mailbox, patience };
         let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
         if let Some(answer) = answer {
             sent["reply"] = awaited.show_answer(&app, own, &answer)?;
@@ -250,14 +251,6 @@ pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
     Ok(json!({ "mailbox": desk.mailbox, "messages": messages }))
 }
 
-/// Takes the next message, if there is one that this agent may take.
-pub(super) fn take_next(desk: &ToolContext) -> Result<Option<Value>, ToolError> {
-    match desk.queue()?.receive(&desk.mailbox, &desk.agent)? {
-        Some(delivery) => taken(desk, &delivery, true).map(Some),
-        None => Ok(None),
-    }
-}
-
 pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAnswer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
     let id = acknowledge.id.map(|id| message_id(desk, id)).transpose()?;
@@ -276,7 +269,8 @@ pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAn
     taken(desk, &delivery, is_new)
 }
 
-fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
+/// What an agent reads of a message that it has received.
+pub(super) fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
@@ -300,20 +294,18 @@ fn remark(desk: &ToolContext, delivery: &Delivery) -> Result<Option<String>, Too
 
 /// Why there is nothing: perhaps something waits that this agent may not begin now.
 fn nothing(desk: &ToolContext) -> Result<ToolError, ToolError> {
-    let queue = desk.queue()?;
-    let shared = queue.request_store().shared_files();
-    let circumstances = desk.project.admissions().whatever_the_task(&desk.agent, shared)?;
-    let obstacle = circumstances.obstacle(TaskAct::TakeUp);
-    let gates = queue.request_store().gated(&desk.mailbox, &desk.agent)?;
-    let why: Vec<String> = obstacle
-        .map(|obstacle| obstacle.to_string())
-        .into_iter()
-        .chain(gates.into_iter().map(|gate| GatedTask(Box::new(gate)).to_string()))
-        .collect();
-    Ok(ToolError::new(match why.as_slice() {
+    let (queue, mailbox) = (desk.queue()?, &desk.mailbox);
+    let found = ReceiveObstacles::find(&desk.project, queue, mailbox, &desk.agent)?;
+    let why = match found.reasons.as_slice() {
         [] => "nothing waits in your mailbox: wait until you are notified of mail".to_owned(),
-        why => format!("nothing waits in your mailbox that you may take: {}", why.join("; ")),
-    }))
+        reasons => {
+            format!("nothing waits in your mailbox that you may take: {}", reasons.join("; "))
+        }
+    };
+    Ok(match found.hint {
+        Some(hint) => Failure::nothing(why).with_hint(hint).into(),
+        None => ToolError::new(why),
+    })
 }
 
 /// A message that this agent has already is shown again.

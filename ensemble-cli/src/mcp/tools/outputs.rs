@@ -13,7 +13,7 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("shutdown_response", "..Request; message: text"),
     (
         "send",
-        "id: id; mailbox: name; state: =stored; already_stored: flag; warning?: text; replaced?: flag; reply?: object?",
+        "id: id; mailbox: name; state: =stored; already_stored: flag; outbox?: flag; warning?: text; replaced?: flag; reply?: object?",
     ),
     ("recall", "copies: [object]"),
     (

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_core::watch::Waiter;
+use ensemble_app::mail::receiving::AwaitedMail;
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ProgressNotificationParam};
 use rmcp::service::RequestContext;
@@ -98,9 +98,7 @@ pub(in crate::mcp) async fn wait_with_progress(
 
 fn wait_for(desk: &ToolContext, wait: &RecvWaitParams, is_cancelled: &AtomicBool) -> ToolAnswer {
     let seconds = wait.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
-    let mailbox = desk.project.queue.join("mailbox").join(desk.mailbox.as_str());
-    let dirs = ["new", "front"].map(|below| mailbox.join(below));
-    let waiter = Waiter::new(&dirs.into_iter().filter(|dir| dir.is_dir()).collect::<Vec<_>>());
+    let mut mail = AwaitedMail::begin(&desk.project, desk.queue()?, &desk.mailbox, &desk.agent);
     let began = Instant::now();
     loop {
         let waited = began.elapsed();
@@ -108,7 +106,8 @@ fn wait_for(desk: &ToolContext, wait: &RecvWaitParams, is_cancelled: &AtomicBool
         if is_cancelled.load(Ordering::SeqCst) {
             return Ok(json!({ "received": false, "waited_seconds": waited.as_secs() }));
         }
-        if let Some(message) = mail::take_next(desk)? {
+        if let Some(delivery) = mail.receive()? {
+            let message = mail::taken(desk, &delivery, true)?;
             return Ok(json!({
                 "received": true, "waited_seconds": waited.as_secs(), "message": message,
             }));
@@ -116,6 +115,6 @@ fn wait_for(desk: &ToolContext, wait: &RecvWaitParams, is_cancelled: &AtomicBool
         if left.is_zero() {
             return Ok(json!({ "received": false, "waited_seconds": waited.as_secs() }));
         }
-        waiter.wait(left.min(PROGRESS_EVERY));
+        mail.sleep(left.min(PROGRESS_EVERY))?;
     }
 }
