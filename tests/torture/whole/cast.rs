@@ -23,7 +23,7 @@ const DEAD_MAX_MS: u64 = 5_000;
 /// Between two looks at the panes.
 const PANES_INTERVAL: Duration = Duration::from_secs(1);
 /// Another process holds the name, or the lock.
-const BUSY: i32 = 75;
+pub const BUSY: i32 = 75;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {

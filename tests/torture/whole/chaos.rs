@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::process::Signal;
 
-use super::cast::{Cast, Kind, LEAVERS};
+use super::cast::{BUSY, Cast, Kind, LEAVERS};
 use super::processes::{is_of, signal, signal_all};
 use super::stage::{LEASE_SECONDS, Stage, now};
-use crate::support::Random;
+use crate::support::{PATIENCE, Random, eventually_true};
 
 /// Between two disturbances at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
@@ -205,19 +205,26 @@ impl Chaos {
         }
     }
 
+    /// Ends the pause, unless a process that is stopped now holds the lock of the board: then the next look does.
     fn resume(&mut self, stage: &Stage) {
-        self.paused = None;
         stage.note(now(), "end pause");
         let resumed = stage.run("resume");
+        if resumed.status.code() == Some(BUSY) {
+            return;
+        }
+        self.paused = None;
         assert!(resumed.status.success() || self.full.is_some(), "{resumed:?}");
     }
 
     /// Everything continues, and the clock is right again.
     pub fn end(&mut self, stage: &Stage) {
         self.let_go(stage, true);
-        if self.paused.is_some() {
-            self.resume(stage);
-        }
+        eventually_true(PATIENCE, "the pause ends", || {
+            if self.paused.is_some() {
+                self.resume(stage);
+            }
+            self.paused.is_none()
+        });
         stage.set_clock(0);
         stage.note(now(), "once over");
     }
