@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
-use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::fields::{strip_quotes, unwrap_value};
 use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
 use ensemble_project::ConfigDuration;
 use ensemble_reports::contract::Status;
@@ -49,7 +49,7 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
 /// A free header of an envelope.
 pub(crate) fn header(text: &str) -> Result<String, String> {
     const BYTES_MAX: usize = 256;
-    let text = strip_quotes(text);
+    let text = strip_quotes(unwrap_value(text));
     if text.is_empty() || text.len() > BYTES_MAX {
         return Err(format!("has {} bytes, allowed are 1 to {BYTES_MAX}", text.len()));
     }

@@ -27,7 +27,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused an operation on a path.
-    #[error("cannot {operation} {path}: {source}{}", hint(source))]
+    #[error("cannot {operation} {path}: {source}{}", hint(operation, source))]
     Io {
         /// What was tried, in the infinitive.
         operation: &'static str,
@@ -214,8 +214,11 @@ impl<E: AreaError> From<E> for Error {
     }
 }
 
-fn hint(source: &io::Error) -> &'static str {
+fn hint(operation: &str, source: &io::Error) -> &'static str {
     match source.kind() {
+        io::ErrorKind::AlreadyExists if operation.starts_with("create dir") => {
+            " (something else is in the place of a directory: move that away)"
+        }
         io::ErrorKind::StorageFull => {
             " (the disk is full: nothing was stored; free some room and try again)"
         }

@@ -18,7 +18,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::durable::{self, Dir, Durability, FileModes, FileStat, MoveOutcome};
-use crate::message::yaml;
+use crate::message::{written, yaml};
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
@@ -41,8 +41,9 @@ pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
 const END_MARK: &[u8] = b"\n...";
 /// How the names of temporary files and backups end: those of editors, downloads and shells.
-const TEMPORARY_ENDS: [&str; 14] = [
+const TEMPORARY_ENDS: [&str; 20] = [
     ".tmp",
+    ".temp",
     ".part",
     ".partial",
     ".swp",
@@ -51,12 +52,24 @@ const TEMPORARY_ENDS: [&str; 14] = [
     ".lock",
     "~",
     ".bak",
+    ".old",
     ".orig",
+    ".rej",
     ".save",
     ".new",
     ".crdownload",
+    ".download",
     ".filepart",
+    "___jb_tmp___",
+    "___jb_old___",
 ];
+/// How such names begin: those of Vim, which sees with the first whether it may write, of Claude Code and of Office; and
+/// the files that file managers put into each directory.
+const TEMPORARY_STARTS: [&str; 5] = ["4913", "tmpclaude-", "~$", "Thumbs.db", "desktop.ini"];
+/// What such names contain: those of writers that count, and copies of what two machines have changed.
+const TEMPORARY_PARTS: [&str; 3] = [".tmp.", ".sync-conflict-", "conflicted copy"];
+/// The ends of documents, behind which a number is that of an earlier version.
+const DOCUMENT_ENDS: [&str; 5] = [".yaml", ".yml", ".json", ".md", ".txt"];
 
 #[derive(Debug)]
 pub struct DropBox {
@@ -105,12 +118,17 @@ impl DropBox {
     pub fn is_temporary(file: &str) -> bool {
         let is_sed =
             |rest: &str| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+        let is_version = |(name, number): (&str, &str)| {
+            !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+                && DOCUMENT_ENDS.iter().any(|end| name.ends_with(end))
+        };
         file.starts_with(['.', '#'])
-            // Vim sees with the second whether it may write.
-            || ["tmpclaude-", "4913"].iter().any(|start| file.starts_with(start))
-            || file.contains(".tmp.")
+            || TEMPORARY_STARTS.iter().any(|start| file.starts_with(start))
+            || TEMPORARY_PARTS.iter().any(|part| file.contains(part))
             || file.strip_prefix("sed").is_some_and(is_sed)
             || TEMPORARY_ENDS.iter().any(|end| file.ends_with(end))
+            || file.rsplit_once('.').is_some_and(is_version)
     }
 
     pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
@@ -125,15 +143,20 @@ impl DropBox {
     /// Reads content as YAML, only to see whether it can be.
     pub fn parse(&self, file: &str, content: &[u8]) -> Result<serde_json::Value> {
         let path = self.path_of(file);
-        let text = std::str::from_utf8(content).map_err(|e| {
-            Error::malformed(&path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
+        let text = std::str::from_utf8(content).map_err(|error| {
+            let what = match content {
+                [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16".to_owned(),
+                _ => format!("not UTF-8 at byte {}", error.valid_up_to()),
+            };
+            Error::malformed(&path, "file", what + ": save it as UTF-8")
         })?;
-        let value: serde_json::Value = yaml::parse(text, path.as_ref())?;
-        if value.is_object() {
-            Ok(value)
-        } else {
-            Err(Error::malformed(&path, "file", "is not a mapping of fields"))
-        }
+        let value: serde_json::Value = yaml::parse(&written::document(text), path.as_ref())?;
+        let wrong = match &value {
+            serde_json::Value::Object(_) => return Ok(value),
+            serde_json::Value::Null => "is empty",
+            _ => "is not a mapping of fields: write a line `name: value` for each",
+        };
+        Err(Error::malformed(&path, "file", wrong))
     }
 
     /// Puts a file aside with the reason beside it: `rejected/<box>.<file>`. Returns its new path
@@ -244,4 +267,24 @@ pub(crate) fn put_aside(
         _ => drop(dir.move_named(file, &rejected, &kept)?),
     }
     Ok(format!("{REJECTED}/{kept}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DropBox;
+
+    #[test]
+    fn temporary_files_of_editors_and_copies_are_left_alone() {
+        let temporary = "x.yaml.tmp|x.temp|x.swp|x~|x.yaml.~1~|x.bak|x.old|x.orig|x.rej|x.crdownload|x.download|#x#\
+            |.#x|4913|~$x.docx|~syncthing~x.yaml.tmp|x.sync-conflict-20260101-120000-ABC.yaml|Thumbs.db\
+            |x (conflicted copy 2026-01-01).yaml|desktop.ini|.DS_Store|x.yaml___jb_tmp___|x.yaml___jb_old___\
+            |x.yaml.tmp.12345.67890ab|sedAbC123|tmpclaude-1-cwd|x.yaml.1|x.json.3421098765|.nfs0001";
+        for file in temporary.split('|') {
+            assert!(DropBox::is_temporary(file), "{file}");
+        }
+        let own = "x.yaml|4914|x.1|v1.2|x-completed (1).yaml|sedation.yaml|x.yaml.|older|template.yaml|conflict.md";
+        for file in own.split('|') {
+            assert!(!DropBox::is_temporary(file), "{file}");
+        }
+    }
 }

@@ -16,11 +16,57 @@ pub const EXECUTOR_FIELDS: [&str; 2] = ["executed_by", "executor"];
 /// The same with the agent that has reviewed it.
 pub const REVIEWER_FIELDS: [&str; 2] = ["reviewer", "reviewed_by"];
 
-/// A field's name in the form in which names are compared: `taskId`, `task-id` and `Task_ID` become `task_id`.
+/// Names of fields in Japanese and Chinese, without `ID` behind them, and the field that each one means.
+const FOREIGN_FIELDS: [(&[&str], &str); 12] = [
+    (&["タスク", "课题", "任务", "任務"], "task_id"),
+    (&["ステータス", "状態", "結果", "状态", "结果", "狀態"], "status"),
+    (&["担当", "担当者", "作業者", "ワーカー", "执行者", "执行人", "负责人"], "worker_id"),
+    (&["概要", "要約", "まとめ", "サマリー", "摘要", "总结", "概述"], "summary"),
+    (&["失敗理由", "失敗の理由", "理由", "原因", "失败原因"], "failure_reason"),
+    (&["変更ファイル", "変更したファイル", "修改文件", "修改的文件"], "files_modified"),
+    (&["作成ファイル", "作成したファイル", "新建文件", "创建的文件"], "files_created"),
+    (&["エラー", "错误"], "errors"),
+    (&["テスト結果", "测试结果"], "test_results"),
+    (&["レビュアー", "レビュー担当", "评审人", "审查者"], "reviewer"),
+    (&["指摘", "指摘事項", "问题"], "findings"),
+    (&["指示", "作業内容", "指令"], "instruction"),
+];
+
+/// Names of one argument, of which each tool and command has one. Models and programs use the others as well.
+const ARGUMENT_NAMES: [&[&str]; 6] = [
+    &["message", "text", "instruction", "body", "content"],
+    &["to", "recipient"],
+    &["id", "message_id"],
+    &["task_id", "task"],
+    &["reason", "feedback"],
+    &["worker", "agent", "name", "mailbox"],
+];
+
+/// The known argument that a name means: `taskId` and `task` for `task_id`, `timeout` for `timeout_seconds`.
+pub fn argument_name(given: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+    let plain = plain_field(given);
+    let other = || {
+        let group = ARGUMENT_NAMES.iter().find(|names| names.contains(&&*plain))?;
+        group.iter().find(|name| is_known(name)).map(|name| (*name).to_owned())
+    };
+    let named = [given.to_owned(), plain.clone()].into_iter().find(|name| is_known(name));
+    named.or_else(other).or_else(|| Some(plain.clone() + "_seconds").filter(|name| is_known(name)))
+}
+
+/// A field's name in the form in which names are compared: `taskId`, `task-id`, `Task_ID`, `**Task ID**` and `タスクID`
+/// become `task_id`.
 pub fn plain_field(name: &str) -> String {
+    let name = name.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '`'));
+    if !name.is_ascii() {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii() || c.is_whitespace());
+        let field = FOREIGN_FIELDS.iter().find(|(names, _)| names.contains(&stem));
+        if let Some((_, field)) = field {
+            return (*field).to_owned();
+        }
+    }
     let mut out = String::with_capacity(name.len() + 4);
     let mut was_lower = false;
-    for c in name.trim().chars() {
+    for c in name.chars() {
         if matches!(c, '-' | ' ' | '_') {
             out.push('_');
         } else {
@@ -34,9 +80,27 @@ pub fn plain_field(name: &str) -> String {
     out
 }
 
+/// Quotes as keyboards, editors and languages write them, and the byte order mark.
+const QUOTES: [char; 14] =
+    ['"', '\'', '`', '\u{feff}', '“', '”', '„', '‘', '’', '«', '»', '「', '」', '＂'];
+
 /// A value without the blanks, quotes and byte order mark around it: they are only how it was written, at each door.
 pub fn strip_quotes(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || ['"', '\'', '`', '\u{feff}'].contains(&c))
+    text.trim_matches(|c: char| c.is_whitespace() || QUOTES.contains(&c))
+}
+
+/// A name or a word without what it is wrapped in: quotes on both sides, and `Some(…)` of a program's debug output.
+pub fn unwrap_value(text: &str) -> &str {
+    let text = text.trim();
+    let quoted = text.strip_prefix(QUOTES).and_then(|rest| rest.strip_suffix(QUOTES));
+    let some = || text.strip_prefix("Some(").and_then(|rest| rest.strip_suffix(')'));
+    quoted.or_else(some).map_or(text, unwrap_value)
+}
+
+/// Whether a text says that there is no value, as programs and people write it.
+pub fn is_absent(text: &str) -> bool {
+    let absent = ["", "none", "null", "nil", "n/a", "undefined", "-", "--", "~", "なし", "无"];
+    absent.contains(&&*strip_quotes(text).to_lowercase())
 }
 
 /// A switch as people and models write it; `None` if the text is not one.
@@ -59,13 +123,13 @@ pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
 
 fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
-        Value::String(text) => strip_quotes(text).to_owned(),
+        Value::String(text) => strip_quotes(unwrap_value(text)).to_owned(),
         Value::Number(number) => number.to_string(),
         Value::Bool(value) => value.to_string(),
         Value::Array(items) if items.len() == 1 => return scalar_text(&items[0]),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
-    (!text.is_empty()).then_some(text)
+    (!is_absent(&text)).then_some(text)
 }
 
 /// The fields that may name the author of a file whose messages have this type, best first. A task and an escalation
@@ -93,10 +157,8 @@ pub fn agent_among<'a>(text: &str, mailboxes: &'a [Name]) -> Option<&'a Name> {
 }
 
 fn bare(text: &str) -> &str {
-    let is_mark = |c: char| {
-        c.is_whitespace() || ['"', '\'', '`', '.', '!', ',', '@', '\u{feff}'].contains(&c)
-    };
-    text.trim_matches(is_mark)
+    let is_mark = |c: char| c.is_whitespace() || ['.', '!', ',', '@'].contains(&c);
+    unwrap_value(text).trim_matches(|c| is_mark(c) || QUOTES.contains(&c))
 }
 
 fn is_number(text: &str) -> bool {
@@ -118,17 +180,43 @@ mod tests {
             json!({ "task_id": null, "task": "7" }),
             json!({ "task_id": "", "taskId": 7 }),
             json!({ "task_id": [7] }),
+            json!({ "task_id": "None", "task": "Some(\"7\")" }),
+            json!({ "タスクID": "“7”" }),
+            json!({ "任务 ID": "「7」" }),
+            json!({ "**Task ID**": "`7`" }),
         ] {
             assert_eq!(field_text(&fields, &TASK_FIELDS).as_deref(), Some("7"), "{fields}");
         }
-        assert_eq!(field_text(&json!({ "task_id": [7, 8] }), &TASK_FIELDS), None);
+        for absent in [json!([7, 8]), json!("n/a"), json!("-"), json!("なし"), json!("nil")] {
+            assert_eq!(field_text(&json!({ "task_id": absent }), &TASK_FIELDS), None);
+        }
+    }
+
+    #[test]
+    fn an_argument_is_meant_by_its_other_names() {
+        let meant =
+            |given: &str, known: &[&str]| argument_name(given, &|name| known.contains(&name));
+        for (given, known, name) in [
+            ("taskId", ["to", "task_id"], "task_id"),
+            ("Task-ID", ["to", "task"], "task"),
+            ("content", ["to", "text"], "text"),
+            ("message", ["worker", "instruction"], "instruction"),
+            ("mailbox", ["limit", "name"], "name"),
+            ("timeout", ["id", "timeout_seconds"], "timeout_seconds"),
+        ] {
+            assert_eq!(meant(given, &known).as_deref(), Some(name), "{given}");
+        }
+        assert_eq!(meant("bogus", &["to", "message"]), None);
+        assert_eq!(meant("agent", &["agent", "worker"]).as_deref(), Some("agent"));
     }
 
     #[test]
     fn an_agent_is_named_by_name_or_number_in_any_case() {
         let mailboxes = ["worker-1", "Cora"].map(|name| Name::new(name).unwrap());
         let among = |text| agent_among(text, &mailboxes).map(Name::as_str);
-        for text in ["worker-1", "Worker-1", "1", "\"worker-1\"", "@worker-1", " `1` "] {
+        for text in
+            ["worker-1", "Worker-1", "1", "\"worker-1\"", "@worker-1", " `1` ", "Some(“1”)", "1."]
+        {
             assert_eq!(among(text), Some("worker-1"), "{text:?}");
         }
         assert_eq!((among("CORA"), among("2"), among("")), (Some("Cora"), None, None));

@@ -21,6 +21,7 @@ mod sender;
 mod timestamp;
 mod trace;
 mod words;
+pub mod written;
 pub mod yaml;
 
 #[cfg(feature = "fuzzing")]

@@ -162,7 +162,7 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
     ("cannot deserialize null into", "is empty where a value is expected:"),
     ("string scalar", "a single value: put a text into quotes"),
     ("mapping start", "fields, each as `name: value`"),
-    ("sequence start", "a list"),
+    ("sequence start", "a list, such as `[a, b]`"),
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
     ("u32", "a whole number from 0"),
@@ -175,7 +175,7 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
 ];
 
 /// What the parser says of a text that is not YAML, by its distinct words, and what the author of the file reads instead.
-const SYNTAX: [(&str, &str); 28] = [
+const SYNTAX: [(&str, &str); 30] = [
     ("tagged enum", "expected one word"),
     ("non-finite", "expected a number"),
     ("unexpected EOF", "ends before a bracket or a quote is closed"),
@@ -193,6 +193,7 @@ const SYNTAX: [(&str, &str); 28] = [
     ),
     ("multiline quoted scalar", "has a quote that is not closed"),
     ("unclosed quote", "has a quote that is not closed"),
+    ("unclosed bracket", "has a bracket that is not closed"),
     (
         "invalid trailing content",
         "continues after its closing quote: put the whole text into quotes",
@@ -210,13 +211,18 @@ const SYNTAX: [(&str, &str); 28] = [
     ("a tag", "begins with `!`: put the text into quotes"),
     ("directive", "begins with `%`: put the text into quotes"),
     ("flow ", "lacks a comma or the end of its brackets"),
+    (
+        "did not find expected key",
+        "continues after its closing bracket, or is not indented as the lines before it: put a text with brackets into quotes",
+    ),
 ];
-const ANCHOR: &str = "has an anchor or alias (`&x`, `*x`): write the value itself";
+const ANCHOR: &str =
+    "has a text that begins with `*` or `&`, an alias or anchor of YAML: put the text into quotes";
 /// How the parser names a character with which nothing begins.
 const CHARACTER: &str = "unexpected character: `";
 
 /// The parser's message for the author of a file, who cannot set the parser's options.
-pub(super) fn in_plain_words(message: &str) -> String {
+pub fn in_plain_words(message: &str) -> String {
     if let Some(breach) = message.strip_prefix(OVER_BUDGET) {
         return match breach.split([' ', '{']).next().unwrap_or_default() {
             "Documents" => "has more than one document: remove the second `---`".to_owned(),
@@ -249,6 +255,9 @@ pub(super) fn in_plain_words(message: &str) -> String {
     }
     if let Some(character) = message.strip_prefix(CHARACTER) {
         let character = character.trim_end_matches('\'');
+        if character.starts_with("\\u{") || character.starts_with(char::is_control) {
+            return "has a control character: remove it".to_owned();
+        }
         return format!(
             "begins with {character}: put the text into quotes, and leave out code fences"
         );
@@ -377,6 +386,10 @@ mod tests {
             "id: a\n - b\n",
             "- a\nb\n",
             "```yaml\nid: a\n```\n",
+            "id: [a] b\n",
+            "id: {a} b\n",
+            "\u{1b}[32mid: a\n",
+            "id: a\n\0",
             "<<: *a\n",
             &deep,
         ]
@@ -386,7 +399,7 @@ mod tests {
             let Err(fault) = read::<Report>(text) else { continue };
             let words = "Option|Policy|budget|deserializ|scalar|u8|u64|f64|mapping start\
                 |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start|invalid type\
-                |floating|strict mode|EOF|enum|policy|flow|block|directive|surrogate|hexadecimal|end of input";
+                |expected key|u{|floating|strict mode|EOF|enum|policy|flow|block|directive|surrogate|hexadecimal|end of input";
             let found: Vec<&str> =
                 words.split('|').filter(|word| fault.detail.contains(word)).collect();
             assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);

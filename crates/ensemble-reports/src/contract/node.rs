@@ -11,7 +11,7 @@ use serde_json::{Map, Number};
 use serde_saphyr::Spanned;
 
 use ensemble_core::Result;
-use ensemble_core::message::yaml;
+use ensemble_core::message::{written, yaml};
 
 /// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,8 +51,9 @@ pub struct MappingField {
 impl DocumentNode {
     /// Parses a document that came from `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let mut node = yaml::parse::<LocatedNode>(text, path)?.0;
-        if let Some(lines) = LineMap::where_yaml_has_more(text) {
+        let text = written::document(text);
+        let mut node = yaml::parse::<LocatedNode>(&text, path)?.0;
+        if let Some(lines) = LineMap::where_yaml_has_more(&text) {
             lines.correct(&mut node);
         }
         Ok(node)

@@ -1,7 +1,7 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
-use ensemble_core::message::fields::plain_field;
+use ensemble_core::message::fields::{is_absent, plain_field, unwrap_value};
 use serde_json::{Map, Value as Json};
 
 use super::node::{DocumentNode, MappingField, NodeValue};
@@ -11,9 +11,13 @@ use super::problem::{FieldProblem, PROBLEMS_MAX};
 const EXCERPT_CHARS_MAX: usize = 40;
 
 /// Normalizes a word for comparison: `Needs Fix`, `NEEDS-FIX` and `needsFix` become `needs_fix`. What decorates it does
-/// not count: `**done** ✅`.
+/// not count: `**done** ✅`. A sign alone is its own word.
 pub(super) fn word(text: &str) -> String {
-    let text = text.trim_matches(|c: char| !c.is_alphanumeric());
+    let sign = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{fe0f}');
+    let text = unwrap_value(text).trim_matches(|c: char| !c.is_alphanumeric());
+    if text.is_empty() {
+        return sign.to_owned();
+    }
     if text.chars().any(char::is_lowercase) {
         plain_field(text)
     } else {
@@ -50,11 +54,13 @@ impl<'a> FieldReader<'a> {
     /// Takes the field with the first of these names that is present and not empty. Two names of
     /// one field, such as `taskId` and `task_id`, must have equal values.
     pub(super) fn take_field(&mut self, names: &[&str]) -> Option<&'a MappingField> {
+        for ((plain, field), taken) in self.fields.iter().zip(&mut self.taken) {
+            *taken |= names.contains(&plain.as_str()) && is_empty(&field.node);
+        }
         let all_of = |name: &&str| {
             let fields = self.fields.iter().enumerate();
-            let is_one = |(plain, field): &(String, &MappingField)| {
-                plain == name && !matches!(field.node.value, NodeValue::Null)
-            };
+            let is_one =
+                |(plain, field): &(String, &MappingField)| plain == name && !is_empty(&field.node);
             let all: Vec<usize> = fields.filter(|(_, f)| is_one(f)).map(|(at, _)| at).collect();
             (!all.is_empty()).then_some(all)
         };
@@ -97,7 +103,7 @@ impl<'a> FieldReader<'a> {
 
     /// Takes a text; numbers, booleans and a list of one are read as text.
     pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
-        self.text_of(names, |_| None)
+        self.text_of(names, |_| None).map(|text| unwrap_value(&text).to_owned())
     }
 
     /// Takes a text that only people read; a list has its lines.
@@ -241,6 +247,15 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     let words: Vec<&str> =
         spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
     format!("write one of {}", words.join(", "))
+}
+
+/// Whether a value says that there is none: null, or `None`, `n/a` and the like.
+fn is_empty(node: &DocumentNode) -> bool {
+    match &node.value {
+        NodeValue::Null => true,
+        NodeValue::Text(text) => !text.trim().is_empty() && is_absent(text),
+        _ => false,
+    }
 }
 
 /// The only item of a list; any other value itself.

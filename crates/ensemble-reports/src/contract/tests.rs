@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use ensemble_core::message::fields::is_absent;
+
 use super::*;
 
 fn read<T: Contract>(file: &str, text: &str) -> T {
@@ -287,17 +289,35 @@ proptest::proptest! {
 
     #[test]
     fn written_documents_are_read_back(
-        task in "[a-z0-9-]{1,12}",
+        task in "t[a-z0-9-]{0,11}",
         summary in "[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\u{9f}\\u{feff}\\u{fffe}\\u{ffff}]{1,80}",
         files in proptest::collection::vec("[a-zA-Z0-9./ :#-]{1,20}", 0..4),
     ) {
         let mut report = TaskReport::new(task, Status::Blocked);
-        report.summary = Some(summary.trim().to_owned()).filter(|text| !text.is_empty());
+        report.summary = Some(summary.trim().to_owned()).filter(|text| !is_absent(text));
         report.files_modified = files.iter().map(|file| format!("f{}", file.trim())).collect();
         let text = write(&report);
         let read = read_as::<TaskReport>(&text, Path::new("x.yaml"));
         proptest::prop_assert_eq!(read, Ok(Reading::Whole(report)), "{}", text);
     }
+}
+
+#[test]
+fn a_report_is_read_as_models_write_it() {
+    for text in [
+        "タスクID: T\nステータス: 成功\n担当者: “worker-1”\n概要: x\nエラー: なし\n",
+        "任务ID：T\n状态：✅\n执行者：worker-1\n摘要：x\n",
+        "task_id: Some(\"T\")\nstatus: Some(success)\nworker_id: Some(worker-1)\nsummary: x\nerrors: None\n",
+        "Report:\n```yaml\ntask_id: “T”\nstatus: ✔️\nworker_id: «worker-1»\nsummary: x\n```\n",
+        "---\ntask_id: T\nstatus: done\nworker_id: worker-1\nsummary: x\nerrors: n/a\nfailure_reason: nil\n---\n# All\n",
+    ] {
+        let report: TaskReport = read("t-completed.yaml", text);
+        let mut wanted = TaskReport::new("T", Status::Success);
+        (wanted.worker_id, wanted.summary) = (Some("worker-1".to_owned()), Some("x".to_owned()));
+        assert_eq!(report, wanted, "{text}");
+    }
+    let report: TaskReport = read("t-completed.yaml", "task_id: 1.10\nstatus: done\n");
+    assert_eq!(report.task_id, "1.10");
 }
 
 #[test]

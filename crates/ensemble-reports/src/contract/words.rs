@@ -48,9 +48,9 @@ words! {
     /// Outcome of a task.
     Status ("snake_case") {
         /// The task was done.
-        Success = ["success", "succeeded", "successful", "ok", "done", "pass", "passed", "complete", "completed", "成功", "完了", "完成", "已完成"];
+        Success = ["success", "succeeded", "successful", "ok", "done", "pass", "passed", "complete", "completed", "finished", "successfully_completed", "completed_successfully", "成功", "完了", "完成", "已完成", "✅", "✔"];
         /// The task was tried and failed.
-        Failed = ["failed", "failure", "fail", "error", "errored", "失敗", "失败"];
+        Failed = ["failed", "failure", "fail", "error", "errored", "失敗", "失败", "❌", "✗"];
         /// Another agent or a person must act first.
         Blocked = ["blocked", "blocking", "ブロック", "ブロック中", "保留", "阻塞", "受阻"];
     }
@@ -60,9 +60,9 @@ words! {
     /// A reviewer's verdict.
     Verdict ("snake_case") {
         /// The work is approved.
-        Approved = ["approved", "approve", "accepted", "lgtm", "ok", "pass", "passed", "承認", "批准", "通过", "通過"];
+        Approved = ["approved", "approve", "accepted", "lgtm", "ok", "pass", "passed", "承認", "批准", "通过", "通過", "✅", "✔"];
         /// The work needs changes.
-        NeedsFix = ["needs_fix", "needs_fixes", "need_fix", "needs_work", "needs_changes", "changes_requested", "request_changes", "rejected", "reject", "fail", "failed", "要修正", "差し戻し", "需要修改", "驳回", "駁回"];
+        NeedsFix = ["needs_fix", "needs_fixes", "need_fix", "needs_work", "needs_changes", "changes_requested", "request_changes", "rejected", "reject", "fail", "failed", "要修正", "差し戻し", "需要修改", "驳回", "駁回", "❌", "✗"];
     }
 }
 
@@ -126,8 +126,20 @@ mod tests {
 
     #[test]
     fn words_are_read_in_every_spelling_and_written_in_one() {
-        for text in ["success", "SUCCESS", "Completed", " ok ", "**done** ✅", "success!", "成功"]
-        {
+        for text in [
+            "success",
+            "SUCCESS",
+            "Completed",
+            " ok ",
+            "**done** ✅",
+            "success!",
+            "成功",
+            "✅",
+            "✔\u{fe0f}",
+            "Successfully completed.",
+            "Some(Success)",
+            "“success”",
+        ] {
             assert_eq!(Status::read(text), Some(Status::Success), "{text}");
         }
         for text in ["failed", "failure", "Failure", "FAIL"] {
