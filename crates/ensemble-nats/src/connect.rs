@@ -1,5 +1,6 @@
 //! Makes the connection, and the stream of a new team.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use futures_util::StreamExt as _;
 
 use super::NatsTransport;
 use super::bucket::TeamBucket;
+use super::connect_fault::ConnectFault;
 use super::denials::Denials;
 use super::lazy_stream::LazyStream;
 use super::options::NatsOptions;
@@ -28,6 +30,8 @@ use ensemble_core::{Error, Result};
 use tokio::time::timeout;
 
 const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
+/// A bundle of all authorities of a system has a quarter of this.
+const PEM_BYTES_MAX: usize = 1024 * 1024;
 
 /// How long a server may take to say what it permits. Without its answer, all is asked, and it may deny that.
 const RULES_PATIENCE: Duration = Duration::from_millis(500);
@@ -57,9 +61,8 @@ impl NatsTransport {
             .run(shared.left(), reach_servers(connecting, servers, limits))
             .ok_or_else(|| fault("connect", "no answer in time: is it up?".to_owned(), true))?
             .map_err(|error| {
-                let is_refused = is_permanent(&error);
-                let advice = if is_refused { "" } else { ": is it up?" };
-                fault("connect", format!("{}{advice}", with_causes(&error)), !is_refused)
+                let ConnectFault { detail, may_pass } = ConnectFault::new(&error, options);
+                fault("connect", detail, may_pass)
             })?;
         let subjects = TeamSubjects::new(&options.team);
         let size = (options.replicas, versions_max(&client));
@@ -221,12 +224,25 @@ fn connect_options(
         connecting = connecting.credentials(&text).map_err(|e| Error::io("use", file, e))?;
     }
     if let Some(file) = &options.root_certificates {
+        check_pem(file, "CERTIFICATE")?;
         connecting = connecting.add_root_certificates(file.clone()).require_tls(true);
     }
     if let Some((certificate, key)) = &options.client_certificate {
+        check_pem(certificate, "CERTIFICATE")?;
+        check_pem(key, "PRIVATE KEY")?;
         connecting = connecting.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(connecting)
+}
+
+/// Checks that a file has what it is named for: the libraries pass over one that has nothing.
+fn check_pem(file: &Path, what: &str) -> Result<()> {
+    let content = read_chosen_file(file, PEM_BYTES_MAX)?
+        .ok_or_else(|| Error::io("open", file, std::io::ErrorKind::NotFound))?;
+    let text = String::from_utf8_lossy(&content);
+    let has_it = text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(what));
+    let missing = || std::io::Error::other(format!("it has no `{what}` as PEM"));
+    has_it.then_some(()).ok_or_else(|| Error::io("use", file, missing()))
 }
 
 /// How long to wait before an attempt to connect.
@@ -238,35 +254,6 @@ fn reconnect_delay(attempt: usize) -> Duration {
         0 | 1 => Duration::ZERO,
         _ => Duration::from_millis(10 << attempt.min(7)).min(RECONNECT_DELAY_MAX),
     }
-}
-
-/// Whether trying to connect again cannot help: the credentials or the address are wrong, or one side does not
-/// accept the certificate of the other.
-fn is_permanent(error: &async_nats::ConnectError) -> bool {
-    let is_refused = matches!(
-        error.kind(),
-        async_nats::ConnectErrorKind::Authentication
-            | async_nats::ConnectErrorKind::AuthorizationViolation
-            | async_nats::ConnectErrorKind::ServerParse
-            | async_nats::ConnectErrorKind::Tls
-    );
-    let text = with_causes(error);
-    is_refused
-        || ["invalid peer certificate", "received fatal alert"]
-            .iter()
-            .any(|said| text.contains(said))
-}
-
-fn with_causes(error: &async_nats::ConnectError) -> String {
-    let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
-    while let Some(deeper) = cause {
-        let said = deeper.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = deeper.source();
-    }
-    text
 }
 
 /// More than a subject ever has, as each change removes the versions before it; and no more than a key-value bucket

@@ -27,6 +27,7 @@ mod bucket;
 mod change_notifier;
 mod clock;
 mod connect;
+mod connect_fault;
 mod consumer;
 mod denials;
 mod files;

@@ -69,7 +69,10 @@ impl Wire {
     }
 
     pub(super) fn unreachable(&self, operation: &'static str, detail: impl ToString) -> Error {
-        let detail = format!("{} (is the server up?)", detail.to_string().trim_end_matches('.'));
+        let mut detail = detail.to_string().trim_end_matches('.').to_owned();
+        if !detail.ends_with('?') {
+            detail.push_str(" (is the server up?)");
+        }
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 

@@ -7,7 +7,10 @@ use crate::attention::AwayServers;
 
 /// What a fault says, in small letters, and what helps against it; the first that fits counts.
 const REMEDIES: [(&[&str], &str); 6] = [
-    (&["no such file"], "put the file there, or mend its path in `nats` of ensemble.yaml"),
+    (
+        &["no such file", "as pem"],
+        "put the file there, or correct its path in `nats` of ensemble.yaml",
+    ),
     (
         &["has no team"],
         "correct `nats.team` in ensemble.yaml; a team of that name begins with `ensemble up` or `mailbox add`",
@@ -27,15 +30,19 @@ const REMEDIES: [(&[&str], &str); 6] = [
     ),
 ];
 
+/// What helps against a fault of servers; the last of the remedies where no other fits.
+pub fn server_remedy(why: &str) -> &'static str {
+    let said = why.to_lowercase();
+    let fits = |words: &[&str]| words.is_empty() || words.iter().any(|word| said.contains(word));
+    REMEDIES.iter().find(|(words, _)| fits(words)).map_or("", |(_, help)| help)
+}
+
 impl AwayServers {
     /// What a failure says of the servers.
     pub fn because(why: impl Into<String>) -> Self {
         let why = why.into();
-        let said = why.to_lowercase();
-        let fits =
-            |words: &[&str]| words.is_empty() || words.iter().any(|word| said.contains(word));
-        let help = REMEDIES.iter().find(|(words, _)| fits(words)).map_or("", |(_, help)| help);
-        Self { why, since: None, help: help.to_owned() }
+        let help = server_remedy(&why).to_owned();
+        Self { why, since: None, help }
     }
 
     /// Since when a watcher has not reached them.

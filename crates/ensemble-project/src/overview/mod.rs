@@ -41,6 +41,7 @@ use crate::project::Project;
 use crate::rows::RosterRow;
 use crate::troubles::BoardTrouble;
 use crate::wrapped_terminal::own_terminal;
+pub use away::server_remedy;
 pub use changes::ProjectChanges;
 pub use misplaced::{MisplacedPart, find_misplaced};
 use parts::SeenLetters;
