@@ -8,13 +8,14 @@ use ensemble_core::message::{Name, NameError, TimestampError};
 use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{GatedTask, PlanGate, UndecidedRequest};
 use ensemble_core::{AreaError, Error};
+use ensemble_project::overview::server_remedy;
 use ensemble_project::troubles::budget_help;
 use ensemble_project::{CONFIG_FILE, USER_CONFIG};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{BoardError, ControlFile};
 use ensemble_team::driver::BatchError;
 use ensemble_team::steps::StepError;
-use ensemble_team::worktree::{WorktreeError, WorktreeFault};
+use ensemble_team::worktree::{GitError, WorktreeError, WorktreeFault};
 use ensemble_tmux::tmux::TmuxError;
 use serde_json::Value;
 
@@ -207,6 +208,9 @@ fn hint_for(error: &Error) -> Option<String> {
             "`ensemble inbox` lists your messages, `ensemble why ID` finds any"
         }
         Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
+        Error::Server { operation: "connect" | "open the stream" | "find the team", .. } => {
+            server_remedy(&error.to_string())
+        }
         Error::Area(_) => return area_hint(error),
         _ => return None,
     };
@@ -235,6 +239,9 @@ fn area_hint(error: &Error) -> Option<String> {
     }
     if let Some(TmuxError::NotPrivate { .. }) = error.area() {
         return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
+    }
+    if let Some(failed) = error.area::<GitError>() {
+        return failed.remedy().map(str::to_owned);
     }
     if let Some(refused) = error.area::<WorktreeError>() {
         return worktree_hint(&refused.fault);
@@ -286,6 +293,9 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
         }
         WorktreeFault::NoWorktree { .. } => "`ensemble admin fsck --repair` makes it again",
         WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
+        WorktreeFault::CheckedOut { path } => {
+            return Some(format!("`git -C {} switch --detach` leaves it", path.display()));
+        }
         _ => return None,
     };
     Some(hint.to_owned())

@@ -42,6 +42,45 @@ pub enum GitError {
 
 impl AreaError for GitError {}
 
+/// What git and its helpers say when something outside of Ensemble is missing or set so, and what helps.
+const REMEDIES: [(&[&str], &str); 6] = [
+    (
+        &["failed to sign the data", "load public key", "gpg failed to sign"],
+        "git is set to sign commits: make the key usable without a question, or `git config commit.gpgsign false` in this repository",
+    ),
+    (
+        &[
+            "filter lfs failed",
+            "git-lfs: not found",
+            "git-lfs: command not found",
+            "'lfs' is not a git command",
+        ],
+        "install git-lfs, then `git lfs install`: files of this repository are stored by it",
+    ),
+    (
+        &["smudge filter", "clean filter"],
+        "install the program of that filter, which .gitattributes names",
+    ),
+    (
+        &["does not have a GPG signature", "does not have a valid"],
+        "agents do not sign: `git config merge.verifySignatures false` in this repository",
+    ),
+    (
+        &["not a git repository"],
+        "`git init` and a first commit make one: tasks on the blackboard have worktrees",
+    ),
+    (&["bad config"], "correct that setting of git: `git config --edit`"),
+];
+
+impl GitError {
+    /// What helps, if git says why it failed.
+    pub fn remedy(&self) -> Option<&'static str> {
+        let Self::Failed { detail, .. } = self else { return None };
+        let fits = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+        REMEDIES.iter().find(|(words, _)| fits(words)).map(|(_, help)| *help)
+    }
+}
+
 /// A worktree or a branch does not allow the operation now; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {operation}: {fault}")]
@@ -180,7 +219,10 @@ pub fn short_reason(error: &Error) -> String {
             let is_error =
                 |line: &&str| ["fatal: ", "error: "].iter().any(|it| line.starts_with(it));
             // Advice on what to do with another process's lock follows its path.
-            let said = detail.lines().rev().find(is_error);
+            // A filter that is missing is named before the last line or after it.
+            let is_cause = |line: &&str| line.contains(" filter ") && line.contains("failed");
+            let said =
+                detail.lines().find(is_cause).or_else(|| detail.lines().rev().find(is_error));
             let said = said.or_else(|| detail.lines().rev().find(|line| !line.trim().is_empty()));
             let verb: Vec<&str> = command.split(' ').take(2).collect();
             format!("`git {}` failed: {}", verb.join(" "), said.unwrap_or(detail).trim())
@@ -205,6 +247,41 @@ fn restoring(branch: &str, commit: &str, exists: bool, can_move: bool) -> String
         (true, true) => format!("`git branch -f {branch} {commit}`"),
         (true, false) => {
             format!("`git switch {branch} && git merge {commit}`, then `git switch -`,")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(detail: &str) -> GitError {
+        let (command, path) = ("worktree add --quiet x".to_owned(), PathBuf::from("/p"));
+        GitError::Failed { command, path, detail: detail.to_owned() }
+    }
+
+    #[test]
+    fn what_is_missing_beside_git_has_a_remedy() {
+        for (detail, words) in [
+            ("error: gpg failed to sign the data:\ngpg: x\nfatal: failed to write", "gpgsign"),
+            ("error: Couldn't load public key /k.pub: No such file", "gpgsign"),
+            ("git-lfs filter-process: 1: git-lfs: not found\nfatal: hung up", "git lfs install"),
+            ("fatal: a.bin: smudge filter lfs failed", "git lfs install"),
+            ("fatal: a.bin: smudge filter crypt failed", ".gitattributes"),
+            ("fatal: Commit f4f9599 does not have a GPG signature.", "verifySignatures"),
+            ("fatal: not a git repository (or any of the parent directories): .git", "git init"),
+        ] {
+            assert!(failed(detail).remedy().is_some_and(|help| help.contains(words)), "{detail}");
+        }
+        assert_eq!(failed("fatal: cannot lock ref").remedy(), None);
+    }
+
+    #[test]
+    fn a_short_reason_names_the_filter_that_failed() {
+        let lines = ["fatal: the remote end hung up", "fatal: a.bin: smudge filter lfs failed"];
+        for detail in [lines.join("\n"), format!("{}\n{}", lines[1], lines[0])] {
+            let reason = short_reason(&failed(&detail).into());
+            assert_eq!(reason, "`git worktree add` failed: fatal: a.bin: smudge filter lfs failed");
         }
     }
 }

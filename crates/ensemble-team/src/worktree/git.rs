@@ -361,14 +361,5 @@ pub(super) fn common_directory(git: &GitRepository, project: &Path) -> Result<Pa
     // A project may be a directory inside a repository.
     let call = git.at(project).with(CEILING_VARIABLE, "");
     let found = call.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"]);
-    found.map(PathBuf::from).map_err(|error| match error.into_area() {
-        Ok(GitError::Failed { command, path, mut detail }) => {
-            if detail.contains("not a git repository") {
-                detail.push_str(" (make one with `git init` and a first commit)");
-            }
-            GitError::Failed { command, path, detail }.into()
-        }
-        Ok(other) => other.into(),
-        Err(other) => other,
-    })
+    found.map(PathBuf::from)
 }

@@ -30,7 +30,7 @@ use super::git::{CEILING_VARIABLE, GitProcess, last_bytes, without_git};
 use super::remote::{BranchMove, RemoteBranches};
 use super::retire::RetiredWorktree;
 use super::salvage::IDENTITY;
-use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees};
+use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, short_reason};
 use crate::board::{BoardError, BoardTask, State, TaskStatus, is_fenced};
 use ensemble_core::durable::{Dir, FileLock, FileModes, open_file};
 use ensemble_core::message::Name;
@@ -125,7 +125,10 @@ impl Worktrees {
         let reason = match (error.area::<BoardError>(), error.area::<WorktreeError>()) {
             (Some(BoardError::NotAllowed { why, .. }), _) => why.to_string(),
             (_, Some(error)) => error.fault.to_string(),
-            _ => error.to_string(),
+            _ => match error.area().and_then(GitError::remedy) {
+                Some(help) => format!("{}: {help}", short_reason(error)),
+                None => short_reason(error),
+            },
         };
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
         let mut locked = self.board.lock()?;
