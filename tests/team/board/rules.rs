@@ -47,6 +47,10 @@ fn good_boards_are_good() {
 const OF_TASKS: &str = "
 status: DONE => status: is `DONE`
 status: Unclaimed ~> status: is `Unclaimed`; it must be one of
+status: “UNCLAIMED” ~> status: is `“UNCLAIMED”`; it must be one of
+status: UNCLAIMED; assigned_to: None ~> assigned_to: must be a name, or null; it is read as null
+status: UNCLAIMED; assigned_to: '' ~> assigned_to: `` has 0 bytes: a name has 1 to 64; it is read as null
+status: UNCLAIMED; failed_by: 'a, b' ~> failed_by: is `a, b`; it is read as a list of 2
 status: UNCLAIMED; depends_on: done ~> depends_on: is `done`; it is read as a list
 status: UNCLAIMED; depends_on: '' ~> depends_on: is empty; it is read as a list without
 status: UNCLAIMED; lease_epoch: '3' ~> lease_epoch: must be a whole number of at least 0; it is read as 3

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
-use ensemble_core::message::fields::{read_flag, strip_quotes};
+use ensemble_core::message::fields::{is_absent, read_flag, strip_quotes};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
 
@@ -114,7 +114,9 @@ impl ShapeChecker {
             FieldKind::Values => return self.list(value, path, |_, _, _| ()),
             FieldKind::Named(fields) => return self.named(value, fields, path),
             FieldKind::Name => match value.as_str().map(Name::new) {
-                Some(Ok(_)) => return,
+                // Programs write `None` for a task that no agent has.
+                Some(Ok(name)) if !is_absent(name.as_str()) || is_id(path) => return,
+                Some(Ok(_)) => "must be a name, or null".to_owned(),
                 Some(Err(error)) => error.to_string(),
                 None => "must be a name".to_owned(),
             },
@@ -141,7 +143,13 @@ impl ShapeChecker {
             (FieldKind::Word(_), Value::String(word)) => {
                 self.warn(path, format!("{expected}; it is read as {word}"));
             }
-            (FieldKind::Count | FieldKind::Flag, Value::Number(_) | Value::Bool(_)) => {
+            (FieldKind::Name, Value::Null)
+                if !is_id(path) && value.as_str().is_some_and(is_absent) =>
+            {
+                self.warn(path, format!("{expected}; it is read as null"));
+            }
+            (FieldKind::Count | FieldKind::Flag, Value::Number(_) | Value::Bool(_))
+            | (FieldKind::Name, Value::String(_)) => {
                 self.warn(path, format!("{expected}; it is read as {read}"));
             }
             _ => self.push(path, expected),
@@ -152,8 +160,13 @@ impl ShapeChecker {
     fn read_as(&self, value: &Value, kind: FieldKind) -> Value {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
+            (FieldKind::Name, Value::String(text)) if !is_absent(text) => {
+                let bare = strip_quotes(text).trim_start_matches('@');
+                Name::new(bare).map_or(Value::Null, |name| name.as_str().into())
+            }
             (FieldKind::Word(words), Value::String(text)) => {
-                let plain = |text: &str| text.trim().replace(['-', ' '], "_").to_ascii_uppercase();
+                let plain =
+                    |text: &str| strip_quotes(text).replace(['-', ' '], "_").to_ascii_uppercase();
                 let meant = words.iter().find(|word| plain(word) == plain(text));
                 meant.map_or(Value::Null, |word| (*word).into())
             }
@@ -206,9 +219,15 @@ impl ShapeChecker {
             self.warn(path, "is empty; it is read as a list without items".to_owned());
             *value = json!([]);
         }
-        if value.as_str().is_some_and(|text| Name::new(text).is_ok()) && !self.is_note {
-            self.warn(path, format!("is {}; it is read as a list with it alone", shown(value)));
-            *value = json!([value.take()]);
+        let names = value.as_str().filter(|_| !self.is_note).map(|text| {
+            text.split(',').map(|name| Name::new(name.trim())).collect::<Result<Vec<_>, _>>()
+        });
+        if let Some(Ok(names)) = names {
+            self.warn(
+                path,
+                format!("is {}; it is read as a list of {}", shown(value), names.len()),
+            );
+            *value = json!(names);
         }
         self.contain(value, &json!([]), (path, "a list"));
         let Value::Array(items) = value else { return };
@@ -245,6 +264,11 @@ impl ShapeChecker {
             *value = if self.is_note { with_only_entry(value.take(), empty) } else { Value::Null };
         }
     }
+}
+
+/// Whether a field is the id of an entry, which has one.
+fn is_id(path: &str) -> bool {
+    path.ends_with(".id")
 }
 
 /// Whether both are lists, or both mappings.

@@ -26,7 +26,7 @@ use std::path::Path;
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 use serde_json::{Map, Number, Value};
 
-use ensemble_core::message::yaml::DEPTH_MAX;
+use ensemble_core::message::yaml::{DEPTH_MAX, in_plain_words};
 use ensemble_core::{Error, Result};
 
 pub(crate) const SCALAR_BYTES_MAX: usize = 64 * 1024;
@@ -83,7 +83,7 @@ impl YamlText {
         for event in Parser::new_from_str(&source) {
             let (event, span) = event.map_err(|error| {
                 let (at, info) = (error.marker(), error.info());
-                reader.refused(at.line(), at.col() + 1, &info)
+                reader.refused(at.line(), at.col() + 1, &in_plain_words(&info))
             })?;
             if let Event::Comment(..) = event {
                 let range = span.byte_range().unwrap_or_default();

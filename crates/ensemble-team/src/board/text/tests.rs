@@ -39,6 +39,19 @@ agents:
 "#;
 
 #[test]
+fn an_error_is_in_the_words_of_its_author() {
+    for (source, words) in [
+        ("a:\n\tb: 1\n", "tab: use blanks"),
+        ("```yaml\na: 1\n```\n", "leave out code fences"),
+        ("a: x: y\n", "has a `: ` inside of a text"),
+        ("a: *b* c\n", "put the text into quotes"),
+        ("a: {b: 1\n", "bracket that is not closed"),
+    ] {
+        assert!(error(source).contains(words), "{source:?}: {}", error(source));
+    }
+}
+
+#[test]
 fn unchanged_parts_keep_their_bytes() {
     let source = BOARD;
     let changed = edit(source, |v| {
