@@ -27,6 +27,7 @@ pub(crate) const COMPLETE_IT: &str =
     "It stays where it is. Complete it there, or put a whole file under the same name.";
 /// Who gets reports also learns of files that lead to no mailbox.
 const ANY_REPORT: &str = "reports/any-completed.yaml";
+const TASKS: &str = "tasks";
 /// The type of the message about a task that was put down again.
 const AGAIN_TYPE: &str = "mail.again";
 /// How much of a file that cannot be read is searched for its author, in bytes.
@@ -81,6 +82,8 @@ pub(crate) fn send(
         },
     };
     let stem = routes.destination(&path).ok().flatten().and_then(|destination| destination.stem);
+    // A task's file is named after its worker.
+    let stem = stem.filter(|_| &*unfit.box_name != TASKS);
     let mut notified = Vec::with_capacity(to.len());
     for recipient in to {
         let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path, remedy))

@@ -223,7 +223,7 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
         None => queue.mailboxes()?,
     };
     for mailbox in mailboxes {
-        match find_work(&mailbox, task, queue) {
+        match find_work(&mailbox, queue, &is_exactly(task)) {
             Ok(None) | Err(Error::NoMailbox { .. }) => {}
             Ok(Some(_)) => return Ok(true),
             Err(error) => return Err(error),
@@ -235,10 +235,11 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
 /// Receives, for the writer of an `ack/` file, the message that hands over that task. The seeds'
 /// workers say so with a file instead of a rename. `Ok(None)` if no such message waits.
 pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Result<Option<Lease>> {
-    let mailboxes = queue.mailboxes()?;
-    let has_it = match ack_signer(content, &mailboxes).cloned() {
-        Some(agent) => find_work(&agent, task, queue)?.map(|found| (agent, found)),
-        None => the_only_one(mailboxes, task, queue)?,
+    let all = queue.mailboxes()?;
+    let mailboxes = ack_signer(content, &all).cloned().map_or(all, |agent| vec![agent]);
+    let has_it = match the_only_one(&mailboxes, queue, &is_exactly(task))? {
+        None => the_only_one(&mailboxes, queue, &|envelope| is_meant(task, envelope))?,
+        found => found,
     };
     Ok(match has_it {
         Some((agent, Found { id, state: State::Queued { .. }, .. })) => {
@@ -254,14 +255,14 @@ pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Res
 
 /// The mailbox that has a task, if exactly one has it.
 fn the_only_one(
-    mailboxes: Vec<Name>,
-    task: &str,
+    mailboxes: &[Name],
     queue: &dyn Broker,
+    is_it: &dyn Fn(&Envelope) -> bool,
 ) -> Result<Option<(Name, Found)>> {
     let mut all = Vec::new();
     for mailbox in mailboxes {
-        if let Some(found) = find_work(&mailbox, task, queue)? {
-            all.push((mailbox, found));
+        if let Some(found) = find_work(mailbox, queue, is_it)? {
+            all.push((mailbox.clone(), found));
         }
     }
     let is_one = all.len() == 1;
@@ -270,12 +271,16 @@ fn the_only_one(
 
 /// The unfinished message of a mailbox that is work on a task: a waiting one, or a held one if none waits. Reports
 /// and advice that name the task are not meant.
-fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Found>> {
+fn find_work(
+    mailbox: &Name,
+    queue: &dyn Broker,
+    is_it: &dyn Fn(&Envelope) -> bool,
+) -> Result<Option<Found>> {
     let mut held = None;
     for found in queue.unfinished(mailbox, ACK_SEARCH_MAX)? {
-        let is_it = queue.peek(mailbox, &found.id).is_ok_and(|envelope| {
-            envelope.task_id.as_deref() == Some(task) && envelope.purpose() == MessagePurpose::Work
-        });
+        let is_it = queue
+            .peek(mailbox, &found.id)
+            .is_ok_and(|envelope| envelope.purpose() == MessagePurpose::Work && is_it(&envelope));
         match found.state {
             State::Queued { .. } if is_it => return Ok(Some(found)),
             _ if is_it => held = held.or(Some(found)),
@@ -283,6 +288,29 @@ fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Fo
         }
     }
     Ok(held)
+}
+
+fn is_exactly(task: &str) -> impl Fn(&Envelope) -> bool + '_ {
+    move |envelope| envelope.task_id.as_deref() == Some(task)
+}
+
+/// Whether the name of an `ack/` file means the work of a message: by the message's id, or by its task with the agent,
+/// the attempt or a word for what the file is, as in `worker-1-t.ack`, `t@2.ack`, `ACK_t.ack`. Any other rest may belong
+/// to the name of another task.
+fn is_meant(name: &str, envelope: &Envelope) -> bool {
+    let is_rest = |rest: &str| {
+        let word = rest.trim_matches(|c: char| matches!(c, '-' | '_' | '.' | ':' | ' '));
+        let attempt = word.strip_prefix('@').unwrap_or_default();
+        let is_attempt = !attempt.is_empty() && attempt.bytes().all(|it| it.is_ascii_digit());
+        let known = ["", "ack", "acked", "task", envelope.to.as_str()];
+        is_attempt || known.iter().any(|known| known.eq_ignore_ascii_case(word))
+    };
+    let task = envelope.task_id.as_deref().filter(|task| !task.is_empty());
+    envelope.id.as_str() == name
+        || task.is_some_and(|task| {
+            let rests = [name.strip_prefix(task), name.strip_suffix(task)];
+            rests.into_iter().flatten().any(is_rest)
+        })
 }
 
 /// The lease under which a task was received by its `ack/` file.

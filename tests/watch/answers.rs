@@ -253,6 +253,27 @@ fn each_ack_that_lands_counts_whatever_its_content_was_before() {
 }
 
 #[test]
+fn an_ack_counts_by_a_name_with_its_agent_or_attempt_and_for_no_other_task() {
+    let bed = bed("");
+    let watcher = Watcher::start(&bed);
+    let held = || bed.spool().counts(&name("worker-1")).unwrap().acked;
+    let named =
+        [("t-1", "worker-1-t-1"), ("t-2", "ACK_t-2"), ("t-3", "t-3@2"), ("t-4", "t-4-task")];
+    for (count, (task, file)) in (1..).zip(named) {
+        send(&bed, task, "task");
+        bed.land(&format!("ack/{file}.ack"), "");
+        eventually_true(PATIENCE, file, || held() == count);
+    }
+    send(&bed, "t-5", "task");
+    bed.land("ack/t-5-1.ack", "");
+    eventually_true(PATIENCE, "it was read", || {
+        bed.records("ack.received").iter().any(|it| it["task_id"] == "t-5-1")
+    });
+    assert_eq!(held(), 4, "the other one waits");
+    watcher.stop();
+}
+
+#[test]
 fn a_bare_ack_counts_where_exactly_one_mailbox_has_the_task() {
     let bed = bed("");
     bed.spool().add_mailbox(&name("worker-2"), &Settings::default()).unwrap();
