@@ -10,6 +10,7 @@ mod board;
 mod budget;
 mod door;
 mod drop_boxes;
+mod empty;
 mod git;
 mod history;
 mod hooks;
@@ -149,10 +150,9 @@ impl ProjectConfig {
     ///
     /// The text is not YAML, has an unknown key or an invalid value; the error names the line.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-            return Ok(Self::default());
-        }
-        let config: Self = yaml::read(text).map_err(|fault| {
+        let config = Self::read(text)
+            .or_else(|fault| Self::read(&empty::without_empty(text)).map_err(|_| fault));
+        let config = config.map_err(|fault| {
             let field = fault.place.and_then(|place| DocumentNode::field_at(text, place));
             fault.at(path, field.as_deref())
         })?;
@@ -171,6 +171,14 @@ impl ProjectConfig {
             settings.server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
         }
         Ok(config)
+    }
+
+    fn read(text: &str) -> std::result::Result<Self, yaml::YamlFault> {
+        let is_said = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        match text.lines().any(is_said) {
+            true => yaml::read(text),
+            false => Ok(Self::default()),
+        }
     }
 
     /// Interval of full scans without an event.

@@ -42,5 +42,5 @@ pub(super) fn read_trusted_text(
         return Ok(None);
     };
     let text = String::from_utf8(content);
-    text.map(Some).map_err(|_| Error::malformed(path, "file", "is not UTF-8"))
+    text.map(Some).map_err(|_| Error::malformed(path, "file", "is not UTF-8: save it as UTF-8"))
 }
