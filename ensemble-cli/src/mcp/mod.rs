@@ -143,8 +143,10 @@ impl McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
         let Some(tool) = tools::named(&request.name) else {
-            let names: Vec<&str> = tools::all().map(|tool| tool.name).collect();
-            let text = format!("no tool `{}`: there are {}", request.name, names.join(", "));
+            let offered: Vec<&str> = self
+                .blocking(|desk| tools::offered(desk).iter().map(|it| it.name).collect())
+                .await?;
+            let text = tools::unknown_tool(&request.name, &offered);
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = Value::Object(request.arguments.unwrap_or_default());

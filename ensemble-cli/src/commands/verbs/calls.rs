@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use clap::{Arg, Command};
 use ensemble_app::door_hints::HintCall;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::message::Name;
-use ensemble_core::message::fields::read_flag;
+use ensemble_core::message::fields::{argument_name, read_flag};
+use ensemble_core::message::{Name, nearest};
 use serde_json::{Map, Value};
 
-use super::{CommandLine, place_among, with_one_verb};
+use super::{CommandLine, place_among, program, with_one_verb};
 use crate::context::Context;
 use crate::mistake::in_words;
 use crate::printed;
+use crate::spellings::meant_by;
 
 /// Commands that take over the terminal, run until they are ended, or read stdin.
 const NOT_CALLED: [&str; 17] = [
@@ -61,10 +62,7 @@ pub(crate) fn call(
 fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     let words: Vec<OsString> =
         std::iter::once("ensemble").chain(method.split(' ')).map(OsString::from).collect();
-    let unknown = || {
-        Failure::usage(format!("there is no method `{}`", ensemble_app::text::one_line(method)))
-            .with_hint("`ensemble admin schema commands` lists the places of all commands")
-    };
+    let unknown = || unknown_method(method);
     let place = place_among(&words).ok_or_else(unknown)?;
     if NOT_CALLED.contains(&method) {
         return Err(Failure::refused(format!("`{method}` cannot be called")).with_hint(
@@ -77,6 +75,23 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     let words = [words, spelled(command, params)?].concat();
     let matches = program.clone().try_get_matches_from(&words).map_err(|error| mistake(&error))?;
     CommandLine::of(&matches).map_err(|error| mistake(&error))
+}
+
+fn unknown_method(method: &str) -> Failure {
+    let program = program();
+    let places = program.get_subcommands().flat_map(|command| {
+        let below = command.get_subcommands().map(Command::get_name);
+        let below = below.map(|name| format!("{} {name}", command.get_name()));
+        std::iter::once(command.get_name().to_owned()).chain(below)
+    });
+    let places: Vec<String> = places.collect();
+    let near = || nearest(method, places.iter().map(String::as_str)).first().copied();
+    let meant = meant_by(&program, method).or_else(|| near().map(str::to_owned));
+    let method = ensemble_app::text::one_line(method);
+    Failure::usage(format!("there is no method `{method}`")).with_hint(match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "`ensemble admin schema commands` lists the places of all commands".to_owned(),
+    })
 }
 
 /// Reads a command of a hint as the call that does the same: `ensemble settle m1` as `settle` with `id`.
@@ -177,10 +192,11 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
     Ok(flags)
 }
 
-/// The argument of a name: a flag's long name, or a position's as the help shows it, in small letters.
+/// The argument of a name: a flag's long name, or a position's as the help shows it, in small letters; or of another
+/// name that means it.
 fn argument<'c>(command: &'c Command, key: &str) -> Outcome<&'c Arg> {
-    let dashed = key.replace('_', "-");
-    let is_named = |arg: &&Arg| {
+    let is_named = |arg: &Arg, key: &str| {
+        let dashed = key.replace('_', "-");
         let id = arg.get_id().as_str();
         let shown = arg.get_value_names().and_then(|names| names.first());
         let is_shown = shown.is_some_and(|name| name.to_lowercase() == key);
@@ -189,10 +205,16 @@ fn argument<'c>(command: &'c Command, key: &str) -> Outcome<&'c Arg> {
     let unknown = || {
         let known: Vec<String> =
             command.get_arguments().filter(|arg| !arg.is_hide_set()).map(name).collect();
+        let near = nearest(key, known.iter().map(String::as_str));
         Failure::usage(format!("there is no parameter `{}`", ensemble_app::text::one_line(key)))
-            .with_hint(format!("there are {}", known.join(", ")))
+            .with_hint(match near.first() {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", known.join(", ")),
+            })
     };
-    command.get_arguments().find(is_named).ok_or_else(unknown)
+    let find = |key: &str| command.get_arguments().find(|arg| is_named(arg, key));
+    let meant = || argument_name(key, &|name| find(name).is_some());
+    find(key).or_else(|| find(&meant()?)).ok_or_else(unknown)
 }
 
 fn name(arg: &Arg) -> String {
@@ -224,6 +246,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_call_is_understood_by_other_names_and_otherwise_names_the_nearest() {
+        let fault = |method: &str, params: Value| {
+            read(method, params.as_object().unwrap()).err().map(|failure| format!("{failure:?}"))
+        };
+        for (method, params) in [
+            ("send", json!({ "recipient": "w", "message": "x", "taskId": "T" })),
+            ("inbox", json!({ "mailbox": "w", "limit": "5" })),
+            ("settle", json!({ "message_id": "m" })),
+        ] {
+            assert_eq!(fault(method, params.clone()), None, "{method} {params}");
+        }
+        for (method, params, words) in [
+            ("snd", json!({}), "did you mean `send`?"),
+            ("send", json!({ "to": "w", "text": "x", "priorty": 5 }), "did you mean `priority`?"),
+            ("send", json!({ "to": "w", "text": "x", "bogus": 5 }), "there are to"),
+        ] {
+            let said = fault(method, params).unwrap();
+            assert!(said.contains(words), "{method}: {said}");
+        }
+    }
 
     #[test]
     fn a_command_of_a_hint_is_read_as_a_call() {

@@ -42,6 +42,7 @@ const COMMAND_TOOLS: &[CommandTool] = &[
     ("agent pong", "pong", &[("attempt", "attempt")]),
     ("agent whoami", "whoami", &[]),
     ("team", "list_agents", &[]),
+    ("mailbox list", "list_agents", &[]),
 ];
 
 /// Answers to requests, by their kind: the tool, and what it calls a reason.

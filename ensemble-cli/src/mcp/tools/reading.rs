@@ -2,7 +2,7 @@
 //!
 //! | written | read as |
 //! |---|---|
-//! | `taskId`, `task-id`; `body` for `message` | the argument of that name |
+//! | `taskId`, `task-id`; `body` for `message`; `timeout` for `timeout_seconds` | the argument of that name |
 //! | `""` or `null` in an optional field | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
@@ -14,26 +14,13 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{plain_field, read_flag};
+use ensemble_core::message::fields::{argument_name, read_flag};
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
 use serde_json::{Map, Value};
 
 use super::ToolError;
 use crate::args;
-
-/// Names that clients use for arguments.
-const OTHER_NAMES: [(&str, &str); 9] = [
-    ("body", "message"),
-    ("text", "message"),
-    ("task", "task_id"),
-    ("recipient", "to"),
-    ("message_id", "id"),
-    ("agent", "worker"),
-    ("text", "instruction"),
-    ("message", "instruction"),
-    ("feedback", "reason"),
-];
 
 /// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
 pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, ToolError> {
@@ -47,7 +34,7 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (mut read, mut faults) = (Map::new(), Vec::new());
     for (field, value) in given {
-        let field = argument_name(field, &is_known);
+        let field = argument_name(&field, &is_known).unwrap_or(field);
         // Of a required one, that is said below.
         if value.is_null() || (!required.contains(&&*field) && value == "") {
             continue;
@@ -107,24 +94,22 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     }
 }
 
-fn argument_name(field: String, is_known: &impl Fn(&str) -> bool) -> String {
-    if is_known(&field) {
-        return field;
-    }
-    let plain = plain_field(&field);
-    let is_meant = |(other, name): &&(&str, &str)| *other == plain && is_known(name);
-    match OTHER_NAMES.iter().find(is_meant) {
-        Some((_, name)) => (*name).to_owned(),
-        None if is_known(&plain) => plain,
-        None => field,
-    }
-}
-
 fn suggestion<'n>(field: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     match nearest(field, names.clone()).first() {
         Some(near) => format!(" (did you mean {near}?)"),
         None if names.clone().next().is_none() => " (there are none)".to_owned(),
         None => format!(" (there are {})", names.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// What is said of a tool that there is not: the one that was meant, or all.
+pub(in crate::mcp) fn unknown_tool(given: &str, offered: &[&str]) -> String {
+    let small = given.to_ascii_lowercase();
+    let has_word = |tool: &&&str| small.split(['_', '-', '.']).any(|word| word == **tool);
+    let meant = nearest(given, offered.iter().copied()).first().copied();
+    match meant.or_else(|| offered.iter().find(has_word).copied()) {
+        Some(meant) => format!("no tool `{given}`: did you mean {meant}?"),
+        None => format!("no tool `{given}`: there are {}", offered.join(", ")),
     }
 }
 
@@ -155,8 +140,10 @@ fn in_seconds(value: Value) -> Value {
 fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, String> {
     let value = if is_closed { read_word(property, value)? } else { value };
     let Some(kind) = property["type"].as_str() else { return Ok(value) };
-    let value =
-        converted(kind, value).map_err(|value| format!("{value} is not {}", in_words(kind)))?;
+    let value = converted(kind, value).map_err(|value| match (&value, kind) {
+        (Value::Array(_), "string") => format!("{value} is not a text: call once for each"),
+        _ => format!("{value} is not {}", in_words(kind)),
+    })?;
     let Some(number) = value.as_f64() else { return Ok(value) };
     let (least, most) = (property["minimum"].as_f64(), property["maximum"].as_f64());
     let is_fit =
@@ -274,9 +261,26 @@ mod tests {
             "to": "a", "message": "x", "task_id": "7", "status": "failed", "needs_plan": true, "files": ["a"],
         });
         assert_eq!(read(given), Ok(wanted));
-        let given = json!({ "to": "a", "message": "x", "files": "a", "status": " Success", "delay_seconds": "5m" });
+        let given =
+            json!({ "to": "a", "content": "x", "files": "a", "status": " Success", "delay": "5m" });
         let wanted = json!({ "to": "a", "message": "x", "files": ["a"], "status": "success", "delay_seconds": 300 });
         assert_eq!(read(given), Ok(wanted));
+    }
+
+    #[test]
+    fn a_tool_that_there_is_not_names_the_one_that_was_meant() {
+        let offered = ["send", "inbox", "recv", "recv_wait", "list_agents"];
+        for (given, meant) in [
+            ("send_message", "send"),
+            ("Send", "send"),
+            ("fetch-inbox", "inbox"),
+            ("ensemble.recv", "recv"),
+            ("list_agent", "list_agents"),
+        ] {
+            let text = unknown_tool(given, &offered);
+            assert!(text.ends_with(&format!("did you mean {meant}?")), "{text}");
+        }
+        assert!(unknown_tool("claim_task", &offered).ends_with(&offered.join(", ")));
     }
 
     #[test]
@@ -297,8 +301,7 @@ mod tests {
             assert!(error.contains(fault), "{fault}: {error}");
         }
         let error = read(json!({ "to": ["a", "b"], "message": " ", "priority": -1 })).unwrap_err();
-        let faults =
-            "to: [\"a\",\"b\"] is not a text; message: is empty; priority: -1 is not from 0 to 9";
+        let faults = "to: [\"a\",\"b\"] is not a text: call once for each; message: is empty; priority: -1 is not from 0 to 9";
         assert_eq!(error, format!("nothing was done: {faults}"));
         assert!(!error.contains("u8") && !error.contains("schema"), "{error}");
     }
