@@ -121,13 +121,9 @@ mod tests {
     fn each_fault_says_what_to_change_and_whether_trying_again_helps() {
         for (said, is_refused, words, may_pass) in [
             ("received corrupt message of type InvalidContentType", false, "`nats://`", false),
-            ("invalid peer certificate: UnknownIssuer", false, "root_certificates", false),
             ("invalid peer certificate: CaUsedAsEndEntity", false, "sign one", false),
-            ("invalid peer certificate: certificate not valid for name", false, "another", false),
-            ("invalid peer certificate: BadSignature", false, "BadSignature", false),
             ("received fatal alert: CertificateRequired", false, "nats.key", false),
             ("invalid server operation: 'HTTP/1.1 400 \u{d}\n'", false, "another program", true),
-            ("authorization violation", true, "authorization", false),
             ("Connection refused (os error 111)", false, "is it up?", true),
         ] {
             let fault = ConnectFault::of_words(said, is_refused);

@@ -193,24 +193,6 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_meant_by_its_other_names() {
-        let meant =
-            |given: &str, known: &[&str]| argument_name(given, &|name| known.contains(&name));
-        for (given, known, name) in [
-            ("taskId", ["to", "task_id"], "task_id"),
-            ("Task-ID", ["to", "task"], "task"),
-            ("content", ["to", "text"], "text"),
-            ("message", ["worker", "instruction"], "instruction"),
-            ("mailbox", ["limit", "name"], "name"),
-            ("timeout", ["id", "timeout_seconds"], "timeout_seconds"),
-        ] {
-            assert_eq!(meant(given, &known).as_deref(), Some(name), "{given}");
-        }
-        assert_eq!(meant("bogus", &["to", "message"]), None);
-        assert_eq!(meant("agent", &["agent", "worker"]).as_deref(), Some("agent"));
-    }
-
-    #[test]
     fn an_agent_is_named_by_name_or_number_in_any_case() {
         let mailboxes = ["worker-1", "Cora"].map(|name| Name::new(name).unwrap());
         let among = |text| agent_among(text, &mailboxes).map(Name::as_str);

@@ -387,9 +387,7 @@ mod tests {
             "- a\nb\n",
             "```yaml\nid: a\n```\n",
             "id: [a] b\n",
-            "id: {a} b\n",
             "\u{1b}[32mid: a\n",
-            "id: a\n\0",
             "<<: *a\n",
             &deep,
         ]

@@ -81,10 +81,4 @@ mod tests {
         let kept = read("team:\nworktrees:\n  tests: |\n    if x:\n    then\n").unwrap();
         assert_eq!(kept.worktrees.tests.as_deref(), Some("if x:\nthen\n"));
     }
-
-    #[test]
-    fn other_mistakes_are_named_as_before() {
-        let error = read("team:\nladder: {phase: soon}\n").unwrap_err();
-        assert!(error.contains("line 1") && error.contains("`team`"), "{error}");
-    }
 }

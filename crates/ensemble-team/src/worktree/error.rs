@@ -264,9 +264,7 @@ mod tests {
     fn what_is_missing_beside_git_has_a_remedy() {
         for (detail, words) in [
             ("error: gpg failed to sign the data:\ngpg: x\nfatal: failed to write", "gpgsign"),
-            ("error: Couldn't load public key /k.pub: No such file", "gpgsign"),
             ("git-lfs filter-process: 1: git-lfs: not found\nfatal: hung up", "git lfs install"),
-            ("fatal: a.bin: smudge filter lfs failed", "git lfs install"),
             ("fatal: a.bin: smudge filter crypt failed", ".gitattributes"),
             ("fatal: Commit f4f9599 does not have a GPG signature.", "verifySignatures"),
             ("fatal: not a git repository (or any of the parent directories): .git", "git init"),

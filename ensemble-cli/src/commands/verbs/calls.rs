@@ -249,23 +249,15 @@ mod tests {
 
     #[test]
     fn a_call_is_understood_by_other_names_and_otherwise_names_the_nearest() {
-        let fault = |method: &str, params: Value| {
-            read(method, params.as_object().unwrap()).err().map(|failure| format!("{failure:?}"))
-        };
-        for (method, params) in [
-            ("send", json!({ "recipient": "w", "message": "x", "taskId": "T" })),
-            ("inbox", json!({ "mailbox": "w", "limit": "5" })),
-            ("settle", json!({ "message_id": "m" })),
-        ] {
-            assert_eq!(fault(method, params.clone()), None, "{method} {params}");
-        }
-        for (method, params, words) in [
+        for (method, params, wanted) in [
+            ("send", json!({ "recipient": "w", "message": "x", "taskId": "T" }), ""),
+            ("inbox", json!({ "mailbox": "w", "limit": "5" }), ""),
             ("snd", json!({}), "did you mean `send`?"),
             ("send", json!({ "to": "w", "text": "x", "priorty": 5 }), "did you mean `priority`?"),
-            ("send", json!({ "to": "w", "text": "x", "bogus": 5 }), "there are to"),
         ] {
-            let said = fault(method, params).unwrap();
-            assert!(said.contains(words), "{method}: {said}");
+            let said = read(method, params.as_object().unwrap()).err();
+            let said = said.map(|failure| format!("{failure:?}")).unwrap_or_default();
+            assert!(said.contains(wanted) && said.is_empty() == wanted.is_empty(), "{said}");
         }
     }
 
