@@ -30,7 +30,7 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; tests/torture/README.md tells more.
+# 1,000 messages to four real agents and two workers while all that carries them is killed; see tests/torture/README.md.
 COUNT_WAYS ?= 1000
 torture-ways: needs
 	cargo build --quiet --package ensemble-broker

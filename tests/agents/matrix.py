@@ -17,6 +17,9 @@ SENDS = 3
 # How many are sent one after the other without waiting, and how long they may take to arrive.
 BURST = int(os.environ.get("BURST", "100"))
 BURST_SECONDS = 300
+# How long the model takes for each answer there. One that answers at once would count messages, not requests: each
+# would find the one before it answered.
+BURST_ANSWER_SECONDS = 1.0
 # A token has about so many characters of a request.
 TOKEN_CHARACTERS = 4
 # Longer than any way that was seen to arrive at all, but for limits.
@@ -255,6 +258,7 @@ class Matrix(Checks):
         """Messages one after the other, without waiting for the agent. Each must be in the last requests, which have all."""
         texts = [f"{side.way} burst {number:04}." for number in range(BURST)]
         before, began = len(self.model.asked), time.monotonic()
+        self.model.follow(side.reader, BURST_ANSWER_SECONDS)
         for text in texts:
             side.send(text)
         lost = texts

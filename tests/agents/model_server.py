@@ -114,6 +114,7 @@ class ModelServer:
     def __init__(self):
         self.mode, self.pong, self.command = "text", "screen", "true"
         self.script, self.retry_after = None, None
+        self.answer_seconds = 0.0
         self.release = threading.Event()
         self.asked, self.lock = [], threading.Lock()
         handler = type("Bound", (Handler,), {"model": self})
@@ -123,18 +124,19 @@ class ModelServer:
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def set(self, mode, command="true", pong="screen", retry_after=None):
-        """From now on answers so. Returns how many requests there were."""
+    def set(self, mode, command="true", pong="screen", retry_after=None, answer_seconds=0.0):
+        """From now on answers so, each time after some seconds. Returns how many requests there were."""
         self.release.set()
         self.release = threading.Event()
         self.mode, self.command, self.pong, self.retry_after = mode, command, pong, retry_after
+        self.answer_seconds = answer_seconds
         with self.lock:
             return len(self.asked)
 
-    def follow(self, script):
+    def follow(self, script, answer_seconds=0.0):
         """From now on answers what the script says."""
         self.script = script
-        return self.set("script")
+        return self.set("script", answer_seconds=answer_seconds)
 
     def since(self, count):
         """The requests of conversations after the first `count` of all."""
@@ -191,6 +193,8 @@ class Handler(BaseHTTPRequestHandler):
         mode, release = self.model.mode, self.model.release
         if mode in REFUSING:
             return self.reply(REFUSING[mode], refusal(path, REFUSING[mode]), self.model.retry_after)
+        if not asked.is_aside:
+            time.sleep(self.model.answer_seconds)
         answer = self.model.answer(asked)
         if not asked.stream:
             return self.reply(200, whole(path, answer))

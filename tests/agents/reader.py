@@ -81,7 +81,7 @@ class Settler:
             return asked.shell("; ".join([*self.first(asked), *(f"ensemble settle {one}" for one in ids)]), inside=True)
         if HINT.search(said):
             return asked.shell("; ".join([*self.first(asked), "ensemble recv"]), inside=True)
-        return "Done."
+        return Answers.answer(asked)
 
     def first(self, asked):
         """What is run before the first command of a turn."""

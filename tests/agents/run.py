@@ -152,13 +152,14 @@ def side_by_side(wanted, ensemble, agents_dir):
     return sorted(found, key=lambda column: (wanted.index(column.provider), column.width))
 
 
-def wanted_agents():
+def wanted_agents(known=CONFIGURE, usual=USUAL):
+    """The agents that the command line or the environment names; otherwise the usual ones."""
     named = [name for name in sys.argv[1:] if not name.startswith("-")]
     named = named or [name for name in os.environ.get("AGENTS", "").replace(",", " ").split() if name]
-    unknown = [name for name in named if name not in CONFIGURE]
+    unknown = [name for name in named if name not in known]
     if unknown:
-        sys.exit(f"unknown agents: {', '.join(unknown)}; known are {', '.join(CONFIGURE)}")
-    return named or USUAL
+        sys.exit(f"unknown agents: {', '.join(unknown)}; known are {', '.join(known)}")
+    return named or usual
 
 
 def main():

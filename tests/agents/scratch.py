@@ -123,7 +123,7 @@ class Agent:
         twin.pane = twin.find_pane()
         return twin
 
-    def run(self, *arguments, text=None, seconds=120):
+    def run(self, *arguments, text=None, seconds=300):
         """Runs `ensemble` as a person does; gives its exit code and what it printed."""
         done = subprocess.run([self.scratch.ensemble_path, *arguments], cwd=self.project, input=text,
                               env=self.person(), text=True, capture_output=True, timeout=seconds)

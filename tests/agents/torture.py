@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Messages to real agents while hooks, servers, watchers and panes are killed at random: `make torture-ways`.
+"""Messages to real agents while all that carries them is killed at random: `make torture-ways`.
 
     torture.py [AGENT]...
 
 COUNT        how many messages [default: 1000]
 SEED         where all random choices come from [default: 1]
-AGENTS       which agents, with commas between them [default: claude,codex,opencode]
+AGENTS       which agents, with commas between them [default: claude,codex,opencode,gemini,gemini-acp,opencode-acp]
 AGENTS_DIR   where npm has put or shall put the agents [default: a directory that is removed again]
 ENSEMBLE     the program that is tested
+KEEP         a directory that is made, and gets a copy of the project at the end
 
-Every message must be settled, and settled once; none may be a dead letter. An agent may be told of one twice.
+An agent `…-acp` is a worker without a terminal. Every message must be settled, and settled once; none may be a dead
+letter. An agent may be told of one twice.
 """
 
 import json
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import network
 from checks import expect, rests
+from killer import Killer
 from model_server import ModelServer
 from providers import CONFIGURE
 from reader import Settler
@@ -34,19 +37,22 @@ from run import ROOT, install, wanted_agents
 from scratch import Agent, Scratch, settled
 from sides import lets_sleep
 
-HOOKED = ("claude", "codex", "opencode")
+# The rows of ensemble.yaml. Agents without a terminal are spoken to by the Agent Client Protocol.
+ROWS = {
+    **{name: f"{{provider: {name}}}" for name in ("claude", "codex", "opencode", "gemini")},
+    "gemini-acp": "{provider: acp, command: gemini --acp}",
+    "opencode-acp": "{provider: acp, command: opencode acp}",
+}
 COUNT = 1000
-# The pause between two messages, and between two kills, in seconds: uniformly up to so much.
-SEND_PAUSE, KILL_PAUSE = 0.6, 3.0
-# Of all kills, so many of each kind.
-KILLS = {"hook": 10, "waiter": 4, "mcp": 2, "watcher": 2, "agent": 2, "pane": 1}
-# How long a hook that was chosen lives on.
-HOOK_LIFE = 0.03
+# The pause between two messages, in seconds: uniformly up to this.
+SEND_PAUSE = 0.6
+# How many of all messages are of each class.
+CLASSES = {"tool": 18, "turn": 1, "interrupt": 1}
 LEASE, ATTEMPTS = "30s", 30
 # Without a network OpenCode looks for the packages of plugins for minutes.
-READY_SECONDS, DRAIN_SECONDS = 300, 600
-# The id of a message in what a hook or `recv` says, however often that was quoted.
-ID = re.compile(r'ensemble settle ([0-9A-Za-z._-]+)')
+READY_SECONDS, DRAIN_SECONDS = 600, 900
+# What `team` calls an agent that has ended.
+GONE = ("gone", "shutdown")
 TEAM = """agents:
 {agents}
 team: {{columns: 110, lines: 40}}
@@ -56,129 +62,46 @@ team: {{columns: 110, lines: 40}}
 class Fleet(Agent):
     """One project with an agent of each kind."""
 
-    def __init__(self, scratch, providers):
-        self.scratch, self.providers, self.name = scratch, providers, providers[0]
+    def __init__(self, scratch, agents):
+        self.scratch, self.agents, self.name = scratch, agents, agents[0]
+        self.workers = [name for name in agents if name.endswith("-acp")]
         self.home = scratch.dir / "fleet"
         self.project = self.home / "p"
         self.socket = self.project / ".ensemble/tmux.sock"
         self.project.mkdir(parents=True)
         self.environment, self.hooked = {}, True
-        for self.provider in providers:
+        for self.provider in programs(agents):
             self.environment.update(CONFIGURE[self.provider](self))
             lets_sleep(self)
         code, said = self.run("init")
         expect(code == 0, f"init: {said}")
-        agents = "\n".join(f"  {name}: {{provider: {name}}}" for name in providers)
-        (self.project / "ensemble.yaml").write_text(TEAM.format(agents=agents))
-        for name in providers:
+        rows = "\n".join(f"  {name}: {ROWS[name]}" for name in agents)
+        (self.project / "ensemble.yaml").write_text(TEAM.format(agents=rows))
+        for name in agents:
             code, said = self.run("mailbox", "add", name, "--lease", LEASE, "--attempts-max", str(ATTEMPTS))
             expect(code == 0, f"mailbox add: {said}")
 
     def start(self):
         code, said = self.up()
         expect(code == 0, f"up: {said}")
-        for name in self.providers:
+        for name in self.agents:
             agent = self.twin(name)
-            expect(settled(lambda agent=agent: agent.state() == "ready" and rests(agent), READY_SECONDS),
-                   f"{name} does not become ready: {agent.inspect()}")
+            expect(settled(lambda agent=agent: self.is_ready(agent), READY_SECONDS),
+                   f"{name} does not become ready: {agent.member()} {agent.inspect()}")
+
+    def is_ready(self, agent):
+        state = agent.member().get("state")
+        if state in GONE:
+            # On a busy machine a worker gives up on a program that takes minutes to start.
+            self.run("up")
+        if agent.name in self.workers:
+            return state == "idle"
+        return agent.state() == "ready" and rests(agent)
 
 
-class Killer(threading.Thread):
-    """Kills what carries the mail, as the seed has it."""
-
-    def __init__(self, fleet, seed):
-        super().__init__(daemon=True)
-        self.fleet, self.random, self.is_over = fleet, random.Random(seed), threading.Event()
-        self.kills = Counter()
-
-    def run(self):
-        while not self.is_over.wait(self.random.uniform(0, KILL_PAUSE)):
-            kind = self.random.choices(list(KILLS), KILLS.values())[0]
-            try:
-                if getattr(self, f"kill_{kind}")():
-                    self.kills[kind] += 1
-            except (OSError, IndexError, RuntimeError):
-                pass
-
-    def processes(self, wanted):
-        found = []
-        for pid in self.fleet.scratch.processes():
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if wanted([word.decode(errors="replace") for word in words]):
-                found.append(pid)
-        return found
-
-    def kill_one(self, wanted):
-        found = self.processes(wanted)
-        if found:
-            os.kill(self.random.choice(found), signal.SIGKILL)
-        return bool(found)
-
-    def kill_waiter(self):
-        return self.kill_one(lambda words: words[0].endswith("ensemble") and words[1:3] == ["hook", "wait"])
-
-    def kill_mcp(self):
-        return self.kill_one(lambda words: words[0].endswith("ensemble") and words[1:2] == ["mcp"])
-
-    def kill_watcher(self):
-        is_watcher = lambda words: words[0].endswith("/ensemble") and "watch" in words
-        return self.kill_one(is_watcher)
-
-    def kill_hook(self):
-        """The next hook that is seen at work, after a part of its life."""
-        deadline = time.monotonic() + 2 * KILL_PAUSE
-        while time.monotonic() < deadline and not self.is_over.is_set():
-            for pid in descendants(self.agents()):
-                words = words_of(pid)
-                if words[:1] and words[0].endswith("ensemble") and words[1:2] == ["hook"] and "wait" not in words[2:3]:
-                    time.sleep(self.random.uniform(0, HOOK_LIFE))
-                    os.kill(pid, signal.SIGKILL)
-                    return True
-        return False
-
-    def agents(self):
-        panes = self.fleet.tmux("list-panes", "-s", "-F", "#{window_name} #{pane_pid}").splitlines()
-        return [int(line.split()[1]) for line in panes if line.split()[0] in self.fleet.providers]
-
-    def kill_agent(self):
-        pid = self.random.choice(self.agents())
-        for one in [pid, *descendants([pid])]:
-            try:
-                os.kill(one, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        return True
-
-    def kill_pane(self):
-        name = self.random.choice(self.fleet.providers)
-        pane = self.fleet.twin(name).pane
-        self.fleet.tmux("kill-pane", "-t", pane)
-        return bool(pane)
-
-
-def words_of(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-    except OSError:
-        return []
-
-
-def descendants(pids):
-    """The processes below these, from the kernel's own lists."""
-    found, left = [], list(pids)
-    while left:
-        pid = left.pop()
-        for file in Path(f"/proc/{pid}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in file.read_text().split()]
-            except OSError:
-                continue
-            found += children
-            left += children
-    return found
+def programs(agents):
+    """The programs of these agents, each once."""
+    return list(dict.fromkeys(name.removesuffix("-acp") for name in agents))
 
 
 class Restarter(threading.Thread):
@@ -191,21 +114,21 @@ class Restarter(threading.Thread):
     def run(self):
         while not self.is_over.wait(2):
             rows = self.rows()
-            is_gone = any(row.get("state") in ("gone", "shutdown") for row in rows)
-            if is_gone or len(rows) < len(self.fleet.providers) or not self.fleet.watchers():
+            is_gone = any(row.get("state") in GONE for row in rows)
+            if is_gone or len(rows) < len(self.fleet.agents) or not self.fleet.watchers():
                 self.fleet.run("up")
                 self.ups += 1
 
     def rows(self):
         code, text = self.fleet.run("team", "--json")
         rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        return [row for row in rows if row.get("agent") in self.fleet.providers]
+        return [row for row in rows if row.get("agent") in self.fleet.agents]
 
 
 def states(fleet):
     """How many messages are in each state, over all agents."""
     found = Counter()
-    for name in fleet.providers:
+    for name in fleet.agents:
         for state in ("new", "front", "cur", "done", "dead"):
             box = fleet.project / "queue/mailbox" / name / state
             for file in box.iterdir() if box.is_dir() else []:
@@ -222,7 +145,9 @@ def drive(fleet, count, seed):
     restarter.start()
     sent = set()
     for number in range(count):
-        code, said = fleet.run("send", "--to", choose.choice(fleet.providers), "-m", f"message {number}", "--json")
+        when = choose.choices(list(CLASSES), CLASSES.values())[0]
+        to = choose.choice(fleet.agents)
+        code, said = fleet.run("send", "--to", to, "--when", when, "-m", f"message {number}", "--json")
         expect(code == 0, f"send: exit {code}: {said}")
         sent.add(json.loads(said.splitlines()[0])["id"])
         time.sleep(choose.uniform(0, SEND_PAUSE))
@@ -252,11 +177,17 @@ def judge(fleet, sent):
     never = sent - set(times)
     if never:
         wrong.append(f"{len(never)} have no record of their end: {sorted(never)[:3]}")
+        print(fleet.run("team")[1], *(fleet.run("why", one)[1] for one in sorted(never)[:3]), sep="\n", flush=True)
     code, text = fleet.run("log", "--json", "--type", "message.acked")
     acked = Counter(one for line in text.splitlines() for one in ids_of(json.loads(line)) if one in sent)
     print(f"deliveries: {sum(acked.values())} of {len(sent)} messages, at most {max(acked.values(), default=0)} of one")
     print(f"ways: {json.dumps(ways(fleet))}", flush=True)
     return wrong
+
+
+def sockets(place):
+    """The names in a directory that cannot be copied."""
+    return [file.name for file in Path(place).iterdir() if not (file.is_file() or file.is_dir())]
 
 
 def ids_of(record):
@@ -276,25 +207,28 @@ def main():
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda *_: sys.exit(1))
     count, seed = int(os.environ.get("COUNT", COUNT)), int(os.environ.get("SEED", "1"))
-    providers = [name for name in wanted_agents() if name in HOOKED]
+    agents = wanted_agents(ROWS, list(ROWS))
     ensemble = os.environ.get("ENSEMBLE") or (
         Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/ensemble")
     agents_dir, kept = os.environ.get("AGENTS_DIR"), True
     if not agents_dir:
         agents_dir, kept = tempfile.mkdtemp(prefix="agents-npm."), False
     model = None
-    print(f"{count} messages to {', '.join(providers)}, seed {seed}", flush=True)
+    print(f"{count} messages to {', '.join(agents)}, seed {seed}", flush=True)
     try:
-        install(agents_dir, providers)
+        install(agents_dir, programs(agents))
         network.leave()
         model = ModelServer()
         model.follow(Settler())
-        scratch = Scratch(ensemble, agents_dir, model.url, 110)
+        # Gemini takes hooks only in some directories.
+        scratch = Scratch(ensemble, agents_dir, model.url, 110, "gemini")
         try:
-            fleet = Fleet(scratch, providers)
+            fleet = Fleet(scratch, agents)
             fleet.start()
             sent = drive(fleet, count, seed)
             wrong = judge(fleet, sent)
+            if os.environ.get("KEEP"):
+                shutil.copytree(fleet.project, os.environ["KEEP"], ignore=lambda place, names: sockets(place))
             fleet.run("down", "--force")
         finally:
             scratch.close()
