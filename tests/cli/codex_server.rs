@@ -13,7 +13,7 @@ use crate::bed::{Bed, is_running, objects, words};
 use crate::tmux_support::eventually;
 
 /// As a server it notes each call, and says to all what is written into `say`. A thread lists what is said to it, but not
-/// beside a file `deaf`. As anything else it prints its arguments, and runs until its input ends.
+/// beside a file `deaf`. It refuses one turn beside a file `busy`, which it removes. As anything else it prints its arguments, and runs until its input ends.
 const CODEX: &str = r#"#!/usr/bin/env python3
 import base64, hashlib, json, os, select, socket, struct, sys
 home = os.environ["HOME"]
@@ -64,6 +64,9 @@ def serve(client):
         return
     calls.write(json.dumps(asked) + "\n")
     calls.flush()
+    if asked["method"] == "turn/start" and os.path.exists(os.path.join(home, "busy")):
+        os.remove(os.path.join(home, "busy"))
+        return write(client, {"id": asked["id"], "error": {"code": -32600, "message": "busy"}})
     thread = asked["params"].get("threadId")
     status = statuses.get(thread, {"type": "idle"})
     read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": status}
@@ -237,6 +240,19 @@ fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
     }
     let log = codex.bed.ok("log");
     assert!(!log.contains("hook.failed") && !log.contains("nudge.sent"), "{log}");
+    codex.end();
+}
+
+/// A refusal is not the end of it, even if no turn begins or ends.
+#[test]
+fn a_message_that_an_idle_server_refuses_is_given_to_it_again() {
+    let codex = Served::start(|home| fs::write(home.join("busy"), "").unwrap());
+    codex.begins("t1");
+    codex.is_noted("idle");
+    codex.bed.ok("send --to codex -m first");
+    codex.is_told("turn/start", "t1", "Again, attempt 2 of 5");
+    let failed = codex.bed.ok("log --json --type hook.failed");
+    assert_eq!(failed.lines().count(), 1, "{failed}");
     codex.end();
 }
 

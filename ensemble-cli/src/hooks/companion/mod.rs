@@ -52,8 +52,10 @@ pub(crate) use start::{accompany, host, serve};
 
 /// How long an agent may take to end behind its server.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long nothing is said after the server has refused something, unless a turn begins or ends.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// How long nothing is said after the server has refused something, unless a turn begins or ends. Each further refusal
+/// doubles it, up to the maximum. A busy server is ready again soon, and the watcher types a hint after 5 s.
+const REFUSED_PAUSE: Duration = Duration::from_millis(250);
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How many of a thread's last items are searched for what was said into its turn, every [`waiter::LOOK_INTERVAL`].
 const ITEMS_MAX: u32 = 200;
@@ -127,6 +129,8 @@ struct Companion<'a> {
     left_working: Option<String>,
     /// Until when nothing is said.
     quiet_until: Option<Instant>,
+    /// How long nothing is said after the next refusal.
+    refused_pause: Duration,
     /// Whether the turn that runs has refused what was said into it, as a compaction does.
     has_refused: bool,
     steered: RefCell<SteeredMail>,
@@ -144,6 +148,7 @@ impl<'a> Companion<'a> {
             activity: Activity::Idle,
             left_working: None,
             quiet_until: None,
+            refused_pause: REFUSED_PAUSE,
             has_refused: false,
             steered: RefCell::default(),
             voices: Cell::default(),
@@ -170,12 +175,14 @@ impl<'a> Companion<'a> {
                 let said = self.say_what_waits();
                 self.outlive(said)?;
             }
+            let quiet = self.quiet_until.map(|it| it.saturating_duration_since(Instant::now()));
+            let longest = quiet.map_or(waiter::LOOK_INTERVAL, |it| it.min(waiter::LOOK_INTERVAL));
             let server = self.server.get_mut();
             let sources: Vec<_> = [Some(server.as_fd()), watcher.as_ref().map(|it| it.as_fd())]
                 .into_iter()
                 .flatten()
                 .collect();
-            sleep_until_any(&sources, Some(waiter::LOOK_INTERVAL))
+            sleep_until_any(&sources, Some(longest))
                 .map_err(|error| Failure::refused(error.to_string()))?;
             watcher.as_mut().map(FsWatcher::take_events);
         }
@@ -191,7 +198,8 @@ impl<'a> Companion<'a> {
             }
             Err(failure) => {
                 super::record_failure(self.context, "accompany", self.program.word(), &failure);
-                self.quiet_until = Some(Instant::now() + REFUSED_PAUSE);
+                self.quiet_until = Some(Instant::now() + self.refused_pause);
+                self.refused_pause = longer(self.refused_pause);
                 self.has_refused = true;
                 Ok(())
             }
@@ -282,6 +290,7 @@ impl<'a> Companion<'a> {
         }
         // A message that was refused during a turn (a compaction accepts none) may be sent after it.
         (self.quiet_until, self.has_refused) = (None, false);
+        self.refused_pause = REFUSED_PAUSE;
         let checked = self.check_steered();
         let mut input = EventInput::default();
         let event = match now {
@@ -373,6 +382,11 @@ impl<'a> Companion<'a> {
     }
 }
 
+/// The pause after one more refusal.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(REFUSED_PAUSE_MAX)
+}
+
 /// Whether items, as JSON, name this very id, and not only one that begins with it.
 fn is_named(id: &str, items: &str) -> bool {
     items.contains(&format!("\"{id}\""))
@@ -381,6 +395,14 @@ fn is_named(id: &str, items: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_has_refused_something_is_asked_again_soon_and_then_ever_later() {
+        let mut pauses = std::iter::successors(Some(REFUSED_PAUSE), |pause| Some(longer(*pause)));
+        let first: Duration = pauses.by_ref().take(4).sum();
+        assert!(first < Duration::from_secs(5), "the watcher types a hint after that");
+        assert_eq!(pauses.nth(9), Some(REFUSED_PAUSE_MAX));
+    }
 
     #[test]
     fn an_id_is_not_read_with_one_that_begins_with_it() {

@@ -15,8 +15,8 @@ use tungstenite::{Error, Message, WebSocket};
 
 use crate::hooks::rpc::{RpcPeer, RpcState};
 
-/// How long the server may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to answer. What it answers later may have been done, and is then done twice.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// The largest file that says where the repository of a git worktree is.
 const LINK_BYTES_MAX: usize = 8192;
 /// How often to try again to write to a server that does not read.

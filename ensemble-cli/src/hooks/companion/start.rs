@@ -20,8 +20,8 @@ use super::Companion;
 use super::server::AppServer;
 use crate::context::Context;
 
-/// How long the server may take until it listens.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the server may take until it listens. One that cannot start ends at once; a busy machine needs long.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The line that the companion prints once the server listens.
 const READY: &str = "ready";
