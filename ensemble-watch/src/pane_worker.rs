@@ -224,8 +224,10 @@ impl PaneWorker {
     fn open(&self, pane_task: &PaneTask) -> Result<BoundPane> {
         let WorkerContext { sources, locks, .. } = &self.means;
         let profile = Arc::clone(&pane_task.profile);
-        let pane = pane_task.entry.open(self.server.clone(), profile, sources, locks)?;
-        Ok(pane.with_limit(self.limits.get(&pane_task.entry.agent).cloned()))
+        let PaneEntry { agent, binding, .. } = &pane_task.entry;
+        let limit = self.limits.get(agent).cloned();
+        let observer = sources.observer(Some(agent), profile).with_limit(limit);
+        BoundPane::open(self.server.clone(), binding.clone(), observer, locks)
     }
 
     fn remember(&mut self, pane_task: &PaneTask, pane: &BoundPane) {
@@ -303,8 +305,7 @@ mod tests {
     use ensemble_tmux::tmux::Binding;
 
     use super::*;
-    use crate::wakes;
-    use crate::watch_set::WatchSet;
+    use crate::watch_set::loop_sources;
 
     /// Why a nudge to a pane on this server was refused.
     fn refusal(socket: &Path, locks: &Path, id: &str) -> Deferral {
@@ -322,7 +323,7 @@ mod tests {
         let text = Some(NudgeText::new(": mail").unwrap());
         let sessions = Sessions::open(locks);
         let sources = AgentSources::new(locks.to_owned(), Default::default(), sessions);
-        let (waker, mut wakes) = wakes::wakes().unwrap();
+        let (waker, mut loop_sources) = loop_sources().unwrap();
         let mut pane_workers = PaneWorkers::new(sources, locks.to_owned(), waker);
         pane_workers.send(PaneTask {
             entry,
@@ -331,7 +332,7 @@ mod tests {
             text,
             kind: PaneTaskKind::Type(NudgeOccasion::News),
         });
-        match wakes.next(&mut WatchSet::default(), &mut Default::default(), None).pop() {
+        match loop_sources.next_wakes(None).pop() {
             Some(LoopWake::PaneResult(PaneResult::Typed(TypeReport {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..

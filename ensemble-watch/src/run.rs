@@ -24,7 +24,8 @@ use crate::pane_worker::PaneWorkers;
 use crate::remote::ServerFollower;
 use crate::servers::SharedSight;
 use crate::status_file::note_start;
-use crate::wakes::{LoopWake, LoopWaker, LoopWakes, wakes};
+use crate::wakes::{LoopWake, LoopWaker};
+use crate::watch_set::loop_sources;
 
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -63,7 +64,6 @@ pub enum WatcherEnd {
 /// A watcher that holds its project's lock and has not started yet.
 pub struct Watcher {
     engine: Engine,
-    wakes: LoopWakes,
     stopper: Stopper,
     log: Arc<EventLog>,
     alerts: Option<AlertThread>,
@@ -82,7 +82,7 @@ impl Watcher {
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
-        let (waker, wakes) = wakes()?;
+        let (waker, sources) = loop_sources()?;
         let sight = SharedSight::default();
         let (follower, servers) = {
             let (end, ended) = unbounded();
@@ -94,22 +94,14 @@ impl Watcher {
         let alerts = AlertThread::start(project, Arc::clone(&spool), Arc::clone(&recorder));
         let store: Arc<_> = Arc::clone(&spool);
         let departures = DepartureThreads::new(project, store, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, waker.clone())?;
+        let ends = (waker.clone(), sources);
+        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, ends)?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         if let Some(follower) = follower {
             std::thread::spawn(move || follower.run());
         }
-        Ok(Self {
-            engine,
-            wakes,
-            stopper,
-            log,
-            alerts,
-            _servers: servers,
-            lock,
-            project: project.clone(),
-        })
+        Ok(Self { engine, stopper, log, alerts, _servers: servers, lock, project: project.clone() })
     }
 
     /// A handle with which another thread ends it.
@@ -123,12 +115,11 @@ impl Watcher {
     /// # Errors
     /// None at the moment: each failure while watching is recorded and tried again.
     pub fn run(mut self, ready: impl FnOnce()) -> Result<WatcherEnd> {
-        self.engine.step(Vec::new(), false);
+        self.engine.step(Vec::new());
         ready();
         let mut checked = Instant::now();
         let end = loop {
-            let wakes = self.next_wakes();
-            self.engine.step(wakes, self.wakes.has_events());
+            self.engine.run_step();
             if let Some(alerts) = &self.alerts {
                 alerts.changed();
             }
@@ -151,14 +142,6 @@ impl Watcher {
             tracing::warn!(%error, "cannot record the end of the session");
         }
         Ok(end)
-    }
-
-    /// Waits for the first wake-up or the next deadline, and takes what else has come by then.
-    fn next_wakes(&mut self) -> Vec<LoopWake> {
-        let now = SystemClock.monotonic();
-        let longest = self.engine.next_deadline().map(|at| at.since(now));
-        let (watch_set, processes) = self.engine.sources();
-        self.wakes.next(watch_set, processes, longest)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The watched directories, and what each of them is.
+//! What the loop sleeps on: the watched directories, each with what it is, processes of agents, and one channel for
+//! messages of other threads.
 //!
 //! ```text
 //! directory, or file in one                  place          an event there means
@@ -17,14 +18,40 @@
 //!
 //! A place is entered when its directory is watched, so an event is resolved by one look-up. The last
 //! two are files: other files in their directories, such as the watcher's own status, raise no event.
+//!
+//! ```text
+//! another thread sends a message   channel, then an eventfd     -> the loop wakes
+//! a file lands                     inotify's own descriptor     -> the loop wakes
+//! a process of an agent ends       its pidfd                    -> the loop wakes
+//! ```
+//!
+//! So a file that lands wakes the thread that acts on it, and no other one before.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, unbounded};
 use ensemble_core::message::Name;
-use ensemble_core::watch::{FsEvent, FsWatcher, WatchError, may_have_more};
+use ensemble_core::watch::{FsEvent, FsWatcher, WatchError, may_have_more, sleep_until_any};
+use ensemble_core::{Error, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::event_queue::EventQueue;
+use crate::processes::WatchedProcesses;
+use crate::wakes::{LoopWake, LoopWaker};
+
+/// How many wake-ups one step takes: few enough that it stays short also if each is a file.
+const WAKES_A_STEP: usize = 256;
+/// Maximum number of consecutive reads of the file watcher, so that a process that writes endlessly does
+/// not hold the loop.
+const READS_A_STEP: usize = 256;
+/// How many events are kept for later steps, so that the system need not drop any of a burst. Further events wait in
+/// the kernel, which has its own limit (`fs.inotify.max_queued_events`).
+const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
 /// See the table at the top of this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,12 +183,112 @@ impl WatchSet {
     }
 }
 
+/// What the loop sleeps on.
+#[derive(Debug)]
+pub(crate) struct LoopSources {
+    pub(crate) watch_set: WatchSet,
+    pub(crate) processes: WatchedProcesses,
+    receiver: Receiver<LoopWake>,
+    signal: Arc<OwnedFd>,
+    /// Read already, for later steps.
+    events: EventQueue,
+}
+
+/// What the loop has to read.
+struct ReadySources {
+    signal: bool,
+    files: bool,
+    processes: bool,
+}
+
+/// The sources of a loop, and its waker for other threads. No directory or process is watched yet.
+pub(crate) fn loop_sources() -> Result<(LoopWaker, LoopSources)> {
+    let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+        let path = "this process".into();
+        Error::Io { operation: "make an eventfd for the threads of", path, source: error.into() }
+    })?;
+    let (sender, receiver) = unbounded();
+    let signal = Arc::new(signal);
+    let waker = LoopWaker::new(sender, Arc::clone(&signal));
+    let (watch_set, processes, events) = Default::default();
+    Ok((waker, LoopSources { watch_set, processes, receiver, signal, events }))
+}
+
+impl LoopSources {
+    /// Waits until there is a reason to step, for at most `longest` (without a limit for `None`).
+    /// Returns what has come by then, messages of other threads first.
+    pub(crate) fn next_wakes(&mut self, longest: Option<Duration>) -> Vec<LoopWake> {
+        let began = Instant::now();
+        loop {
+            let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
+            let has_kept = self.has_events() || !self.receiver.is_empty();
+            let nap = if has_kept { Some(Duration::ZERO) } else { left };
+            let ready = self.sleep(nap);
+            let mut wakes = if has_kept || ready.signal { self.received() } else { Vec::new() };
+            if ready.files {
+                self.read_events();
+            }
+            if ready.processes {
+                wakes.extend(self.processes.take_ended().into_iter().map(LoopWake::Ended));
+            }
+            let room = WAKES_A_STEP.saturating_sub(wakes.len());
+            wakes
+                .extend(std::iter::from_fn(|| self.events.pop()).take(room).map(LoopWake::Changed));
+            if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                return wakes;
+            }
+        }
+    }
+
+    /// Whether events wait for a later step.
+    pub(crate) const fn has_events(&self) -> bool {
+        self.events.len() > 0
+    }
+
+    /// Reads the pending events of the system.
+    fn read_events(&mut self) {
+        for _ in 0..READS_A_STEP {
+            if self.events.len() >= EVENTS_KEPT_MAX {
+                return;
+            }
+            let (events, may_have_more) = self.watch_set.take_events();
+            events.into_iter().for_each(|event| self.events.push(event));
+            if !may_have_more {
+                return;
+            }
+        }
+    }
+
+    fn received(&self) -> Vec<LoopWake> {
+        // Reset before the channel is emptied: a message that comes in between wakes the loop again.
+        match rustix::io::read(&*self.signal, &mut [0; 8]) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => tracing::warn!(%error, "cannot read the eventfd of the threads"),
+        }
+        self.receiver.try_iter().take(WAKES_A_STEP).collect()
+    }
+
+    fn sleep(&self, longest: Option<Duration>) -> ReadySources {
+        let files = self.watch_set.source();
+        let processes_at = 1 + usize::from(files.is_some());
+        let own = [self.signal.as_fd()].into_iter().chain(files);
+        let sources: Vec<_> = own.chain(self.processes.sources()).collect();
+        match sleep_until_any(&sources, longest) {
+            Ok(ready) => ReadySources {
+                signal: ready[0],
+                files: ready[1..processes_at].contains(&true),
+                processes: ready[processes_at..].contains(&true),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot wait for events");
+                ReadySources { signal: true, files: true, processes: true }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use ensemble_core::watch::sleep_until_any;
-
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);

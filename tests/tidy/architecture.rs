@@ -12,8 +12,10 @@ const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
 /// Crates whose modules must be in the map.
 const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
 /// The most files and threads between a message that lands and the keystroke for it.
-const WALK_FILES_MAX: usize = 15;
+const WALK_FILES_MAX: usize = 12;
 const WALK_THREADS: usize = 2;
+/// Each of the first rows is called by the next one, which fetches the news. Further rows are called by one before.
+const WALK_FETCHED: usize = 3;
 const REPORT_SHAPES: usize = 4;
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
@@ -93,6 +95,19 @@ fn rows_of_walk(architecture: &str) -> Vec<(String, String)> {
     words.map(|words| (words[0].clone(), words[1].clone())).collect()
 }
 
+/// Whether shipped code of a file calls a function by this name.
+fn calls(file: &str, function: &str) -> bool {
+    let code = fs::read_to_string(root().join(file)).unwrap_or_default();
+    let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let call = format!("{function}(");
+    let is_call = |before: &str| {
+        let is_other_name = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        !is_other_name && !before.ends_with("fn ")
+    };
+    let mut lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.any(|line| line.match_indices(&call).any(|(at, _)| is_call(&line[..at])))
+}
+
 #[test]
 fn a_message_reaches_its_pane_by_the_files_that_the_walk_names() {
     let architecture = read("ARCHITECTURE.md");
@@ -103,6 +118,15 @@ fn a_message_reaches_its_pane_by_the_files_that_the_walk_names() {
     });
     let gone: Vec<String> = gone.map(|(file, function)| format!("{file}: {function}")).collect();
     assert_none("a step of the walk that is not in its file", &gone);
+    let loose = (1..walk.len()).filter(|at| {
+        let (above, (file, function)) = (&walk[..*at], &walk[*at]);
+        match *at < WALK_FETCHED {
+            true => !calls(file, &above[at - 1].1),
+            false => !above.iter().any(|(caller, _)| calls(caller, function)),
+        }
+    });
+    let loose: Vec<String> = loose.map(|at| format!("{}: {}", walk[at].0, walk[at].1)).collect();
+    assert_none("a step of the walk that is not called as its page says", &loose);
     assert!((1..=WALK_FILES_MAX).contains(&walk.len()), "the walk has {} files", walk.len());
     let life = section(&architecture, "## The life of a message");
     let threads =

@@ -43,12 +43,11 @@ use serde_json::{Value, json};
 
 use crate::ladders::LadderThread;
 use crate::pane_worker::PaneWorkers;
-use crate::processes::WatchedProcesses;
 use crate::requests::{DecisionHandler, RequestWatch};
 use crate::servers::{ServerNews, SharedSight};
 use crate::status_file::StatusFile;
 use crate::wakes::{LoopWake, LoopWaker, PaneResult};
-use crate::watch_set::{WatchSet, WatchedPlace};
+use crate::watch_set::{LoopSources, WatchedPlace};
 use drop_boxes::DropBoxes;
 use ensemble_core::dropbox::BoxFinding;
 use mail::EngineMail;
@@ -71,8 +70,7 @@ impl EngineContext {
 /// The watcher's state, by subject.
 pub(crate) struct Engine {
     context: EngineContext,
-    watch_set: WatchSet,
-    processes: WatchedProcesses,
+    sources: LoopSources,
     reconcile: Reconcile,
     drop_boxes: DropBoxes,
     mail: EngineMail,
@@ -95,7 +93,7 @@ impl Engine {
         recorder: Arc<dyn Recorder>,
         pane_workers: PaneWorkers,
         sight: SharedSight,
-        waker: LoopWaker,
+        (waker, sources): (LoopWaker, LoopSources),
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let drop_boxes = DropBoxes::new(project)?;
@@ -118,8 +116,7 @@ impl Engine {
             team: EngineTeam::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
             upkeep: Upkeep::new(now, project, &recorder),
-            watch_set: WatchSet::default(),
-            processes: WatchedProcesses::default(),
+            sources,
             reconcile: Reconcile::new(project.config.poll_interval()),
             polled: [None; 3],
             status: StatusFile::new(project.watch_status()),
@@ -131,13 +128,8 @@ impl Engine {
         self.requests.set_decision_handler(handler);
     }
 
-    /// The watched directories and processes, on which the loop sleeps.
-    pub(crate) const fn sources(&mut self) -> (&mut WatchSet, &mut WatchedProcesses) {
-        (&mut self.watch_set, &mut self.processes)
-    }
-
     /// When the loop must step again although nothing has changed.
-    pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
+    fn next_deadline(&self) -> Option<Monotonic> {
         let deadlines = [
             self.reconcile.poll_timeout(),
             self.drop_boxes.next_timeout(),
@@ -150,8 +142,15 @@ impl Engine {
         deadlines.into_iter().flatten().min()
     }
 
-    /// One step. `has_events` says whether further events wait for the next one.
-    pub(crate) fn step(&mut self, wakes: Vec<LoopWake>, has_events: bool) {
+    /// Waits for the first wake-up or the next deadline, and does one step with what has come by then.
+    pub(crate) fn run_step(&mut self) {
+        let longest = self.next_deadline().map(|at| at.since(SystemClock.monotonic()));
+        let wakes = self.sources.next_wakes(longest);
+        self.step(wakes);
+    }
+
+    /// One step; the first one has no wake-ups.
+    pub(crate) fn step(&mut self, wakes: Vec<LoopWake>) {
         let now = SystemClock.monotonic();
         self.status.changed_if(!wakes.is_empty());
         let mut findings: Vec<BoxFinding> =
@@ -161,12 +160,13 @@ impl Engine {
         self.drive_ladders();
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
-        findings.extend(self.drop_boxes.examine(now, has_events));
+        // Further events may wait for the next step.
+        findings.extend(self.drop_boxes.examine(now, self.sources.has_events()));
         // Files may be found without an event: by a look, or once they have not changed for a while.
         self.status.changed_if(!findings.is_empty());
         self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
         self.pass_time(now);
-        self.processes.watch(self.team.members.processes());
+        self.sources.processes.watch(self.team.members.processes());
         if self.status.is_due(now) {
             self.write_status_now();
         }
@@ -194,7 +194,8 @@ impl Engine {
                 return self.landed(now, &dir, &name, how);
             }
             LoopWake::Changed(FsEvent::Strange { dir }) => {
-                if matches!(self.watch_set.directory(&dir), Some(WatchedPlace::DropBox(_))) {
+                if matches!(self.sources.watch_set.directory(&dir), Some(WatchedPlace::DropBox(_)))
+                {
                     self.drop_boxes.reject_strange(&self.context);
                 }
             }
@@ -206,7 +207,7 @@ impl Engine {
             LoopWake::Changed(FsEvent::Replaced { .. }) => self.check_paths(now),
             LoopWake::Changed(FsEvent::Failed { error }) => {
                 // Its file watcher would report this again and again.
-                self.watch_set.stop();
+                self.sources.watch_set.stop();
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
             LoopWake::PaneResult(PaneResult::Typed(report)) => {
@@ -244,7 +245,7 @@ impl Engine {
         file: &str,
         how: Landing,
     ) -> Option<BoxFinding> {
-        match self.watch_set.place(dir, file).cloned()? {
+        match self.sources.watch_set.place(dir, file).cloned()? {
             WatchedPlace::Mailboxes => self.mailbox_added(file),
             WatchedPlace::Mailbox(mailbox) => {
                 self.laddered.entry(mailbox.clone()).or_default();
@@ -289,7 +290,7 @@ impl Engine {
 
     /// A message was received, or another file was removed.
     fn left(&mut self, now: Monotonic, dir: &Path) {
-        match self.watch_set.directory(dir).cloned() {
+        match self.sources.watch_set.directory(dir).cloned() {
             Some(WatchedPlace::Mailbox(mailbox)) => {
                 self.team.members.stir(now, &mailbox);
                 self.laddered.entry(mailbox.clone()).or_default();

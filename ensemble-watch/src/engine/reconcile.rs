@@ -66,9 +66,9 @@ impl Engine {
 
     /// Watches everything again, before anything is listed.
     fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
-        self.watch_set = Default::default();
+        self.sources.watch_set = Default::default();
         if let Err(error) = self.watch_places() {
-            self.watch_set.stop();
+            self.sources.watch_set.stop();
             // A refused directory matters more than how the other files are found.
             let refused = self.drop_boxes.refused();
             return Err(refused.map_or_else(|| error.to_string(), str::to_owned));
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     fn watch_places(&mut self) -> ensemble_core::Result<()> {
-        let (project, watch_set) = (&self.context.project, &mut self.watch_set);
+        let (project, watch_set) = (&self.context.project, &mut self.sources.watch_set);
         self.drop_boxes.open(project)?;
         watch_set.restart()?;
         Upkeep::watch_boards(project, watch_set);
@@ -117,9 +117,9 @@ impl Engine {
         let home = self.context.project.queue.join("mailbox").join(mailbox.as_str());
         for dir in LANDING_DIRECTORIES.map(|state| home.join(state)) {
             if dir.is_dir() {
-                self.watch_set.rewatch(&dir, WatchedPlace::Mailbox(mailbox.clone()))?;
+                self.sources.watch_set.rewatch(&dir, WatchedPlace::Mailbox(mailbox.clone()))?;
             } else {
-                self.watch_set.unwatch(&dir);
+                self.sources.watch_set.unwatch(&dir);
             }
         }
         Ok(())
@@ -138,8 +138,10 @@ impl Engine {
         let mailboxes = self.context.project.queue.join("mailbox");
         let new = |mailbox: &Name| mailboxes.join(mailbox.as_str()).join("new");
         let notified = self.mail.notifier.mailboxes();
-        let missing: Vec<Name> =
-            notified.filter(|mailbox| !self.watch_set.has(&new(mailbox))).cloned().collect();
+        let missing: Vec<Name> = notified
+            .filter(|mailbox| !self.sources.watch_set.has(&new(mailbox)))
+            .cloned()
+            .collect();
         for mailbox in missing {
             self.mailbox_added(mailbox.as_str());
         }
@@ -147,7 +149,7 @@ impl Engine {
 
     /// Opens and watches everything again if a path leads to another directory than before.
     pub(super) fn check_paths(&mut self, now: Monotonic) {
-        self.upkeep.steps.find(now, &mut self.watch_set);
+        self.upkeep.steps.find(now, &mut self.sources.watch_set);
         let queue_exists = self.context.project.queue.is_dir();
         if self.drop_boxes.are_current(queue_exists) {
             return;
@@ -186,7 +188,7 @@ impl Engine {
         if let Some(ladders) = &self.ladders {
             ladders.all_changed();
         }
-        self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
+        self.requests.scan(now, &*self.context.spool, Some(&mut self.sources.watch_set));
         if self.reconcile.mode() == WatchMode::Polling {
             // Without events nothing else says that they have changed.
             self.upkeep.alarms.changed(now);
@@ -217,7 +219,7 @@ impl Engine {
                 now,
                 &id,
                 &*self.context.spool,
-                Some(&mut self.watch_set),
+                Some(&mut self.sources.watch_set),
             );
         }
     }

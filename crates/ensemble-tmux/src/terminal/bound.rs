@@ -36,17 +36,6 @@ impl BoundPane {
         TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)
     }
 
-    /// In the state that an observation of the agent would have left ([`TmuxPane::with_limit`]).
-    pub fn with_limit(self, limit: Option<UsageLimit>) -> Self {
-        match self {
-            Self::Tmux(pane) => Self::Tmux(pane.with_limit(limit)),
-            Self::Terminal(mut pane) => {
-                pane.observer = pane.observer.with_limit(limit);
-                Self::Terminal(pane)
-            }
-        }
-    }
-
     /// The binding; see [`TmuxPane::binding`].
     pub const fn binding(&self) -> &Binding {
         match self {

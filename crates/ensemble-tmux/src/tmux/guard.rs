@@ -8,9 +8,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::EXCHANGE_LIMIT;
-use super::TmuxServer;
 use super::binding::Binding;
-use super::failure::TmuxFailure;
 use super::quote::quote;
 use super::snapshot::{CLOCK_OPTION, IDENTITY, PaneIdentity};
 use crate::provider::{PASTE_BEGINS, PASTE_ENDS};
@@ -21,31 +19,16 @@ use ensemble_core::pane::Deferral;
 /// report a time-out, nothing will be typed later.
 const FRESH: Duration = Duration::from_secs(EXCHANGE_LIMIT.as_secs() - 1);
 
-/// Has `commands` carried out if the pane still is as `seen`. `Ok(None)`: they were, all of them.
-/// `Ok(Some(reason))`: none was.
-pub(super) fn guarded(
-    server: &TmuxServer,
-    binding: &Binding,
-    seen: &PaneIdentity,
-    commands: &str,
-) -> Result<Option<Deferral>, TmuxFailure> {
-    // The observed values go into a command line, so they must be those that we have bound.
-    if let Some(deferral) = binding.mismatch(Some(seen)) {
-        return Ok(Some(deferral));
-    }
+/// The command line that has `commands` carried out if the pane still is as `seen`, and says how it is otherwise.
+pub(super) fn guarded(binding: &Binding, seen: &PaneIdentity, commands: &str) -> String {
     let target = quote(&binding.id);
     let unchanged = format!("#{{==:{IDENTITY},{}}}", seen.text);
-    let reply = server.act(&format!(
+    format!(
         "if-shell -F -t {target} '#{{&&:{unchanged},{}}}' \
          {{ {commands} }} \
          {{ display-message -p -t {target} '{IDENTITY}' }}",
         fresh()
-    ))?;
-    if let Some(complaint) = reply.complaint {
-        return Err(TmuxFailure::from_complaint(&complaint));
-    }
-    // Keys are silent; only a refusal says something.
-    Ok(reply.lines.first().map(|now| difference(binding, seen, PaneIdentity::parse(now).as_ref())))
+    )
 }
 
 /// The commands that type `text`; with `enter` they submit it in the same breath.
@@ -80,7 +63,11 @@ pub(super) fn untouchable(identity: &PaneIdentity) -> Option<Deferral> {
 }
 
 /// Why the guard has failed.
-fn difference(binding: &Binding, seen: &PaneIdentity, now: Option<&PaneIdentity>) -> Deferral {
+pub(super) fn difference(
+    binding: &Binding,
+    seen: &PaneIdentity,
+    now: Option<&PaneIdentity>,
+) -> Deferral {
     let Some(identity) = now else { return Deferral::PaneGone };
     if let Some(deferral) = binding.mismatch(now) {
         return deferral;

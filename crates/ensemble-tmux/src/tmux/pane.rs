@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::TmuxFailure;
-use super::guard::{guarded, pressing, typing};
+use super::guard::{pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
 use super::quote::{is_one_line, quote};
 use super::snapshot::PaneSnapshot;
@@ -94,12 +94,6 @@ impl TmuxPane {
         self.observer.is_limited_without_end()
     }
 
-    /// In the state that an observation of the pane would have left.
-    pub fn with_limit(mut self, limit: Option<UsageLimit>) -> Self {
-        self.observer = self.observer.with_limit(limit);
-        self
-    }
-
     /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
     pub const fn binding(&self) -> &Binding {
         &self.binding
@@ -146,12 +140,12 @@ impl TmuxPane {
     }
 
     /// The agent's report over its own interface.
-    fn ask(&self) -> AgentAnswer {
+    pub(super) fn ask(&self) -> AgentAnswer {
         self.observer.ask(self.binding.pid)
     }
 
     /// The profile's judgement of the pane's state; the limit that is shown is remembered.
-    fn judge(&mut self, state: &PaneState, heard: &AgentAnswer) -> Judgement {
+    pub(super) fn judge(&mut self, state: &PaneState, heard: &AgentAnswer) -> Judgement {
         self.observer.judge(state, heard)
     }
 
@@ -196,32 +190,6 @@ impl TmuxPane {
         })
     }
 
-    /// Looks, lets the profile judge, and has `commands` carried out under the guard.
-    pub(super) fn judged(
-        &mut self,
-        operation: &'static str,
-        purpose: TypingPurpose<'_>,
-        commands: &str,
-    ) -> Result<Option<Deferral>> {
-        let outcome = self.try_judged(purpose, commands);
-        self.settle(operation, outcome)
-    }
-
-    fn try_judged(
-        &mut self,
-        purpose: TypingPurpose<'_>,
-        commands: &str,
-    ) -> Result<Option<Deferral>, TmuxFailure> {
-        // Asked before looking, so that nothing slow comes between the look and the keys.
-        let heard = self.ask();
-        let (snapshot, state) = self.observe_pane()?;
-        let diagnosis = self.judge(&state, &heard);
-        if let Some(deferral) = diagnosis.objection(self.profile(), &state, purpose) {
-            return Ok(Some(deferral));
-        }
-        guarded(&self.server, &self.binding, &snapshot.identity, commands)
-    }
-
     /// The right to type. The client is connected before, so that nothing is started under the
     /// lock.
     pub(super) fn lock(
@@ -250,7 +218,7 @@ impl TmuxPane {
         }
     }
 
-    fn settle(
+    pub(super) fn settle(
         &self,
         operation: &'static str,
         outcome: Result<Option<Deferral>, TmuxFailure>,
@@ -268,7 +236,7 @@ impl TmuxPane {
         command: &str,
     ) -> Result<Option<Deferral>, TmuxFailure> {
         let commands = format!("respawn-pane -t {} {}", quote(&self.binding.id), quote(command));
-        let outcome = guarded(&self.server, &self.binding, &seen.identity, &commands)?;
+        let outcome = self.server.act_guarded(&self.binding, &seen.identity, &commands)?;
         if outcome.is_none() {
             let now =
                 PaneSnapshot::take_snapshot(&self.server, &self.binding.id)?.unwrap_or_default();
@@ -293,7 +261,7 @@ impl TmuxPane {
             return Ok(Some(deferral));
         }
         let commands = typing(&self.binding, command, true);
-        guarded(&self.server, &self.binding, &snapshot.identity, &commands)
+        self.server.act_guarded(&self.binding, &snapshot.identity, &commands)
     }
 }
 

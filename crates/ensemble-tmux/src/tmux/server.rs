@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attach_lock::AttachLock;
+use super::binding::Binding;
 use super::control::ControlClient;
 use super::failure::TmuxFailure;
+use super::guard::{difference, guarded};
+use super::snapshot::PaneIdentity;
 use super::spawned::{self, TmuxReply};
+use ensemble_core::pane::Deferral;
 use ensemble_core::{Error, Result};
 
 /// How long to ask by one process a question before a control client is tried again, once one
@@ -92,6 +96,27 @@ impl TmuxServer {
                 reply
             }
         }
+    }
+
+    /// Has `commands` carried out if the pane still is as `seen`. `Ok(None)`: they were, all of them.
+    /// `Ok(Some(reason))`: none was.
+    pub(super) fn act_guarded(
+        &self,
+        binding: &Binding,
+        seen: &PaneIdentity,
+        commands: &str,
+    ) -> Result<Option<Deferral>, TmuxFailure> {
+        // The observed values go into a command line, so they must be those that we have bound.
+        if let Some(deferral) = binding.mismatch(Some(seen)) {
+            return Ok(Some(deferral));
+        }
+        let reply = self.act(&guarded(binding, seen, commands))?;
+        if let Some(complaint) = reply.complaint {
+            return Err(TmuxFailure::from_complaint(&complaint));
+        }
+        // Keys are silent; only a refusal says something.
+        let refusal = reply.lines.first();
+        Ok(refusal.map(|now| difference(binding, seen, PaneIdentity::parse(now).as_ref())))
     }
 
     /// The lines of [`Self::query_server`], or an error that says what was wanted.

@@ -268,6 +268,32 @@ impl TmuxPane {
         }
     }
 
+    /// Looks, lets the profile judge, and has `commands` carried out under the guard.
+    pub(super) fn judged(
+        &mut self,
+        operation: &'static str,
+        purpose: TypingPurpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>> {
+        let outcome = self.try_judged(purpose, commands);
+        self.settle(operation, outcome)
+    }
+
+    fn try_judged(
+        &mut self,
+        purpose: TypingPurpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>, TmuxFailure> {
+        // Asked before looking, so that nothing slow comes between the look and the keys.
+        let heard = self.ask();
+        let (snapshot, state) = self.observe_pane()?;
+        let diagnosis = self.judge(&state, &heard);
+        if let Some(deferral) = diagnosis.objection(self.profile(), &state, purpose) {
+            return Ok(Some(deferral));
+        }
+        self.server.act_guarded(&self.binding, &snapshot.identity, commands)
+    }
+
     /// Handles a line that is in the composer where another one is to be typed.
     fn standing(&mut self, wanted: &str, marks: PaneMarks, lock: PaneLock) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
