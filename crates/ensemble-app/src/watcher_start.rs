@@ -86,10 +86,7 @@ pub fn await_report(project: &Project) {
 pub fn revive_watcher(project: &Project) {
     // Asked first, because they cost least: most queues have no team, and most teams have a watcher.
     let has_server = socket_of(project).is_ok_and(|socket| socket.exists());
-    let is_watched = || {
-        let holder = FileLock::holder_in_words(&project.watch_lock());
-        holder.map_or(true, |holder| holder.is_some())
-    };
+    let is_watched = || FileLock::is_held(&project.watch_lock()).unwrap_or(true);
     if has_server && !is_watched() && restart_in_window(project).is_ok_and(|started| started) {
         await_lock(project, REVIVAL_PATIENCE);
     }

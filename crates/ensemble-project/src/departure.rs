@@ -63,10 +63,8 @@ pub fn carry_out(
         source,
     })?;
     let lock = locks.join(format!("departure-{}.lock", asked.to));
-    let _alone = match FileLock::acquire(&lock, Duration::ZERO) {
-        Ok(lock) => lock,
-        Err(Error::Locked { .. }) => return Ok(DepartureResult::Elsewhere),
-        Err(error) => return Err(error),
+    let Some(_alone) = FileLock::try_acquire(&lock)? else {
+        return Ok(DepartureResult::Elsewhere);
     };
     let survivors = match member_departs(project, store, recorder, entry, decision, rest)? {
         DepartureOutcome::Gone { survivors } => survivors,

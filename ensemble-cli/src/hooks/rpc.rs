@@ -35,8 +35,13 @@ pub(super) trait RpcPeer: AsFd {
     }
 
     fn call(&mut self, method: &str, params: Value) -> Outcome<Value> {
+        self.call_within(method, params, Self::ANSWER_PATIENCE)
+    }
+
+    /// Calls a method whose answer may take this long.
+    fn call_within(&mut self, method: &str, params: Value, patience: Duration) -> Outcome<Value> {
         let id = self.request(method, params)?;
-        let until = Instant::now() + Self::ANSWER_PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             while let Some(mut said) = self.read()? {
                 if said.get("method").is_some() || said["id"] != id {

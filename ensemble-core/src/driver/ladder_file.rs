@@ -235,11 +235,7 @@ impl LadderStore {
         let locks = self.state.join("locks");
         std::fs::create_dir_all(&locks)
             .map_err(|source| Error::io("make the lock directory", &locks, source))?;
-        match FileLock::acquire(&locks.join(format!("ladder-{mailbox}.lock")), Duration::ZERO) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(Error::Locked { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        FileLock::try_acquire(&locks.join(format!("ladder-{mailbox}.lock")))
     }
 
     /// The name of a message's file.

@@ -42,23 +42,43 @@ impl FileLock {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is unknown.
+    /// Takes the lock if it is free; `None` if another process holds it.
+    pub fn try_acquire(path: &Path) -> Result<Option<Self>> {
+        let file = open_lock(path)?;
+        let is_taken = is_taken(file.try_lock(), path)?;
+        Ok(is_taken.then(|| Self { file, path: path.to_owned() }))
+    }
+
+    /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is unknown. On Linux, every
+    /// process of the machine that takes a lock waits in the meantime: do not ask often.
     pub fn holder(path: &Path) -> Option<u32> {
         sys::lock_holder(&open_to_look(path).ok()?)
     }
 
-    /// The current holder in words, such as `ensemble (pid 7)`; `None` if there is none, or no lock file. This changes
-    /// nothing: who watches the directory is not woken by it.
-    pub fn holder_in_words(path: &Path) -> Result<Option<String>> {
-        let file = match open_to_look(path) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(Error::io("open lock", path, error)),
-        };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(None),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(Some(lock_holder(&file))),
-            Err(std::fs::TryLockError::Error(error)) => Err(Error::io("lock", path, error)),
+    /// As [`Self::holder`]. Others do not wait if the holder is the process that it probably is.
+    pub fn holder_near(path: &Path, likely: Option<u32>) -> Option<u32> {
+        let file = open_to_look(path).ok()?;
+        likely.filter(|pid| sys::holds_lock(*pid, &file)).or_else(|| sys::lock_holder(&file))
+    }
+
+    /// Whether a process holds the lock for itself. If not, or without a lock file, `false`. This changes nothing: who
+    /// watches the directory is not woken by it.
+    pub fn is_held(path: &Path) -> Result<bool> {
+        match open_to_look(path) {
+            Ok(file) => Ok(!is_taken(file.try_lock_shared(), path)?),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(Error::io("open lock", path, error)),
+        }
+    }
+
+    /// A holder in words, such as `ensemble (pid 7)`.
+    pub fn words_of(holder: Option<u32>) -> String {
+        match holder {
+            None => "another process".to_owned(),
+            Some(pid) => match sys::process_name(pid) {
+                Some(command) => format!("{command} (pid {pid})"),
+                None => format!("a child of the ended process {pid}"),
+            },
         }
     }
 
@@ -170,19 +190,25 @@ fn wait_for(
 ) -> Result<()> {
     let start = Instant::now();
     let mut pause = LOCK_RETRY_MIN;
-    loop {
-        match try_lock(file) {
-            Ok(()) => return Ok(()),
-            Err(std::fs::TryLockError::WouldBlock) => {}
-            Err(std::fs::TryLockError::Error(e)) => return Err(Error::io("lock", path, e)),
-        }
+    while !is_taken(try_lock(file), path)? {
         let waited = start.elapsed();
         if waited >= patience {
-            return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
+            let holder = FileLock::words_of(sys::lock_holder(file));
+            return Err(Error::Locked { path: path.to_owned(), holder, waited });
         }
         // Processes that wait in step would collide at every try, and the last one would starve.
         std::thread::sleep(jittered(pause).min(patience - waited));
         pause = (pause * 2).min(retry_max);
+    }
+    Ok(())
+}
+
+/// Whether a try took the lock; if not, another process holds it.
+fn is_taken(tried: Result<(), std::fs::TryLockError>, path: &Path) -> Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(false),
+        Err(std::fs::TryLockError::Error(error)) => Err(Error::io("lock", path, error)),
     }
 }
 
@@ -194,17 +220,6 @@ pub fn jittered(pause: Duration) -> Duration {
     let part = RandomState::new().build_hasher().finish() % PARTS;
     let half = pause / 2;
     half + Duration::from_nanos((half.as_nanos() as u64 / PARTS).saturating_mul(part))
-}
-
-/// The holder of a lock, from the kernel's own table: also for `flock` and other programs.
-fn lock_holder(file: &File) -> String {
-    match sys::lock_holder(file) {
-        None => "another process".to_owned(),
-        Some(pid) => match sys::process_name(pid) {
-            Some(command) => format!("{command} (pid {pid})"),
-            None => format!("a child of the ended process {pid}"),
-        },
-    }
 }
 
 #[cfg(test)]
@@ -225,12 +240,12 @@ mod tests {
     fn a_look_at_a_lock_wakes_no_watcher() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("watch.lock");
-        assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
+        assert!(!FileLock::is_held(&path).unwrap());
         assert!(!path.exists());
         let _held = FileLock::acquire(&path, Duration::ZERO).unwrap();
         let Some(mut watcher) = or_skip(FsWatcher::new()) else { return };
         watcher.watch_logs(home.path()).unwrap();
-        FileLock::holder_in_words(&path).unwrap();
+        assert!(FileLock::is_held(&path).unwrap());
         assert!(watcher.take_events().is_empty());
         drop(FileLock::acquire(&path, Duration::ZERO));
         assert!(!watcher.wait(Duration::from_secs(10)).is_empty(), "a try to lock does");
@@ -246,12 +261,17 @@ mod tests {
             refused.to_string().contains(&format!("(pid {})", std::process::id())),
             "{refused}"
         );
-        assert_eq!(FileLock::holder(&path), Some(std::process::id()));
-        let said = FileLock::holder_in_words(&path).unwrap();
-        assert!(said.is_some_and(|said| said.contains(&format!("(pid {})", std::process::id()))));
+        let me = Some(std::process::id());
+        for likely in [me, None, Some(1)] {
+            assert_eq!(FileLock::holder_near(&path, likely), me, "{likely:?}");
+        }
+        assert_eq!(FileLock::holder(&path), me);
+        assert!(FileLock::try_acquire(&path).unwrap().is_none());
         drop(held);
-        assert_eq!(FileLock::holder(&path), None);
-        assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
+        assert_eq!((FileLock::holder(&path), FileLock::holder_near(&path, me)), (None, None));
+        assert!(
+            !FileLock::is_held(&path).unwrap() && FileLock::try_acquire(&path).unwrap().is_some()
+        );
         FileLock::acquire(&path, Duration::ZERO).unwrap();
     }
 

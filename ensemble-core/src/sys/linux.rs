@@ -198,9 +198,21 @@ pub(crate) fn lock_holder(file: impl AsFd) -> Option<u32> {
     (0..LOCK_TABLE_LOOKS).find_map(|_| holder_in(&std::fs::read("/proc/locks").ok()?, &inode))
 }
 
+/// Whether this process holds the `flock` of a file, from the kernel's page about each of its open files. Unlike the
+/// table of all locks, no other process waits for that.
+pub(crate) fn holds_lock(pid: u32, file: impl AsFd) -> bool {
+    let Ok(stat) = fs::fstat(file) else { return false };
+    let Ok(pages) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
+    let inode = format!(":{}", stat.st_ino);
+    let mut pages = pages.flatten().filter_map(|page| std::fs::read(page.path()).ok());
+    pages.any(|page| holder_in(&page, &inode).is_some())
+}
+
+/// The holder in a table of locks. The page about an open file has a word before each row.
 fn holder_in(table: &[u8], inode: &str) -> Option<u32> {
     let table = String::from_utf8_lossy(table);
     table.lines().filter(|row| !row.contains("->")).find_map(|row| {
+        let row = row.strip_prefix("lock:").unwrap_or(row);
         let columns: Vec<&str> = row.split_whitespace().collect();
         let is_ours = columns.get(1) == Some(&"FLOCK")
             && columns.get(5).is_some_and(|id| id.ends_with(inode));

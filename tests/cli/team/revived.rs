@@ -45,6 +45,22 @@ fn a_watcher_that_was_killed_comes_back_with_the_next_verb() {
     assert_eq!(sidecars, 1);
 }
 
+/// While one process reads that table, each process of the machine that takes a lock waits.
+#[test]
+fn no_everyday_verb_reads_the_table_of_all_locks() {
+    let team = Team::with(&["conductor"], "");
+    team.up();
+    let trace = team.here("trace");
+    for verb in ["send --as operator --to conductor -m x", "recv --as conductor", "team", "status"]
+    {
+        let line = format!("strace -f -qq -e trace=openat -o {} $E {verb}", trace.display());
+        let ran = team.shell(&line);
+        let opened = std::fs::read_to_string(&trace).unwrap();
+        assert!(ran.code == 0 && opened.contains("watch.lock"), "{verb}: {ran:?}\n{opened}");
+        assert!(!opened.contains("/proc/locks"), "{verb}: {opened}");
+    }
+}
+
 #[test]
 fn no_verb_starts_a_watcher_after_down_or_without_a_team() {
     let team = Team::with(&["conductor"], "");

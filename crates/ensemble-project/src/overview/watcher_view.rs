@@ -56,14 +56,18 @@ impl WatcherView {
         (said, changes): (&mut CachedPart<WrittenStatus>, &ProjectChanges),
         warnings: &mut Vec<String>,
     ) -> Self {
-        let holder = FileLock::holder_in_words(&project.watch_lock()).unwrap_or_else(|error| {
+        let lock = project.watch_lock();
+        let is_held = FileLock::is_held(&lock).unwrap_or_else(|error| {
             warnings.push(error.to_string());
-            None
+            false
         });
         let said = said
             .get(changes, || Ok(WrittenStatus::read(&project.watch_status())))
             .unwrap_or_default();
-        let pid = holder.as_ref().and_then(|_| FileLock::holder(&project.watch_lock()));
+        let written = said.status.as_ref().and_then(|status| status["pid"].as_u64());
+        let likely = written.and_then(|pid| u32::try_from(pid).ok());
+        let pid = is_held.then(|| FileLock::holder_near(&lock, likely)).flatten();
+        let holder = is_held.then(|| FileLock::words_of(pid));
         let beat = |pid| status::last_beat(said.status.as_ref()?, pid);
         // No wall clock: it may be set, and the machine may have slept.
         let silent = pid.and_then(beat).map(|at| SystemClock.monotonic().since(at));

@@ -172,19 +172,15 @@ impl<'a> ProjectTeam<'a> {
     ///
     /// [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<FileLock> {
-        self.lock_within(LOCK_PATIENCE)
+        FileLock::acquire(&self.lock_file()?, LOCK_PATIENCE)
     }
 
     /// As [`ProjectTeam::lock`], without waiting; `None` if another process has it.
     pub fn lock_if_free(&self) -> Result<Option<FileLock>> {
-        match self.lock_within(Duration::ZERO) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(Error::Locked { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        FileLock::try_acquire(&self.lock_file()?)
     }
 
-    fn lock_within(&self, patience: Duration) -> Result<FileLock> {
+    fn lock_file(&self) -> Result<PathBuf> {
         // Started programs do not inherit the lock: it is opened close-on-exec.
         let locks = self.project.locks();
         std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
@@ -192,7 +188,7 @@ impl<'a> ProjectTeam<'a> {
             path: locks.clone(),
             source,
         })?;
-        FileLock::acquire(&locks.join("up.lock"), patience)
+        Ok(locks.join("up.lock"))
     }
 }
 

@@ -36,10 +36,15 @@ impl ProjectTeam<'_> {
             });
         }
         if let Some(binding) = binding {
-            let signs = match binding.socket == self.server.socket() {
-                true => settled_signs(&self.server, binding)?,
-                false => settled_signs(&TmuxServer::brief(binding.socket.clone()), binding)?,
+            let other;
+            let server = match binding.socket == self.server.socket() {
+                true => &self.server,
+                false => {
+                    other = TmuxServer::brief(binding.socket.clone());
+                    &other
+                }
             };
+            let signs = settled_signs(binding, || server.pane_signs(&binding.id))?;
             match signs.filter(|signs| signs.token == binding.token) {
                 Some(signs) if signs.dead => return Ok(AgentPlace::Ended(signs)),
                 Some(signs) if is_bound(&signs, binding) => {
@@ -62,10 +67,13 @@ impl ProjectTeam<'_> {
 }
 
 /// The signs of a pane, once its server has noticed that the process was killed.
-fn settled_signs(server: &TmuxServer, binding: &Binding) -> Result<Option<PaneSigns>> {
+fn settled_signs(
+    binding: &Binding,
+    mut look: impl FnMut() -> Result<Option<PaneSigns>>,
+) -> Result<Option<PaneSigns>> {
     let until = Instant::now() + NOTICE_PATIENCE;
     loop {
-        let signs = server.pane_signs(&binding.id)?;
+        let signs = look()?;
         let is_unnoticed = signs.as_ref().is_some_and(|signs| {
             signs.token == binding.token && signs.pid == binding.pid && !signs.dead
         });
@@ -78,4 +86,39 @@ fn settled_signs(server: &TmuxServer, binding: &Binding) -> Result<Option<PaneSi
 
 fn is_bound(signs: &PaneSigns, binding: &Binding) -> bool {
     signs.pid == binding.pid && binding.is_same_process()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn signs_of(binding: &Binding, dead: bool) -> PaneSigns {
+        PaneSigns {
+            id: binding.id.clone(),
+            session: "$0".to_owned(),
+            pid: binding.pid,
+            dead,
+            dead_status: None,
+            active_at: None,
+            token: binding.token.clone(),
+            member: None,
+            is_sidecar: false,
+            team: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_killed_process_is_looked_at_until_its_server_has_noticed() {
+        let mut process = Command::new("sleep").arg("3600").spawn().unwrap();
+        let binding = Binding::of_terminal("/nowhere".into(), process.id());
+        let mut looks = [false, false, true].map(|dead| signs_of(&binding, dead)).into_iter();
+        let mut look = || Ok(looks.next());
+        let running = settled_signs(&binding, &mut look).unwrap().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let killed = settled_signs(&binding, &mut look).unwrap().unwrap();
+        assert_eq!((running.dead, killed.dead), (false, true));
+    }
 }

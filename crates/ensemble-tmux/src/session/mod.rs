@@ -150,9 +150,7 @@ impl Sessions {
     /// Whether a process can wake the agent while it is idle.
     pub fn waiter_lives(&self, agent: &Name) -> bool {
         let path = self.dir.join(format!("{agent}{WAITER_END}"));
-        // The lock's file is made by the first waiter only.
-        path.exists()
-            && matches!(FileLock::acquire(&path, Duration::ZERO), Err(Error::Locked { .. }))
+        FileLock::is_held(&path).unwrap_or_default()
     }
 
     fn make(&self) -> Result<Dir> {

@@ -16,8 +16,11 @@ use serde_json::{Value, json};
 use crate::hooks::companion::part;
 use crate::hooks::rpc::{RpcPeer, RpcState};
 
-/// How long the agent may take to start, or to read what is written.
+/// How long the agent may take to answer, or to read what is written.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take for each of the two answers with which it starts. Some ask for packages then, and wait for a
+/// network that is not there. One that cannot start ends by itself.
+const START_PATIENCE: Duration = Duration::from_secs(600);
 /// How often to try again to write to an agent that does not read.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest message, in bytes. It may hold a whole file.
@@ -67,9 +70,14 @@ impl AcpClient {
         let about = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
         let can = json!({ "fs": files, "terminal": false });
         let words = json!({ "protocolVersion": 1, "clientCapabilities": can, "clientInfo": about });
-        let about = client.call("initialize", words)?;
+        let about = client.call_within("initialize", words, START_PATIENCE)?;
         client.can_steer = about["_meta"]["steering"]["supported"] == true;
         Ok(client)
+    }
+
+    /// Begins a session, and returns what the agent says about it.
+    pub(super) fn begin_session(&mut self, words: Value) -> Outcome<Value> {
+        self.call_within("session/new", words, START_PATIENCE)
     }
 
     /// Whether the agent has closed its output.

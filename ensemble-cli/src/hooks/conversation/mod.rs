@@ -90,7 +90,7 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
     let mut client = AcpClient::start(words)?;
     let place = std::env::current_dir()?;
     let servers = our_servers()?;
-    let begun = client.call("session/new", json!({ "cwd": place, "mcpServers": servers }))?;
+    let begun = client.begin_session(json!({ "cwd": place, "mcpServers": servers }))?;
     let session = begun["sessionId"].as_str().unwrap_or_default().to_owned();
     let conversation = Conversation {
         context,

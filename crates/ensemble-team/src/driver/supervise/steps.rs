@@ -1,7 +1,5 @@
 //! Carries out the machine's effects.
 
-use std::time::Duration;
-
 use serde_json::{Map, json};
 
 use super::agent::{AgentProcess, ProcessMark, ProcessOrder};
@@ -188,11 +186,8 @@ impl SupervisorRun<'_> {
         if occurrences.is_subset(&self.answered) {
             return Ok(None);
         }
-        match FileLock::acquire(&self.directory.join(PLANNING_LOCK), Duration::ZERO) {
-            Ok(lock) => Ok(Some(SupervisedWork::Plan { calls, occurrences, _lock: lock })),
-            Err(Error::Locked { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let lock = FileLock::try_acquire(&self.directory.join(PLANNING_LOCK))?;
+        Ok(lock.map(|lock| SupervisedWork::Plan { calls, occurrences, _lock: lock }))
     }
 
     /// Checks whether an agent may be started for the held work.

@@ -161,7 +161,7 @@ pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
 /// The current or last supervisor of an agent, and whether that process lives.
 pub fn seated(directory: &Path, id: &Name) -> Result<Option<(SupervisorRecord, bool)>> {
     let Some(seated) = read(directory, id)? else { return Ok(None) };
-    let lives = FileLock::holder(&lock_path(directory, id)).is_some();
+    let lives = FileLock::is_held(&lock_path(directory, id))?;
     Ok(Some((seated, lives)))
 }
 
