@@ -7,8 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
 use ensemble_core::message::fields::{strip_quotes, unwrap_value};
-use ensemble_core::message::{Name, PRIORITY_MAX, TraceParent};
-use ensemble_project::ConfigDuration;
+use ensemble_core::message::{ConfigDuration, Name, PRIORITY_MAX, TraceParent};
 use ensemble_reports::contract::Status;
 
 use crate::completion;

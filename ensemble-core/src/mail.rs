@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::env::{Lease, PublishOutcome};
 use crate::event_log::{Recorder, types};
+use crate::message::period::whole_seconds;
 use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
@@ -71,8 +72,8 @@ pub const fn receive_order<I>(
 /// # Errors
 /// [`Error::Invalid`] for none, and for more than a day.
 pub fn lease_seconds(duration: Duration) -> Result<u64> {
-    match u64::try_from(duration.as_millis().div_ceil(1000)) {
-        Ok(seconds @ 1..=LEASE_SECONDS_MAX) => Ok(seconds),
+    match whole_seconds(duration) {
+        seconds @ 1..=LEASE_SECONDS_MAX => Ok(seconds),
         _ => Err(Error::Invalid {
             what: "the lease".to_owned(),
             field: "duration".to_owned(),

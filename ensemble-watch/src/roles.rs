@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{ConfigDuration, MessageId, Name};
 use ensemble_core::proto::Machine as _;
+use ensemble_project::ProjectConfig;
 use ensemble_project::status::ACTOR;
-use ensemble_project::{ConfigDuration, ProjectConfig};
 use ensemble_team::proto::patience::{
     CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, RolePatience, WaitLimits,
 };

@@ -1,5 +1,7 @@
 //! One message at the three doors, the command, the tools and the API: its fields are read, and it is shown, alike.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::api::Client;
@@ -182,6 +184,33 @@ fn a_switch_means_what_is_written_at_every_door() {
         }
     }
     api.end();
+}
+
+#[test]
+fn settings_of_a_mailbox_have_durations_as_people_write_them() {
+    let bed = Bed::new();
+    let path = bed.mailbox("w1/mailbox.yaml");
+    for lease in ["90", "90s", "1m 30S", "'90'", "\"90 sec\""] {
+        fs::write(&path, format!("lease_seconds: {lease}\ndone_days: 2 weeks\n")).unwrap();
+        let id = bed.send("for ninety seconds");
+        let message = bed.object("recv --as w1");
+        assert_eq!(
+            (&message["id"], &message["lease_seconds"]),
+            (&json!(id), &json!(90)),
+            "{lease}"
+        );
+        bed.ok(&format!("settle {id} --as w1"));
+    }
+    // What Ensemble writes is a number, as other clients read it.
+    bed.ok("mailbox add w2 --lease 1m30s");
+    assert!(
+        fs::read_to_string(bed.mailbox("w2/mailbox.yaml")).unwrap().contains("lease_seconds: 90")
+    );
+    for (wrong, said) in [("soon", "`soon` is not a duration"), ("2d", "is not in 1 to 86400")] {
+        fs::write(&path, format!("lease_seconds: {wrong}\n")).unwrap();
+        let refused = bed.fails(4, "recv --as w1");
+        assert!(refused.contains("mailbox.yaml") && refused.contains(said), "{refused}");
+    }
 }
 
 #[test]

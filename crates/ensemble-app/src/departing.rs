@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
+use ensemble_core::message::period::whole_seconds;
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
 use ensemble_project::Project;
@@ -363,11 +364,6 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
 fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {
     let shutdown = project.config.agents.get(agent)?.shutdown;
     shutdown.deadline.map(Duration::from)
-}
-
-/// Whole seconds, and none only for none.
-pub fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
 /// The members that are up. One whose entry cannot be read keeps no other from leaving.

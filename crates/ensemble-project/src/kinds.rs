@@ -9,7 +9,7 @@ use ensemble_core::requests::{Kinds, kind_fault};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// The longest deadline, in seconds: half of the time for which closed requests are kept.
 const DEADLINE_SECONDS_MAX: u64 = 15 * 24 * 60 * 60;

@@ -27,7 +27,6 @@ mod open_queue;
 mod opening;
 pub mod overview;
 pub mod panes;
-mod period;
 mod project;
 pub mod registry;
 pub mod rows;
@@ -46,7 +45,6 @@ pub mod wrapped_terminal;
 
 pub use need_kind::NeedKind;
 pub use open_queue::{OpenQueue, QueueAccess};
-pub use period::ConfigDuration;
 pub use project::{
     AgentConfig, AlarmsConfig, AlertOccasion, AlertRule, BoxRule, BoxTable, BudgetConfig,
     CONFIG_FILE, HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Project,

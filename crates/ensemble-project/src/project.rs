@@ -52,12 +52,12 @@ use ensemble_tmux::session::Sessions;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
-use crate::period::ConfigDuration;
 use crate::sources::AgentSources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
 pub use budget::BudgetConfig;
 pub use drop_boxes::{BoxRule, BoxTable, RouteRefusal};
+use ensemble_core::message::ConfigDuration;
 pub use hooks::HooksConfig;
 pub(crate) use host_name::machine_name;
 pub use leases::LeasesConfig;

@@ -20,12 +20,12 @@ use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::overview::list_agents;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::Follower;
-use ensemble_core::message::Name;
+use ensemble_core::message::{ConfigDuration, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use crate::args;
 use crate::context::Context;
 
 const MESSAGES_MAX: usize = 10_000;
@@ -170,12 +170,7 @@ impl SubscribeParams {
 }
 
 fn timeout_of(value: &Value) -> Option<Duration> {
-    let seconds = match value {
-        Value::String(text) if text.parse::<f64>().is_err() => return args::duration(text).ok(),
-        Value::String(text) => text.parse().ok(),
-        other => other.as_f64(),
-    };
-    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let timeout = ConfigDuration::deserialize(value).ok().map(Duration::from);
     timeout.filter(|timeout| *timeout <= TIMEOUT_MAX)
 }
 

@@ -6,6 +6,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::held::extend_message;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::age;
+use ensemble_core::message::period::whole_seconds;
 use serde_json::json;
 
 use crate::args;
@@ -29,7 +30,7 @@ impl Arguments {
         let lease = extend_message(context, &queue, self.which.into(), self.duration)?;
         let answer = json!({
             "id": lease.id, "mailbox": lease.mailbox, "state": "acked",
-            "lease_seconds": self.duration.as_millis().div_ceil(1000) as u64,
+            "lease_seconds": whole_seconds(self.duration),
         });
         context
             .out

@@ -13,6 +13,7 @@ mod foreign_json;
 mod json;
 mod name;
 mod nearest;
+pub mod period;
 mod purpose;
 mod reserved;
 #[cfg(feature = "schema")]
@@ -38,6 +39,7 @@ pub use foreign_json::{describe_json_fault, read_foreign_json};
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 #[doc(hidden)]
 pub use nearest::nearest;
+pub use period::ConfigDuration;
 pub use purpose::{
     MessagePurpose, NOTICE_NAMESPACES, PLAIN_TYPE, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE,
     WORK_TYPES,

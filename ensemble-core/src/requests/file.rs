@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
+use crate::message::period::read_seconds;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome, Request, RequestKind};
 use crate::{Error, Result};
@@ -34,9 +35,10 @@ pub struct AskedRequest {
     /// When it was asked, by the requester's wall clock.
     pub created_at: Timestamp,
     /// How long it stays pending, in seconds.
+    #[serde(deserialize_with = "read_seconds")]
     pub deadline_seconds: u64,
     /// How often its addressee is reminded in that time, in seconds; 0 for never.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_seconds")]
     pub remind_every_seconds: u64,
     /// The answer that its expiry means.
     #[serde(default = "default_expiry")]

@@ -16,6 +16,7 @@ use crate::env::Lease;
 use crate::error::allow_unreadable;
 use crate::event_log::types;
 use crate::mail;
+use crate::message::period::read_seconds;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, yaml};
 use crate::{Error, Result};
 
@@ -30,6 +31,7 @@ const DELIVERIES_FORGOTTEN: u64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LeaseExtension {
     pub(super) sequence: u64,
+    #[serde(deserialize_with = "read_seconds")]
     pub(super) lease_seconds: u64,
     /// The holder, once this delivery has ended (see `former`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

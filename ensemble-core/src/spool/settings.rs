@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::mail::LEASE_SECONDS_MAX;
+use crate::message::period::{read_days, read_seconds};
 
 /// How long a received message is held without an extension, in seconds.
 pub const LEASE_SECONDS_DEFAULT: u64 = 300;
@@ -35,8 +36,10 @@ pub struct Settings {
     /// How often a message is delivered before it is dead-lettered.
     pub attempts_max: u64,
     /// How long a received message is held without an extension, in seconds.
+    #[serde(deserialize_with = "read_seconds")]
     pub lease_seconds: u64,
     /// How long settled messages are kept, in days.
+    #[serde(deserialize_with = "read_days")]
     pub done_days: u64,
 }
 

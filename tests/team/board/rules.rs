@@ -159,6 +159,9 @@ sprint: {id: s, status: LATE} => sprint.status: is `LATE`
 sprint: {id: s, scope: {planned: [nope]}} ~> sprint.scope.planned[0]: there is no task
 sprint: {id: s, scope: {stretch: [task, nope]}} ~> sprint.scope.stretch[1]: there is no task
 goal: {status: DONE} => goal.id: is missing
+config: {lease_duration: 5m} ~> config.lease_duration: must be a whole number of seconds; it is read as 300
+config: {coder_max_wait: '90'} ~> config.coder_max_wait: must be a whole number of seconds; it is read as 90
+config: {coder_poll_interval: soon} => config.coder_poll_interval: must be a whole number of seconds
 circuit_breaker: {status: MAYBE} ~> circuit_breaker.status: is `MAYBE`
 ";
 

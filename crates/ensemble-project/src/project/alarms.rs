@@ -6,7 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_team::board::AlarmGraces;
 use serde::{Deserialize, Serialize};
 
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// Recipient and delays of the blackboard's alarms (docs/guides/board.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use ensemble_tmux::provider::Profile;
 use serde::{Deserialize, Serialize};
 
 use super::ProjectConfig;
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// The largest `max_phases`.
 const PHASES_MAX: u8 = Phase::ResetContext.number() + 1;

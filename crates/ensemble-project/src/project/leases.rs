@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// Extension of leases by the watcher (docs/protocol/leases.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

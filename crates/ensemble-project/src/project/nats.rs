@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host_name::host_of;
 use super::{CONFIG_FILE, Project};
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";

@@ -7,7 +7,7 @@ use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::need_kind::NeedKind;
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// How long a need lasts before a person is notified, by default.
 const DELAY: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use ensemble_team::worktree::changed_files;
 use serde::{Deserialize, Serialize};
 
 use super::{CONFIG_FILE, Project};
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// `steps` in `ensemble.yaml`. Files are relative to the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

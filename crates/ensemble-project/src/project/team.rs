@@ -11,7 +11,7 @@ use ensemble_team::roster::OutsiderPolicy;
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// `team` in `ensemble.yaml`: the tmux session of the team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

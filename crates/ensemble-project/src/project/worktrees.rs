@@ -12,7 +12,7 @@ use ensemble_team::worktree::{
 use serde::{Deserialize, Serialize};
 
 use super::Project;
-use crate::period::ConfigDuration;
+use ensemble_core::message::ConfigDuration;
 
 /// Default time limit of tests.
 const TESTS_LIMIT: Duration = Duration::from_secs(1_800);

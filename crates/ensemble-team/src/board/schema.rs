@@ -14,6 +14,8 @@ pub(crate) enum FieldKind {
     Text,
     /// A whole number of at least 0.
     Count,
+    /// The same of seconds, or a duration such as `5m`.
+    Seconds,
     /// `true` or `false`.
     Flag,
     /// An RFC 3339 timestamp. Nothing depends on times.
@@ -258,12 +260,12 @@ const CIRCUIT_BREAKER: &[BoardField] = &[
 const CONFIG: &[BoardField] = &[
     field("max_coder_iterations", FieldKind::Count),
     field("max_review_cycles", FieldKind::Count),
-    field("heartbeat_interval", FieldKind::Count),
-    field("lease_duration", FieldKind::Count),
-    field("coder_poll_interval", FieldKind::Count),
-    field("coder_max_wait", FieldKind::Count),
-    field("planner_poll_interval", FieldKind::Count),
-    field("reviewer_poll_interval", FieldKind::Count),
+    field("heartbeat_interval", FieldKind::Seconds),
+    field("lease_duration", FieldKind::Seconds),
+    field("coder_poll_interval", FieldKind::Seconds),
+    field("coder_max_wait", FieldKind::Seconds),
+    field("planner_poll_interval", FieldKind::Seconds),
+    field("reviewer_poll_interval", FieldKind::Seconds),
     field("integration_branch", FieldKind::Text),
 ];
 

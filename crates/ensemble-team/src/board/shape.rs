@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
 use ensemble_core::message::fields::{is_absent, read_flag, strip_quotes};
+use ensemble_core::message::period::read_seconds;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
 
@@ -122,8 +123,9 @@ impl ShapeChecker {
             },
             FieldKind::Text if value.is_string() || value.is_number() => return,
             FieldKind::Text => "must be a text".to_owned(),
-            FieldKind::Count if value.is_u64() => return,
+            FieldKind::Count | FieldKind::Seconds if value.is_u64() => return,
             FieldKind::Count => "must be a whole number of at least 0".to_owned(),
+            FieldKind::Seconds => "must be a whole number of seconds".to_owned(),
             FieldKind::Flag if value.is_boolean() => return,
             FieldKind::Flag => "must be true or false".to_owned(),
             FieldKind::Time => return self.time(value, path),
@@ -148,7 +150,10 @@ impl ShapeChecker {
             {
                 self.warn(path, format!("{expected}; it is read as null"));
             }
-            (FieldKind::Count | FieldKind::Flag, Value::Number(_) | Value::Bool(_))
+            (
+                FieldKind::Count | FieldKind::Seconds | FieldKind::Flag,
+                Value::Number(_) | Value::Bool(_),
+            )
             | (FieldKind::Name, Value::String(_)) => {
                 self.warn(path, format!("{expected}; it is read as {read}"));
             }
@@ -179,6 +184,7 @@ impl ShapeChecker {
                 let number = number.filter(|count| self.is_note || count.fract() == 0.0);
                 number.map_or(Value::Null, whole)
             }
+            (FieldKind::Seconds, value) => read_seconds(value).map_or(Value::Null, Value::from),
             (FieldKind::Flag, value) => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 read_flag(&text).map_or(Value::Null, Value::from)
@@ -289,7 +295,7 @@ fn stand_in(kind: FieldKind, path: &str) -> Value {
             None => "unnamed".into(),
         },
         FieldKind::Text => "".into(),
-        FieldKind::Count => 0.into(),
+        FieldKind::Count | FieldKind::Seconds => 0.into(),
         FieldKind::Flag => false.into(),
         FieldKind::Time => Timestamp::from_unix_millis(0).to_string().into(),
         FieldKind::Word(words) => words[0].into(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FilePath;
 use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, TddPhase, check_cycles};
+use ensemble_core::message::period::read_seconds;
 use ensemble_core::message::{Digest, Name, ReservedName, yaml};
 use ensemble_core::{Error, Result};
 
@@ -48,7 +49,8 @@ pub struct StepPlan {
     #[serde(default = "attempts")]
     pub attempts_max: u32,
     /// How long a worker may give no sign of life, in seconds (default 1800).
-    #[serde(default = "lease")]
+    #[serde(default = "lease", deserialize_with = "read_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "ensemble_core::message::ConfigDuration"))]
     pub lease_seconds: u64,
     /// Constraints that hold in each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -338,5 +340,17 @@ mod tests {
             let error = error(text);
             assert!(error.contains(field) && error.contains("plan.yaml"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_lease_is_read_as_people_write_a_duration() {
+        for lease in ["90", "90s", "'1m 30s'", "\"90\""] {
+            let text =
+                format!("task_id: a\nlease_seconds: {lease}\nsteps: [{{agent: T, goal: g}}]");
+            let plan = StepPlan::parse(&text, Path::new("plan.yaml")).unwrap();
+            assert_eq!(plan.lease_seconds, 90, "{lease}");
+        }
+        let wrong = error("task_id: a\nlease_seconds: soon\nsteps: [{agent: T, goal: g}]");
+        assert!(wrong.contains("`soon` is not a duration"), "{wrong}");
     }
 }

@@ -15,6 +15,7 @@
 
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_core::message::fields::{argument_name, read_flag};
+use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
 use serde_json::{Map, Value};
@@ -130,7 +131,7 @@ fn fault_of(field: &str, value: &Value) -> Option<String> {
 fn in_seconds(value: Value) -> Value {
     let text = value.as_str().filter(|text| text.parse::<f64>().is_err());
     match text.and_then(|text| args::duration(text).ok()) {
-        Some(duration) => duration.as_secs().into(),
+        Some(duration) => whole_seconds(duration).into(),
         None => value,
     }
 }

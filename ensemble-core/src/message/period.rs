@@ -1,15 +1,17 @@
-//! Durations in `ensemble.yaml` and on the command line: `90`, `90s`, `10m`, `1h 30m`, `500ms`, `30d`.
+//! Durations as people write them, at every door: `90`, `90s`, `10m`, `1h 30m`, `500ms`, `30d`.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ensemble_core::message::fields::strip_quotes;
-use serde::de::{Deserializer, Error, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::fields::strip_quotes;
 
 /// What a duration looks like, for errors.
 const FORMS: &str = "seconds (90) or units (90s, 5m, \"1h 30m\")";
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// A duration as people write it: plain seconds, or units as in `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,34 +64,48 @@ impl Serialize for ConfigDuration {
 
 impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DurationVisitor;
+        text_of(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
 
-        impl Visitor<'_> for DurationVisitor {
-            type Value = ConfigDuration;
+/// A field that counts seconds, such as `lease_seconds`: a number, or a duration, rounded up.
+///
+/// # Errors
+/// It is neither, or negative.
+pub fn read_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    ConfigDuration::deserialize(deserializer).map(|it| whole_seconds(it.0))
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a duration: {FORMS}")
-            }
+/// A field that counts days, such as `done_days`: a number, or a duration, rounded up.
+///
+/// # Errors
+/// It is neither, or negative.
+pub fn read_days<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = text_of(deserializer)?;
+    let period: ConfigDuration = text.parse().map_err(D::Error::custom)?;
+    let seconds = whole_seconds(period.0);
+    Ok(if text.contains(char::is_alphabetic) { seconds.div_ceil(DAY_SECONDS) } else { seconds })
+}
 
-            fn visit_u64<E: Error>(self, seconds: u64) -> Result<ConfigDuration, E> {
-                Ok(ConfigDuration(Duration::from_secs(seconds)))
-            }
+/// Seconds, rounded up: a period that is too short would end too early.
+#[must_use]
+pub fn whole_seconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
+}
 
-            fn visit_f64<E: Error>(self, seconds: f64) -> Result<ConfigDuration, E> {
-                seconds.to_string().parse().map_err(E::custom)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<ConfigDuration, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(DurationVisitor)
+/// A number or a text as text.
+fn text_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(D::Error::custom(format!("`{other}` is not a duration: write {FORMS}"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn seconds(text: &str) -> Result<f64, String> {
@@ -111,6 +127,34 @@ mod tests {
             ["5M", "1h 5M", "", ".", "x", "-1", "5 parsecs", "1e9", "99999999999999999999999"]
         {
             assert!(seconds(wrong).unwrap_err().contains("is not a duration"), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_field_counts_its_unit_unless_its_value_names_another() {
+        let seconds = |value: &Value| read_seconds(value);
+        for (value, meant) in [
+            (json!(90), 90),
+            (json!("90"), 90),
+            (json!("1m 30S"), 90),
+            (json!("'90s'"), 90),
+            (json!(0.5), 1),
+            (json!("500ms"), 1),
+        ] {
+            assert_eq!(seconds(&value).unwrap(), meant, "{value}");
+        }
+        for (value, meant) in [
+            (json!(7), 7),
+            (json!("7"), 7),
+            (json!("7d"), 7),
+            (json!("36h"), 2),
+            (json!("2 weeks"), 14),
+        ] {
+            assert_eq!(read_days(&value).unwrap(), meant, "{value}");
+        }
+        for wrong in [json!(null), json!(-1), json!([90]), json!(true), json!("soon")] {
+            let said = [seconds(&wrong), read_days(&wrong)].map(|it| it.unwrap_err().to_string());
+            assert!(said.iter().all(|it| it.contains("is not a duration: write")), "{said:?}");
         }
     }
 }
