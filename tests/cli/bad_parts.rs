@@ -50,7 +50,7 @@ fn bed() -> Bed {
 }
 
 /// Puts a bad thing in place of a part.
-fn break_part(part: &Path, kind: &str) {
+pub(crate) fn break_part(part: &Path, kind: &str) {
     fs::create_dir_all(part.parent().unwrap()).unwrap();
     let is_there = part.symlink_metadata();
     match is_there {
@@ -117,6 +117,12 @@ fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
         assert_eq!(need["about"], "mailbox bad");
         assert!(need["text"].as_str().unwrap().contains("mailbox.yaml"), "{need}");
         assert!(need["help"].as_str().unwrap().contains(path.to_str().unwrap()), "{need}");
+        // What is not known is not 0.
+        break_part(&bed.project().join("queue/mailbox/bad/cur"), "wrong");
+        let status = objects(&view(&bed, "status --json").stdout);
+        assert!(status.iter().all(|row| row["mailbox"] != "bad"), "{status:?}");
+        let metrics = view(&bed, "log export prometheus").stdout;
+        assert!(!metrics.contains("mailbox=\"bad\",state="), "{metrics}");
     }
 }
 
@@ -206,6 +212,70 @@ fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
         shown.iter().any(|row| row["task_id"] == "t1")
     });
     assert!(unreadable(&bed).is_empty(), "a link to what it was is not in its place");
+}
+
+#[test]
+fn something_else_in_the_place_of_a_request_is_named_by_all_and_repeats_nothing() {
+    for kind in ["wrong", "pipe", "link"] {
+        let bed = bed();
+        bed.ok("request shutdown w1 --as lead --id good");
+        let path = bed.project().join("queue/requests/bad");
+        break_part(&path, kind);
+        let named = unreadable(&bed);
+        let [[about, text, help]] = &named[..] else { panic!("{kind}: {named:?}") };
+        assert_eq!(about, "request bad");
+        let said = format!("{} is a ", path.display());
+        assert!(text.contains(&said) && help.starts_with("move /"), "{kind}: {named:?}");
+        let listed = view(&bed, "request list");
+        assert_eq!(listed.code, 4, "{kind}: {listed:?}");
+        assert!(listed.stdout.contains("good") && listed.stderr.contains("requests/bad"));
+        let watcher = watch(&bed);
+        eventually("the good one is followed", || {
+            let status = objects(&view(&bed, "status --json").stdout);
+            status.last().unwrap()["watcher"]["status"]["requests"]["pending"] == 1
+        });
+        assert!(path.symlink_metadata().is_ok(), "{kind}: it is left to its owner");
+        let needs = objects(&view(&bed, "status --json").stdout);
+        let needs = needs.last().unwrap()["needs"].to_string();
+        assert_eq!(needs.matches("requests/bad is a ").count(), 1, "{kind}: {needs}");
+        drop(watcher);
+        fs::remove_file(&path).unwrap();
+        assert!(unreadable(&bed).is_empty() && view(&bed, "request list").code == 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_report_below_a_directory_of_its_box_is_a_need() {
+    let bed = bed();
+    let reports = bed.project().join("queue/reports");
+    let stranded = || -> Vec<String> {
+        let status = objects(&view(&bed, "status --json").stdout);
+        let needs = status.last().unwrap()["needs"].as_array().unwrap();
+        let of_files = needs.iter().filter(|need| need["need"] == "undelivered");
+        of_files.map(|need| format!("{} -> {}", need["text"], need["help"])).collect()
+    };
+    for directory in ["archive", "feature", "t2-completed.yaml"] {
+        fs::create_dir(reports.join(directory)).unwrap();
+    }
+    bed.write_file("queue/reports/archive/notes.txt", "not a report");
+    bed.write_file("queue/reports/feature/login-completed.yaml", "status: success\n...\n");
+    let named = stranded();
+    let [of_file, of_directory] = &named[..] else { panic!("{named:?}") };
+    assert!(of_file.contains("reports/feature/login-completed.yaml"), "{named:?}");
+    assert!(of_file.contains("move it to reports/login-completed.yaml"), "{named:?}");
+    assert!(of_directory.contains("reports/t2-completed.yaml"), "{named:?}");
+    assert!(of_directory.contains("it is a directory"), "{named:?}");
+    fs::remove_dir(reports.join("t2-completed.yaml")).unwrap();
+    let _watcher = watch(&bed);
+    fs::rename(reports.join("feature/login-completed.yaml"), reports.join("login-completed.yaml"))
+        .unwrap();
+    eventually("it is delivered", || {
+        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
+        shown.iter().any(|row| row["task_id"] == "login")
+    });
+    fs::rename(reports.join("login-completed.yaml"), reports.join("archive/login-completed.yaml"))
+        .unwrap();
+    assert_eq!(stranded(), Vec::<String>::new(), "it was delivered before it was put away");
 }
 
 #[test]

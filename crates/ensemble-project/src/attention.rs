@@ -83,6 +83,18 @@ pub struct UnreadablePart {
     /// The fault, with the path.
     pub why: String,
     pub help: String,
+    pub cause: UnreadCause,
+}
+
+/// Whether the fault is in the part itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnreadCause {
+    #[default]
+    Part,
+    /// The process has no descriptor left.
+    NoDescriptor,
+    /// The part, or that no descriptor is left: its reader does not know.
+    PartOrNoDescriptor,
 }
 
 /// Something that needs a person.
@@ -242,7 +254,7 @@ fn of_servers(away: &AwayServers) -> Need {
 }
 
 fn of_unreadable(part: &UnreadablePart) -> Need {
-    let UnreadablePart { about, why, help } = part;
+    let UnreadablePart { about, why, help, .. } = part;
     Need::new(Kind::Unreadable, format!("{about} cannot be read: {why}"), help.clone()).about(about)
 }
 

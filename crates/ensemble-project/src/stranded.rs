@@ -4,14 +4,19 @@
 //! |---|---|
 //! | whose route leads to a mailbox that does not exist | the mailbox, or another name |
 //! | that no route matches | another name, or a route |
+//! | below a directory of the box | that it is moved into the box |
 //! | that a process has had open for writing for WRITER_PATIENCE | that the process closes it |
 //!
 //! A file that was routed before is not stranded. Its name, its time and its writer decide; no file is read.
 
+use std::time::Duration;
+
 use ensemble_core::broker::Broker;
-use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::dropbox::{DropBox, Ledger, Routes};
+use ensemble_core::durable::FileStat;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
+use ensemble_core::spool::DONE_DAYS_DEFAULT;
 use ensemble_core::{Error, Result};
 use ensemble_reports::contract::meant_name;
 
@@ -20,6 +25,8 @@ use crate::project::Project;
 use ensemble_core::dropbox::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 
 pub const STRANDED_MAX: usize = 20;
+/// How long the ledger remembers a file that is gone.
+const REMEMBERED: Duration = Duration::from_secs(DONE_DAYS_DEFAULT * 24 * 60 * 60);
 
 /// The stranded files of a project, at most [`STRANDED_MAX`].
 pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<StrandedFile>> {
@@ -37,6 +44,11 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
         files.sort_unstable();
         for file in files {
             let path = drop_box.path_of(&file);
+            let Some(stat) = drop_box.dir().stat(&file)? else { continue };
+            if stat.is_directory {
+                found.extend(in_directory(project, &routes, &drop_box, &file));
+                continue;
+            }
             let (why, help) = match routes.destination(&path) {
                 // Acks are not routed but understood by their names.
                 Ok(None) if &**spec.name() == "ack" && file.ends_with(".ack") => continue,
@@ -49,7 +61,7 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                 }
                 Ok(Some(destination)) => {
                     let missing = destination.to.iter().find(|to| !mailboxes.contains(to));
-                    let is_old = is_overdue(&drop_box, &file);
+                    let is_old = age(&stat) >= WRITER_PATIENCE;
                     if (missing.is_none() && !is_old)
                         || Ledger::last_routed(&project.state, &path)?.flatten().is_some()
                     {
@@ -97,11 +109,40 @@ pub fn rename_help(box_name: &str, file: &str) -> String {
     }
 }
 
-/// Whether a file has been unchanged for longer than its writer may have it open.
-fn is_overdue(drop_box: &DropBox, file: &str) -> bool {
-    let Ok(Some(stat)) = drop_box.dir().stat(file) else { return false };
+/// How long ago a file was changed.
+fn age(stat: &FileStat) -> Duration {
     let modified = Timestamp::from_unix_millis((stat.modified_ns / 1_000_000) as i64);
-    SystemClock.wall().since(modified) >= WRITER_PATIENCE
+    SystemClock.wall().since(modified)
+}
+
+/// A directory in the place of a file, or with a file that would be delivered if it were not below it.
+fn in_directory(
+    project: &Project,
+    routes: &Routes,
+    drop_box: &DropBox,
+    directory: &str,
+) -> Option<StrandedFile> {
+    let is_ack = |path: &str| path.starts_with("ack/") && path.ends_with(".ack");
+    let is_awaited = |path: &str| matches!(routes.destination(path), Ok(Some(_))) || is_ack(path);
+    let place = drop_box.path_of(directory);
+    if is_awaited(&place) {
+        let (why, help) = ("it is a directory", "put a file in its place");
+        return Some(StrandedFile { path: place, why: why.to_owned(), help: help.to_owned() });
+    }
+    let below = drop_box.dir().open_child(directory).ok()?;
+    let is_waiting = |file: &String| {
+        let path = drop_box.path_of(file);
+        // The ledger forgets: an older file may have been delivered before it was moved here.
+        let is_new = || matches!(below.stat(file), Ok(Some(it)) if !it.is_directory && age(&it) < REMEMBERED);
+        drop_box.takes(file)
+            && is_awaited(&path)
+            && is_new()
+            && !matches!(Ledger::last_routed(&project.state, &path), Ok(Some(Some(_))))
+    };
+    let file = below.names().ok()?.into_iter().filter(is_waiting).min()?;
+    let why = "files in directories of a drop box are not delivered".to_owned();
+    let help = format!("move it to {}", drop_box.path_of(&file));
+    Some(StrandedFile { path: format!("{place}/{file}"), why, help })
 }
 
 fn held_open(path: String, writer: &FileWriter) -> StrandedFile {

@@ -47,7 +47,7 @@ pub struct TaskBooks {
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
     /// Why step queues that exist cannot be read.
-    pub(crate) steps_fault: Option<String>,
+    pub(crate) steps_fault: Option<Error>,
     /// Until then a server that did not answer is left alone.
     silent_until: Option<Monotonic>,
 }
@@ -95,11 +95,13 @@ impl TaskBooks {
             None => project.open_steps(Self::step_options(project)),
         };
         let answering = known.and_then(|steps| steps.all_held().map(|_| steps));
-        self.steps_fault = answering.as_ref().err().map(ToString::to_string);
         // A server that is away is not asked again and again.
         let is_away = project.has_shared_steps() && answering.is_err();
         self.silent_until = is_away.then(|| now + SILENCE);
-        self.steps = answering.ok();
+        (self.steps, self.steps_fault) = match answering {
+            Ok(steps) => (Some(steps), None),
+            Err(error) => (None, Some(error)),
+        };
         if let Some(steps) = self.steps.as_ref().filter(|_| !is_known) {
             self.steps_fault = fault_of_database(steps);
         }
@@ -153,15 +155,15 @@ impl TaskBooks {
 }
 
 /// The first fault of a step database that is checked quickly. A damaged page stops only who reads it.
-fn fault_of_database(steps: &StepStore) -> Option<String> {
+fn fault_of_database(steps: &StepStore) -> Option<Error> {
     let bytes = std::fs::metadata(steps.path()).map_or(0, |it| it.len());
     let faults = (bytes <= CHECKED_BYTES_MAX).then(|| steps.check_database());
     match faults? {
         Ok(faults) => {
             let first = faults.into_iter().next()?;
-            Some(format!("{} is damaged: {first}", steps.path().display()))
+            Some(Error::malformed(steps.path(), "file", format!("is damaged: {first}")))
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some(error),
     }
 }
 

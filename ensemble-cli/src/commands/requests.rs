@@ -57,7 +57,7 @@ impl Arguments {
             count => {
                 let unread = ensemble_app::text::plural(count as u64, "request");
                 Err(Failure::new(VerbExit::Corrupt, format!("{unread} cannot be read"))
-                    .with_hint("a running watcher puts them aside, into rejected/"))
+                    .with_hint("`ensemble status` says what helps"))
             }
         }
     }

@@ -285,6 +285,7 @@ fn each_need_names_the_command_that_helps() {
             about: "mailbox w9".to_owned(),
             why: "mailbox.yaml: is a pipe".to_owned(),
             help: "`mend it`".to_owned(),
+            cause: UnreadCause::Part,
         }],
         servers_away: Some(AwayServers {
             why: "no answer".to_owned(),

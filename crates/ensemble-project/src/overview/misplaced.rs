@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use ensemble_core::message::Name;
 use rustix::process::{Resource, getrlimit};
 
-use super::parts::mailboxes_dir;
-use crate::attention::UnreadablePart;
+use super::parts::{mailboxes_dir, requests_dir};
+use crate::attention::{UnreadCause, UnreadablePart};
 use crate::project::Project;
 
 const STATE_DIRECTORIES: &str = "logs panes roster sessions leases locks ladders \
@@ -64,6 +64,7 @@ pub fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
     inspect(queue, QUEUE_FILES, fault_of_file);
     inspect(state, STATE_FILES, fault_of_file);
     found.extend(misplaced_mailboxes(project));
+    found.extend(misplaced_requests(project));
     found
 }
 
@@ -76,16 +77,15 @@ pub(super) fn name_causes(misplaced: &[MisplacedPart], unreadable: &mut Vec<Unre
 
 /// Without descriptors nothing can be read, which is one trouble, and says nothing of the parts.
 fn join_exhausted(unreadable: &mut Vec<UnreadablePart>) {
-    let is_exhausted = |part: &UnreadablePart| part.why.contains("oo many open files");
-    if unreadable.iter().any(is_exhausted) {
-        // SQLite does not know why it cannot open a file.
-        unreadable.retain(|part| !is_exhausted(part) && !part.why.contains("`ulimit -n`"));
+    if unreadable.iter().any(|part| part.cause == UnreadCause::NoDescriptor) {
+        unreadable.retain(|part| part.cause == UnreadCause::Part);
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or_else(|| "too few".to_owned(), |limit| limit.to_string());
         unreadable.push(UnreadablePart {
             about: "much of the project".to_owned(),
             why: format!("a process may open {limit} files here, and needs more"),
             help: "`ulimit -n 1024`".to_owned(),
+            cause: UnreadCause::NoDescriptor,
         });
     }
 }
@@ -122,7 +122,8 @@ impl MisplacedPart {
                 format!("move {place} away{then}"),
             ),
         };
-        Self { part: UnreadablePart { about, why, help }, path }
+        let cause = UnreadCause::Part;
+        Self { part: UnreadablePart { about, why, help, cause }, path }
     }
 
     fn of_project(project: &Project, path: PathBuf, fault: PlaceFault) -> Self {
@@ -144,6 +145,19 @@ fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
             return Some(MisplacedPart::new(about, path, fault, ": it is made again"));
         }
         Some(MisplacedPart::new(about, entry.path(), in_place_of(kind, "directory"), &add))
+    });
+    misplaced.collect()
+}
+
+/// What is in the place of requests, which are directories.
+fn misplaced_requests(project: &Project) -> Vec<MisplacedPart> {
+    let entries = fs::read_dir(requests_dir(project)).into_iter().flatten().flatten();
+    let misplaced = entries.filter_map(|entry| {
+        let name = Name::new(entry.file_name().to_str()?).ok()?;
+        let kind = entry.file_type().ok().filter(|kind| !kind.is_dir())?;
+        let fault = in_place_of(kind, "directory");
+        let then = ", or make it a directory with a file request.yaml";
+        Some(MisplacedPart::new(format!("request {name}"), entry.path(), fault, then))
     });
     misplaced.collect()
 }

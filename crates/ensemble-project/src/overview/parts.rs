@@ -8,7 +8,7 @@ use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
-use ensemble_core::requests::UnplannedTask;
+use ensemble_core::requests::{REQUESTS, UnplannedTask};
 use ensemble_core::spool::{DeadLetter, Glance, Glances, RECALLED, Spool, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::holdings::{Holding, of_mailbox};
@@ -114,19 +114,6 @@ impl SeenMailbox {
         Ok(Self { view, held, dead, notices, unplanned, mail, unreadable })
     }
 
-    /// A mailbox of which nothing can be read.
-    pub(super) fn unread(name: &Name, error: &Error) -> Self {
-        Self {
-            view: MailboxOverview { name: name.clone(), glance: Glance::default(), overflow: None },
-            held: Vec::new(),
-            dead: SeenLetters::default(),
-            notices: Vec::new(),
-            unplanned: Vec::new(),
-            mail: Vec::new(),
-            unreadable: vec![UnreadablePart::new(format!("mailbox {name}"), error)],
-        }
-    }
-
     /// Whether it looks the same until a file changes: delayed messages become due, and damage may be repaired anywhere.
     pub(super) const fn lasts(&self) -> bool {
         self.view.glance.delayed == 0 && self.unreadable.is_empty()
@@ -154,6 +141,10 @@ fn part<T>(
 
 pub(super) fn mailboxes_dir(project: &Project) -> PathBuf {
     project.queue.join("mailbox")
+}
+
+pub(super) fn requests_dir(project: &Project) -> PathBuf {
+    project.queue.join(REQUESTS)
 }
 
 /// The directories whose change changes what is shown of a mailbox; its own has what it refused.
@@ -192,16 +183,15 @@ pub(super) fn standing_steps(
     project: &Project,
     unreadable: &mut Vec<UnreadablePart>,
 ) -> Vec<StuckStep> {
-    let read = match books.steps_fault.as_deref() {
-        Some(fault) => Err(fault.to_owned()),
-        None => books.standing(project).map_err(|error| error.to_string()),
-    };
-    read.unwrap_or_else(|fault| {
+    let mut add_fault = |fault: &Error| {
         let help = "`ensemble admin fsck` says more".to_owned();
-        let about = "the step queue".to_owned();
-        unreadable.push(UnreadablePart { about, why: fault, help });
+        unreadable.push(UnreadablePart { help, ..UnreadablePart::new("the step queue", fault) });
         Vec::new()
-    })
+    };
+    match &books.steps_fault {
+        Some(fault) => add_fault(fault),
+        None => books.standing(project).unwrap_or_else(|fault| add_fault(&fault)),
+    }
 }
 
 pub(super) fn open_tasks(books: &TaskBooks) -> u64 {

@@ -8,7 +8,7 @@
 //! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
 //! | the blackboard | its file |
 //! | ladders | their directory |
-//! | own files and directories that are something else | the directory of the queue, of the state or of the mailboxes |
+//! | own files and directories that are something else | the directory of the queue, of the state, of the mailboxes or of the requests |
 //! | requests | at each read, but for those that were closed before |
 //! | requests that were not decided | at each read while there are some |
 //! | mailboxes on servers, step queues, control files, budgets | at each read |
@@ -113,6 +113,7 @@ impl OverviewReader {
                 project.queue.clone(),
                 project.state.clone(),
                 parts::mailboxes_dir(project),
+                parts::requests_dir(project),
             ]),
             closed: HashSet::new(),
             undecided: ExpiredRequests::default(),
@@ -261,7 +262,7 @@ impl OverviewReader {
             project.logs(),
             hosts::directory(&project.state),
             project.queue.clone(),
-            project.queue.join(ensemble_core::requests::REQUESTS),
+            parts::requests_dir(project),
             LadderStore::new(&project.state).dir(),
             mailboxes,
         ]);
@@ -351,7 +352,11 @@ impl OverviewReader {
                 // Removed since it was listed.
                 Err(Error::NoMailbox { .. }) => continue,
                 Err(error @ Error::Server { .. }) => return Err(error),
-                Err(error) => SeenMailbox::unread(name, &error).into(),
+                // Its counts are not known, which is not the same as 0.
+                Err(error) => {
+                    mail.unreadable.push(UnreadablePart::new(format!("mailbox {name}"), &error));
+                    continue;
+                }
                 Ok(seen) => seen,
             };
             mail.unreadable.extend(seen.unreadable.iter().cloned());

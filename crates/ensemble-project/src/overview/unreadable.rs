@@ -3,13 +3,23 @@
 use std::io::ErrorKind;
 
 use ensemble_core::Error;
+use ensemble_team::steps::StepError;
 
-use crate::attention::UnreadablePart;
+use crate::attention::{UnreadCause, UnreadablePart};
 
 impl UnreadablePart {
     /// A part, and why it cannot be read.
     pub fn new(about: impl Into<String>, error: &Error) -> Self {
-        Self { about: about.into(), why: error.to_string(), help: help(error) }
+        let (why, help, cause) = (error.to_string(), help(error), cause(error));
+        Self { about: about.into(), why, help, cause }
+    }
+}
+
+fn cause(error: &Error) -> UnreadCause {
+    match error.area::<StepError>() {
+        _ if error.is_out_of_descriptors() => UnreadCause::NoDescriptor,
+        Some(StepError::Unopened { .. }) => UnreadCause::PartOrNoDescriptor,
+        _ => UnreadCause::Part,
     }
 }
 

@@ -35,6 +35,12 @@ pub enum StepError {
         /// Whether trying again may help.
         transient: bool,
     },
+    /// The file could not be opened. SQLite does not say why.
+    #[error(
+        "cannot {operation} {}: {detail} (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)",
+        path.display()
+    )]
+    Unopened { operation: &'static str, path: PathBuf, detail: String },
     #[error("cannot {operation} {}: {detail} (the change may have been made: try again, it is made once)", path.display())]
     Unanswered { operation: &'static str, path: PathBuf, detail: String },
 }

@@ -291,6 +291,10 @@ pub(super) fn failed(operation: &'static str, path: &Path, error: &rusqlite::Err
     if matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) {
         return Error::malformed(path, "file", format!("{error}: move it away, or restore it"));
     }
+    if code == Some(ErrorCode::CannotOpen) {
+        let (path, detail) = (path.to_owned(), error.to_string());
+        return StepError::Unopened { operation, path, detail }.into();
+    }
     let transient = matches!(
         code,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
@@ -299,9 +303,6 @@ pub(super) fn failed(operation: &'static str, path: &Path, error: &rusqlite::Err
         Some(ErrorCode::DiskFull) => " (the disk is full: free some room)",
         Some(ErrorCode::SystemIoFailure) => {
             " (the disk fails or is full: free some room, see the kernel's log, and try again)"
-        }
-        Some(ErrorCode::CannotOpen) => {
-            " (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)"
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             " (it may not be written: check who owns it, and whether the file system is read-only)"
