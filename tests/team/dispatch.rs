@@ -3,7 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use ensemble_core::spool::State;
 use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     AvailableWorker, BatchProgress, Batches, DispatchRun, ReviewCounts, SUMMARY_PATH,
-    SummaryOutcome, TaskBatch, TaskEnds, WorkerPool,
+    SummaryOutcome, TaskBatch, TaskEnds, WorkerPool, plan_of,
 };
 use proptest::prelude::*;
 
@@ -271,18 +273,78 @@ fn mail_that_follows_a_report_is_left_to_the_worker() {
     assert!(matches!(state, Some(State::Queued { .. })), "{state:?}");
 }
 
-#[test]
-fn a_worker_with_an_unreadable_mailbox_stops_no_other_one() {
-    let bed = Bed::of("type: start_workers\ntasks:\n- {id: a, instruction: first}\n...\n");
-    let (broken, worker) = (name("w1"), name("w2"));
-    let settings =
-        bed.queue.spool.root().join("mailbox").join(broken.as_str()).join("mailbox.yaml");
-    std::fs::write(settings, "[").unwrap();
+/// Steps until a worker has a task.
+#[track_caller]
+fn next_task(bed: &Bed, worker: &str) -> Option<String> {
+    let worker = name(worker);
     for _ in 0..10 {
         bed.process(None).unwrap();
+        bed.queue.clock.advance(SECOND);
+        if let Some(taken) = bed.queue.spool.receive(&worker, &worker).unwrap() {
+            return taken.envelope.task_id;
+        }
     }
-    let taken = bed.queue.spool.receive(&worker, &worker).unwrap().expect("the task");
-    assert_eq!(taken.envelope.task_id.as_deref(), Some("a"));
+    panic!("{worker} never gets a task")
+}
+
+#[test]
+fn a_worker_that_can_get_nothing_stops_no_other_one_and_gets_its_task_later() {
+    type Act = fn(&Path);
+    let kinds: [(&str, Act, Act); 2] = [
+        (
+            "wrong settings",
+            |it| fs::write(it.join("mailbox.yaml"), "[").unwrap(),
+            |it| fs::remove_file(it.join("mailbox.yaml")).unwrap(),
+        ),
+        (
+            "a full mailbox",
+            |it| {
+                fs::write(it.join("mailbox.yaml"), "capacity: 1\n").unwrap();
+                fs::write(it.join("new/other.yaml"), "body: other\n...\n").unwrap();
+            },
+            |it| fs::remove_file(it.join("new/other.yaml")).unwrap(),
+        ),
+    ];
+    for (kind, break_it, mend_it) in kinds {
+        let bed = Bed::of(
+            "type: start_workers\ntasks:\n- {id: a, instruction: first, worker: w1}\n\
+             - {id: b, instruction: second}\n...\n",
+        );
+        let mailbox = bed.queue.spool.root().join("mailbox/w1");
+        break_it(&mailbox);
+        assert_eq!(next_task(&bed, "w2").as_deref(), Some("b"), "{kind}");
+        let stuck = (0..4).find_map(|_| match bed.process(None).unwrap() {
+            BatchProgress::Open { stuck, .. } => stuck.into_iter().next(),
+            told @ BatchProgress::Told(_) => panic!("{told:?}"),
+        });
+        let said = stuck.unwrap_or_else(|| panic!("{kind} is not said"));
+        assert!(said.contains("w1"), "{kind}: {said}");
+        mend_it(&mailbox);
+        assert_eq!(next_task(&bed, "w1").as_deref(), Some("a"), "{kind}");
+    }
+}
+
+#[test]
+fn a_policy_is_read_as_it_is_written_and_names_agents() {
+    let plan = |policy: &str| {
+        let text =
+            format!("type: start_workers\ntasks:\n- {{id: a, instruction: x, {policy}}}\n...\n");
+        plan_of(&Bed::of(&text).instruction).map_err(|error| error.to_string())
+    };
+    for retry in
+        ["delay: 90, attempts: 2", "delay: 1m 30s, attempts: '2'", "delay: '90', attempts: 2"]
+    {
+        let plan = plan(&format!("retry: {{{retry}}}")).unwrap();
+        assert_eq!((plan.tasks[0].delay, plan.tasks[0].attempts_max), (90 * SECOND, 2), "{retry}");
+    }
+    for (wrong, said) in [
+        ("retry: {delay: soon}", "retry.delay: `soon` is not a duration"),
+        ("retry: {attempts: few}", "retry.attempts: is not a number"),
+        ("worker: Operator", "worker: `Operator` is"),
+    ] {
+        let refused = plan(wrong).unwrap_err();
+        assert!(refused.contains(said), "{wrong}: {refused}");
+    }
 }
 
 /// A task can end without a report, and then its batch ends, too.

@@ -27,7 +27,7 @@ mod workers;
 
 use self::hold::InstructionHold;
 use self::others::OtherMail;
-use self::remarks::LastRemark;
+use self::remarks::LastRemarks;
 use self::workers::DispatchTeam;
 use crate::context::Context;
 use crate::printing::batches::print_summary;
@@ -78,7 +78,8 @@ struct DispatchJob {
 
 /// The result of one check of a batch.
 enum BatchTurn {
-    GoesOn,
+    /// Some tasks may wait, for these reasons.
+    GoesOn(Vec<String>),
     /// The conductor was notified.
     Told(Box<SummaryOutcome>),
     /// Another process has its message.
@@ -281,17 +282,17 @@ fn work(
     if let Some(others) = &mut others {
         others.expect(&job.batch);
     }
-    let mut remarks = LastRemark::default();
+    let mut remarks = LastRemarks::default();
     loop {
         let told = match turn(run, job) {
             Ok(BatchTurn::Told(told)) => Some(Some(*told)),
             Ok(BatchTurn::Left) => Some(None),
-            Ok(BatchTurn::GoesOn) => {
-                remarks.clear();
+            Ok(BatchTurn::GoesOn(stuck)) => {
+                remarks.say_new(stuck);
                 None
             }
             Err(error) if is_passing(&error) => {
-                remarks.error(&error);
+                remarks.say_new([error.to_string()]);
                 None
             }
             Err(error) => return Err(error.into()),
@@ -312,11 +313,12 @@ fn work(
 fn turn(run: &DispatchRun<'_>, job: &mut DispatchJob) -> Result<BatchTurn> {
     let progress = run.step(&job.batch, &job.instruction)?;
     settle_reports(run, job)?;
-    if let BatchProgress::Told(told) = progress {
-        return Ok(BatchTurn::Told(told));
-    }
+    let stuck = match progress {
+        BatchProgress::Told(told) => return Ok(BatchTurn::Told(told)),
+        BatchProgress::Open { stuck, .. } => stuck,
+    };
     match job.hold.extend_lease(run.queue, &run.actor.name)? {
-        true => Ok(BatchTurn::GoesOn),
+        true => Ok(BatchTurn::GoesOn(stuck)),
         false => Ok(BatchTurn::Left),
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use self::each::{each_task, is_of_all};
 use super::batches::{Batches, SummaryOutcome};
 use super::collect::TaskBatch;
 use super::ends::TaskEnds;
@@ -36,11 +37,15 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
+use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::{
+    ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
+};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result, allow_unreadable};
 use ensemble_reports::contract::{self, Instruction, Reading, TaskReport, WORKERS_MAX, WorkerTask};
 
+mod each;
 mod mailed;
 mod outcome;
 mod summary;
@@ -119,6 +124,8 @@ pub enum BatchProgress {
         over: usize,
         /// Number of tasks in the hands of workers.
         in_hands: usize,
+        /// Why some tasks wait although others go on: what is wrong with their workers, or their reports.
+        stuck: Vec<String>,
     },
     /// The conductor was notified.
     Told(Box<SummaryOutcome>),
@@ -154,20 +161,28 @@ fn policy(task: &WorkerTask) -> Result<TaskPlan> {
     plan.blocked_by.clone_from(&task.blocked_by);
     if let Some(worker) = task.extra.get("worker").or_else(|| task.extra.get("worker_id")) {
         let word = worker.as_str().ok_or_else(|| wrong("worker", "is not a name"))?;
-        plan = plan.by(Some(Name::new(word)?));
+        let worker = Name::new(word)?;
+        ReservedName::refuse_agent(&worker).map_err(|it| wrong("worker", &it.to_string()))?;
+        plan = plan.by(Some(worker));
     }
     let Some(retry) = task.extra.get("retry") else { return Ok(plan) };
-    let number = |field: &str, usual: u64| match retry.get(field) {
-        None => Ok(usual),
+    let attempts = match retry.get("attempts") {
+        None => ATTEMPTS_DEFAULT.into(),
         Some(value) => {
-            value.as_u64().ok_or_else(|| wrong(&format!("retry.{field}"), "is not a number"))
+            let written = value.as_str().and_then(|text| strip_quotes(text).parse().ok());
+            let number = value.as_u64().or(written);
+            number.ok_or_else(|| wrong("retry.attempts", "is not a number"))?
         }
     };
-    let attempts = number("attempts", ATTEMPTS_DEFAULT.into())?;
     if !(1..=u64::from(ATTEMPTS_MAX)).contains(&attempts) {
         return Err(wrong("retry.attempts", &format!("must be 1 to {ATTEMPTS_MAX}")));
     }
-    let delay = Duration::from_secs(number("delay", 0)?);
+    let delay = match retry.get("delay") {
+        None => Duration::ZERO,
+        Some(value) => ConfigDuration::deserialize(value)
+            .map_err(|error| wrong("retry.delay", &error.to_string()))?
+            .into(),
+    };
     Ok(plan.retried(u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX), delay))
 }
 
@@ -202,8 +217,8 @@ impl DispatchRun<'_> {
         }
         let plan = plan_of(instruction)?;
         let mut file = self.read(batch, &plan)?;
-        self.take_in(batch, instruction, &plan, &mut file)?;
-        self.hand_out(batch, instruction, &plan, &mut file)?;
+        let mut stuck = self.take_in(batch, instruction, &plan, &mut file)?;
+        stuck.extend(self.hand_out(batch, instruction, &plan, &mut file)?);
         if file.state.is_over() {
             let summary = self.summary(batch, &plan, &file.state);
             let told =
@@ -211,7 +226,7 @@ impl DispatchRun<'_> {
             return Ok(BatchProgress::Told(Box::new(told)));
         }
         let over = file.state.tasks.values().filter(|task| task.is_over()).count();
-        Ok(BatchProgress::Open { over, in_hands: file.state.hands().count() })
+        Ok(BatchProgress::Open { over, in_hands: file.state.hands().count(), stuck })
     }
 
     fn now_ms(&self) -> u64 {
@@ -271,25 +286,25 @@ impl DispatchRun<'_> {
         self.path(batch).exists()
     }
 
-    /// Publishes what was chosen, and takes what has happened to what was given.
+    /// Publishes what was chosen, and takes what has happened to what was given. Returns what fails at single tasks.
     fn take_in(
         &self,
         batch: &TaskBatch,
         instruction: &Instruction,
         plan: &Plan,
         file: &mut DispatchFile,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let hands: Vec<(String, TaskHandout)> =
             file.state.hands().map(|(task, hand)| (task.clone(), hand.clone())).collect();
-        for (task, hand) in hands {
+        each_task(hands, |(task, hand)| {
             if matches!(file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
                 self.publish(batch, instruction, plan, file, (&task, &hand))?;
             }
-            if let Some(event) = self.outcome(batch, file, (&task, &hand))? {
-                self.change(plan, file, &task, event)?;
+            match self.outcome(batch, file, (&task, &hand))? {
+                Some(event) => self.change(plan, file, &task, event),
+                None => Ok(()),
             }
-        }
-        Ok(())
+        })
     }
 
     /// Settles the message of an attempt that was reported. The watcher does so, too, but the next attempt may replace
@@ -365,26 +380,30 @@ impl DispatchRun<'_> {
         Ok(None)
     }
 
-    /// Gives what is ready to workers that are.
+    /// Gives what is ready to workers that are. Returns what fails at single tasks.
     fn hand_out(
         &self,
         batch: &TaskBatch,
         instruction: &Instruction,
         plan: &Plan,
         file: &mut DispatchFile,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let tasks: Vec<String> =
             ready(plan, &file.state, self.now_ms()).into_iter().map(str::to_owned).collect();
         let mut asked = Vec::new();
-        for task in tasks {
-            let Some(worker) = self.choose(plan, &file.state, &task, &mut asked)? else { continue };
+        each_task(tasks, |task| {
+            let Some(worker) = self.choose(plan, &file.state, &task, &mut asked)? else {
+                return Ok(());
+            };
             let report_before = self.report(&task)?.map(|(stat, _)| version_of(&stat));
             self.change(plan, file, &task, Event::Chosen { worker, report_before })?;
-            if let Some(TaskState::Chosen(hand)) = file.state.tasks.get(&task).cloned() {
-                self.publish(batch, instruction, plan, file, (&task, &hand))?;
+            match file.state.tasks.get(&task).cloned() {
+                Some(TaskState::Chosen(hand)) => {
+                    self.publish(batch, instruction, plan, file, (&task, &hand))
+                }
+                _ => Ok(()),
             }
-        }
-        Ok(())
+        })
     }
 
     /// A worker that is idle, may begin the task and has answered a ping. One that has not answered is not
@@ -397,6 +416,7 @@ impl DispatchRun<'_> {
         asked: &mut Vec<Name>,
     ) -> Result<Option<Name>> {
         let named = plan.tasks.iter().find(|it| it.id == task).and_then(|it| it.worker.clone());
+        let is_named = named.is_some();
         let candidates = match named {
             Some(worker) => {
                 let mailbox = self.hands.mailbox_of(&worker)?;
@@ -414,9 +434,9 @@ impl DispatchRun<'_> {
                 // The attempt fails, and its reason says why.
                 Err(Error::NoMailbox { .. }) => return Ok(Some(worker)),
                 Ok(false) => continue,
+                Err(error) if is_of_all(&error) || is_named => return Err(error),
                 // The others work on; `ensemble status` says what is wrong with this one.
-                Err(error) if is_of_mailbox(&error) => continue,
-                Err(error) => return Err(error),
+                Err(_) => continue,
             }
             match self.hands.may_begin(task, &worker) {
                 Ok(()) => {}
@@ -447,11 +467,6 @@ impl DispatchRun<'_> {
         }
         Ok(true)
     }
-}
-
-/// Whether one mailbox cannot be read, which stops no other one.
-const fn is_of_mailbox(error: &Error) -> bool {
-    matches!(error, Error::Malformed { .. } | Error::Io { .. })
 }
 
 /// Tells the versions of a report apart.

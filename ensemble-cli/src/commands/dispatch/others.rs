@@ -21,7 +21,7 @@ use ensemble_core::spool::{Found, State};
 use ensemble_reports::contract::{self, Reading, Status, TaskReport};
 use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 
-use super::remarks::LastRemark;
+use super::remarks::LastRemarks;
 use super::{MESSAGES_MAX, settle};
 
 /// The recipient of failures that belong to no batch.
@@ -36,7 +36,7 @@ pub(super) struct OtherMail<'a> {
     expected: BTreeSet<String>,
     /// Those of the batch that is worked on.
     current: BTreeSet<String>,
-    remarks: LastRemark,
+    remarks: LastRemarks,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl<'a> OtherMail<'a> {
             actor,
             expected: BTreeSet::new(),
             current: BTreeSet::new(),
-            remarks: LastRemark::default(),
+            remarks: LastRemarks::default(),
         }
     }
 
@@ -70,10 +70,8 @@ impl<'a> OtherMail<'a> {
 
     /// Reads all that waits. Failures are tried again at the next look.
     pub(super) fn read(&mut self) {
-        match self.read_all() {
-            Ok(()) => self.remarks.clear(),
-            Err(error) => self.remarks.error(&error),
-        }
+        let failed = self.read_all().err();
+        self.remarks.say_new(failed.map(|error| error.to_string()));
     }
 
     /// A message that cannot be read now keeps no other one from being read.

@@ -1,24 +1,18 @@
-//! Reports a failure that lasts once, and not at each attempt.
+//! Reports failures that last once, and not at each attempt.
+
+use std::collections::BTreeSet;
 
 use ensemble_app::diagnostics::say;
-use ensemble_core::Error;
 
-/// The last error, if it is not over.
+/// What failed at the last attempt.
 #[derive(Debug, Default)]
-pub(super) struct LastRemark(String);
+pub(super) struct LastRemarks(BTreeSet<String>);
 
-impl LastRemark {
-    /// Says an error, unless it was the last one.
-    pub(super) fn error(&mut self, error: &Error) {
-        let text = error.to_string();
-        if text != self.0 {
-            say(&text);
-            self.0 = text;
-        }
-    }
-
-    /// Forgets an error that has ended.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+impl LastRemarks {
+    /// Says those of the failures of an attempt that are new. All others have ended.
+    pub(super) fn say_new(&mut self, failures: impl IntoIterator<Item = String>) {
+        let failures: BTreeSet<String> = failures.into_iter().collect();
+        failures.difference(&self.0).for_each(|text| say(text));
+        self.0 = failures;
     }
 }

@@ -6,8 +6,7 @@ use ensemble_core::{Error, Result, spool};
 use ensemble_reports::contract::Status;
 
 use super::{
-    DispatchFile, DispatchRun, Event, TaskBatch, TaskHandout, is_of, is_of_mailbox, task_message,
-    version_of,
+    DispatchFile, DispatchRun, Event, TaskBatch, TaskHandout, is_of, task_message, version_of,
 };
 
 /// For how long a report of a settled message is waited for, in milliseconds: some workers settle a task first and work
@@ -36,7 +35,6 @@ impl DispatchRun<'_> {
         let lost = |reason: String| Ok(Some(Event::Lost { reason }));
         let state = match self.queue.state(&mailbox, &id) {
             Err(Error::NoMailbox { .. }) => None,
-            Err(error) if is_of_mailbox(&error) => return Ok(None),
             state => state?,
         };
         match state {
