@@ -1,5 +1,6 @@
 //! `ensemble log replay`: the log matches the disk, and every difference is found.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::Value;
 
+use crate::bad_parts::break_part;
 use crate::bed::{Bed, Ran, objects};
 
 const PLAN: &str =
@@ -89,6 +91,33 @@ fn the_log_matches_the_disk() {
     assert!(bed.ok("log replay").starts_with("as the log tells"));
     let empty = Bed::empty();
     assert!(empty.fails(3, "log replay").contains("there is no event log"));
+}
+
+#[test]
+fn a_part_that_cannot_be_read_is_said_and_keeps_no_other_from_the_comparison() {
+    for part in [
+        "queue/mailbox/w1/mailbox.yaml",
+        "queue/mailbox/w1/cur",
+        "queue/requests/stop/request.yaml",
+        "queue/requests/stop",
+        ".ensemble/state.yaml",
+        ".ensemble/steps.db",
+    ] {
+        let bed = bed();
+        bed.ok("send --to lead --as w1 --id other hello");
+        bed.ok("request shutdown w1 --as lead --id stop");
+        break_part(&bed.project().join(part), "wrong");
+        let (code, rows) = replay(&bed, "--strict");
+        assert_eq!((code, differences(&rows)), (1, Vec::new()), "{part}: {rows:#?}");
+        let unread: Vec<&str> = rows.iter().filter_map(|row| row["unread"].as_str()).collect();
+        assert!(matches!(unread[..], [path] if part.starts_with(path)), "{part}: {rows:#?}");
+        let shown = bed.run("log replay").stdout;
+        assert!(shown.contains("not read  "), "{part}: {shown}");
+        fs::remove_file(bed.mailbox("lead/new/other.yaml")).unwrap();
+        let (code, rows) = replay(&bed, "");
+        let found = vec!["contradiction message other".to_owned()];
+        assert_eq!((code, differences(&rows)), (4, found), "{part}: {rows:#?}");
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) const ROWS: &[OutputRow] = &[
     ("why", "3 75", "Why"),
     ("log", "3 75", "Record"),
     ("log record", "75", "Recorded"),
-    ("log replay", "3 75", "Gap Difference Replayed"),
+    ("log replay", "3 75", "Gap Unread Difference Replayed"),
     ("log report", "3 75", "Page Address"),
     ("log escalations", "3 75", "EscalationRow"),
     ("log export otlp", "3 75", "Traces Sent"),

@@ -307,7 +307,7 @@ impl Arena {
         let (home, mut disk) = (self.home(), replay::DiskState::default());
         let spool = self.bed.spool();
         disk.add_mailboxes(&spool, &home).expect("the mailboxes");
-        disk.add_requests(&Requests::new(&spool).list().expect("requests").0);
+        disk.add_requests(&Requests::new(&spool)).expect("requests");
         disk.add_board(&open_board(&home, "reader"), &home).expect("the board");
         disk.add_steps(&open_steps(&home)).expect("the steps");
         let replay = Replay::read(&self.bed.state().join("logs")).expect("the log");

@@ -200,7 +200,7 @@ fn replay(stage: &Stage, facts: &mut Facts) {
     let spool = Spool::open(&stage.home.join("queue"), options()).unwrap();
     let mut disk = replay::DiskState::default();
     disk.add_mailboxes(&spool, &stage.home).unwrap();
-    disk.add_requests(&Requests::new(&spool).list().unwrap().0);
+    disk.add_requests(&Requests::new(&spool)).unwrap();
     let board = Board::find(&stage.home, BoardOptions::new("reader")).unwrap();
     disk.add_board(&board, &stage.home).unwrap();
     let steps = stage.home.join(".ensemble/steps.db");

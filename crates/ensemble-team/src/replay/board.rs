@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::disk::BOARD_PATH;
 use super::{
     DifferenceKind, DiskBoard, DiskState, RecordPlace, ReplayDifference, difference, number, text,
 };
@@ -82,7 +83,7 @@ impl BoardTrail {
         let Some(board) = &disk.board else {
             if !self.sha256.is_empty() {
                 let sides = (format!("revision {}", self.revision), "not there".to_owned());
-                let path = ".ensemble/state.yaml".to_owned();
+                let path = BOARD_PATH.to_owned();
                 found.push(difference(Contradiction, "board", "board", path, sides, &self.last));
             }
             return;

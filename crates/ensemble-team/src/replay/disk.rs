@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
+/// Where the blackboard usually is, relative to the project.
+pub const BOARD_PATH: &str = ".ensemble/state.yaml";
+
 /// Content of a project's directories. Parts that were not read are empty, so the log's entries for
 /// them count as missing; `None` excludes a part from the comparison.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +17,30 @@ pub struct DiskState {
     pub board: Option<DiskBoard>,
     /// Steps by task and index; `None` if they were not read.
     pub steps: Option<BTreeMap<(String, u64), DiskStep>>,
+    /// What could not be read, and is not compared.
+    pub unread: Vec<UnreadPlace>,
+}
+
+/// A part of the project that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnreadPlace {
+    /// Its path, relative to the project, as differences in it or below it name it.
+    pub unread: String,
+    /// Why.
+    pub text: String,
+}
+
+impl DiskState {
+    /// Adds a part that could not be read.
+    pub fn add_unread(&mut self, path: impl Into<String>, why: &impl ToString) {
+        self.unread.push(UnreadPlace { unread: path.into(), text: why.to_string() });
+    }
+
+    /// Whether this path is in a part that could not be read.
+    pub(super) fn is_unread(&self, path: &str) -> bool {
+        let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        self.unread.iter().any(|part| path.strip_prefix(&*part.unread).is_some_and(is_below))
+    }
 }
 
 #[derive(Clone, Debug, Default)]

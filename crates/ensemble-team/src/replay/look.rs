@@ -5,33 +5,45 @@ use std::path::Path;
 use super::{DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskState, DiskTask, MessagePlace};
 use crate::board::{self, Board, BoardTask, TaskStatus};
 use ensemble_core::Result;
+use ensemble_core::mailboxes::{BadMailbox, visit_mailboxes};
 use ensemble_core::message::Digest;
-use ensemble_core::requests::RequestEntry;
+use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
 
 impl DiskState {
     /// Adds all mailboxes of a queue. `root` is the project's directory; paths are relative to it.
     pub fn add_mailboxes(&mut self, spool: &Spool, root: &Path) -> Result<()> {
-        for name in spool.mailboxes()? {
-            let done_days = spool.settings(&name)?.done_days;
+        let bad = visit_mailboxes(spool.mailboxes()?, |name| {
+            let done_days = spool.settings(name)?.done_days;
             let mut mailbox = DiskMailbox { done_days, ..DiskMailbox::default() };
-            for file in spool.message_files(&name)? {
+            for file in spool.message_files(name)? {
                 let (place, path) = (place(&file.state), below(&file.path, root));
                 let message = DiskMessage { place, path, extended: file.extended };
                 mailbox.messages.entry(file.id.to_string()).or_default().push(message);
             }
             self.mailboxes.insert(name.to_string(), mailbox);
+            Ok(())
+        })?;
+        for BadMailbox { name, error } in bad {
+            self.add_unread(format!("queue/mailbox/{name}"), &error);
         }
         Ok(())
     }
 
-    /// Adds requests, as [`Requests::list`](ensemble_core::requests::Requests::list) has them.
-    pub fn add_requests(&mut self, entries: &[RequestEntry]) {
-        for entry in entries {
-            let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
-            let request = DiskRequest { state: entry.state().to_owned(), by };
-            self.requests.insert(entry.request.request_id.to_string(), request);
+    /// Adds all requests.
+    pub fn add_requests(&mut self, requests: &Requests<'_>) -> Result<()> {
+        for id in requests.ids()? {
+            match requests.find(id.as_str()) {
+                Ok(Some(entry)) => {
+                    let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
+                    let request = DiskRequest { state: entry.state().to_owned(), by };
+                    self.requests.insert(id.to_string(), request);
+                }
+                Ok(None) => {}
+                Err(error) => self.add_unread(format!("queue/requests/{id}"), &error),
+            }
         }
+        Ok(())
     }
 
     pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {

@@ -42,7 +42,8 @@ mod tests;
 mod whole;
 
 pub use disk::{
-    DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskState, DiskStep, DiskTask, MessagePlace,
+    BOARD_PATH, DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskState, DiskStep, DiskTask,
+    MessagePlace, UnreadPlace,
 };
 pub use whole::LogGap;
 
@@ -210,6 +211,7 @@ impl Replay {
         requests::compare(&self.requests, disk, &mut found);
         self.board.compare(disk, &mut found);
         steps::compare(&self.steps, disk, &mut found);
+        found.retain(|difference| !disk.is_unread(&difference.path));
         found.sort_by_key(|difference| std::cmp::Reverse(difference.kind));
         found
     }

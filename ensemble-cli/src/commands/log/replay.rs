@@ -11,7 +11,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_team::board::is_missing;
-use ensemble_team::replay::{DifferenceKind, DiskState, Replay, ReplayDifference};
+use ensemble_team::replay::{BOARD_PATH, DifferenceKind, DiskState, Replay, ReplayDifference};
 use serde_json::json;
 
 use crate::context::Context;
@@ -23,7 +23,8 @@ use crate::output::{BAD, FAINT, GOOD, STRONG};
 /// state to which no allowed move can have led. A state ahead of the log comes from a script, or
 /// from a process that was killed before it could record its move (docs/evidence/reliability.md).
 ///
-/// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole.
+/// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole or a part of the project
+/// cannot be read. Everything else is compared.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble log replay --strict --json | jq 'select(.kind)'")]
 pub(crate) struct Arguments {
@@ -49,6 +50,15 @@ impl Arguments {
                 false => context.out.line(context.out.paint(BAD, format!("log  {gap}")))?,
             }
         }
+        for part in &disk.unread {
+            match context.out.is_json() {
+                true => context.out.object(part)?,
+                false => {
+                    let text = one_line(&part.text);
+                    context.out.line(context.out.paint(BAD, format!("not read  {text}")))?;
+                }
+            }
+        }
         differences.iter().try_for_each(|difference| show(context, difference))?;
         let count = |kind| differences.iter().filter(|d| d.kind == kind).count() as u64;
         let (wrong, untold) =
@@ -61,6 +71,10 @@ impl Arguments {
             return Err(Failure::new(VerbExit::Corrupt, text).with_hint(
                 "`ensemble why ID` tells what the log has of each; nothing was changed",
             ));
+        }
+        if !disk.unread.is_empty() {
+            let text = "what could not be read was not compared with the log";
+            return Err(Failure::refused(text).with_hint("`ensemble status` says what helps"));
         }
         if replay.gaps().is_empty() {
             return Ok(());
@@ -110,7 +124,8 @@ fn summary(context: &Context, replay: &Replay, wrong: u64, untold: u64) -> Outco
     out.line(format!("{verdict}  ({of})"))
 }
 
-/// The state on disk. Parts that the project does not have, or has elsewhere, are skipped.
+/// The state on disk. Parts that the project does not have, or has elsewhere, are skipped, and one that cannot be read
+/// keeps no other from the comparison.
 fn read_disk(context: &Context) -> Outcome<DiskState> {
     let project = context.project()?;
     if project.is_shared()? {
@@ -121,21 +136,25 @@ fn read_disk(context: &Context) -> Outcome<DiskState> {
     match Spool::open(&project.queue, context.spool_options(project)) {
         Ok(spool) => {
             disk.add_mailboxes(&spool, project.root())?;
-            let requests = Requests::new(&spool).with_kinds(project.kinds()?);
-            disk.add_requests(&requests.list()?.0);
+            disk.add_requests(&Requests::new(&spool).with_kinds(project.kinds()?))?;
         }
         // A project may have a blackboard and no mail; mail that the log reports is missing then.
         Err(Error::NoQueue { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    match project.find_board(context.board_options(project)?, context.shared_files()?) {
-        Err(error) if is_missing(&error) => {}
-        found => disk.add_board(&found?, project.root())?,
+    let board = project.find_board(context.board_options(project)?, context.shared_files()?);
+    match board.and_then(|board| disk.add_board(&board, project.root())) {
+        Err(error) if !is_missing(&error) => disk.add_unread(BOARD_PATH, &error),
+        _ => {}
     }
     // Without a database there are no steps, which is not the same as not to have looked.
     disk.steps = Some(BTreeMap::new());
     if project.has_steps() {
-        disk.add_steps(&open_steps(context)?)?;
+        let steps = open_steps(context).and_then(|steps| Ok(disk.add_steps(&steps)?));
+        if let Err(failure) = steps {
+            disk.steps = None;
+            disk.add_unread(".ensemble/steps.db", &failure.text());
+        }
     }
     Ok(disk)
 }

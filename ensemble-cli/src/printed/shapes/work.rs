@@ -171,6 +171,7 @@ pub(in crate::printed) const PROJECT: &[OutputShape] = &[
     ),
     ("Recorded", "A record that was written", "type: text; actor: name; data: object"),
     ("Gap", "A gap of the log", "log: object; text: text"),
+    ("Unread", "A part of the project that cannot be read", "unread: text; text: text"),
     (
         "Difference",
         "A difference between log and disk",
