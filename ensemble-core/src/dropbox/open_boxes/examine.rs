@@ -55,6 +55,7 @@ impl OpenBox {
         };
         if !matches!(verdict, FileVerdict::Unquiet | FileVerdict::Incomplete(_)) {
             self.pending.remove(file);
+            self.left.remove(file);
         }
         match verdict {
             FileVerdict::Absent => {}
