@@ -72,6 +72,8 @@ pub(crate) struct AlarmReporter {
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet, with their texts.
     unsent: BTreeMap<AlarmKey, String>,
+    /// Whether the list on disk lacks a change.
+    is_unsaved: bool,
 }
 
 impl AlarmReporter {
@@ -96,6 +98,7 @@ impl AlarmReporter {
             read: None,
             texts: BTreeMap::new(),
             unsent,
+            is_unsaved: false,
         }
     }
 
@@ -151,7 +154,7 @@ impl AlarmReporter {
         for (key, text) in unsent {
             self.send(&key, &text, project, spool);
         }
-        if changed || self.unsent.len() < before {
+        if changed || self.is_unsaved || self.unsent.len() < before {
             self.save_unsent();
         }
         changed
@@ -265,11 +268,14 @@ impl AlarmReporter {
         })
     }
 
-    fn save_unsent(&self) {
+    /// Each look tries it again until it succeeds.
+    fn save_unsent(&mut self) {
         let unsent = self.unsent.iter();
         let unsent = unsent.map(|(key, text)| UnsentAlarm { key: key.clone(), text: text.clone() });
         let list = AlarmList::new(self.watch.raised().cloned().collect(), unsent.collect());
-        if let Err(error) = list.write(&self.state) {
+        let written = list.write(&self.state);
+        self.is_unsaved = written.is_err();
+        if let Err(error) = written {
             tracing::warn!(%error, "cannot write the list of raised alarms");
         }
     }

@@ -14,6 +14,7 @@
 //! (see `remote`). The watchers of several hosts run it in parallel; each result is stored once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +183,8 @@ impl RequestWatch {
                     Err(error) => tracing::warn!(%error, "cannot read a request"),
                 }
             }
+            // `status` names what is in the place of a request until it is moved away.
+            Err(error) if error.io_kind() == Some(ErrorKind::NotADirectory) => {}
             Err(error) => tracing::warn!(%error, "cannot read a request"),
         }
     }

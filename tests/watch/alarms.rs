@@ -119,6 +119,24 @@ fn a_watcher_killed_before_saving_its_alarms_stores_no_second_message() {
 }
 
 #[test]
+fn an_alarm_that_cannot_be_saved_is_saved_later_and_not_raised_again() {
+    let (bed, board) = bed();
+    let file = bed.state().join("alarms.json");
+    // No file can replace a directory.
+    std::fs::create_dir(&file).unwrap();
+    let watcher = Watcher::start(&bed);
+    block(&board, "task-1", "stuck");
+    wait_for(&bed, &["blocked task-1"]);
+    std::fs::remove_dir(&file).unwrap();
+    eventually_true(PATIENCE, "it is saved", || file.is_file());
+    watcher.kill();
+    let watcher = Watcher::start(&bed);
+    block(&board, "task-2", "stuck, too");
+    wait_for(&bed, &["blocked task-1", "blocked task-2"]);
+    watcher.stop();
+}
+
+#[test]
 fn an_unreadable_board_raises_an_alarm_and_clears_none() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);

@@ -271,12 +271,18 @@ impl AlertWorker {
                 }
             }
         }
+        self.save_sent();
+    }
+
+    /// Notes what was sent, so that a later watcher does not send it again. Until that succeeds, each call tries it.
+    fn save_sent(&mut self) {
         let kept = self.schedule.kept();
-        if kept != self.kept {
-            if let Err(error) = save_alerts(&self.project.state, &kept) {
-                tracing::warn!(%error, "cannot see all that needs a person");
-            }
-            self.kept = kept;
+        if kept == self.kept {
+            return;
+        }
+        match save_alerts(&self.project.state, &kept) {
+            Ok(()) => self.kept = kept,
+            Err(error) => tracing::warn!(%error, "cannot note which alerts were sent"),
         }
     }
 
@@ -342,6 +348,7 @@ impl AlertWorker {
         for (running, _) in &mut self.running {
             running.end();
         }
+        self.save_sent();
     }
 }
 

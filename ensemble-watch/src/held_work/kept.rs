@@ -165,6 +165,8 @@ impl KeptLeases {
         let content = serde_json::to_vec(&content).unwrap_or_default();
         let written = durable::write_document(&self.file, &content, Durability::Process);
         if let Err(error) = written {
+            // The next scan tries it again.
+            self.is_changed = true;
             tracing::warn!(%error, "cannot remember which leases are kept");
         }
     }
