@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::dropbox::DropBox;
+use ensemble_core::dropbox::{DropBox, STATE_DIRECTORY};
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
@@ -26,6 +26,8 @@ const CONFIG_MODE: u32 = 0o644;
 /// The directory that distinguishes a queue from any other directory of its name. Created last.
 pub const MAILBOX_DIRECTORY: &str = "mailbox";
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+/// A directory with these is a queue, whatever its name.
+const QUEUE_PARTS: [&str; 4] = [MAILBOX_DIRECTORY, "tmp", "reports", "tasks"];
 /// Held while the queue of a project is made.
 const LOCK_FILE: &str = "init.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +43,7 @@ pub struct CreatedQueue {
 
 /// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
 pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outcome<CreatedQueue> {
+    refuse_inner(&project.queue)?;
     project.ensure_state()?;
     let spool = Spool::create(&project.queue, app.spool_options(project))?;
     let mut added = Vec::new();
@@ -73,6 +76,7 @@ pub fn ensure_queue(app: &App) -> Outcome<Spool> {
     if project.queue.join(MAILBOX_DIRECTORY).is_dir() {
         return app.spool();
     }
+    refuse_inner(&project.queue)?;
     project.ensure_state()?;
     let _lock = FileLock::acquire(&project.state.join(LOCK_FILE), LOCK_PATIENCE)?;
     if project.queue.is_dir() {
@@ -81,6 +85,23 @@ pub fn ensure_queue(app: &App) -> Outcome<Spool> {
     let spool = create_queue(app, project, None)?.spool;
     say(&format!("created the queue {}", project.queue.display()));
     Ok(spool)
+}
+
+/// Refuses a queue below a directory in which only its owner writes: another queue, the state of a project, or git's.
+fn refuse_inner(queue: &Path) -> Outcome {
+    let owner = |place: &Path| match place.file_name()?.to_str()? {
+        ".git" => Some("git's own directory"),
+        STATE_DIRECTORY => Some("the state directory of a project"),
+        _ if QUEUE_PARTS.iter().all(|part| place.join(part).is_dir()) => Some("a queue"),
+        _ => None,
+    };
+    let mut places = queue.ancestors().skip(1);
+    let Some((place, what)) = places.find_map(|place| Some((place, owner(place)?))) else {
+        return Ok(());
+    };
+    let text = format!("no project can be made in {}, which is {what}", place.display());
+    let project = place.parent().unwrap_or(place).display().to_string();
+    Err(Failure::refused(text).with_hint(format!("`cd {project}`, and run it there")))
 }
 
 /// Writes the schema that the configuration names, as this program has it, for editors.
