@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::bed::{Bed, keys};
+use crate::bed::{Bed, keys, objects, ran, words};
 
 #[test]
 fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
@@ -30,6 +30,53 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
     let kept = bed.read_file("ensemble.yaml");
     assert_eq!(kept, uncommented);
     assert_eq!((config.lines().count(), kept.lines().count()), (6, 4), "{config}");
+}
+
+#[test]
+fn a_recipient_whose_mailbox_cannot_be_read_is_refused_alone() {
+    let bed = Bed::new();
+    bed.write_file("queue/mailbox/w1/mailbox.yaml", "[");
+    let sent = bed.run("send --to dispatch,w1,conductor --as operator -m x --json");
+    let states: Vec<_> = objects(&sent.stdout)
+        .iter()
+        .map(|row| format!("{} {}", row["mailbox"].as_str().unwrap(), row["state"]))
+        .collect();
+    let expected = ["dispatch \"stored\"", "w1 \"refused\"", "conductor \"stored\""];
+    assert_eq!((sent.code, &states[..]), (4, &expected.map(str::to_owned)[..]), "{sent:?}");
+}
+
+#[test]
+fn no_project_is_made_in_a_queue_in_the_state_of_a_project_or_in_git() {
+    let bed = Bed::new();
+    bed.begin_repository();
+    for (place, what) in [
+        ("queue", "a queue"),
+        ("queue/reports", "a queue"),
+        ("queue/mailbox/w1/new", "a queue"),
+        (".ensemble", "the state directory of a project"),
+        (".ensemble/logs", "the state directory of a project"),
+        (".git", "git's own directory"),
+        (".git/hooks", "git's own directory"),
+    ] {
+        let at = bed.project().join(place);
+        std::fs::create_dir_all(&at).unwrap();
+        let before = std::fs::read_dir(&at).unwrap().count();
+        for line in ["init", "init inner", "--queue inner init"] {
+            let refused = ran(bed.command(&words(line)).current_dir(&at).output().unwrap());
+            assert_eq!(refused.code, 1, "{line} in {place}: {refused:?}");
+            assert!(refused.stderr.contains("no project can be made in "), "{line}: {refused:?}");
+            assert!(refused.stderr.contains(what), "{line} in {place}: {refused:?}");
+            let hint = format!("`cd {}`, and run it there", bed.project().display());
+            assert!(refused.stderr.contains(&hint), "{line} in {place}: {refused:?}");
+        }
+        assert_eq!(std::fs::read_dir(&at).unwrap().count(), before, "{place}");
+    }
+    // Directories of a program that handles mail are not a queue.
+    for own in ["mailbox", "tmp", "sub"] {
+        std::fs::create_dir(bed.project().join(own)).unwrap();
+    }
+    let made = bed.command(&["init"]).current_dir(bed.project().join("sub")).output().unwrap();
+    assert_eq!(ran(made).code, 0);
 }
 
 #[test]

@@ -79,12 +79,12 @@ pub(crate) fn all_recipients(
 pub fn known_recipients(
     project: &Project,
     queue: &dyn Broker,
-    to: &[Name],
+    to_all: &[Name],
     creates: bool,
 ) -> Outcome<Vec<Name>> {
-    let mut recipients: Vec<Name> = Vec::with_capacity(to.len());
+    let mut recipients: Vec<Name> = Vec::with_capacity(to_all.len());
     let mut unknown = Vec::new();
-    for to in to {
+    for to in to_all {
         let to = &project.mailbox_of(to);
         if recipients.contains(to) {
             continue;
@@ -102,7 +102,11 @@ pub fn known_recipients(
                 }
             }
             Err(error @ Error::NoMailbox { .. }) => unknown.push(error),
-            Err(error) => return Err(error.into()),
+            // Of several mailboxes, one that cannot be read is refused alone.
+            Err(error) if to_all.len() == 1 || matches!(error, Error::Server { .. }) => {
+                return Err(error.into());
+            }
+            Err(_) => {}
         }
         recipients.push(to.clone());
     }
