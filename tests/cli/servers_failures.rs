@@ -1,7 +1,7 @@
 //! One failure stays one failure, through the command and its watcher.
 
 use crate::bed::{Bed, watch};
-use crate::nats_server::Server;
+use crate::nats_server::{Link, Server, fresh_team};
 use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
 
@@ -51,6 +51,37 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     bed.send("again");
     assert_eq!(bed.ok("recv --as typo --body"), "lost");
     assert!(bed.json("dead list").is_empty());
+}
+
+#[test]
+fn no_team_starts_on_servers_before_2_10() {
+    let server = Server::current();
+    for (version, is_refused) in [("2.9.25", true), ("2.10.0", false)] {
+        let bed = Bed::empty();
+        let link = Link::claiming(server.port, Some(version));
+        bed.write_file(
+            "ensemble.yaml",
+            format!(
+                "transport: nats://127.0.0.1:{}\nnats: {{team: {}, patience: 120}}\nagents: {{w1: {{provider: shell, command: cat}}}}\n",
+                link.port,
+                fresh_team()
+            ),
+        );
+        bed.ok("init");
+        bed.ok("mailbox add w1");
+        let why =
+            format!("nats-server {version} is too old, because one before 2.10 that is killed");
+        let doctor = bed.run("doctor");
+        assert_eq!(doctor.stdout.starts_with("fail  servers "), is_refused, "{doctor:?}");
+        assert_eq!(doctor.stdout.contains(&why), is_refused, "{doctor:?}");
+        for start in ["up", "agent start w2 --provider shell --command cat", "agent restart w1"] {
+            if is_refused {
+                let said = bed.fails(1, start);
+                assert!(said.contains(&why) && said.contains("2.10 or newer"), "{start}: {said}");
+                assert!(!bed.project().join(".ensemble/tmux.sock").exists(), "{start}");
+            }
+        }
+    }
 }
 
 #[test]

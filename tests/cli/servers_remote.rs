@@ -31,7 +31,7 @@ struct Team {
 
 impl Team {
     fn new() -> Self {
-        let (home, server, team) = (tempfile::tempdir().unwrap(), Server::start(), fresh_team());
+        let (home, server, team) = (tempfile::tempdir().unwrap(), Server::current(), fresh_team());
         git(home.path(), "init --quiet -b main first");
         let first = home.path().join("first");
         std::fs::write(first.join(".gitignore"), "*\n!*.txt\n").unwrap();

@@ -30,6 +30,7 @@ use crate::wait_line::WaitLine;
 
 pub use team::{
     StartedSession, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
+    require_servers,
 };
 
 /// How long an agent may take to show a screen that its profile recognises, before the command reports on it.

@@ -148,10 +148,20 @@ impl NatsTransport {
         &self.wire.server
     }
 
-    /// The version of the server that this connection has reached, such as `2.12.1`, and whether it is one of a cluster.
-    pub fn server_version(&self) -> (String, bool) {
-        let info = self.wire.client.server_info();
-        (info.version, info.cluster.is_some())
+    /// The version of the server that this connection has reached, such as `2.12.1`.
+    ///
+    /// # Errors
+    /// It does not note what it removes: once such a server is killed, settled work may be handed out again.
+    pub fn server_version(&self) -> Result<String> {
+        let version = self.wire.client.server_info().version;
+        if wire::notes_removals(&version) {
+            return Ok(version);
+        }
+        let detail = format!(
+            "nats-server {version} is too old, because one before 2.10 that is killed may hand out settled work again"
+        );
+        let server = self.wire.server.clone();
+        Err(Error::Server { operation: "work", server, detail, unreachable: false })
     }
 
     /// Runs a call in the runtime. The call's own patience ends it; this limit only guards against

@@ -32,7 +32,7 @@ impl TeamLink for NatsTransport {
     fn server(&self) -> &str {
         Self::server(self)
     }
-    fn server_version(&self) -> (String, bool) {
+    fn server_version(&self) -> Result<String> {
         Self::server_version(self)
     }
     fn now(&self) -> Timestamp {

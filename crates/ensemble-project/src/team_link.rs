@@ -13,8 +13,11 @@ pub trait TeamLink: SharedFiles {
     /// The address of the server, without secrets.
     fn server(&self) -> &str;
 
-    /// The version of the server, such as `2.12.1`, and whether it is one of a cluster.
-    fn server_version(&self) -> (String, bool);
+    /// The version of the server, such as `2.12.1`.
+    ///
+    /// # Errors
+    /// It is too old to keep mail.
+    fn server_version(&self) -> Result<String>;
 
     /// Now, by the servers' clock.
     fn now(&self) -> Timestamp;

@@ -120,7 +120,7 @@ fn is_other_number(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte));
     is_like_one
         && yaml::read::<serde_json::Value>(text)
-            .is_ok_and(|value| value.is_number() && value.to_string() != text)
+            .is_ok_and(|value| value.as_number().is_some_and(|number| number.to_string() != text))
 }
 
 #[cfg(test)]

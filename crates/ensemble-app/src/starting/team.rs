@@ -2,10 +2,12 @@
 //! wrappers.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::attention::AwayServers;
 use ensemble_project::team::{AgentPlan, ProjectTeam, session_of, shell_quoted};
 use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::{Member, MemberOrigin, MemberState};
@@ -16,8 +18,11 @@ use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 use crate::mail::conversation::ensure_person;
 use crate::overview::unknown_agent;
+use crate::queue::{OpeningPurpose, access_for};
 use crate::{App, watcher_start};
 
+/// How long a start waits for servers that do not answer.
+const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
 
@@ -108,6 +113,22 @@ pub fn require_programs(team: &ProjectTeam<'_>, plans: &[AgentPlan]) -> Outcome 
         missing.extend(team.missing_program(plan)?.map(|program| (program, &plan.name)));
     }
     refuse_missing(&missing)
+}
+
+/// Refuses a start on servers that are too old. Servers that cannot be asked keep no agent from its start.
+pub fn require_servers(app: &App) -> Outcome {
+    let project = app.project()?;
+    if !project.is_shared()? {
+        return Ok(());
+    }
+    let mut access = access_for(app, project, OpeningPurpose::Begin);
+    access.patience_max = Some(SERVER_PATIENCE);
+    let Ok(queue) = project.open(access) else { return Ok(()) };
+    let Some(Err(error)) = queue.team_link().map(|servers| servers.server_version()) else {
+        return Ok(());
+    };
+    let help = AwayServers::from(&error).help;
+    Err(Failure::from(error).with_hint(help))
 }
 
 /// The same before agents are ended that are to be started again.

@@ -6,7 +6,8 @@ use ensemble_core::message::Timestamp;
 use crate::attention::AwayServers;
 
 /// What a fault says, in small letters, and what helps against it; the first that fits counts.
-const REMEDIES: [(&[&str], &str); 6] = [
+const REMEDIES: [(&[&str], &str); 7] = [
+    (&["too old"], "install nats-server 2.10 or newer on each of them"),
     (
         &["no such file", "as pem"],
         "put the file there, or correct its path in `nats` of ensemble.yaml",
@@ -66,6 +67,10 @@ mod tests {
     fn each_fault_has_its_own_remedy() {
         let faults = [
             ("cannot connect at nats://h:4222: authorization violation", "password"),
+            (
+                "cannot work at nats://h:4222: nats-server 2.9.10 is too old, because …",
+                "2.10 or newer",
+            ),
             ("cannot open /p/ca.pem: No such file or directory (os error 2)", "its path"),
             ("cannot connect at tls://h: invalid peer certificate: UnknownIssuer", "certificate"),
             (

@@ -57,37 +57,6 @@ fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<DoctorCheck>> {
         let remedy = "the servers' time counts for delays and deadlines; set this host's clock";
         DoctorCheck::bad("server time", CheckLevel::Warn, text, remedy)
     };
-    let mut checks = vec![DoctorCheck::ok("servers", text), clock];
-    let (version, is_clustered) = servers.server_version();
-    checks.push(program(&version, is_clustered));
-    Ok(checks)
-}
-
-/// Servers of 2.9 whose processes are killed may keep different copies, and a reader at one of them misses messages. A
-/// single one notes no removal, and has removed messages again.
-fn program(version: &str, is_clustered: bool) -> DoctorCheck {
-    let name = if is_clustered { "cluster" } else { "server version" };
-    let text = format!("nats-server {version}");
-    if !version.starts_with("2.9.") {
-        return DoctorCheck::ok(name, text);
-    }
-    let fault = match is_clustered {
-        true => "its copies may differ after one was killed",
-        false => "if it is killed, it may hand out again what was settled long ago",
-    };
-    let remedy = "use a newer nats-server (2.15 was tried)";
-    DoctorCheck::bad(name, CheckLevel::Warn, format!("{text}: {fault}"), remedy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn old_servers_are_warned_of() {
-        for is_clustered in [true, false] {
-            assert!(matches!(program("2.9.10", is_clustered).level, CheckLevel::Warn));
-            assert!(matches!(program("2.15.1", is_clustered).level, CheckLevel::Ok));
-        }
-    }
+    let version = format!("nats-server {}", servers.server_version()?);
+    Ok(vec![DoctorCheck::ok("servers", text), clock, DoctorCheck::ok("server version", version)])
 }
