@@ -1,7 +1,8 @@
 //! One failure stays one failure, through the command and its watcher.
 
 use crate::bed::{Bed, watch};
-use crate::nats_server::{Link, Server, fresh_team};
+use crate::link::Link;
+use crate::nats_server::{Server, fresh_team};
 use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
 
@@ -55,7 +56,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
 
 #[test]
 fn no_team_starts_on_servers_before_2_10() {
-    let server = Server::current();
+    let server = Server::start();
     for (version, is_refused) in [("2.9.25", true), ("2.10.0", false)] {
         let bed = Bed::empty();
         let link = Link::claiming(server.port, Some(version));

@@ -31,7 +31,7 @@ struct Team {
 
 impl Team {
     fn new() -> Self {
-        let (home, server, team) = (tempfile::tempdir().unwrap(), Server::current(), fresh_team());
+        let (home, server, team) = (tempfile::tempdir().unwrap(), Server::start(), fresh_team());
         git(home.path(), "init --quiet -b main first");
         let first = home.path().join("first");
         std::fs::write(first.join(".gitignore"), "*\n!*.txt\n").unwrap();
@@ -119,7 +119,7 @@ fn a_task_goes_from_a_coder_on_one_host_to_a_reviewer_and_a_merge_on_another() {
     let team = Team::new();
     let Team { near, far, .. } = &team;
     team.add("t1");
-    assert!(near.ok("doctor").contains("the first claim makes `integration` there"));
+    assert!(near.run("doctor").stdout.contains("the first claim makes `integration` there"));
     submit(near, "t1", "ann");
     assert!(far.fails(3, "agent verify --as lea").contains("has no task"));
     let review = far.object("task claim --review --as lea");
@@ -129,7 +129,7 @@ fn a_task_goes_from_a_coder_on_one_host_to_a_reviewer_and_a_merge_on_another() {
     let merged = far.object("task merge");
     assert_eq!(merged["commit"], json!(team.tip(INTEGRATION)));
     assert_eq!(team.task("t1")["status"], json!("MERGED"));
-    assert!(near.ok("doctor").contains("go to `integration` of `origin`, which answers"));
+    assert!(near.run("doctor").stdout.contains("go to `integration` of `origin`, which answers"));
     repair(near);
     assert!(!near.project().join(".worktrees/t1").exists());
     assert_eq!((near.run("admin fsck").code, far.run("admin fsck").code), (0, 0));

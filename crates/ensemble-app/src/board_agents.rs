@@ -9,11 +9,48 @@ use ensemble_team::driver::supervise::seated;
 use ensemble_team::proto::agent;
 use ensemble_team::proto::beat::extended;
 use ensemble_team::proto::task::TaskHolder;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::App;
 use crate::acting::{check_number, given_number, registered};
 use crate::failure::{Failure, Outcome};
+
+/// What an agent leaves for the one that continues its task. Fields without content are left out.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandoffNotes {
+    /// Summary of the work so far.
+    pub summary: String,
+    /// The next action on the task.
+    pub next_action: String,
+    /// The approach that was taken so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approach: Option<String>,
+    /// What is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blockers: Option<String>,
+    /// Files that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_modified: Vec<String>,
+    /// Further steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next_steps: Vec<String>,
+    /// How much of your context is used, in percent.
+    #[schemars(range(max = 100))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_used: Option<u8>,
+}
+
+impl From<&HandoffNotes> for NewHandoff {
+    fn from(notes: &HandoffNotes) -> Self {
+        let (summary, next_action) = (notes.summary.clone(), notes.next_action.clone());
+        let mut more = json!(notes).as_object_mut().map(std::mem::take).unwrap_or_default();
+        more.retain(|name, _| !["summary", "next_action"].contains(&name.as_str()));
+        Self { summary, next_action, more }
+    }
+}
 
 pub fn directory_of(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
@@ -25,7 +62,7 @@ pub fn directory_of(board: &Board) -> &Path {
 pub fn hand_over(
     app: &App,
     known: impl Fn(&Name) -> Option<u64>,
-    notes: &NewHandoff,
+    notes: &HandoffNotes,
 ) -> Outcome<Option<Name>> {
     let board = app.board()?;
     let mut locked = board.lock()?;
@@ -40,7 +77,7 @@ pub fn hand_over(
         (Some((id, epoch)), _) => {
             let epoch = known(id).or(given).unwrap_or(*epoch);
             let holder = TaskHolder { by: agent.by.clone(), epoch };
-            locked.hand_off(id, &holder, notes)?;
+            locked.hand_off(id, &holder, &notes.into())?;
         }
         (None, Some(agent::State::Reviewing)) => {}
         (None, Some(_)) if is_planner(&locked, &agent) => {}
@@ -52,7 +89,7 @@ pub fn hand_over(
     if matches!(entry, Some(agent::State::Working | agent::State::Reviewing)) {
         locked.agent_event(&agent, agent::Event::HandOff)?;
     }
-    let used = notes.more.get("context_used").and_then(Value::as_u64);
+    let used = notes.context_used.map(u64::from);
     if let Some(percent) = used {
         locked.note_context(&agent, percent)?;
     }

@@ -23,7 +23,7 @@ enum Verb {
     Register(register::RegisterAgent),
     Verify(verify::VerifyAgent),
     Heartbeat(heartbeat::AgentHeartbeat),
-    Handoff(handoff::HandoffNotes),
+    Handoff(handoff::Arguments),
     Exit(exit::AnnounceExit),
     Unregister(unregister::UnregisterAgent),
 }

@@ -8,14 +8,15 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::story::{complete_id, look_up_story, spent_on, tell_story};
 use ensemble_app::team_log::TeamLog;
-use ensemble_app::text::{inline, one_line, plural};
+use ensemble_app::text::{one_line, plural};
 use ensemble_app::usage::describe_spent;
-use ensemble_core::event_log::{ObjectStory, Record};
+use ensemble_core::event_log::ObjectStory;
 use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
+use crate::printing::content::record_line;
 use crate::printing::overview::columns;
 
 /// How many lines a terminal shows of the story of an agent.
@@ -61,7 +62,9 @@ impl Arguments {
             let whole = json!({ "id": self.id, "names": names, "records": records, "now": now, "took": took });
             context.out.object(&whole)?;
         } else if self.raw {
-            records.into_iter().try_for_each(|record| context.out.line(line(context, record)))?;
+            records.into_iter().try_for_each(|record| {
+                context.out.line(record_line(&context.out, record, STRONG))
+            })?;
         } else {
             print(context, &self.id, told.as_ref())?;
             if let Some(took) = took.filter(|took| took.requests > 0) {
@@ -94,17 +97,6 @@ fn print(context: &Context, id: &str, story: Option<&ObjectStory>) -> Outcome {
             out.line(out.paint(FAINT, note))
         }
     }
-}
-
-fn line(context: &Context, record: &Record) -> String {
-    let time = record.timestamp.to_string().replace('T', " ");
-    format!(
-        "{}  {}  {}  {}",
-        context.out.paint(FAINT, time.trim_end_matches('Z')),
-        context.out.paint(STRONG, &record.kind),
-        one_line(&record.actor),
-        inline(&Value::Object(record.data.clone())),
-    )
 }
 
 /// Warns of gaps in the log, because a story with a gap proves nothing.

@@ -1,7 +1,11 @@
-//! The content of a message.
+//! The content of a message, and lines of the event log.
 
+use anstyle::Style;
 use ensemble_app::failure::Outcome;
+use ensemble_app::text::{inline, one_line};
+use ensemble_core::event_log::Record;
 use ensemble_core::message::{Envelope, fenced};
+use serde_json::Value;
 
 use crate::output::{FAINT, Output};
 
@@ -11,4 +15,16 @@ pub(crate) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
     out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
     out.content(fenced(&envelope.body).as_bytes())?;
     out.line("")
+}
+
+/// A line of the event log, for people.
+pub(crate) fn record_line(out: &Output, record: &Record, style: Style) -> String {
+    let time = record.timestamp.to_string().replace('T', " ");
+    format!(
+        "{}  {}  {}  {}",
+        out.paint(FAINT, time.trim_end_matches('Z')),
+        out.paint(style, &record.kind),
+        one_line(&record.actor),
+        inline(&Value::Object(record.data.clone())),
+    )
 }

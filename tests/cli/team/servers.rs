@@ -33,7 +33,7 @@ fn up_on(server: &Server, workers: &[&str]) -> (Team, Bed) {
 
 #[test]
 fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, asking) = up_on(&server, &["worker-1", "worker-2"]);
     for (worker, id) in [("worker-1", "go-1"), ("worker-2", "go-2")] {
         let line = format!("request shutdown {worker} --as operator --id {id} --deadline 1h");
@@ -62,7 +62,7 @@ fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
 
 #[test]
 fn an_agent_that_ends_with_a_message_of_the_servers_raises_an_alarm() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, other) = up_on(&server, &["worker-1"]);
     let _ = other.run("mailbox add conductor");
     other.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
@@ -82,7 +82,7 @@ fn an_agent_that_ends_with_a_message_of_the_servers_raises_an_alarm() {
 
 #[test]
 fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, other) = up_on(&server, &["worker-1"]);
     other.ok("mailbox add lead");
     let is_recorded = |state: &str, why: &str| {
@@ -115,7 +115,7 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
 /// As `recv` and all other verbs do.
 #[test]
 fn no_host_sends_under_the_name_of_an_agent_of_another_one() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, other) = up_on(&server, &["worker-1"]);
     other.ok("mailbox add lead");
     eventually("the other host knows whose name it is", || {
@@ -131,7 +131,7 @@ fn no_host_sends_under_the_name_of_an_agent_of_another_one() {
 #[test]
 #[ignore = "long"]
 fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let config = format!(
         "poll_interval: 1\ntransport: {}\nnats: {{team: {}, patience: 20}}\n",
         server.url(),
@@ -158,7 +158,7 @@ fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
 
 #[test]
 fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, other) = up_on(&server, &["worker-1"]);
     let _watching = watch(&other);
     let row = || -> Value {
@@ -215,7 +215,7 @@ const FAILED: &str = "--status failed --reason '0 of 1 (0%) is counted, see ense
 /// Both ask the worker first, through the watcher of its host. Its reports come by mail.
 #[test]
 fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
-    let server = Server::start();
+    let Some(server) = Server::current() else { return };
     let (team, other) = up_on(&server, &["worker-1"]);
     let _watching = watch(&other);
     eventually("the other host sees it idle", || {

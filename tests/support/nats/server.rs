@@ -85,13 +85,12 @@ impl Server {
         server
     }
 
-    /// As [`Server::start`], by the newest program that is installed: teams refuse to start on that of Debian 12.
-    pub fn current() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let program = cluster_program().unwrap_or_else(|| PathBuf::from(program()));
+    /// As [`Server::start`], by the program of [`cluster_program`]: no team starts on that of Debian 12.
+    pub fn current() -> Option<Self> {
+        let (program, home) = (cluster_program()?, tempfile::tempdir().unwrap());
         let mut server = Self::by(&program, home.path(), free_port(), &[]);
         server._owned = Some(home);
-        server
+        Some(server)
     }
 
     /// A server that keeps its messages there, running.

@@ -124,7 +124,7 @@ pub enum BatchProgress {
         over: usize,
         /// Number of tasks in the hands of workers.
         in_hands: usize,
-        /// Why some tasks wait although others go on: what is wrong with their workers, or their reports.
+        /// Why some tasks wait while others are worked on: what is wrong with their workers, or their reports.
         stuck: Vec<String>,
     },
     /// The conductor was notified.

@@ -1,9 +1,8 @@
 //! `ensemble agent handoff`: notes for the agent that continues the task.
 
-use ensemble_app::board_agents::hand_over;
+use ensemble_app::board_agents::{HandoffNotes, hand_over};
 use ensemble_app::failure::Outcome;
-use ensemble_team::board::NewHandoff;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use crate::args::share;
 use crate::context::Context;
@@ -15,7 +14,7 @@ use crate::context::Context;
 #[command(
     after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\""
 )]
-pub(super) struct HandoffNotes {
+pub(super) struct Arguments {
     /// Work done so far
     #[arg(long, value_name = "TEXT")]
     summary: String,
@@ -39,21 +38,18 @@ pub(super) struct HandoffNotes {
     context_used: Option<String>,
 }
 
-impl HandoffNotes {
+impl Arguments {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let mut notes =
-            NewHandoff { summary: self.summary, next_action: self.next_action, more: Map::new() };
-        let texts = [("approach", self.approach), ("blockers", self.blockers)];
-        for (name, text) in texts {
-            notes.more.extend(text.map(|text| (name.to_owned(), json!(text))));
-        }
-        for (name, list) in [("files_modified", self.files), ("next_steps", self.steps)] {
-            if !list.is_empty() {
-                notes.more.insert(name.to_owned(), json!(list));
-            }
-        }
         let used = self.context_used.as_deref().and_then(share);
-        notes.more.extend(used.map(|used| ("context_used".to_owned(), json!(used))));
+        let notes = HandoffNotes {
+            summary: self.summary,
+            next_action: self.next_action,
+            approach: self.approach,
+            blockers: self.blockers,
+            files_modified: self.files,
+            next_steps: self.steps,
+            context_used: used.and_then(|used| u8::try_from(used).ok()),
+        };
         let task = hand_over(context, |_| None, &notes)?;
         if context.out.is_json() {
             return context.out.object(&json!({ "task_id": task, "exit": 42 }));

@@ -16,16 +16,16 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::receipt::LOG_POLL;
 use ensemble_app::team_log::TeamLog;
-use ensemble_app::text::{inline, one_line, plural};
+use ensemble_app::text::plural;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Follower, LogPosition, Record, RecordType, last, read_all, types};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
-use serde_json::Value;
 
 use crate::args;
 use crate::context::Context;
-use crate::output::{BAD, FAINT, STRONG};
+use crate::output::{BAD, STRONG};
+use crate::printing::content::record_line;
 
 /// How many earlier records `--follow` shows first.
 const FOLLOW_FROM: usize = 10;
@@ -155,14 +155,7 @@ impl Arguments {
         if context.out.is_json() {
             return context.out.line(record.to_line());
         }
-        let time = record.timestamp.to_string().replace('T', " ");
-        let data = inline(&Value::Object(record.data.clone()));
-        context.out.line(format!(
-            "{}  {}  {}  {data}",
-            context.out.paint(FAINT, time.trim_end_matches('Z')),
-            context.out.paint(style(&record.kind), &record.kind),
-            one_line(&record.actor),
-        ))
+        context.out.line(record_line(&context.out, record, style(&record.kind)))
     }
 
     fn is_of_session(&self, record: &Record) -> bool {

@@ -3,15 +3,16 @@
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
 use ensemble_app::acting::{duty as duty_of, given_number, holder};
+pub(super) use ensemble_app::board_agents::HandoffNotes;
 use ensemble_app::board_agents::hand_over;
 use ensemble_app::tasks::{judge_task, submit_task, take_task};
 use ensemble_core::message::Name;
-use ensemble_team::board::{BoardTask, NewHandoff, released_claim};
+use ensemble_team::board::{BoardTask, released_claim};
 use ensemble_team::holdings::{Holding, on_board};
 use ensemble_team::worktree::ReviewDecision;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{ToolAnswer, ToolError};
 use crate::mcp::ToolContext;
@@ -25,29 +26,6 @@ pub(crate) struct ClaimParams {
     /// True to review it instead of working on it.
     #[serde(default)]
     review: bool,
-}
-
-/// Arguments of `handoff`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HandoffParams {
-    /// Summary of the work so far.
-    summary: String,
-    /// The next action on the task.
-    next_action: String,
-    /// The approach that was taken so far.
-    approach: Option<String>,
-    /// What is in the way.
-    blockers: Option<String>,
-    /// Files that were changed.
-    #[serde(default)]
-    files_modified: Vec<String>,
-    /// Further steps.
-    #[serde(default)]
-    next_steps: Vec<String>,
-    /// How much of your context is used, in percent.
-    #[schemars(range(max = 100))]
-    context_used: Option<u8>,
 }
 
 pub(super) fn claim(desk: &ToolContext, claim: ClaimParams) -> ToolAnswer {
@@ -184,28 +162,10 @@ impl ToolContext {
     }
 }
 
-pub(super) fn hand_off(desk: &ToolContext, handoff: HandoffParams) -> ToolAnswer {
-    let task = hand_over(&desk.app(), |task| desk.claim_of(task), &handoff.notes())?;
+pub(super) fn hand_off(desk: &ToolContext, notes: HandoffNotes) -> ToolAnswer {
+    let task = hand_over(&desk.app(), |task| desk.claim_of(task), &notes)?;
     Ok(json!({
         "task": task, "exit": 42,
         "message": "Your notes are kept for the next agent. End now, with exit status 42 if you can.",
     }))
-}
-
-impl HandoffParams {
-    fn notes(self) -> NewHandoff {
-        let mut more = Map::new();
-        for (name, text) in [("approach", self.approach), ("blockers", self.blockers)] {
-            more.extend(text.map(|text| (name.to_owned(), json!(text))));
-        }
-        for (name, list) in
-            [("files_modified", self.files_modified), ("next_steps", self.next_steps)]
-        {
-            if !list.is_empty() {
-                more.insert(name.to_owned(), Value::from(list));
-            }
-        }
-        more.extend(self.context_used.map(|used| ("context_used".to_owned(), json!(used))));
-        NewHandoff { summary: self.summary, next_action: self.next_action, more }
-    }
 }

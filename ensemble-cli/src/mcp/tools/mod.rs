@@ -267,7 +267,7 @@ const TOOLS: [ToolSpec; 25] = [
         "handoff",
         "Hand your task over",
         false,
-        board::HandoffParams,
+        board::HandoffNotes,
         board::hand_off,
         "When your context is used up: leaves notes for the agent that continues your task. End afterwards."
     ),

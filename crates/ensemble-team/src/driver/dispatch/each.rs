@@ -22,7 +22,7 @@ pub(super) fn each_task<T>(
     Ok(stuck)
 }
 
-/// Whether the reason is no single worker's: the servers, the disk, the descriptors, or the whole team.
+/// Whether the reason concerns all workers: the servers, the disk, the descriptors, or the whole team.
 pub(super) fn is_of_all(error: &Error) -> bool {
     const DISK: [ErrorKind; 3] =
         [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::ReadOnlyFilesystem];
