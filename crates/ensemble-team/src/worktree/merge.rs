@@ -127,7 +127,7 @@ impl Worktrees {
             (_, Some(error)) => error.fault.to_string(),
             _ => match error.area().and_then(GitError::remedy) {
                 Some(help) => format!("{}: {help}", short_reason(error)),
-                None => short_reason(error),
+                None => error.to_string(),
             },
         };
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
