@@ -227,8 +227,7 @@ fn something_else_in_the_place_of_a_request_is_named_by_all_and_repeats_nothing(
         let said = format!("{} is a ", path.display());
         assert!(text.contains(&said) && help.starts_with("move /"), "{kind}: {named:?}");
         let listed = view(&bed, "request list");
-        assert_eq!(listed.code, 4, "{kind}: {listed:?}");
-        assert!(listed.stdout.contains("good") && listed.stderr.contains("requests/bad"));
+        assert!(listed.code == 0 && listed.stdout.contains("good"), "{kind}: {listed:?}");
         let watcher = watch(&bed);
         eventually("the good one is followed", || {
             let status = objects(&view(&bed, "status --json").stdout);

@@ -99,7 +99,6 @@ fn a_part_that_cannot_be_read_is_said_and_keeps_no_other_from_the_comparison() {
         "queue/mailbox/w1/mailbox.yaml",
         "queue/mailbox/w1/cur",
         "queue/requests/stop/request.yaml",
-        "queue/requests/stop",
         ".ensemble/state.yaml",
         ".ensemble/steps.db",
     ] {

@@ -102,9 +102,13 @@ impl RequestStore for Spool {
     }
 
     fn ids(&self) -> Result<Vec<Name>> {
-        // A file or a link in the place of a request is listed as well, so that each reader says why it has none.
-        let names = self.requests_dir()?.names()?.into_iter();
-        Ok(names.filter_map(|name| Name::new(name).ok()).collect())
+        let requests = self.requests_dir()?;
+        let names = requests.names()?.into_iter().filter_map(|name| Name::new(name).ok());
+        // A stray file is not a request.
+        let is_request = |name: &Name| {
+            requests.stat(name.as_str()).is_ok_and(|stat| stat.is_some_and(|it| it.is_directory))
+        };
+        Ok(names.filter(is_request).collect())
     }
 
     fn files(&self, id: &Name) -> Result<Option<RequestFiles>> {

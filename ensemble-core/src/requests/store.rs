@@ -133,7 +133,7 @@ pub trait RequestStore: Send + Sync {
     /// Waits for the lock, where the store has one.
     fn lock(&self) -> Result<RequestLock>;
 
-    /// The ids of all requests, in no order, also of those that cannot be read.
+    /// The ids of all requests, in no order.
     fn ids(&self) -> Result<Vec<Name>>;
 
     /// The files of a request; `None` if there is none.

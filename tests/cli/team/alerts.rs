@@ -149,31 +149,3 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
     assert_eq!(team.bed.object("tmux-status")["urgent"], 1);
     team.bed.fails(3, "admin notify test");
 }
-
-#[test]
-fn an_alert_that_cannot_be_noted_is_noted_later_and_not_sent_again() {
-    let bed = Bed::new();
-    bed.add_config("notify: [{command: 'cat >> told', when: [unreadable]}]\n");
-    let break_mailbox = |name: &str| {
-        bed.ok(&format!("mailbox add {name}"));
-        bed.write_file(format!("queue/mailbox/{name}/mailbox.yaml"), "[");
-    };
-    break_mailbox("bad");
-    let (told, noted) = (bed.project().join("told"), bed.project().join(".ensemble/alerts.json"));
-    // No file can replace a directory.
-    fs::create_dir(&noted).unwrap();
-    let watcher = watch(&bed);
-    eventually("it is told", || alerts(&told).len() == 1);
-    fs::remove_dir(&noted).unwrap();
-    eventually("it is noted", || {
-        bed.send("the watcher wakes");
-        noted.is_file()
-    });
-    drop(watcher);
-    break_mailbox("worse");
-    let _next = watch(&bed);
-    let is_about = |alert: &Value, name: &str| alert["about"] == format!("mailbox {name}");
-    eventually("the new one is told", || alerts(&told).iter().any(|it| is_about(it, "worse")));
-    let of_bad = alerts(&told).iter().filter(|it| is_about(it, "bad")).count();
-    assert_eq!(of_bad, 1, "{:?}", alerts(&told));
-}
