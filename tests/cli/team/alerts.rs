@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Team;
 use super::hooked::hooked;
 use super::starts::ok;
-use crate::bed::{Bed, objects, watch};
+use crate::bed::objects;
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
