@@ -179,12 +179,13 @@ fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
         "mode": "events",
         "rejected": 2,
         "agents": { "w1": { "pane": "%3" } },
-        "boxes": [{ "box": "reports", "pending": 1, "unmatched": 3, "incomplete": 4, "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
+        "boxes": [{ "box": "reports", "pending": 1, "unmatched": 3, "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
         "degraded": "\u{1b}[2J no watches left",
     });
     bed.write_file(".ensemble/watch.json", said.to_string());
     let text = bed.ok("status");
-    let told = "  2 rejected files\n  1 undelivered file\n  4 incomplete files\n  3 unmatched files\n  the watcher polls: ";
+    let told =
+        "  2 rejected files\n  1 undelivered file\n  3 unmatched files\n  the watcher polls: ";
     assert!(text.contains(told) && text.contains("no watches left"), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
     let watcher = bed.json("status").pop().unwrap();

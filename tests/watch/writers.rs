@@ -6,8 +6,6 @@ use std::io::Write as _;
 use std::process::Command;
 use std::time::Instant;
 
-use serde_json::Value;
-
 use crate::support::{Bed, PATIENCE, eventually_true};
 use crate::watcher::Watcher;
 
@@ -128,27 +126,6 @@ fn land_unnamed(bed: &Bed, file: &str) {
     unnamed.write_all(whole().as_bytes()).unwrap();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&unnamed));
     linkat(CWD, path, CWD, reports.join(file), AtFlags::SYMLINK_FOLLOW).unwrap();
-}
-
-#[test]
-fn a_file_that_its_writer_leaves_incomplete_is_named_so_until_it_is_completed() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
-    let file = "reports/part-completed.yaml";
-    fs::write(bed.in_queue(file), "task_id: [part").unwrap();
-    let counts = |status: &Value, incomplete: u64| {
-        let boxes = status["boxes"].as_array().into_iter().flatten();
-        let mut reports = boxes.filter(|row| row["box"] == "reports");
-        status["rejected"] == 0 && reports.all(|row| row["incomplete"] == incomplete)
-    };
-    eventually_true(PATIENCE, "it is recorded", || bed.records("file.incomplete").len() == 1);
-    watcher.wait_for_status("it is counted", |status| counts(status, 1));
-    let whole = "task_id: [part]\nstatus: success\n";
-    fs::write(bed.in_queue(file), whole).unwrap();
-    assert_eq!(bed.routed_times(file, 1), [whole]);
-    watcher.wait_for_status("it counts no more", |status| counts(status, 0));
-    assert!(bed.records("file.rejected").is_empty());
-    watcher.stop();
 }
 
 #[test]

@@ -134,12 +134,12 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let boxes = status["boxes"].as_array().map_or(&[][..], Vec::as_slice);
-    let in_boxes = |what: &str| boxes.iter().map(|it| number(&it[what])).sum::<u64>();
+    let pending: u64 = boxes.iter().map(|it| number(&it["pending"])).sum();
+    let unmatched: u64 = boxes.iter().map(|it| number(&it["unmatched"])).sum();
     let troubles = [
         (number(&status["rejected"]), "rejected file"),
-        (in_boxes("pending"), "undelivered file"),
-        (in_boxes("incomplete"), "incomplete file"),
-        (in_boxes("unmatched"), "unmatched file"),
+        (pending, "undelivered file"),
+        (unmatched, "unmatched file"),
         (number(&status["alarms"]["untold"]), "unsent alarm"),
     ];
     for (count, noun) in troubles.into_iter().filter(|(count, _)| *count > 0) {

@@ -252,13 +252,12 @@ impl OpenBoxes {
         self.open.iter().flat_map(|open| open.pending.values()).map(|pending| pending.due).min()
     }
 
-    /// How many files are still to be examined, unmatched, and left to their writers, by box, for `status`.
+    /// How many files are still to be examined and how many are unmatched, by box, for `status`.
     pub fn summary(&self) -> Vec<serde_json::Value> {
         let row = |(place, open): (usize, &OpenBox)| {
             let name = open.drop_box.spec.name();
             let pending = open.pending.len() + self.listed.count(place);
-            let (unmatched, incomplete) = (open.unmatched.len(), open.left.len());
-            serde_json::json!({ "box": **name, "pending": pending, "unmatched": unmatched, "incomplete": incomplete })
+            serde_json::json!({ "box": **name, "pending": pending, "unmatched": open.unmatched.len() })
         };
         self.open.iter().enumerate().map(row).collect()
     }

@@ -191,8 +191,6 @@ event_types! {
     FILE_HANDLED = "file.handled" by "the library's `Watcher`": "`file`, `id`: of this version of it";
     /// A drop-box file was rejected.
     FILE_REJECTED = "file.rejected" by "watcher": "`file`, `kept_as`, `error`, `told`: the notified mailboxes";
-    /// A drop-box file is not complete, and was left to its writer.
-    FILE_INCOMPLETE = "file.incomplete" by "watcher": "`file`, `error`, `told`: the notified mailboxes";
     /// A drop-box file waits for a recipient with a mailbox and room.
     FILE_WAITING = "file.waiting" by "watcher": "`file`, `error`";
     /// A drop-box file has no route.

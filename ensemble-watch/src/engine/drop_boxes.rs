@@ -313,16 +313,11 @@ impl DropBoxes {
         };
         let boxes = self.boxes.as_mut();
         let Some(rejected) = boxes.and_then(|boxes| boxes.set_aside(now, unfit)) else { return };
-        self.rejected += u64::from(rejected.kept_as.is_some());
-        let mut data = json!({ "file": rejected.path, "error": rejected.error, "told": notified });
-        let kind = match unfit.is_final {
-            true => {
-                data["kept_as"] = json!(rejected.kept_as);
-                types::FILE_REJECTED
-            }
-            false => types::FILE_INCOMPLETE,
-        };
-        context.record(kind, data);
+        self.rejected += 1;
+        context.record(
+            types::FILE_REJECTED,
+            json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": notified }),
+        );
         mail.changed(notified);
     }
 

@@ -351,10 +351,6 @@ pub(super) fn of_event(record: &Record) -> RecordWords {
             let why = because(&word(record, "error"));
             said(SentenceWeight::Trouble, format!("{file} was rejected{why}"))
         }
-        types::FILE_INCOMPLETE => {
-            let why = because(&word(record, "error"));
-            said(SentenceWeight::Trouble, format!("{file} is not complete{why}"))
-        }
         types::FILE_WAITING | types::FILE_UNMATCHED => {
             let why = because(&word(record, "error"));
             said(SentenceWeight::Trouble, format!("{file} is not delivered{why}"))

@@ -172,9 +172,6 @@ fn odd(record: &Record) -> Option<TroubleWords> {
         types::FILE_REJECTED => {
             said(nowhere(), format!("{} was rejected", text("file")), text("error"))
         }
-        types::FILE_INCOMPLETE => {
-            said(nowhere(), format!("{} is not complete", text("file")), text("error"))
-        }
         types::FILE_UNMATCHED => said(nowhere(), format!("{} has no route", text("file")), ""),
         types::REPORT_VAGUE => said(nowhere(), format!("{} is vague", text("file")), text("rules")),
         types::MAILBOX_FULL => {

@@ -55,7 +55,6 @@ impl OpenBox {
         };
         if !matches!(verdict, FileVerdict::Unquiet | FileVerdict::Incomplete(_)) {
             self.pending.remove(file);
-            self.left.remove(file);
         }
         match verdict {
             FileVerdict::Absent => {}
