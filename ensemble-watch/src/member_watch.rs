@@ -11,7 +11,7 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::members::{
-    ObservedMember, by_supervisor, is_script, judge, last_observed, without_pane,
+    ObservedMember, START_PATIENCE, by_supervisor, is_script, judge, last_observed, without_pane,
 };
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
@@ -27,8 +27,6 @@ use crate::processes::WatchedProcess;
 
 /// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
-/// How long the pane of an agent may take to open, before the agent counts as never started.
-const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]

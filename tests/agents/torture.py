@@ -11,7 +11,7 @@ ENSEMBLE     the program that is tested
 KEEP         a directory that is made, and gets a copy of the project at the end
 
 An agent `…-acp` is a worker without a terminal. Every message must be settled, and settled once; none may be a dead
-letter. An agent may be told of one twice.
+letter. An agent may be notified of one twice.
 """
 
 import json

@@ -37,10 +37,6 @@ mod ladders;
 mod landed;
 mod late;
 mod left_boards;
-#[cfg(feature = "nats")]
-#[allow(dead_code, unreachable_pub, reason = "this test program uses a part of it")]
-#[path = "../support/nats/link.rs"]
-mod link;
 mod lint;
 mod live;
 #[cfg(feature = "mcp")]

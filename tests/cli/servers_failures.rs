@@ -1,10 +1,14 @@
 //! One failure stays one failure, through the command and its watcher.
 
+#[allow(dead_code, unreachable_pub, reason = "this test uses a part of it")]
+#[path = "../support/nats/link.rs"]
+mod link;
+
 use crate::bed::{Bed, watch};
-use crate::link::Link;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
+use link::Link;
 
 #[test]
 fn a_full_mailbox_does_not_make_the_host_deaf() {
@@ -75,7 +79,9 @@ fn no_team_starts_on_servers_before_2_10() {
         let doctor = bed.run("doctor");
         assert_eq!(doctor.stdout.starts_with("fail  servers "), is_refused, "{doctor:?}");
         assert_eq!(doctor.stdout.contains(&why), is_refused, "{doctor:?}");
-        for start in ["up", "agent start w2 --provider shell --command cat", "agent restart w1"] {
+        for start in
+            ["up", "claude", "agent start w2 --provider shell --command cat", "agent restart w1"]
+        {
             if is_refused {
                 let said = bed.fails(1, start);
                 assert!(said.contains(&why) && said.contains("2.10 or newer"), "{start}: {said}");

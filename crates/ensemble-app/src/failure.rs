@@ -208,9 +208,10 @@ fn hint_for(error: &Error) -> Option<String> {
             "`ensemble inbox` lists your messages, `ensemble why ID` finds any"
         }
         Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
-        Error::Server { operation: "connect" | "open the stream" | "find the team", .. } => {
-            server_remedy(&error.to_string())
-        }
+        Error::Server {
+            operation: "connect" | "open the stream" | "find the team" | "work",
+            ..
+        } => server_remedy(&error.to_string()),
         Error::Area(_) => return area_hint(error),
         _ => return None,
     };

@@ -29,8 +29,8 @@ use crate::failure::Outcome;
 use crate::wait_line::WaitLine;
 
 pub use team::{
-    StartedSession, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
-    require_servers,
+    StartedSession, ended, ended_at_once, open, open_running, plans_of, require_programs,
+    require_programs_again,
 };
 
 /// How long an agent may take to show a screen that its profile recognises, before the command reports on it.
@@ -158,6 +158,7 @@ fn look_until(project: &Project, member: &Member, look: StartLook) -> StartScree
             Ok(PaneObservation::Unseen) => StartScreen::Unknown,
             Ok(
                 PaneObservation::Missing(_)
+                | PaneObservation::Opening
                 | PaneObservation::NotStarted
                 | PaneObservation::NoPane
                 | PaneObservation::Ended { .. }

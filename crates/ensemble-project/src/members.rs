@@ -5,9 +5,11 @@
 //! there.
 
 use std::path::Path;
+use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::durable::read_file;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::driver::supervise::seated;
 use ensemble_team::holdings::{self, Holding};
@@ -24,6 +26,9 @@ use crate::status::STATUS_BYTES_MAX;
 
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 3] = ["shell", "generic", "acp"];
+
+/// How long the pane of an agent may take to open, before the agent counts as never started.
+pub const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The last observation of a member, as it is in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +70,14 @@ pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservat
     if let Some(observation) = by_supervisor(project, member) {
         return Ok(observation);
     }
-    let Some(entry) = PaneEntry::of(member) else { return Ok(without_pane(member)) };
+    let Some(entry) = PaneEntry::of(member) else {
+        return Ok(match without_pane(member) {
+            PaneObservation::NotStarted if may_open(member, SystemClock.wall()) => {
+                PaneObservation::Opening
+            }
+            other => other,
+        });
+    };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = TmuxServer::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
@@ -91,6 +103,11 @@ pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservati
     Some(PaneObservation::Supervised { agent: agent.map(|(pid, _)| pid) })
 }
 
+/// Whether the command that starts a member may still be opening its pane.
+fn may_open(member: &Member, now: Timestamp) -> bool {
+    now.since(member.since) < START_PATIENCE
+}
+
 pub fn without_pane(member: &Member) -> PaneObservation {
     match member.command {
         Some(_) => PaneObservation::NotStarted,
@@ -114,4 +131,18 @@ pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<ObservedMember> {
 pub fn last_gone(status: &Path) -> Vec<Name> {
     let seen = last_observed(status).into_iter();
     seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_gone_only_once_its_pane_could_have_been_opened() {
+        let name = Name::new("worker-1").unwrap();
+        let since = SystemClock.wall();
+        let member = Member::new(name, Name::new("worker").unwrap(), "claude", since);
+        assert!(may_open(&member, since));
+        assert!(!may_open(&member, since.plus(START_PATIENCE)));
+    }
 }

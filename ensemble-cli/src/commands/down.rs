@@ -86,7 +86,7 @@ impl Arguments {
         let members = present_members(project)?;
         let fates = farewell.drain(&ProjectQueue::open(context)?, &members, start_watcher)?;
         print_fates(context, &fates)?;
-        let team = starting::open(context, &spool)?;
+        let team = starting::open_running(context, &spool)?;
         let _alone = team.lock()?;
         let session = team.session()?;
         let was = self.close_session(project, &team, session.as_ref())?;

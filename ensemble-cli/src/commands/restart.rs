@@ -6,9 +6,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::departing::DepartureAsk;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::starting::{
-    StartedSession, open, plans_of, require_programs_again, require_servers,
-};
+use ensemble_app::starting::{StartedSession, open, plans_of, require_programs_again};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
@@ -62,7 +60,6 @@ impl Arguments {
         let plans = plans_of(project, std::slice::from_ref(&self.name))?;
         // Nothing ends that could not be started again.
         require_programs_again(&plans)?;
-        require_servers(context)?;
         if let Some(member) = member.filter(Member::is_present) {
             let farewell = DepartureAsk {
                 app: context,

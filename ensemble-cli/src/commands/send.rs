@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::mail::awaiting::AwaitedReply;
@@ -178,20 +179,25 @@ impl Arguments {
             .wait_for(tracker, deadline)
             .unwrap_or_else(|failure| (Receipt::Stored, Some(failure)));
         let copy = envelope.addressed_to(to);
+        let is_kept = matches!(posted, PostOutcome::Kept(_));
         let mut more = vec![("already_stored", posted.was_stored_before().into())];
         if outgoing.has_outbox() {
-            more.push(("outbox", matches!(posted, PostOutcome::Kept(_)).into()));
+            more.push(("outbox", is_kept.into()));
         }
         if copy.replaces.is_some() {
             let recalled = outgoing.recall_replaced(context, &posted, &copy)?;
             more.push(("replaced", say_recalled(context, &copy, recalled).into()));
         }
-        if is_answer_printed {
+        if is_answer_printed && !is_kept {
             let asked_in = outgoing.reached_queue("the reply comes from there")?;
             more.push(("reply", self.print_reply(context, envelope, asked_in)?));
         }
         report(context, (&envelope.id, &copy.to), reached, &more)?;
-        Ok(late)
+        let text = format!("{} is kept on this host, so no answer was awaited", envelope.id);
+        let unasked = (is_answer_printed && is_kept).then(|| {
+            Failure::new(VerbExit::Busy, text).with_hint("a later answer comes to your mailbox")
+        });
+        Ok(late.or(unasked))
     }
 
     /// The event log, if that alone says what is waited for.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{StartedSession, open, require_programs, require_servers};
+use ensemble_app::starting::{StartedSession, open, require_programs};
 use ensemble_core::message::Name;
 use ensemble_project::AgentConfig;
 use ensemble_project::team::{AgentPlan, HowBrought};
@@ -46,7 +46,6 @@ impl Arguments {
         let team = open(context, &spool)?;
         let plan = self.plan(context)?;
         require_programs(&team, std::slice::from_ref(&plan))?;
-        require_servers(context)?;
         // Before a session is made for it.
         team.claim_name(&plan.name)?;
         let lock = team.lock()?;

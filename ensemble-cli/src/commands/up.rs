@@ -3,7 +3,7 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{StartedSession, open, plans_of, require_programs, require_servers};
+use ensemble_app::starting::{StartedSession, open, plans_of, require_programs};
 use ensemble_core::message::Name;
 use ensemble_project::panes::PaneEntry;
 use ensemble_team::roster::MemberOrigin;
@@ -43,7 +43,6 @@ impl Arguments {
             ));
         }
         require_programs(&team, &plans)?;
-        require_servers(context)?;
         context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
         let session = StartedSession::start(context, &team)?;

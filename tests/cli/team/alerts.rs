@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Team;
 use super::hooked::hooked;
 use super::starts::ok;
-use crate::bed::objects;
+use crate::bed::{Bed, objects, watch};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -148,4 +148,34 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
     assert!(line.ends_with("#[default]\n"), "{line}");
     assert_eq!(team.bed.object("tmux-status")["urgent"], 1);
     team.bed.fails(3, "admin notify test");
+}
+
+#[test]
+fn an_alert_that_cannot_be_noted_is_noted_later_and_not_sent_again() {
+    let bed = Bed::new();
+    bed.add_config("notify: [{command: 'cat >> told', when: [urgent]}]\n");
+    let break_mailbox = |name: &str| {
+        bed.ok(&format!("mailbox add {name}"));
+        bed.write_file(format!("queue/mailbox/{name}/mailbox.yaml"), "[");
+    };
+    let (sent, noted) = (bed.project().join("told"), bed.project().join(".ensemble/alerts.json"));
+    let count = |name: &str| {
+        let is_about = |alert: &&Value| alert["about"] == format!("mailbox {name}");
+        alerts(&sent).iter().filter(is_about).count()
+    };
+    break_mailbox("bad");
+    // No file can replace a directory.
+    fs::create_dir(&noted).unwrap();
+    let watcher = watch(&bed);
+    eventually("it is sent", || count("bad") == 1);
+    fs::remove_dir(&noted).unwrap();
+    eventually("it is noted", || {
+        bed.send("the watcher wakes");
+        noted.is_file()
+    });
+    drop(watcher);
+    break_mailbox("worse");
+    let _next = watch(&bed);
+    eventually("the new one is sent", || count("worse") == 1);
+    assert_eq!(count("bad"), 1, "{:?}", alerts(&sent));
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_project::attention::AwayServers;
 use ensemble_project::team::{AgentPlan, ProjectTeam, session_of, shell_quoted};
 use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::{Member, MemberOrigin, MemberState};
@@ -90,7 +89,13 @@ fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
     }
 }
 
+/// The team, to bring agents into it; refused on servers that are too old to keep its mail.
 pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<ProjectTeam<'a>> {
+    require_servers(app)?;
+    open_running(app, spool)
+}
+
+pub fn open_running<'a>(app: &'a App, spool: &'a Spool) -> Outcome<ProjectTeam<'a>> {
     let project = app.project()?;
     project.ensure_state()?;
     for person in project.people() {
@@ -116,7 +121,7 @@ pub fn require_programs(team: &ProjectTeam<'_>, plans: &[AgentPlan]) -> Outcome 
 }
 
 /// Refuses a start on servers that are too old. Servers that cannot be asked keep no agent from its start.
-pub fn require_servers(app: &App) -> Outcome {
+fn require_servers(app: &App) -> Outcome {
     let project = app.project()?;
     if !project.is_shared()? {
         return Ok(());
@@ -124,11 +129,7 @@ pub fn require_servers(app: &App) -> Outcome {
     let mut access = access_for(app, project, OpeningPurpose::Begin);
     access.patience_max = Some(SERVER_PATIENCE);
     let Ok(queue) = project.open(access) else { return Ok(()) };
-    let Some(Err(error)) = queue.team_link().map(|servers| servers.server_version()) else {
-        return Ok(());
-    };
-    let help = AwayServers::from(&error).help;
-    Err(Failure::from(error).with_hint(help))
+    Ok(queue.team_link().map_or(Ok(()), |servers| servers.server_version().map(drop))?)
 }
 
 /// The same before agents are ended that are to be started again.

@@ -63,6 +63,8 @@ pub enum State {
 pub enum PaneObservation {
     /// It has no pane and needs none.
     NoPane,
+    /// It has no pane yet: the roster names it before that is opened.
+    Opening,
     /// It should have a pane and never got one: the command that started it was interrupted.
     NotStarted,
     /// Its pane or the pane's server is gone.
@@ -134,6 +136,7 @@ impl PaneObservation {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
             Self::NoPane
+            | Self::Opening
             | Self::NotStarted
             | Self::Missing(_)
             | Self::Ended { .. }
@@ -168,7 +171,7 @@ impl PaneObservation {
                 Some(deferral @ Deferral::BareShell { .. }) => Some(deferral.to_string()),
                 _ => (diagnosis.state == AgentState::Crashed).then(|| seen(diagnosis)),
             },
-            Self::NoPane | Self::Supervised { .. } | Self::Unseen => None,
+            Self::NoPane | Self::Opening | Self::Supervised { .. } | Self::Unseen => None,
         }
     }
 }
@@ -232,6 +235,9 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
         (None, None) => match sight {
             PaneObservation::Unseen => {
                 found(State::Unknown, "holds nothing; tmux did not answer".to_owned())
+            }
+            PaneObservation::Opening => {
+                found(State::Starting, "its pane is being opened".to_owned())
             }
             PaneObservation::NoPane
             | PaneObservation::NotStarted
@@ -368,6 +374,7 @@ mod tests {
         for sight in gone {
             assert_eq!(row(&sight, false), [State::Gone; 4], "{sight:?}");
         }
+        assert!(!row(&PaneObservation::Opening, false).contains(&State::Gone));
         let dead_script = in_pane("shell", "sh", "", |pane| pane.dead = true);
         assert_eq!(row(&dead_script, true), [State::Gone; 4]);
     }

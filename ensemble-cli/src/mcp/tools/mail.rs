@@ -27,7 +27,7 @@ use ensemble_core::transfer::PostOutcome;
 use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ToolAnswer, ToolError};
 use crate::args;
@@ -186,31 +186,47 @@ pub(super) fn send_until(
     if other.is_none() {
         outgoing.conclude(&desk.app(), &envelope);
     }
+    let is_kept = matches!(posted, PostOutcome::Kept(_));
     let mut sent = json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": posted.was_stored_before(),
     });
     if outgoing.has_outbox() {
-        sent["outbox"] = matches!(posted, PostOutcome::Kept(_)).into();
+        sent["outbox"] = is_kept.into();
     }
-    if let Some(warning) = absent_reader(reader, &envelope.to).or(vague) {
+    let warning = match is_kept {
+        true => {
+            Some(format!("it waits on this host until the servers take it for {}", envelope.to))
+        }
+        false => absent_reader(reader, &envelope.to).or(vague),
+    };
+    if let Some(warning) = warning {
         sent["warning"] = warning.into();
     }
     if envelope.replaces.is_some() {
         let recalled = outgoing.recall_replaced(&desk.app(), &posted, &envelope)?;
         sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
     }
-    if let (Some(patience), Some(asked_in)) = (patience, asked_in) {
-        // Its own session, so that other calls do not wait for the answer.
-        let app = desk.app().settled()?;
-        let (own, question, mailbox) = (desk.queue()?, &envelope, desk.mailbox.clone());
-        let awaited = AwaitedReply { question, asked_in, mailbox, patience };
-        let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
-        if let Some(answer) = answer {
-            sent["reply"] = awaited.show_answer(&app, own, &answer)?;
+    if let (Some(patience), Some(asked_in), false) = (patience, asked_in, is_kept) {
+        let mailbox = desk.mailbox.clone();
+        let awaited = AwaitedReply { question: &envelope, asked_in, mailbox, patience };
+        if let Some(reply) = reply_to(desk, &awaited, is_cancelled)? {
+            sent["reply"] = reply;
         }
     }
     Ok(sent)
+}
+
+/// The answer to a question, unless the call is cancelled before.
+fn reply_to(
+    desk: &ToolContext,
+    awaited: &AwaitedReply<'_>,
+    is_cancelled: &AtomicBool,
+) -> Result<Option<Value>, ToolError> {
+    // Its own session, so that other calls do not wait for the answer.
+    let (app, own) = (desk.app().settled()?, desk.queue()?);
+    let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
+    Ok(answer.map(|answer| awaited.show_answer(&app, own, &answer)).transpose()?)
 }
 
 /// The headers that a call asks for, checked.
