@@ -21,7 +21,7 @@ use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::MessageHeaders;
 use ensemble_app::receipt::note_read;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::{DeliveryClass, MessageId, Name};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::transfer::PostOutcome;
 use ensemble_team::driver::STEP_TYPE;
@@ -187,22 +187,13 @@ pub(super) fn send_until(
         outgoing.conclude(&desk.app(), &envelope);
     }
     let is_kept = matches!(posted, PostOutcome::Kept(_));
-    let mut sent = json!({
-        "id": envelope.id, "mailbox": envelope.to, "state": "stored",
-        "already_stored": posted.was_stored_before(),
-    });
-    if outgoing.has_outbox() {
-        sent["outbox"] = is_kept.into();
-    }
     let warning = match is_kept {
         true => {
             Some(format!("it waits on this host until the servers take it for {}", envelope.to))
         }
         false => absent_reader(reader, &envelope.to).or(vague),
     };
-    if let Some(warning) = warning {
-        sent["warning"] = warning.into();
-    }
+    let mut sent = sent_message(&outgoing, &posted, &envelope, warning);
     if envelope.replaces.is_some() {
         let recalled = outgoing.recall_replaced(&desk.app(), &posted, &envelope)?;
         sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
@@ -215,6 +206,26 @@ pub(super) fn send_until(
         }
     }
     Ok(sent)
+}
+
+/// What a call that sent a message answers with.
+fn sent_message(
+    outgoing: &OutgoingMail<'_>,
+    posted: &PostOutcome,
+    envelope: &Envelope,
+    warning: Option<String>,
+) -> Value {
+    let mut sent = json!({
+        "id": envelope.id, "mailbox": envelope.to, "state": "stored",
+        "already_stored": posted.was_stored_before(),
+    });
+    if outgoing.has_outbox() {
+        sent["outbox"] = matches!(posted, PostOutcome::Kept(_)).into();
+    }
+    if let Some(warning) = warning {
+        sent["warning"] = warning.into();
+    }
+    sent
 }
 
 /// The answer to a question, unless the call is cancelled before.
