@@ -431,5 +431,8 @@ mod tests {
         assert_eq!(read_config(&file, None).unwrap(), ProjectConfig::default());
         std::fs::write(&file, "durabilty: process\n").unwrap();
         assert!(read_config(&file, None).unwrap_err().to_string().contains("durabilty"));
+        std::fs::rename(&file, file.with_extension("yml")).unwrap();
+        let refused = read_config(&file, None).unwrap_err().to_string();
+        assert!(refused.contains("ensemble.yml is not read: `mv "), "{refused}");
     }
 }

@@ -28,8 +28,19 @@ pub(super) fn user_config() -> Option<PathBuf> {
 pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<ProjectConfig> {
     match read_trusted_text(path, inside, CONFIG_BYTES_MAX)? {
         Some(text) => ProjectConfig::parse(&text, path),
-        None => Ok(ProjectConfig::default()),
+        None => refuse_other_name(path).map(|()| ProjectConfig::default()),
     }
+}
+
+/// Refuses a configuration under the other ending of YAML: without it, mail would go where nobody set it to go.
+fn refuse_other_name(path: &Path) -> Result<()> {
+    let other = path.with_extension("yml");
+    if other.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let (other, wanted) = (other.display(), path.display());
+    let detail = format!("is not there, and {other} is not read: `mv {other} {wanted}`");
+    Err(Error::malformed(path, "file", detail))
 }
 
 /// As [`durable::read_trusted_file`], for a text.
