@@ -14,8 +14,10 @@ KILL_PAUSE = 3.0
 KILLS = {"hook": 10, "waiter": 4, "mcp": 2, "watcher": 2, "companion": 1, "server": 1, "worker": 2, "agent": 2, "pane": 1}
 # How long a hook that was chosen lives on, in seconds.
 HOOK_LIFE = 0.03
+# What follows a Codex, and what waits to.
+COMPANIONS = ("accompany", "relieve")
 # What `ensemble hook` does that lasts as long as a session; all else is over in a moment.
-LASTING = ("wait", "accompany", "converse", "host", "serve")
+LASTING = ("wait", *COMPANIONS, "converse", "host", "serve")
 
 
 class Killer(threading.Thread):
@@ -45,7 +47,7 @@ class Killer(threading.Thread):
         return self.kill_one(lambda words: hook_of(words) == "wait")
 
     def kill_companion(self):
-        return self.kill_one(lambda words: hook_of(words) == "accompany")
+        return self.kill_one(lambda words: hook_of(words) in COMPANIONS)
 
     def kill_server(self):
         return self.kill_one(lambda words: "app-server" in words)

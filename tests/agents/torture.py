@@ -161,11 +161,12 @@ def drive(fleet, count, seed):
     restarter.join()
     print(f"{time.monotonic() - began:5.0f} s: {dict(states(fleet))}, kills {dict(killer.kills)}, "
           f"ups {restarter.ups}", flush=True)
-    return sent
+    return sent, sum(killer.kills.values())
 
 
-def judge(fleet, sent):
-    """What is wrong, in words; empty if all held."""
+def judge(fleet, sent, kills):
+    """What is wrong, in words; empty if all held. A command that is killed between its rename and its record leaves no
+    record: the files are the truth."""
     found, wrong = states(fleet), []
     if found["done"] != len(sent) or sum(found.values()) != len(sent):
         wrong.append(f"{len(sent)} sent, but {dict(found)}")
@@ -175,8 +176,9 @@ def judge(fleet, sent):
     if twice:
         wrong.append(f"{len(twice)} were settled twice: {twice[:3]}")
     never = sent - set(times)
-    if never:
-        wrong.append(f"{len(never)} have no record of their end: {sorted(never)[:3]}")
+    print(f"settled without a record: {len(never)}", flush=True)
+    if len(never) > kills:
+        wrong.append(f"{len(never)} have no record of their end, after {kills} kills: {sorted(never)[:3]}")
         print(fleet.run("team")[1], *(fleet.run("why", one)[1] for one in sorted(never)[:3]), sep="\n", flush=True)
     code, text = fleet.run("log", "--json", "--type", "message.acked")
     acked = Counter(one for line in text.splitlines() for one in ids_of(json.loads(line)) if one in sent)
@@ -225,8 +227,8 @@ def main():
         try:
             fleet = Fleet(scratch, agents)
             fleet.start()
-            sent = drive(fleet, count, seed)
-            wrong = judge(fleet, sent)
+            sent, kills = drive(fleet, count, seed)
+            wrong = judge(fleet, sent, kills)
             if os.environ.get("KEEP"):
                 shutil.copytree(fleet.project, os.environ["KEEP"], ignore=lambda place, names: sockets(place))
             fleet.run("down", "--force")

@@ -11,6 +11,7 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, WatchError};
 use ensemble_team::board::{Board, BoardOptions, State};
+use rustix::process::Pid;
 use serde_json::Value;
 
 use crate::tmux_support::{PATIENCE, eventually};
@@ -42,11 +43,18 @@ pub(crate) fn git(at: &Path, line: &str) -> String {
 
 /// Whether a process has this text in its command line.
 pub(crate) fn is_running(text: &str) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
+    !running(&[text]).is_empty()
+}
+
+/// The processes that have all these texts in their command line.
+pub(crate) fn running(texts: &[&str]) -> Vec<Pid> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let found = processes.flatten().filter(|process| {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(text)
-    })
+        let line = String::from_utf8_lossy(&line);
+        texts.iter().all(|text| line.contains(text))
+    });
+    found.filter_map(|it| Pid::from_raw(it.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// A process of the command, which ends with its test.

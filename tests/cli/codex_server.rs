@@ -7,12 +7,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, is_running, objects, words};
+use crate::bed::{Bed, is_running, objects, running, words};
 use crate::tmux_support::eventually;
 
-/// As a server it notes each call, and says to all what is written into `say`. A thread lists what is said to it, but not
+/// As a server it notes each call, and says to all what is written into `say`. Of the threads before it, it has those of a file `loaded`. A thread lists what is said to it, but not
 /// beside a file `deaf`. It refuses one turn beside a file `busy`, which it removes. As anything else it prints its arguments, and runs until its input ends.
 const CODEX: &str = r#"#!/usr/bin/env python3
 import base64, hashlib, json, os, select, socket, struct, sys
@@ -26,7 +27,8 @@ if os.path.exists(os.path.join(home, "no-server")):
 with open(os.path.join(home, "server"), "w") as file:
     file.write(json.dumps(sys.argv[1:]))
 calls = open(os.path.join(home, "calls"), "a")
-os.mkfifo(os.path.join(home, "say"))
+if not os.path.exists(os.path.join(home, "say")):
+    os.mkfifo(os.path.join(home, "say"))
 said = os.open(os.path.join(home, "say"), os.O_RDWR)
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[3].removeprefix("unix://"))
@@ -72,9 +74,8 @@ def serve(client):
     read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": status}
     if asked["method"] == "turn/start" and not os.path.exists(os.path.join(home, "deaf")):
         items.append({"clientId": asked["params"]["clientUserMessageId"]})
-    config = os.path.join(home, "config")
-    config = json.load(open(config)) if os.path.exists(config) else None
-    answers = {"config/read": {"config": config}, "thread/loaded/list": {"data": []}, "thread/read": {"thread": read},
+    noted = lambda name, other: json.load(open(os.path.join(home, name))) if os.path.exists(os.path.join(home, name)) else other
+    answers = {"config/read": {"config": noted("config", None)}, "thread/loaded/list": {"data": noted("loaded", [])}, "thread/read": {"thread": read},
                "thread/items/list": {"data": items}}
     write(client, {"id": asked["id"], "result": answers.get(asked["method"], {})})
 
@@ -254,6 +255,42 @@ fn a_message_that_an_idle_server_refuses_is_given_to_it_again() {
     let failed = codex.bed.ok("log --json --type hook.failed");
     assert_eq!(failed.lines().count(), 1, "{failed}");
     codex.end();
+}
+
+/// The program connects again, and goes on with its thread.
+#[test]
+fn a_server_or_companion_that_is_killed_is_replaced_until_the_agent_ends() {
+    let codex = Served::start(|_| {});
+    codex.begins("t1");
+    codex.is_noted("idle");
+    fs::write(codex.home().join("loaded"), json!(["t1"]).to_string()).unwrap();
+    let socket = codex.bed.project().canonicalize().unwrap().join(".ensemble/codex.app-server");
+    let socket = socket.display().to_string();
+    // The two of a kind take turns: what was started later is killed as well as what was started first.
+    for (round, part) in
+        ["--listen", "accompany", "relieve", "--listen", "relieve"].iter().enumerate()
+    {
+        let killed = one_of(&[part, &socket]);
+        kill_process(killed, Signal::KILL).unwrap();
+        eventually(&format!("{part} is replaced"), || {
+            let now = running(&[part, &socket]);
+            let is_other = !now.contains(&killed) && !now.is_empty();
+            // What relieves a companion keeps its name.
+            let is_taken_over = *part == "accompany" && running(&["relieve", &socket]).len() == 2;
+            is_other || is_taken_over
+        });
+        let text = format!("message-{round}");
+        codex.bed.ok(&format!("send --to codex -m {text}"));
+        codex.is_told("turn/start", "t1", &text);
+    }
+    assert_eq!(codex.said("thread/inject_items", "t1").len(), 1, "it knows its name");
+    codex.end();
+}
+
+/// The process with these texts in its command line that was started first.
+fn one_of(texts: &[&str]) -> Pid {
+    let found = running(texts).into_iter().min_by_key(|pid| pid.as_raw_nonzero());
+    found.unwrap_or_else(|| panic!("no process of {texts:?}"))
 }
 
 #[test]

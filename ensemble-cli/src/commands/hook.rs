@@ -63,6 +63,7 @@ impl Arguments {
             "accompany" => {
                 hooks::accompany(context, program?, &self.program).map(|()| VerbExit::Done)
             }
+            "relieve" => hooks::relieve(context, program?, &self.program).map(|()| VerbExit::Done),
             event => {
                 let event = Event::from_str(event, false).map_err(|_| unknown("event", event));
                 hooks::run(context, event?, program?)

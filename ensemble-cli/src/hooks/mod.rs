@@ -69,7 +69,7 @@ use crate::context::Context;
 use reminder::HeldReminder;
 use voice::{HookAnswer, Voice};
 
-pub(crate) use companion::{accompany, host, serve};
+pub(crate) use companion::{accompany, host, relieve, serve};
 pub(crate) use conversation::converse;
 pub(crate) use event::{Event, EventInput};
 
@@ -124,7 +124,7 @@ impl<'a> Hook<'a> {
         let process = match program {
             // The agent is below its client.
             AgentProgram::Acp => Some(me).zip(process::start_time(me)),
-            _ => process::program_above(me),
+            _ => voice.process().or_else(|| process::program_above(me)),
         };
         let hook = Self {
             context,

@@ -14,6 +14,11 @@ pub(super) trait Voice {
     /// this process.
     fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome;
 
+    /// Pid and start of the agent's process, where this process need not be below it.
+    fn process(&self) -> Option<(u32, u64)> {
+        None
+    }
+
     /// Whether messages themselves may be said this way, or only that they wait.
     fn hands_over(&self, _: DeliveryWay) -> bool {
         true

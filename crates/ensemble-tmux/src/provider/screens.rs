@@ -182,6 +182,12 @@ fn codex() {
     );
     see(&format!("› ▮\n\n  esc again to edit previous message\n{footer}"), AgentState::Ready);
     see("4 hooks are new or changed.\n› 1. Review", AgentState::Dialog);
+    see(
+        &format!(
+            "◦ Reconnect failed — check the endpoint, then relaunch (2m 22s)\n\n› ▮Ask Codex to do anything\n\n{footer}"
+        ),
+        AgentState::Dialog,
+    );
     let mut asking = pane("codex", &format!("› ▮Ask Codex to do anything\n\n{footer}"));
     asking.title = "[ . ] Action Required | p6".to_owned();
     let codex = Profiles::embedded().expect("profiles").get("codex").expect("codex");

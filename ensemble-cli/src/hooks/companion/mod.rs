@@ -18,12 +18,12 @@
 //! the server has accepted it. So such a message has arrived only when the thread lists it; when the turn ends without
 //! it, it is released, and begins the next turn. After `/clear` and `/new` the server still accepts the old
 //! thread, and what happens there is seen on no screen: the thread that began last is the person's. Server and
-//! companion end with the agent (`PR_SET_PDEATHSIG`), so that no server outlives it. A failure before the program
-//! runs costs nothing: it is started without a server. A companion that ends leaves its agent as it is: then lines
-//! are typed.
+//! companion end with the agent, so that no server outlives it, and are started again if they end before ([`post`]). A
+//! failure before the program runs costs nothing: it is started without a server.
 //!
 //! Seen with codex-cli 0.171.0 (JSON-RPC in WebSocket frames over a Unix socket, without `jsonrpc`).
 
+mod post;
 mod server;
 mod start;
 
@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
-use ensemble_core::driver::nap;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_tmux::session::{Activity, DeliveryWay};
 use serde_json::{Value, json};
@@ -46,12 +45,11 @@ use super::voice::Voice;
 use super::{Event, EventInput, Hook, carry, waiter, with_hook};
 use crate::context::Context;
 
+use post::CompanionPost;
 use server::AppServer;
 pub(super) use start::part;
-pub(crate) use start::{accompany, host, serve};
+pub(crate) use start::{accompany, host, relieve, serve};
 
-/// How long an agent may take to end behind its server.
-const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long nothing is said after the server has refused something, unless a turn begins or ends. Each further refusal
 /// doubles it, up to the maximum. A busy server is ready again soon, and the watcher types a hint after 5 s.
 const REFUSED_PAUSE: Duration = Duration::from_millis(250);
@@ -81,9 +79,14 @@ struct ThreadVoice<'a> {
     id: String,
     steered: &'a RefCell<SteeredMail>,
     may_steer: bool,
+    agent: (u32, u64),
 }
 
 impl Voice for ThreadVoice<'_> {
+    fn process(&self) -> Option<(u32, u64)> {
+        Some(self.agent)
+    }
+
     fn say(&self, hook: &Hook<'_>, said: &str, _: &str) -> Outcome {
         if said.is_empty() {
             return Ok(());
@@ -123,6 +126,7 @@ struct Companion<'a> {
     context: &'a Context,
     program: AgentProgram,
     server: RefCell<AppServer>,
+    post: &'a mut CompanionPost,
     thread: Option<CodexThread>,
     activity: Activity,
     /// A thread that the person has left while its turn ran: the end of that turn does not bring the person back.
@@ -139,11 +143,17 @@ struct Companion<'a> {
 }
 
 impl<'a> Companion<'a> {
-    fn new(context: &'a Context, program: AgentProgram, server: AppServer) -> Self {
+    fn new(
+        context: &'a Context,
+        program: AgentProgram,
+        server: AppServer,
+        post: &'a mut CompanionPost,
+    ) -> Self {
         Self {
             context,
             program,
             server: server.into(),
+            post,
             thread: None,
             activity: Activity::Idle,
             left_working: None,
@@ -155,17 +165,18 @@ impl<'a> Companion<'a> {
         }
     }
 
-    /// Follows the agent until its server ends.
+    /// Follows the agent until it or its server ends.
     fn run(mut self) -> Outcome {
         let project = self.context.project()?;
         let Some(agent) = self.context.agent()? else { return Ok(()) };
         let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
-        let sessions = project.sessions();
-        let _lock = sessions.become_waiter(&agent, waiter::TAKE_OVER)?;
         let mut watcher = waiter::watch_places(project, &mailbox)?;
-        let met = self.meet_loaded();
-        self.outlive(met)?;
-        loop {
+        while self.post.agent_lives() {
+            self.post.keep_relief()?;
+            if self.thread.is_none() {
+                let met = self.meet_loaded();
+                self.outlive(met)?;
+            }
             while let Some(news) = self.server.get_mut().news()? {
                 let followed = self.follow(&news);
                 self.outlive(followed)?;
@@ -186,16 +197,13 @@ impl<'a> Companion<'a> {
                 .map_err(|error| Failure::refused(error.to_string()))?;
             watcher.as_mut().map(FsWatcher::take_events);
         }
+        Ok(())
     }
 
     /// Outlives a failure that is not the end of the server, and is silent for a while.
     fn outlive(&mut self, done: Outcome) -> Outcome {
         match done {
-            // A server that ends with its agent is not a failure: this process ends as well.
-            Err(failure) if self.server.get_mut().has_ended() => {
-                nap(END_PATIENCE);
-                Err(failure)
-            }
+            Err(failure) if self.server.get_mut().has_ended() => Err(failure),
             Err(failure) => {
                 super::record_failure(self.context, "accompany", self.program.word(), &failure);
                 self.quiet_until = Some(Instant::now() + self.refused_pause);
@@ -252,15 +260,27 @@ impl<'a> Companion<'a> {
         if self.thread.as_ref().is_some_and(|thread| thread.id == id) {
             return Ok(());
         }
-        let source = if self.thread.is_some() { "clear" } else { "startup" };
+        let is_known = self.thread.is_none() && self.is_introduced_in(id)?;
+        let source = match self.thread {
+            Some(_) => Some("clear"),
+            None => (!is_known).then_some("startup"),
+        };
         let path = thread["path"].as_str().map(str::to_owned);
         let is_at_work = matches!(self.activity, Activity::Working | Activity::Blocked);
         self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
         // All that the agent held is released when the new thread is introduced.
         self.steered.take();
-        self.thread = Some(CodexThread { id: id.to_owned(), path, source: Some(source) });
-        self.activity = Activity::Idle;
+        self.thread = Some(CodexThread { id: id.to_owned(), path, source });
+        // What happened to a known thread since another companion or server had it is noted with its status.
+        self.activity = if is_known { Activity::Ended } else { Activity::Idle };
         self.introduce()
+    }
+
+    /// Whether this is the thread of a companion or a server before this one.
+    fn is_introduced_in(&self, thread: &str) -> Outcome<bool> {
+        let Some(agent) = self.context.agent()? else { return Ok(false) };
+        let session = self.context.project()?.sessions().get(&agent)?;
+        Ok(session.is_some_and(|session| session.introduced.as_deref() == Some(thread)))
     }
 
     /// A failure is tried again: an agent that was never introduced cannot take part.
@@ -376,8 +396,8 @@ impl<'a> Companion<'a> {
         self.voices.set(self.voices.get() + 1);
         let id = format!("ensemble-{}-{}", std::process::id(), self.voices.get());
         let (steered, may_steer) = (&self.steered, !self.has_refused);
-        let voice =
-            ThreadVoice { server: &self.server, thread: &thread.id, id, steered, may_steer };
+        let (server, agent) = (&self.server, self.post.agent());
+        let voice = ThreadVoice { server, thread: &thread.id, id, steered, may_steer, agent };
         with_hook(self.context, &voice, (self.program, event, input), act)
     }
 }

@@ -12,23 +12,25 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::driver::nap;
 use ensemble_project::team::socket_at;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use super::Companion;
+use super::post::{CompanionPost, START_PATIENCE, TRY_INTERVAL};
 use super::server::AppServer;
 use crate::context::Context;
+use crate::hooks::waiter;
 
-/// How long the server may take until it listens. One that cannot start ends at once; a busy machine needs long.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const TRY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a server has ended before it is started again. Each further try doubles it, up to the maximum.
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The line that the companion prints once the server listens.
 const READY: &str = "ready";
 /// The line that it prints where the program has to ask the person first.
 const AWAITS_TRUST: &str = "awaits trust";
 /// Options by which the person has said what the program may do, or that it works elsewhere.
-const DECIDING: [&str; 6] = ["-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"];
+pub(super) const DECIDING: [&str; 6] =
+    ["-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"];
 /// Options that the server must have as well as the program, each with a word behind it.
 const SHARED_OPTIONS: [&str; 4] = ["-c", "--config", "--enable", "--disable"];
 /// Other options with a word behind them that were seen to work at a server.
@@ -79,21 +81,9 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
         return Ok(None);
     }
     let socket = socket_at(project, &format!("{agent}.app-server"))?;
-    // A server that was killed leaves it behind.
-    let _ = std::fs::remove_file(&socket);
-    let mut host = part("host", AgentProgram::Codex.word())?
-        .arg(&words[0])
-        .args(["app-server", "--listen"])
-        .arg(address(&socket))
-        .args(shared(&words[1..]))
-        .stdout(Stdio::null())
-        .spawn()?;
-    let is_decided = words.iter().any(|word| DECIDING.iter().any(|option| word == option));
-    let mut companion = part("accompany", AgentProgram::Codex.word())?
-        .arg(&socket)
-        .args(is_decided.then_some(READY))
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let post = CompanionPost::beside_this(socket.clone(), words.to_vec())?;
+    let mut host = post.start_server()?;
+    let mut companion = post.command("accompany")?.stdout(Stdio::piped()).spawn()?;
     let lines = companion.stdout.take().map(BufReader::new);
     let (sender, said) = mpsc::channel();
     thread::spawn(move || {
@@ -125,22 +115,58 @@ pub(in crate::hooks) fn part(event: &str, provider: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-/// Follows an agent until its server ends.
+/// Follows an agent until it ends.
 pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsString]) -> Outcome {
-    let Some((socket, decided)) = words.split_first() else {
-        return Err(Failure::usage("give a socket"));
-    };
+    let post = CompanionPost::parse(words)?;
     end_with_parent()?;
-    let mut server = connect(Path::new(socket))?;
-    let awaits_trust = decided.is_empty() && server.awaits_trust(&std::env::current_dir()?);
+    let mut server = post.connect()?;
+    let awaits_trust = !post.is_decided() && server.awaits_trust(&std::env::current_dir()?);
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{}", if awaits_trust { AWAITS_TRUST } else { READY })?;
     stdout.flush()?;
     drop(stdout);
-    if awaits_trust {
-        return Ok(());
+    let Some(agent) = context.agent()?.filter(|_| !awaits_trust) else { return Ok(()) };
+    let _lock = context.project()?.sessions().become_waiter(&agent, waiter::TAKE_OVER)?;
+    follow_agent(context, program, post, Some(server))
+}
+
+/// Follows an agent once the companion before this one has ended.
+pub(crate) fn relieve(context: &Context, program: AgentProgram, words: &[OsString]) -> Outcome {
+    let post = CompanionPost::parse(words)?;
+    let Some(agent) = context.agent()? else { return Ok(()) };
+    match post.await_turn(&context.project()?.sessions(), &agent)? {
+        Some(_lock) => follow_agent(context, program, post, None),
+        None => Ok(()),
     }
-    Companion::new(context, program, server).run()
+}
+
+/// Follows an agent at one server after the other.
+fn follow_agent(
+    context: &Context,
+    program: AgentProgram,
+    mut post: CompanionPost,
+    mut server: Option<AppServer>,
+) -> Outcome {
+    let mut pause = RESTART_PAUSE;
+    loop {
+        post.keep_relief()?;
+        let reached = server.take().map_or_else(|| post.reach_server(), Ok);
+        let ended = match reached {
+            Ok(server) => {
+                pause = RESTART_PAUSE;
+                Companion::new(context, program, server, &mut post).run()
+            }
+            Err(failure) => Err(failure),
+        };
+        // A server that ends with its agent is not a failure.
+        if post.agent_ends_within(pause) {
+            return Ok(());
+        }
+        if let Err(failure) = ended {
+            crate::hooks::record_failure(context, "accompany", program.word(), &failure);
+        }
+        pause = (pause * 2).min(RESTART_PAUSE_MAX);
+    }
 }
 
 /// Becomes the server.
@@ -166,18 +192,7 @@ fn end_with_parent() -> Outcome {
     }
 }
 
-fn connect(socket: &Path) -> Outcome<AppServer> {
-    let until = Instant::now() + START_PATIENCE;
-    loop {
-        match AppServer::connect(socket) {
-            Err(failure) if Instant::now() >= until => return Err(failure),
-            Err(_) => nap(TRY_INTERVAL),
-            Ok(server) => return Ok(server),
-        }
-    }
-}
-
-fn address(socket: &Path) -> OsString {
+pub(super) fn address(socket: &Path) -> OsString {
     let mut address = OsString::from("unix://");
     address.push(socket);
     address
@@ -209,7 +224,7 @@ fn can_be_served(said: &[OsString]) -> bool {
 }
 
 /// The options that the server must have, too.
-fn shared(said: &[OsString]) -> Vec<OsString> {
+pub(super) fn shared(said: &[OsString]) -> Vec<OsString> {
     let mut options = Vec::new();
     let mut words = said.iter();
     while let Some(word) = words.next() {
