@@ -257,7 +257,7 @@ fn a_message_that_an_idle_server_refuses_is_given_to_it_again() {
     codex.end();
 }
 
-/// The program connects again, and goes on with its thread.
+/// The program connects again, and continues its thread.
 #[test]
 fn a_server_or_companion_that_is_killed_is_replaced_until_the_agent_ends() {
     let codex = Served::start(|_| {});

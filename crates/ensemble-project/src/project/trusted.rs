@@ -32,7 +32,7 @@ pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<ProjectC
     }
 }
 
-/// Refuses a configuration under the other ending of YAML: without it, mail would go where nobody set it to go.
+/// Refuses a configuration under the other ending of YAML. If it were passed over, the defaults would decide in silence.
 fn refuse_other_name(path: &Path) -> Result<()> {
     let other = path.with_extension("yml");
     if other.symlink_metadata().is_err() {

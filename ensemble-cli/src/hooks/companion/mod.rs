@@ -18,7 +18,7 @@
 //! the server has accepted it. So such a message has arrived only when the thread lists it; when the turn ends without
 //! it, it is released, and begins the next turn. After `/clear` and `/new` the server still accepts the old
 //! thread, and what happens there is seen on no screen: the thread that began last is the person's. Server and
-//! companion end with the agent, so that no server outlives it, and are started again if they end before ([`post`]). A
+//! companion end with the agent, so that no server outlives it. One that ends before is started again ([`post`]). A
 //! failure before the program runs costs nothing: it is started without a server.
 //!
 //! Seen with codex-cli 0.171.0 (JSON-RPC in WebSocket frames over a Unix socket, without `jsonrpc`).

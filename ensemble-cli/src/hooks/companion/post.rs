@@ -12,7 +12,7 @@
 //! later is not, so companions look whether their agent runs.
 //!
 //! Seen with codex-cli 0.171.0: for two minutes after its server has ended the program tries to connect again, and
-//! goes on with its thread. After that it waits for a person for ever.
+//! continues its thread. After that it waits until a person starts it again.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
@@ -58,7 +58,7 @@ impl CompanionPost {
             return Err(Failure::usage("give an agent's process, a socket and a program"));
         };
         let agent = agent.to_str().and_then(|pid| pid.parse().ok());
-        let agent = agent.ok_or_else(|| Failure::usage("the process is no number"))?;
+        let agent = agent.ok_or_else(|| Failure::usage("the process is not a number"))?;
         Self::new(agent, socket.into(), words.to_vec())
     }
 
