@@ -11,6 +11,7 @@
 //! The message is stored before the file is moved, under an id that follows from path, content and
 //! recipient. A crash in between repeats it, which stores nothing new.
 
+use ensemble_core::driver::ack_signer;
 use ensemble_core::dropbox::{Routes, UnfitFile, message_source};
 use ensemble_core::message::fields::{agent_among, author_fields, plain_field};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
@@ -49,7 +50,11 @@ fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
 }
 
 pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>> {
-    Ok(author_in_text(&unfit.content, &spool.mailboxes()?))
+    let mailboxes = spool.mailboxes()?;
+    Ok(match &*unfit.box_name {
+        "ack" => ack_signer(&unfit.content, &mailboxes).cloned(),
+        _ => author_in_text(&unfit.content, &mailboxes),
+    })
 }
 
 /// Stores the notices of a file that is about to be set aside: to its author, or, without one, to the

@@ -16,10 +16,11 @@ use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
 
-use ensemble_reports::contract::{self, DocumentNode, is_copy_of, meant_name};
+use ensemble_core::message::fields::is_same_task;
+use ensemble_reports::contract::{self, ContractKind, DocumentNode, is_copy_of, meant_name};
 
 use crate::judge::ReportJudge;
-use crate::work_file::contract_of;
+use crate::work_file::{WorkFile as _, contract_of};
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
@@ -62,6 +63,21 @@ pub(crate) struct RoutedFile {
     file: CompleteFile,
     entry: LedgerEntry,
     envelopes: Vec<Envelope>,
+}
+
+impl RoutedFile {
+    /// What reports the end of a task names it as `find_task` does.
+    pub(crate) fn name_task(&mut self, find_task: impl FnOnce(&str, &Name) -> Option<String>) {
+        if self.file.contract() != Some(ContractKind::Report) || !self.file.is_report() {
+            return;
+        }
+        let task = self.envelopes.first().and_then(|envelope| envelope.task_id.clone());
+        let named = task.zip(self.file.author());
+        if let Some(task) = named.and_then(|(task, author)| find_task(&task, &author)) {
+            self.file.set_task(&task);
+            self.envelopes.iter_mut().for_each(|it| it.task_id = Some(task.clone()));
+        }
+    }
 }
 
 /// Decides what is to be done with a complete file. `again` is the entry of one that counts although its content was
@@ -223,7 +239,8 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
         None => queue.mailboxes()?,
     };
     for mailbox in mailboxes {
-        match find_work(&mailbox, queue, &is_exactly(task)) {
+        let is_its = |it: &Envelope| it.task_id.as_ref().is_some_and(|id| is_same_task(id, task));
+        match find_work(&mailbox, queue, &is_its) {
             Ok(None) | Err(Error::NoMailbox { .. }) => {}
             Ok(Some(_)) => return Ok(true),
             Err(error) => return Err(error),
@@ -298,6 +315,7 @@ fn is_exactly(task: &str) -> impl Fn(&Envelope) -> bool + '_ {
 /// the attempt or a word for what the file is, as in `worker-1-t.ack`, `t@2.ack`, `ACK_t.ack`. Any other rest may belong
 /// to the name of another task.
 fn is_meant(name: &str, envelope: &Envelope) -> bool {
+    let name = name.trim_start_matches('#').to_lowercase();
     let is_rest = |rest: &str| {
         let word = rest.trim_matches(|c: char| matches!(c, '-' | '_' | '.' | ':' | ' '));
         let attempt = word.strip_prefix('@').unwrap_or_default();
@@ -305,10 +323,10 @@ fn is_meant(name: &str, envelope: &Envelope) -> bool {
         let known = ["", "ack", "acked", "task", envelope.to.as_str()];
         is_attempt || known.iter().any(|known| known.eq_ignore_ascii_case(word))
     };
-    let task = envelope.task_id.as_deref().filter(|task| !task.is_empty());
+    let task = envelope.task_id.as_deref().map(|task| task.trim_start_matches('#').to_lowercase());
     envelope.id.as_str() == name
-        || task.is_some_and(|task| {
-            let rests = [name.strip_prefix(task), name.strip_suffix(task)];
+        || task.filter(|task| !task.is_empty()).is_some_and(|task| {
+            let rests = [name.strip_prefix(&task), name.strip_suffix(&task)];
             rests.into_iter().flatten().any(is_rest)
         })
 }

@@ -258,7 +258,7 @@ fn an_ack_counts_by_a_name_with_its_agent_or_attempt_and_for_no_other_task() {
     let watcher = Watcher::start(&bed);
     let held = || bed.spool().counts(&name("worker-1")).unwrap().acked;
     let named =
-        [("t-1", "worker-1-t-1"), ("t-2", "ACK_t-2"), ("t-3", "t-3@2"), ("t-4", "t-4-task")];
+        [("t-1", "worker-1-t-1"), ("t-2", "ACK_t-2"), ("t-3", "t-3@2"), ("t-4", "#T-4-task")];
     for (count, (task, file)) in (1..).zip(named) {
         send(&bed, task, "task");
         bed.land(&format!("ack/{file}.ack"), "");
@@ -270,6 +270,90 @@ fn an_ack_counts_by_a_name_with_its_agent_or_attempt_and_for_no_other_task() {
         bed.records("ack.received").iter().any(|it| it["task_id"] == "t-5-1")
     });
     assert_eq!(held(), 4, "the other one waits");
+    watcher.stop();
+}
+
+#[test]
+fn an_ack_waits_for_its_task_and_its_author_learns_that_it_fits_none() {
+    let bed = bed("");
+    let watcher = Watcher::start(&bed);
+    bed.land("ack/t-1.ack", "worker-1\n");
+    bed.land("ack/typo.ack", "worker-1\n");
+    let heard = || bed.records("ack.received").len() == 2;
+    eventually_true(PATIENCE, "both were heard", heard);
+    send(&bed, "t-1", "task");
+    let held = || bed.spool().counts(&name("worker-1")).unwrap().acked;
+    eventually_true(PATIENCE, "the task is taken", || held() == 1);
+    let notices = || -> Vec<Envelope> {
+        let all = messages(&bed.queue(), "worker-1").into_iter().map(|(_, envelope)| envelope);
+        all.filter(|it| it.kind.as_str() == "report.rejected").collect()
+    };
+    eventually_true(PATIENCE, "its author is notified", || !notices().is_empty());
+    assert!(notices()[0].body.starts_with("ack/typo.ack was not delivered: no open task fits"));
+    // An ack of a task that has ended is late, and not misnamed.
+    bed.land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: 1\nstatus: success\n");
+    eventually_true(PATIENCE, "it has ended", || held() == 0);
+    bed.land("ack/t-1.ack", "worker-1 \n");
+    eventually_true(PATIENCE, "it was heard", || bed.records("ack.received").len() == 4);
+    settle_down(&bed, 1);
+    assert_eq!(notices().len(), 1);
+    watcher.stop();
+}
+
+#[test]
+fn a_report_ends_the_open_task_that_it_writes_in_another_case_or_with_a_number_sign() {
+    let bed = bed("");
+    let watcher = Watcher::start(&bed);
+    let counts = || bed.spool().counts(&name("worker-1")).unwrap();
+    let report = |file: &str, task: &str| {
+        let text = format!("task_id: '{task}'\nworker_id: 1\nstatus: success\n");
+        bed.land(&format!("reports/{file}-completed.yaml"), text);
+        bed.routed_times(&format!("reports/{file}-completed.yaml"), 1);
+    };
+    for (settled, (task, written)) in
+        (1..).zip([("T-1", "t-1"), ("T-2", "#T-2"), ("t-3", "#T-3"), ("#4", "4")])
+    {
+        send(&bed, task, "task");
+        report(&format!("r{settled}"), written);
+        eventually_true(PATIENCE, written, || counts().settled == settled);
+        let routed = bed.records("file.routed");
+        assert_eq!(routed.last().unwrap()["task_id"], task);
+        let ended = bed.records("task_complete");
+        assert_eq!(
+            (ended.len() as u64, &ended.last().unwrap()["task_id"]),
+            (settled, &task.into())
+        );
+    }
+    // Of two tasks that differ only in case, the one that is written so is meant, and neither by a third spelling.
+    for task in ["x-1", "X-1"] {
+        send(&bed, task, "task");
+    }
+    report("r5", "#x-1");
+    settle_down(&bed, 1);
+    assert_eq!(counts().settled, 4);
+    report("r6", "X-1");
+    eventually_true(PATIENCE, "one is settled", || counts().settled == 5);
+    assert_eq!(bed.records("task_complete").last().unwrap()["task_id"], "X-1");
+    // The one that has ended under its own name does not end the other one when it is said again.
+    bed.land(
+        "reports/r7-completed.yaml",
+        "task_id: X-1\nworker_id: 1\nstatus: success\nsummary: b\n",
+    );
+    settle_down(&bed, 2);
+    assert_eq!(counts().settled, 5);
+    watcher.stop();
+}
+
+#[test]
+fn a_report_ends_a_task_that_was_sent_before_the_clock_was_set_back() {
+    let bed = bed("");
+    let watcher = Watcher::start(&bed);
+    let mut task = Envelope::new(name("worker-1"), "count the lines\n").with_kind(name("task"));
+    task.created_at = task.created_at.plus(Duration::from_secs(3_600));
+    bed.spool().publish(&task.with_task("t-1").from(name("dispatch"))).unwrap();
+    bed.land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: 1\nstatus: success\n");
+    let settled = || bed.spool().counts(&name("worker-1")).unwrap().settled;
+    eventually_true(PATIENCE, "it is settled", || settled() == 1);
     watcher.stop();
 }
 

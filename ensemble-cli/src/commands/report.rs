@@ -2,7 +2,7 @@
 
 use ensemble_app::content::text_or_stdin;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::mail::settling::ReportContext;
+use ensemble_app::mail::settling::{ReportContext, find_meant_task};
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_reports::contract::{Status, TaskReport};
@@ -58,15 +58,19 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub(crate) fn run(mut self, context: &Context) -> Outcome {
         let status = self.status;
+        let author = context.agent()?;
+        if let Some(author) = &author {
+            self.task = find_meant_task(context, &self.task, author);
+        }
         if status != Status::Success && self.reason.is_none() {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)
                 .with_hint("add `--reason TEXT`: what is in the way, where, since when"));
         }
-        if let (Status::Success, Some(agent)) = (status, context.agent()?) {
-            context.project()?.doorkeeper().check(TaskAct::HandIn, &self.task, &agent)?;
+        if let (Status::Success, Some(agent)) = (status, &author) {
+            context.project()?.doorkeeper().check(TaskAct::HandIn, &self.task, agent)?;
         }
         let stopped = context.project()?.reviews().get(&self.task)?;
         if stopped.stopped_at.is_some() {
@@ -80,7 +84,6 @@ impl Arguments {
                     self.task
                 )));
         }
-        let author = context.agent()?;
         let task = self.task.clone();
         let reporting = author.as_ref().map(|author| ReportContext::open(context, &task, author));
         let mut report = TaskReport::new(self.task.clone(), status);

@@ -25,6 +25,8 @@
 //! *A crash* in between leaves some messages as they were. The same report, met again, ends the rest. The notice is
 //! stored first, under an id that follows from the message, so that it is stored once.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::json;
 
@@ -33,6 +35,7 @@ use crate::env::Lease;
 use crate::error::allow_unreadable;
 use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_all_mailboxes;
+use crate::message::fields::is_same_task;
 use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, Timestamp, yaml};
 use crate::spool::{Found, State};
 use crate::{Error, Result};
@@ -90,6 +93,34 @@ pub(super) fn end_task<B: Broker + ?Sized>(
     if ended.is_empty() { visited.map(|()| ended) } else { Ok(ended) }
 }
 
+/// As [`Broker::meant_task`].
+pub(super) fn meant_task<B: Broker + ?Sized>(
+    queue: &B,
+    task: &str,
+    author: &Name,
+) -> Result<Option<String>> {
+    let mut mailboxes = queue.mailboxes()?;
+    // Its own mailbox nearly always has the task.
+    mailboxes.sort_by_key(|mailbox| mailbox != author);
+    let mut meant = BTreeSet::new();
+    for mailbox in mailboxes {
+        // The task may be in another mailbox than the one that cannot be read.
+        for (id, _) in candidates(queue, &mailbox, author).unwrap_or_default() {
+            let Ok(Some(envelope)) = allow_unreadable(queue.peek(&mailbox, &id)) else { continue };
+            let its = envelope.task_id.as_deref().unwrap_or(id.as_str());
+            if !is_work(&envelope) || !is_same_task(its, task) {
+                continue;
+            }
+            if its == task {
+                return Ok(None);
+            }
+            meant.insert(its.to_owned());
+        }
+    }
+    let is_one = meant.len() == 1;
+    Ok(meant.pop_first().filter(|_| is_one))
+}
+
 /// Unfinished messages that the author holds or has held, each with the number of the author's last delivery
 /// that has ended; 0 for none.
 fn candidates<B: Broker + ?Sized>(
@@ -125,10 +156,13 @@ fn of_task<B: Broker + ?Sized>(
 ) -> Result<Option<Envelope>> {
     let Some(envelope) = allow_unreadable(queue.peek(mailbox, id))? else { return Ok(None) };
     let is_its = envelope.task_id.as_deref().unwrap_or(id.as_str()) == end.task;
-    let is_work = envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != STEP_TYPE;
-    let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at)
+    let is_older = end.written_at.is_none_or(|at| !envelope.is_later_than(at))
         && end.attempt.zip(envelope.attempt).is_none_or(|(named, its)| its <= named);
-    Ok((is_its && is_work && is_older).then_some(envelope))
+    Ok((is_its && is_work(&envelope) && is_older).then_some(envelope))
+}
+
+fn is_work(envelope: &Envelope) -> bool {
+    envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != STEP_TYPE
 }
 
 /// Settles one message by its row of the table; `None` if no row says so, or its admission refuses.

@@ -138,6 +138,12 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// agent may be left out.
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<FormerHolding>>;
 
+    /// The task that the author of a report means where it has no open message of exactly this task: the only one of
+    /// its open tasks that [`is_same_task`](crate::message::fields::is_same_task) as this.
+    fn meant_task(&self, task: &str, author: &Name) -> Result<Option<String>> {
+        end::meant_task(self, task, author)
+    }
+
     /// Settles the messages of a task that an agent has reported on, in all mailboxes, and notifies
     /// any other agent that now holds one. A repeated call is harmless.
     fn end_task(&self, end: &TaskEnd<'_>, recorder: &dyn Recorder) -> Result<Vec<EndedMessage>> {

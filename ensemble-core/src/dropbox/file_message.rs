@@ -3,7 +3,7 @@
 use super::{CompleteFile, LedgerEntry};
 use crate::Result;
 use crate::message::fields::{
-    TASK_FIELDS, TASK_ID_FIELDS, agent_among, agent_of_text, author_fields, field_text,
+    TASK_FIELDS, TASK_ID_FIELDS, agent_among, agent_of_text, author_fields, field_text, plain_field,
 };
 use crate::message::{BODY_BYTES_MAX, Envelope, Name};
 use crate::spool::Spool;
@@ -29,6 +29,14 @@ impl CompleteFile {
     /// The task that it is about, if a field says so.
     pub fn task_field(&self) -> Option<String> {
         field_text(&self.fields, &TASK_FIELDS)
+    }
+
+    /// Changes the task that it is about.
+    pub fn set_task(&mut self, task: &str) {
+        if let Some(fields) = self.fields.as_object_mut() {
+            fields.retain(|name, _| !TASK_FIELDS.contains(&&*plain_field(name)));
+            fields.insert(TASK_FIELDS[0].to_owned(), task.into());
+        }
     }
 
     fn author_text(&self) -> Option<String> {

@@ -103,6 +103,12 @@ pub fn is_absent(text: &str) -> bool {
     absent.contains(&&*strip_quotes(text).to_lowercase())
 }
 
+/// Whether two texts name one task, as people and models write it: a `#` in front and the case do not count.
+pub fn is_same_task(one: &str, other: &str) -> bool {
+    let bare = |text: &str| strip_quotes(text).trim_start_matches('#').to_lowercase();
+    one == other || bare(one) == bare(other)
+}
+
 /// A switch as people and models write it; `None` if the text is not one.
 pub fn read_flag(text: &str) -> Option<bool> {
     match &*strip_quotes(text).to_ascii_lowercase() {

@@ -14,7 +14,7 @@
 //!
 //! [RFC 3834]: https://www.rfc-editor.org/rfc/rfc3834
 
-use super::{Envelope, Name};
+use super::{Envelope, Name, Timestamp};
 
 pub const WORK_TYPES: [&str; 4] = ["message", "task", "step", "dispatch.instruction"];
 /// The type of a message that is only said.
@@ -92,6 +92,11 @@ impl Envelope {
     #[must_use]
     pub fn purpose(&self) -> MessagePurpose {
         self.kind.purpose()
+    }
+
+    /// Whether it was made after `at`. A stamp from the future says nothing, because the clock was set back since.
+    pub fn is_later_than(&self, at: Timestamp) -> bool {
+        at < self.created_at && self.created_at <= Timestamp::now()
     }
 
     /// The task that this message hands over, and that ends with it; `None` for a message that only

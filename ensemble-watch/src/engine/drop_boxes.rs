@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ensemble_core::dropbox::{
-    BoxFinding, CompleteFile, Ledger, LedgerEntry, OpenBoxes, RejectedFile, Routes, UnfitFile,
+    BoxFinding, CompleteFile, Ledger, OpenBoxes, RejectedFile, Routes, UnfitFile,
 };
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
@@ -24,11 +24,12 @@ use super::mail::EngineMail;
 use super::team::EngineTeam;
 use crate::rejection_notice::{COMPLETE_IT, CORRECT_IT};
 use crate::routing::{self, RoutedBatch, RoutedFile, RoutingPlan};
-use crate::servers::AckFile;
 use crate::watch_set::{WatchSet, WatchedPlace};
+use acks::UnfitAcks;
 use effects::UndoneFile;
 use ensemble_project::stranded::rename_help;
 
+mod acks;
 mod again;
 mod effects;
 
@@ -51,6 +52,8 @@ pub(super) struct DropBoxes {
     /// Files that cannot be routed, each with its error, that were recorded.
     recorded_waiting: HashSet<String>,
     undone: Vec<UndoneFile>,
+    /// Acks that fit no task yet.
+    unfit_acks: UnfitAcks,
     /// Files of this run that were routed.
     routed: u64,
     /// Files of this run that were set aside.
@@ -69,6 +72,7 @@ impl DropBoxes {
             feedback: AuthorFeedback::new(project),
             recorded_waiting: HashSet::new(),
             undone: Vec::new(),
+            unfit_acks: UnfitAcks::default(),
             routed: 0,
             rejected: 0,
             overwritten: 0,
@@ -247,9 +251,12 @@ impl DropBoxes {
             }
             let judge = self.feedback.judge();
             match routing::plan(file, again, &self.routes, &self.ledger, &context.spool, judge) {
-                RoutingPlan::Publish(file) => routed.push(file),
+                RoutingPlan::Publish(mut file) => {
+                    self.feedback.name_task(&mut file, context);
+                    routed.push(file);
+                }
                 RoutingPlan::Ack { file, entry, task } => {
-                    self.acknowledge(now, &file, entry, &task, context, mail);
+                    self.acknowledge(now, file, entry, &task, context, mail);
                 }
                 RoutingPlan::Unmatched { file } => self.unmatched(now, file, context, mail),
                 RoutingPlan::Impossible { file, error } => {
@@ -286,7 +293,9 @@ impl DropBoxes {
             self.retry(now, &file, ROUTE_RETRY);
             let is_new = self.record_waiting(&file.path(), &error, context);
             if is_new && matches!(error, Error::NoMailbox { .. }) {
-                self.notify_of_stranded(now, file.into_unfit(error.to_string()), context, mail);
+                let help = rename_help(&file.box_name, &file.file);
+                let unfit = file.into_unfit(error.to_string());
+                self.notify_of_stranded(now, &unfit, &help, context, mail);
             }
         }
         self.routed += batch.routed.len() as u64;
@@ -337,8 +346,9 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         if self.note_unmatched(&file, context) && &*file.box_name != ACKS {
+            let help = rename_help(&file.box_name, &file.file);
             let why = "no route matches its name".to_owned();
-            self.notify_of_stranded(now, file.into_unfit(why), context, mail);
+            self.notify_of_stranded(now, &file.into_unfit(why), &help, context, mail);
         }
     }
 
@@ -346,12 +356,12 @@ impl DropBoxes {
     fn notify_of_stranded(
         &mut self,
         now: Monotonic,
-        unfit: UnfitFile,
+        unfit: &UnfitFile,
+        help: &str,
         context: &EngineContext,
         mail: &mut EngineMail,
     ) {
-        let help = rename_help(&unfit.box_name, &unfit.file);
-        match self.feedback.reject(&unfit, &help, &self.routes, context) {
+        match self.feedback.reject(unfit, help, &self.routes, context) {
             Ok(notified) => mail.changed(notified),
             Err(error) => {
                 self.record_waiting(&unfit.path(), &error, context);
@@ -393,45 +403,5 @@ impl DropBoxes {
                 .record(types::FILE_WAITING, json!({ "file": path, "error": error.to_string() }));
         }
         is_new
-    }
-
-    /// An `ack/` file: its writer has read the task.
-    fn acknowledge(
-        &mut self,
-        now: Monotonic,
-        file: &CompleteFile,
-        mut entry: LedgerEntry,
-        task: &str,
-        context: &EngineContext,
-        mail: &mut EngineMail,
-    ) {
-        if !mail.remote.is_alone() {
-            let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
-            mail.remote.share_observation(|sight| sight.acks.push(ack));
-            return self.enter_ack(entry);
-        }
-        let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
-            Ok(acked) => acked,
-            Err(error) => {
-                self.record_waiting(&file.path(), &error, context);
-                return self.retry(now, file, ROUTE_RETRY);
-            }
-        };
-        let lease = acked.as_ref().map(ToString::to_string);
-        context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
-        if let Some(lease) = acked {
-            mail.changed([lease.mailbox.clone()]);
-            entry.lease = Some(Box::new(lease));
-        } else {
-            // Repeated: the message that was received before is still to be settled.
-            entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease);
-        }
-        self.enter_ack(entry);
-    }
-
-    fn enter_ack(&mut self, entry: LedgerEntry) {
-        if let Err(error) = self.ledger.append(vec![entry]) {
-            tracing::warn!(%error, "cannot enter an ack into the ledger");
-        }
     }
 }

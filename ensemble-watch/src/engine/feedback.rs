@@ -8,6 +8,7 @@ use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::{CompleteFile, Routes, UnfitFile};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
+use ensemble_core::message::fields::is_same_task;
 use ensemble_project::Project;
 use ensemble_reports::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::admission::is_refusal;
@@ -19,6 +20,7 @@ use super::remote::ServerSight;
 use crate::answers::{self, ANSWERS_MAX, AnswerCounts, AnswerLoop, AnswerPermit};
 use crate::judge::{AuthorAdvice, ReportJudge};
 use crate::rejection_notice;
+use crate::routing::RoutedFile;
 use crate::servers::EndingReport;
 use crate::work_file::WorkFile as _;
 
@@ -131,6 +133,16 @@ impl AuthorFeedback {
         permit
     }
 
+    /// Names the task of a report as its message does that is open.
+    pub(super) fn name_task(&self, file: &mut RoutedFile, context: &EngineContext) {
+        file.name_task(|task, author| self.ends.meant_task(&*context.spool, task, author).ok());
+    }
+
+    /// Whether an end of this task is known.
+    pub(super) fn has_ended(&self, task: &str) -> bool {
+        self.ends.has_ended(task).unwrap_or(true)
+    }
+
     /// Records how the task of a delivered report has ended, and settles its messages for the author. Returns the
     /// mailboxes of those messages.
     ///
@@ -146,9 +158,13 @@ impl AuthorFeedback {
             return Ok(Vec::new());
         }
         let text = String::from_utf8_lossy(&file.content);
-        let Ok(Reading::Whole(report)) = read_as::<TaskReport>(&text, file.file.as_ref()) else {
+        let Ok(Reading::Whole(mut report)) = read_as::<TaskReport>(&text, file.file.as_ref())
+        else {
             return Ok(Vec::new());
         };
+        if let Some(task) = file.task_field().filter(|task| is_same_task(task, &report.task_id)) {
+            report.task_id = task;
+        }
         self.ends.reported(&context.spool, &report, &file.content, &*context.recorder)?;
         self.settle_reported(&report, file, context, remote)
     }

@@ -100,9 +100,12 @@ impl ServerFollower {
         while let Some(report) = reports.next() {
             let EndingReport { task, author, written_at, attempt } = &report;
             let (written_at, attempt) = (Some(*written_at), *attempt);
-            let end = TaskEnd { task, author, written_at, attempt, only_in: None };
             self.acked.remove(task);
-            match self.project.task_ends().settle_reported(queue, &end, &*self.recorder) {
+            let ends = self.project.task_ends();
+            let named = ends.meant_task(queue, task, author);
+            let task = &named.unwrap_or_else(|_| task.clone());
+            let end = TaskEnd { task, author, written_at, attempt, only_in: None };
+            match ends.settle_reported(queue, &end, &*self.recorder) {
                 Err(error) if error.is_transient() => {
                     let kept: Vec<EndingReport> = std::iter::once(report).chain(reports).collect();
                     self.sighted(|sight| drop(sight.reports.splice(..0, kept)));

@@ -122,6 +122,16 @@ impl SettleContext<'_> {
     }
 }
 
+/// The task that the author of a report means; as it was written if that cannot be found out.
+pub fn find_meant_task(app: &App, task: &str, author: &Name) -> String {
+    let find = || {
+        let queue = ProjectQueue::open(app)?;
+        Ok(app.project()?.task_ends().meant_task(&*queue, task, author)?)
+    };
+    let found: Outcome<String> = find();
+    found.unwrap_or_else(|_| task.to_owned())
+}
+
 /// An agent's report on a task, and the queue in which the task's messages are.
 pub struct ReportContext<'a> {
     app: &'a App,

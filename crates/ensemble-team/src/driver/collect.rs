@@ -15,6 +15,7 @@ use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
+use ensemble_core::message::fields::is_same_task;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Result, allow_missing, allow_unreadable};
@@ -166,7 +167,7 @@ impl Dispatcher<'_> {
             if let Some(text) = changed(reports, &file, &mut known.files)?
                 && let Ok(Reading::Whole(report)) =
                     contract::read_as::<TaskReport>(&text, file.as_ref())
-                && report.task_id == *task
+                && is_same_task(&report.task_id, task)
             {
                 self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
                 events.push(Event::Reported { task: task.to_owned(), status: report.status });
@@ -189,7 +190,7 @@ impl Dispatcher<'_> {
             if let Some(text) = changed(dir, file, &mut known.files)?
                 && let Ok(Reading::Whole(review)) =
                     contract::read_as::<Review>(&text, file.as_ref())
-                && review.task_id == *task
+                && is_same_task(&review.task_id, task)
             {
                 self.reviews.count(file, text.as_bytes(), self.recorder)?;
                 let reviewer = review.reviewer.unwrap_or_else(|| file.clone());

@@ -37,7 +37,7 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::fields::{is_same_task, strip_quotes};
 use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
@@ -372,7 +372,7 @@ impl DispatchRun<'_> {
             let text = String::from_utf8_lossy(&content);
             if let Ok(Reading::Whole(report)) =
                 contract::read_as::<TaskReport>(&text, name.as_ref())
-                && report.task_id == task
+                && is_same_task(&report.task_id, task)
             {
                 return Ok(Some((stat, report)));
             }

@@ -31,7 +31,7 @@ use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::agent_of_text;
+use ensemble_core::message::fields::{agent_of_text, is_same_task};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
@@ -188,15 +188,16 @@ impl TaskEnds {
             let read = allow_unreadable(dir.read_with_stat(&file, REPORT_BYTES_MAX))?.flatten();
             let Some((stat, content)) = read else { continue };
             let digest = Digest::of(&content).short(16);
-            let modified_ms = stat.modified_ns / 1_000_000;
-            let is_older = modified_ms < i128::from(envelope.created_at.unix_millis());
-            if is_older || ended.report.as_deref() == Some(digest.as_str()) {
+            let modified_ms = i64::try_from(stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
+            if envelope.is_later_than(Timestamp::from_unix_millis(modified_ms))
+                || ended.report.as_deref() == Some(digest.as_str())
+            {
                 continue;
             }
             let text = String::from_utf8_lossy(&content);
             if let Ok(Reading::Whole(report)) =
                 contract::read_as::<TaskReport>(&text, file.as_ref())
-                && report.task_id == task
+                && is_same_task(&report.task_id, task)
             {
                 return Ok(Some((report, digest)));
             }

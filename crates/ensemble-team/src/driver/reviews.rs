@@ -24,6 +24,7 @@ use serde_json::json;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::fields::is_same_task;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_reports::contract::{self, EscalationReport, Reading, Review, TaskReport, Verdict};
@@ -92,7 +93,7 @@ impl ReviewCounts {
             let text = String::from_utf8_lossy(&content);
             if let Ok(Reading::Whole(report)) =
                 contract::read_as::<TaskReport>(&text, file.as_ref())
-                && report.task_id == task
+                && is_same_task(&report.task_id, task)
             {
                 return Ok(report.author().map(str::to_owned));
             }

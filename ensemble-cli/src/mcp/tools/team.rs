@@ -7,7 +7,7 @@ use ensemble_app::board_agents::{LifeSign, give_sign};
 use ensemble_app::drop;
 use ensemble_app::drop::LintChecks;
 use ensemble_app::failure::Failure;
-use ensemble_app::mail::settling::ReportContext;
+use ensemble_app::mail::settling::{ReportContext, find_meant_task};
 use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
@@ -186,12 +186,13 @@ pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
     if report.status != Status::Success && report.reason.is_none() {
         return Err(ToolError::new("reason: say what is in the way, where, since when"));
     }
+    let app = desk.app();
+    let task = find_meant_task(&app, &report.task_id, &desk.agent);
     if report.status == Status::Success {
-        desk.project.doorkeeper().check(TaskAct::HandIn, &report.task_id, &desk.agent)?;
+        desk.project.doorkeeper().check(TaskAct::HandIn, &task, &desk.agent)?;
     }
-    let (app, task) = (desk.app(), report.task_id.clone());
     let reporting = ReportContext::open(&app, &task, &desk.agent);
-    let mut document = contract::TaskReport::new(report.task_id, report.status);
+    let mut document = contract::TaskReport::new(task.clone(), report.status);
     document.set_attempt(reporting.attempt());
     document.worker_id = Some(desk.agent.to_string());
     document.summary = Some(report.summary);

@@ -2,6 +2,7 @@
 
 use ensemble_core::Result;
 use ensemble_core::message::Envelope;
+use ensemble_core::message::fields::is_same_task;
 
 use super::{DispatchRun, Event, TaskBatch, is_of, plan_of};
 use ensemble_reports::contract::{self, Instruction, Reading, Status, TaskReport};
@@ -31,7 +32,7 @@ impl DispatchRun<'_> {
         let is_here = self.report(&task)?.is_some_and(|(_, here)| {
             here == report || here.worker_id.is_some() && here.worker_id == report.worker_id
         });
-        if report.task_id != task || !is_of(&report, hand.attempt) || is_here {
+        if !is_same_task(&report.task_id, &task) || !is_of(&report, hand.attempt) || is_here {
             return Ok(());
         }
         file.mailed.insert(task.clone(), envelope.id.clone());

@@ -17,7 +17,7 @@ use ensemble_core::Result;
 use ensemble_core::broker::{Broker, EndedMessage, TaskEnd};
 use ensemble_core::durable::FileStat;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{MessageId, Timestamp};
+use ensemble_core::message::{MessageId, Name, Timestamp};
 
 /// How far the stamps of files lag behind the clock that stamps messages.
 const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
@@ -28,6 +28,23 @@ impl TaskEnds {
     pub fn written_at(report: &FileStat) -> Timestamp {
         let landed_ms = i64::try_from(report.changed_ns / 1_000_000).unwrap_or(i64::MAX);
         Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX)
+    }
+
+    /// The task of a report: an agent may write its open task in another case, or with a `#` in front. One that has
+    /// ended under exactly this name is meant.
+    pub fn meant_task(&self, queue: &dyn Broker, task: &str, author: &Name) -> Result<String> {
+        let meant = if self.has_ended(task)? { None } else { queue.meant_task(task, author)? };
+        Ok(meant.unwrap_or_else(|| task.to_owned()))
+    }
+
+    /// Whether a message of exactly this task has ended.
+    pub fn has_ended(&self, task: &str) -> Result<bool> {
+        let mut has_ended = false;
+        self.change(task, |known| {
+            has_ended = !known.messages.is_empty();
+            Ok(None)
+        })?;
+        Ok(has_ended)
     }
 
     /// Settles the messages of a task that an agent has reported on; see [`TaskEnd`].

@@ -1,0 +1,77 @@
+//! `ack/` files, whose writers have read a task. One that fits no open task is tried again for [`TASK_PATIENCE`], as it
+//! may land before its task. Then its author is notified, unless the task has ended or was received by an earlier ack.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
+use ensemble_core::durable::FileStat;
+use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::types;
+use serde_json::json;
+
+use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
+use crate::routing;
+use crate::servers::AckFile;
+
+/// How long an ack waits for its task.
+const TASK_PATIENCE: Duration = Duration::from_secs(5);
+/// How many acks wait; more are not tried again.
+const UNFIT_MAX: usize = 1_000;
+const WHY: &str = "no open task fits its name, or more than one agent has it";
+const HELP: &str = "Name it after the task_id of the message, as in ack/TASK.ack.";
+
+/// Acks by their paths, each with its version and when it was first read.
+pub(super) type UnfitAcks = HashMap<String, (FileStat, Monotonic)>;
+
+impl DropBoxes {
+    /// Receives the task of an `ack/` file for its writer.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Monotonic,
+        file: CompleteFile,
+        mut entry: LedgerEntry,
+        task: &str,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) {
+        if !mail.remote.is_alone() {
+            let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
+            mail.remote.share_observation(|sight| sight.acks.push(ack));
+            return self.enter_ack(entry);
+        }
+        let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
+            Ok(acked) => acked,
+            Err(error) => {
+                self.record_waiting(&file.path(), &error, context);
+                return self.retry(now, &file, ROUTE_RETRY);
+            }
+        };
+        let waiting = self.unfit_acks.remove(&file.path()).filter(|(stat, _)| *stat == file.stat);
+        let lease = acked.as_ref().map(ToString::to_string);
+        if lease.is_some() || waiting.is_none() {
+            context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
+        }
+        if let Some(lease) = acked {
+            mail.changed([lease.mailbox.clone()]);
+            entry.lease = Some(Box::new(lease));
+            return self.enter_ack(entry);
+        }
+        // Repeated: the message that was received before is still to be settled.
+        entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease);
+        if entry.lease.is_none() && !self.feedback.has_ended(task) {
+            let since = waiting.map_or(now, |(_, since)| since);
+            if now < since + TASK_PATIENCE && self.unfit_acks.len() < UNFIT_MAX {
+                self.unfit_acks.insert(file.path(), (file.stat, since));
+                return self.retry(now, &file, ROUTE_RETRY);
+            }
+            self.notify_of_stranded(now, &file.into_unfit(WHY.to_owned()), HELP, context, mail);
+        }
+        self.enter_ack(entry);
+    }
+
+    fn enter_ack(&mut self, entry: LedgerEntry) {
+        let entered = self.ledger.append(vec![entry]);
+        let _ = entered.inspect_err(|error| tracing::warn!(%error, "cannot enter an ack"));
+    }
+}
