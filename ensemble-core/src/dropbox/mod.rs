@@ -63,9 +63,8 @@ const TEMPORARY_ENDS: [&str; 20] = [
     "___jb_tmp___",
     "___jb_old___",
 ];
-/// How such names begin: those of Vim, which sees with the first whether it may write, of Claude Code and of Office; and
-/// the files that file managers put into each directory.
-const TEMPORARY_STARTS: [&str; 5] = ["4913", "tmpclaude-", "~$", "Thumbs.db", "desktop.ini"];
+/// How such names begin: those of Claude Code and of Office, and the files that file managers put into each directory.
+const TEMPORARY_STARTS: [&str; 4] = ["tmpclaude-", "~$", "Thumbs.db", "desktop.ini"];
 /// What such names contain: those of writers that count, and copies of what two machines have changed.
 const TEMPORARY_PARTS: [&str; 3] = [".tmp.", ".sync-conflict-", "conflicted copy"];
 /// The ends of documents, behind which a number is that of an earlier version.
@@ -123,7 +122,10 @@ impl DropBox {
                 && number.bytes().all(|byte| byte.is_ascii_digit())
                 && DOCUMENT_ENDS.iter().any(|end| name.ends_with(end))
         };
-        file.starts_with(['.', '#'])
+        // Emacs saves in `#name#`; Vim sees with `4913` whether it may write.
+        file.starts_with('.')
+            || file.strip_prefix('#').is_some_and(|rest| rest.ends_with('#'))
+            || file == "4913"
             || TEMPORARY_STARTS.iter().any(|start| file.starts_with(start))
             || TEMPORARY_PARTS.iter().any(|part| file.contains(part))
             || file.strip_prefix("sed").is_some_and(is_sed)
@@ -282,7 +284,7 @@ mod tests {
         for file in temporary.split('|') {
             assert!(DropBox::is_temporary(file), "{file}");
         }
-        let own = "x.yaml|4914|x.1|v1.2|x-completed (1).yaml|sedation.yaml|x.yaml.|older|template.yaml|conflict.md";
+        let own = "x.yaml|4914|4913-completed.yaml|49131-completed.yaml|#4-completed.yaml|x.1|v1.2|x-completed (1).yaml|sedation.yaml|x.yaml.|older|template.yaml|conflict.md";
         for file in own.split('|') {
             assert!(!DropBox::is_temporary(file), "{file}");
         }
