@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
 use crate::watcher::Watcher;
@@ -56,6 +56,28 @@ fn a_file_whose_name_is_not_text_is_put_aside_and_recorded() {
     watcher.wait_for_status("it says so", |status| status["rejected"] == 2);
     watcher.stop();
     assert_eq!(bed.spool().fsck(true).unwrap().len(), 1, "the directory");
+}
+
+#[test]
+fn a_request_without_its_question_is_named_and_removed_if_it_is_empty_and_old() {
+    let bed = Bed::new();
+    let home = |name: &str| bed.in_queue(&format!("requests/{name}"));
+    for name in ["young", "old", "half"] {
+        fs::create_dir_all(home(name)).unwrap();
+    }
+    fs::write(home("half").join("decision.yaml"), "approve: true\n").unwrap();
+    for name in ["old", "half"] {
+        let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+        fs::File::open(home(name)).unwrap().set_modified(hour_ago).unwrap();
+    }
+    let found = bed.spool().fsck(true).unwrap();
+    let mut repaired: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.repaired)).collect();
+    repaired.sort_unstable();
+    assert_eq!(repaired, [("requests/half", false), ("requests/old", true)]);
+    assert_eq!(
+        [home("half"), home("old"), home("young")].map(|it| it.exists()),
+        [true, false, true]
+    );
 }
 
 #[test]

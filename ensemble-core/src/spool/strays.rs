@@ -2,17 +2,22 @@
 //! mailboxes.
 
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use super::Spool;
 use super::fsck::{QueueFinding, RepairAction};
 use super::mailbox::STATES;
 use crate::Result;
 use crate::durable::{self, Dir};
+use crate::env::{Clock as _, SystemClock};
 use crate::message::Name;
 
 /// The directories of the queue, beside those of the mailboxes.
 const PLACES: [&str; 7] =
     ["reports", "tasks", "ack", "requests", "gates", "attachments", "mailbox"];
+
+/// How long another program may take to write the question into the directory that it has made.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Spool {
     /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
@@ -27,6 +32,9 @@ impl Spool {
         for child in PLACES {
             let (Ok(dir), path) = (queue.open_child(child), format!("{child}/")) else { continue };
             findings.extend(strange(&dir, &path)?);
+            if child == "requests" {
+                findings.extend(self.check_requests(&dir, repair)?);
+            }
             if ["requests", "gates", "mailbox"].contains(&child) {
                 findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
             }
@@ -39,6 +47,34 @@ impl Spool {
                 let Ok(dir) = home.open_child(state) else { continue };
                 findings.extend(strange(&dir, &format!("mailbox/{mailbox}/{state}/"))?);
             }
+        }
+        Ok(findings)
+    }
+
+    /// Directories without a question, as a crash of another program leaves them. They keep their ids from being used.
+    fn check_requests(&self, requests: &Dir, repair: bool) -> Result<Vec<QueueFinding>> {
+        let mut findings = Vec::new();
+        for name in requests.names()?.into_iter().filter(|name| Name::new(name.clone()).is_ok()) {
+            let Some(stat) = requests.stat(&name)?.filter(|stat| stat.is_directory) else {
+                continue;
+            };
+            let made_ms = i64::try_from(stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
+            // The clock may have been set back since.
+            let age_ms = SystemClock.wall().unix_millis().abs_diff(made_ms);
+            // One that cannot be opened is another finding.
+            let Ok(home) = requests.open_child(&name) else { continue };
+            if home.stat("request.yaml")?.is_some()
+                || u128::from(age_ms) < QUESTION_PATIENCE.as_millis()
+            {
+                continue;
+            }
+            let is_empty = home.names()?.is_empty();
+            findings.push(QueueFinding {
+                path: format!("requests/{name}"),
+                problem: "has no request.yaml, so it is not a request".to_owned(),
+                repair: if is_empty { RepairAction::Remove } else { RepairAction::None },
+                repaired: repair && is_empty && requests.remove_empty(&name)?,
+            });
         }
         Ok(findings)
     }
