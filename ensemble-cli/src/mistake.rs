@@ -72,6 +72,36 @@ fn explain_word(command: &Command, place: &str, word: &str) -> Option<String> {
     })
 }
 
+/// The typed option that a command with a text does not have. Its parser takes it for the text, which may begin with a
+/// dash, and then complains of what follows.
+fn unknown_option(program: &Command, command: &Command) -> Option<String> {
+    command.get_positionals().find(|it| it.get_id() == "text")?;
+    let is_known = |name: &str| {
+        let mut all = command.get_arguments().chain(program.get_arguments());
+        all.any(|it| it.get_long_and_visible_aliases().unwrap_or_default().contains(&name))
+            || command
+                .get_arguments()
+                .any(|it| it.get_all_aliases().unwrap_or_default().contains(&name))
+            || ["help", "version"].contains(&name)
+    };
+    let typed = std::env::args().skip(1).take_while(|word| word != "--");
+    let options = typed.filter_map(|word| Some(word.strip_prefix("--")?.to_owned()));
+    let names = options.map(|option| option.split('=').next().unwrap_or_default().to_owned());
+    let mut words = names.filter(|name| !name.contains(char::is_whitespace));
+    words.find(|name| !is_known(name))
+}
+
+fn explain_option(program: &Command, command: &Command, option: &str, place: &str) -> String {
+    let all = command.get_arguments().chain(program.get_arguments());
+    let all: Vec<&str> = all.filter_map(clap::Arg::get_long).collect();
+    let shortened = all.iter().copied().find(|known| known.starts_with(option));
+    let near = nearest(option, all.iter().copied()).first().copied();
+    shortened.or(near).map_or_else(
+        || format!("`{place} -h` lists its options"),
+        |meant| format!("did you mean `--{meant}`?"),
+    )
+}
+
 /// The word before the first one too many, if it can be a name and the command takes recipients that were not given.
 fn recipient_before(command: &Command, word: &str) -> Option<String> {
     let words: Vec<String> = std::env::args().collect();
@@ -121,7 +151,9 @@ pub(crate) fn report(error: &clap::Error, describe: fn() -> Command) -> VerbExit
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let (command, place) = typed_place(program);
     let mut is_word = false;
-    let hint = match error.get(ContextKind::InvalidSubcommand) {
+    let option = unknown_option(program, command);
+    let known = option.as_ref().map(|option| explain_option(program, command, option, &place));
+    let hint = known.or_else(|| match error.get(ContextKind::InvalidSubcommand) {
         // A known word of another program needs no words that are spelt like it.
         Some(ContextValue::String(word)) => find_in_group(command, word)
             .map(|meant| format!("`{place} {meant}` does that"))
@@ -136,7 +168,9 @@ pub(crate) fn report(error: &clap::Error, describe: fn() -> Command) -> VerbExit
             }
             _ => None,
         },
-    };
+    });
+    let said = option.map(|option| format!("there is no option `--{option}`"));
+    let text = said.as_deref().unwrap_or(text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
     // An option is not meant as a value.
     let mut parts = text.split("\n\n").filter(|part| !part.starts_with("  tip: to pass"));

@@ -98,6 +98,8 @@ const WRONG_LINES: &str = "\
     send --to w1 two words => put the text in quotes; send two short words => put the text in quotes; \
     send w1 hello => `ensemble send --to w1 TEXT` sends to w1; \
     send --to w1 --nonsense => write `--message=--nonsense`; \
+    send --to w1 --expire 5m hi => `--expires`; send --to w1 --prio=5 hi => `--priority`; \
+    send --to w1 -f a.txt --urgent => lists its options; \
     assign w1 two words => put the text in quotes; \
     inbox --all => `ensemble inbox -h`; down w1 => `ensemble request shutdown NAME` stops one agent; \
     status w1 => `ensemble why NAME`; stop w1 => `ensemble request shutdown NAME` stops one agent; \
