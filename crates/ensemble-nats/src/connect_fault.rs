@@ -96,26 +96,45 @@ impl ConnectFault {
 }
 
 fn with_causes(error: &ConnectError) -> String {
-    let (mut text, mut cause) = (plain(&error.to_string()), std::error::Error::source(error));
+    let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
     while let Some(deeper) = cause {
-        let said = plain(&deeper.to_string());
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
+        text = format!("{text}: {deeper}");
         cause = deeper.source();
     }
-    text
+    plain(&text)
 }
 
-/// Without the words that say only which library speaks.
+/// Each cause once, and without the words that say only which library speaks.
 fn plain(said: &str) -> String {
-    let said = said.trim_start_matches("IO error: ").trim_start_matches("nats: ");
-    said.replace("Other(OtherError(CaUsedAsEndEntity))", "CaUsedAsEndEntity")
+    let mut causes = Vec::new();
+    for cause in said.split(": ").filter(|cause| !["nats", "IO error"].contains(cause)) {
+        if !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
+    causes.join(": ").replace("Other(OtherError(CaUsedAsEndEntity))", "CaUsedAsEndEntity")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cause_is_said_once() {
+        for (said, plainly) in [
+            (
+                "authorization violation: nats: authorization violation: nats: authorization violation",
+                "authorization violation",
+            ),
+            ("IO error: Connection refused (os error 111)", "Connection refused (os error 111)"),
+            (
+                "TLS error: invalid peer certificate: UnknownIssuer: invalid peer certificate",
+                "TLS error: invalid peer certificate: UnknownIssuer",
+            ),
+        ] {
+            assert_eq!(plain(said), plainly);
+        }
+    }
 
     #[test]
     fn each_fault_says_what_to_change_and_whether_trying_again_helps() {

@@ -136,6 +136,8 @@ fn a_wrong_password_and_servers_that_do_not_listen_have_different_remedies() {
         bed.write_file("ensemble.yaml", text);
         let need = status(&bed).last().unwrap()["needs"][0].clone();
         assert_eq!(need["need"], json!("servers"), "{need}");
+        let words = need["text"].as_str().unwrap().matches("authorization violation").count();
+        assert!(words < 2, "{need}");
         need["help"].as_str().unwrap().to_owned()
     };
     let refused = help(&format!("nats://ensemble:wrong@127.0.0.1:{port}"));
