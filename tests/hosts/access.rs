@@ -68,7 +68,8 @@ fn a_server_with_a_certificate_of_our_own_authority_is_trusted_and_no_other() {
     );
     let options = NatsOptions::new(format!("tls://127.0.0.1:{}", server.port), name("team"))
         .with_patience(PATIENCE);
-    works(&options.clone().with_root_certificates(file("ca.pem")));
+    let known = Some(file("ca.pem"));
+    works(&NatsOptions { root_certificates: known, ..options.clone() });
     let error = NatsTransport::connect(&options).unwrap_err();
     assert!(matches!(error, Error::Server { .. }), "{error}");
     assert!(!error.is_transient(), "waiting does not help: {error}");
@@ -97,9 +98,9 @@ fn a_server_that_wants_a_certificate_refuses_for_good_a_host_without_one() {
             &at("host.pem"),
         ]),
     );
-    let options = NatsOptions::new(format!("tls://127.0.0.1:{}", server.port), name("team"))
-        .with_patience(PATIENCE)
-        .with_root_certificates(file("host.pem"));
+    let url = format!("tls://127.0.0.1:{}", server.port);
+    let mut options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
+    options.root_certificates = Some(file("host.pem"));
     let error = NatsTransport::connect(&options).unwrap_err();
     assert!(!error.is_transient(), "waiting does not help: {error}");
 }
@@ -318,8 +319,9 @@ fn a_sender_beyond_its_quota_holds_up_no_other() {
     let (_home, server, unlimited, few) = with_limits();
     let quota = Quota { messages: 1, ..Quota::default() };
     let url = format!("nats://all:a@127.0.0.1:{}", server.port);
-    let options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
-    let all = NatsTransport::connect(&options.with_quota(Some(quota))).unwrap();
+    let mut options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
+    options.quota = Some(quota);
+    let all = NatsTransport::connect(&options).unwrap();
     all.follow_handed_in();
     drop(unlimited);
     // More than are read at a time.

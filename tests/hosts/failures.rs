@@ -195,8 +195,8 @@ fn a_silent_server_ends_every_call_and_stores_once() {
 #[test]
 fn a_cluster_goes_on_without_one_of_three() {
     let Some(cluster) = Cluster::start() else { return };
-    let options =
-        NatsOptions::new(cluster.urls(), name("team")).with_replicas(3).with_patience(PATIENCE);
+    let mut options = NatsOptions::new(cluster.urls(), name("team")).with_patience(PATIENCE);
+    options.replicas = 3;
     let queue = NatsTransport::connect(&options).unwrap();
     queue.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     let mut expected = Vec::new();
@@ -223,7 +223,7 @@ fn a_cluster_goes_on_without_one_of_three() {
 fn a_reader_of_a_cluster_needs_one_consumer() {
     const READERS: usize = 30;
     let Some(cluster) = Cluster::start() else { return };
-    let options = |url: String| NatsOptions::new(url, name("team")).with_replicas(3);
+    let options = |url: String| NatsOptions { replicas: 3, ..NatsOptions::new(url, name("team")) };
     let first = NatsTransport::connect(&options(cluster.urls())).unwrap();
     first.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     for (n, server) in cluster.servers.iter().enumerate() {

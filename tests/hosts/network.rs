@@ -191,11 +191,10 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
     const MESSAGES: usize = 5;
     let Some(split) = Split::start() else { return };
     let team = fresh_team();
-    let majority = NatsOptions::new(
-        format!("{},{}", split.servers[1].url(), split.servers[2].url()),
-        name(&team),
-    );
-    let most = NatsTransport::connect(&majority.with_replicas(3).with_patience(PATIENCE)).unwrap();
+    let url = format!("{},{}", split.servers[1].url(), split.servers[2].url());
+    let mut majority = NatsOptions::new(url, name(&team)).with_patience(PATIENCE);
+    majority.replicas = 3;
+    let most = NatsTransport::connect(&majority).unwrap();
     most.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     let lone = reached(split.servers[0].port, &team);
     let few = connect_impatient(&lone.clone().with_patience(Duration::from_secs(2)));

@@ -399,9 +399,9 @@ fn all_calls_of_a_command_share_its_patience() {
     let link = Link::to(server.port);
     // Each call is quick enough by itself; all of them are not.
     link.delay(Duration::from_millis(250));
-    let options = NatsOptions::new(format!("nats://127.0.0.1:{}", link.port), name(&team))
-        .with_patience(LIMIT)
-        .with_shared_patience();
+    let url = format!("nats://127.0.0.1:{}", link.port);
+    let mut options = NatsOptions::new(url, name(&team)).with_patience(LIMIT);
+    options.shares_patience = true;
     let start = Instant::now();
     let taken = NatsTransport::connect(&options)
         .and_then(|far| far.receive(&name(MAILBOX), &name("w")).map(|_| ()));

@@ -1,5 +1,4 @@
-//! Every transport satisfies the same contract: the suite of `conformance/` against a directory,
-//! against the double of the simulation and against a real server.
+//! Every transport satisfies the same contract: the suite of `conformance/` against a directory and a real server.
 
 use crate::nats_support;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use crate::conformance::bed::{Bed, MAILBOX, name, observe_for};
 use crate::queue::hand_clock;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::Transport;
 use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::{Quota, Settings, Spool, SpoolOptions, State};
 
@@ -40,14 +38,11 @@ impl SpoolBed {
 }
 
 impl Bed for SpoolBed {
-    fn transport(&self) -> &(dyn Transport + Sync) {
+    fn broker(&self) -> &dyn Broker {
         &self.spool
     }
-    fn broker(&self) -> Option<&(dyn Broker + Sync)> {
-        Some(&self.spool)
-    }
-    fn log(&self) -> Option<&SimRecorder> {
-        Some(&self.log)
+    fn log(&self) -> &SimRecorder {
+        &self.log
     }
     fn again(&self) -> Box<dyn Bed> {
         Box::new(Self::open(Arc::clone(&self.home), self.clock.clone(), self.log.clone()))
@@ -61,48 +56,6 @@ impl Bed for SpoolBed {
 }
 
 crate::conformance!(directory, SpoolBed::fresh);
-
-mod simulated {
-    use ensemble_core::sim::SimTransport;
-
-    use super::*;
-
-    struct SimBed {
-        clock: SimClock,
-        transport: SimTransport,
-    }
-
-    pub(super) fn fresh(_: &Settings) -> Box<dyn Bed> {
-        let clock = hand_clock();
-        let transport = SimTransport::new(clock.clone());
-        transport.add_mailbox(&name(MAILBOX));
-        Box::new(SimBed { clock, transport })
-    }
-
-    impl Bed for SimBed {
-        fn transport(&self) -> &(dyn Transport + Sync) {
-            &self.transport
-        }
-        fn broker(&self) -> Option<&(dyn Broker + Sync)> {
-            None
-        }
-        fn log(&self) -> Option<&SimRecorder> {
-            None
-        }
-        fn again(&self) -> Box<dyn Bed> {
-            Box::new(Self { clock: self.clock.clone(), transport: self.transport.clone() })
-        }
-        fn pass(&self, time: Duration) {
-            self.clock.advance(time);
-        }
-        fn observe_for(&self, time: Duration) -> usize {
-            self.clock.advance(time);
-            usize::try_from(self.transport.sweep()).unwrap()
-        }
-    }
-}
-
-crate::conformance!(simulation, simulated::fresh);
 
 crate::conformance!(nats, nats_support::bed::fresh);
 

@@ -69,32 +69,9 @@ impl NatsOptions {
         }
     }
 
-    /// Sets the number of servers that store every message.
-    pub fn with_replicas(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    pub fn with_root_certificates(mut self, file: PathBuf) -> Self {
-        self.root_certificates = Some(file);
-        self
-    }
-
-    /// Limits what each sender may leave unread in each mailbox.
-    pub fn with_quota(mut self, quota: Option<Quota>) -> Self {
-        self.quota = quota;
-        self
-    }
-
     /// Makes a team without a stream an error: a caller that only reads must not create one under a mistyped name.
     pub fn without_creating(mut self) -> Self {
         self.creates = false;
-        self
-    }
-
-    /// Makes the patience that of all calls together, as [`NatsOptions::shares_patience`] says.
-    pub fn with_shared_patience(mut self) -> Self {
-        self.shares_patience = true;
         self
     }
 

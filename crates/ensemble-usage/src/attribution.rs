@@ -135,11 +135,6 @@ impl HeldTasks {
         }
     }
 
-    /// Everything that was held, in the order in which it was received.
-    pub fn all(&self) -> &[HeldTask] {
-        &self.held
-    }
-
     pub(super) fn changes(&self, agent: &str) -> u64 {
         self.changes.get(agent).copied().unwrap_or_default()
     }

@@ -4,7 +4,6 @@
 //! | double | instead of | what it adds |
 //! |---|---|---|
 //! | [`SimClock`] | [`SystemClock`](crate::env::SystemClock) | advanced by hand; can suspend and jump |
-//! | [`SimTransport`] | a directory | mailboxes in memory, for any number of days |
 //! | [`SimPane`] | a terminal | shows scripted states, records typed text |
 //! | [`SimRecorder`] | an event log | remembers records in memory |
 //! | [`SimRng`] | a random generator | one seed, the same numbers everywhere |
@@ -17,7 +16,6 @@ mod clock;
 mod pane;
 mod recorder;
 mod rng;
-mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +24,6 @@ pub use clock::SimClock;
 pub use pane::{PaneAction, SimPane};
 pub use recorder::SimRecorder;
 pub use rng::SimRng;
-pub use transport::{ATTEMPTS_MAX, LEASE_DURATION, SimTransport};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::broker::Broker;
-use ensemble_core::env::{Delivery, Lease, Transport};
+use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, MessageId};
@@ -20,13 +20,10 @@ pub const MAILBOX: &str = "dispatch";
 /// A fresh queue with one mailbox, [`MAILBOX`], and time that is moved by hand.
 pub trait Bed: Send + Sync {
     /// The queue. What is stored through one clone or connection is seen through all.
-    fn transport(&self) -> &(dyn Transport + Sync);
+    fn broker(&self) -> &dyn Broker;
 
-    /// The same, with everything that is beyond [`Transport`]; `None` for a double that has only that.
-    fn broker(&self) -> Option<&(dyn Broker + Sync)>;
-
-    /// What the queue and its other openings have recorded; `None` for a double that records nothing.
-    fn log(&self) -> Option<&SimRecorder>;
+    /// What the queue and its other openings have recorded.
+    fn log(&self) -> &SimRecorder;
 
     /// Another opening of the same queue, as another process would have it.
     fn again(&self) -> Box<dyn Bed>;
@@ -69,13 +66,13 @@ pub fn message(body: &str) -> Envelope {
 /// Stores a message and returns its id.
 #[track_caller]
 pub fn publish(bed: &dyn Bed, envelope: &Envelope) -> MessageId {
-    bed.transport().publish(envelope).unwrap();
+    bed.broker().publish(envelope).unwrap();
     envelope.id.clone()
 }
 
 #[track_caller]
 pub fn receive_as(bed: &dyn Bed, holder: &str) -> Option<Delivery> {
-    bed.transport().receive(&name(MAILBOX), &name(holder)).unwrap()
+    bed.broker().receive(&name(MAILBOX), &name(holder)).unwrap()
 }
 
 #[track_caller]
@@ -100,11 +97,9 @@ pub fn assert_lost(what: &str, result: ensemble_core::Result<()>) {
 /// Every operation of a holder.
 #[track_caller]
 pub fn assert_fenced(bed: &dyn Bed, late: &Lease) {
-    let transport = bed.transport();
-    assert_lost("settle", transport.settle(late));
-    assert_lost("release", transport.release(late, Duration::ZERO));
-    assert_lost("extend", transport.extend(late, Duration::from_secs(60)));
-    if let Some(broker) = bed.broker() {
-        assert_lost("dead_letter", broker.dead_letter(late, "too late"));
-    }
+    let broker = bed.broker();
+    assert_lost("settle", broker.settle(late));
+    assert_lost("release", broker.release(late, Duration::ZERO));
+    assert_lost("extend", broker.extend(late, Duration::from_secs(60)));
+    assert_lost("dead_letter", broker.dead_letter(late, "too late"));
 }

@@ -18,26 +18,25 @@ pub fn a_message_that_always_fails_is_buried(factory: Factory) {
     for attempt in 1..=ATTEMPTS_MAX_DEFAULT {
         let delivery = receive(&*bed);
         assert_eq!(delivery.lease.epoch, attempt);
-        bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+        bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
     }
     assert_eq!(bodies(&*bed), [""; 0]);
-    assert_eq!(bed.transport().scan(&name(MAILBOX)).unwrap().dead, 1);
-    if let Some(broker) = bed.broker() {
-        let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
-        assert_eq!(letters[0].reason, "released after 5 attempts");
-        assert_eq!(letters[0].epoch, 5);
-    }
+    assert_eq!(bed.broker().scan(&name(MAILBOX)).unwrap().dead, 1);
+    let broker = bed.broker();
+    let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
+    assert_eq!(letters[0].reason, "released after 5 attempts");
+    assert_eq!(letters[0].epoch, 5);
 }
 
 pub fn a_buried_message_says_why(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let buried = publish(&*bed, &message("not for me"));
     let lease = receive_as(&*bed, "alice").unwrap().lease;
     broker.dead_letter(&lease, "wrong\nteam: „über“").unwrap();
     assert_fenced(&*bed, &lease);
     let again = bed.again();
-    let broker = again.broker().unwrap();
+    let broker = again.broker();
     let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!((&letters[0].id, letters[0].epoch), (&buried, 1));
@@ -47,16 +46,16 @@ pub fn a_buried_message_says_why(factory: Factory) {
     assert_eq!(broker.state(&name(MAILBOX), &buried).unwrap(), Some(State::Dead));
     assert_eq!(broker.peek(&name(MAILBOX), &buried).unwrap().body, "not for me");
     // Its id stays taken.
-    let other = bed.transport().publish(&message("another").with_id(buried));
+    let other = bed.broker().publish(&message("another").with_id(buried));
     assert!(matches!(other, Err(Error::Conflict { .. })), "{other:?}");
 }
 
 pub fn a_redriven_message_has_all_its_attempts(factory: Factory) {
     let bed = factory(&Settings::default().with_attempts_max(2));
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let poison = publish(&*bed, &message("poison").with_priority(2));
     for _ in 0..2 {
-        bed.transport().release(&receive(&*bed).lease, Duration::ZERO).unwrap();
+        bed.broker().release(&receive(&*bed).lease, Duration::ZERO).unwrap();
     }
     assert!(receive_as(&*bed, "reader").is_none());
     broker.redrive(&name(MAILBOX), &poison).unwrap();
@@ -64,7 +63,7 @@ pub fn a_redriven_message_has_all_its_attempts(factory: Factory) {
     for epoch in 3..=4 {
         let delivery = receive(&*bed);
         assert_eq!((&delivery.lease.id, delivery.lease.epoch), (&poison, epoch));
-        bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+        bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
     }
     assert_eq!(bodies(&*bed), ["everyday"]);
     assert_eq!(broker.dead_letters(&name(MAILBOX)).unwrap()[0].epoch, 4);
@@ -72,7 +71,7 @@ pub fn a_redriven_message_has_all_its_attempts(factory: Factory) {
 
 pub fn a_silent_holder_uses_up_an_attempt(factory: Factory) {
     let bed = factory(&Settings::default().with_attempts_max(1).with_lease_seconds(10));
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     publish(&*bed, &message("deadly"));
     receive_as(&*bed, "victim").unwrap();
     assert_eq!(bed.observe_for(Duration::from_secs(200)), 1);
@@ -84,7 +83,7 @@ pub fn a_silent_holder_uses_up_an_attempt(factory: Factory) {
 
 pub fn a_redriven_message_comes_first(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     publish(&*bed, &message("first"));
     let second = publish(&*bed, &message("second"));
     broker.set_aside(&name(MAILBOX), &second, "by mistake").unwrap();
@@ -94,7 +93,7 @@ pub fn a_redriven_message_comes_first(factory: Factory) {
 
 pub fn a_task_that_expires_has_failed_with_its_holder(factory: Factory) {
     let bed = factory(&Settings::default());
-    let (Some(broker), Some(log)) = (bed.broker(), bed.log()) else { return };
+    let (broker, log) = (bed.broker(), bed.log());
     let soon = hand_clock().wall().plus(Duration::from_secs(60));
     let task = message("late").with_kind(name(TASK_TYPE)).with_task("t1").with_expiry(soon);
     publish(&*bed, &task);
@@ -110,7 +109,7 @@ pub fn a_task_that_expires_has_failed_with_its_holder(factory: Factory) {
 
 pub fn only_a_dead_letter_is_redriven(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let waiting = publish(&*bed, &message("waiting"));
     for absent in [waiting, id("never-sent")] {
         let refused = broker.redrive(&name(MAILBOX), &absent);
@@ -118,6 +117,6 @@ pub fn only_a_dead_letter_is_redriven(factory: Factory) {
     }
     let lease = receive(&*bed).lease;
     assert!(broker.redrive(&name(MAILBOX), &lease.id).is_err());
-    bed.transport().settle(&lease).unwrap();
+    bed.broker().settle(&lease).unwrap();
     assert!(broker.redrive(&name(MAILBOX), &lease.id).is_err());
 }

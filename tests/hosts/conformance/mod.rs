@@ -1,8 +1,6 @@
 //! The contract of a queue for every implementation, one promise a function.
 //!
-//! `conformance!(module, factory)` makes a test of each for the queues that `factory` makes. A
-//! double that is only a [`Transport`](ensemble_core::env::Transport) skips the tests of
-//! [`Broker`](ensemble_core::broker::Broker).
+//! `conformance!(module, factory)` makes a test of each for the queues that `factory` makes.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod bed;

@@ -31,28 +31,28 @@ pub fn a_released_message_comes_first(factory: Factory) {
     publish(&*bed, &message("first"));
     publish(&*bed, &message("second"));
     let delivery = receive(&*bed);
-    bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+    bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
     let again = receive(&*bed);
     assert_eq!((again.envelope.body.as_str(), again.lease.epoch), ("first", 2));
-    bed.transport().release(&again.lease, Duration::ZERO).unwrap();
+    bed.broker().release(&again.lease, Duration::ZERO).unwrap();
     publish(&*bed, &message("urgent").with_priority(1));
     assert_eq!(bodies(&*bed), ["urgent", "first", "second"]);
 }
 
 pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let ids = ["a", "b", "c"].map(|body| publish(&*bed, &message(body)));
     let take = |id: &MessageId| broker.receive_id(&name(MAILBOX), id, &name("w")).unwrap();
     let taken = take(&ids[1]).unwrap();
     assert_eq!((taken.envelope.body.as_str(), taken.lease.epoch), ("b", 1));
     assert!(take(&ids[1]).is_none(), "it does not wait any more");
     assert!(take(&id("no-such-message")).is_none());
-    bed.transport().release(&taken.lease, Duration::from_secs(60)).unwrap();
+    bed.broker().release(&taken.lease, Duration::from_secs(60)).unwrap();
     // A receive by id takes the message although it is delayed.
     let again = take(&ids[1]).unwrap();
     assert_eq!(again.lease.epoch, 2);
-    bed.transport().settle(&again.lease).unwrap();
+    bed.broker().settle(&again.lease).unwrap();
     assert!(take(&ids[1]).is_none());
     assert_eq!(bodies(&*bed), ["a", "c"]);
 }
@@ -60,7 +60,7 @@ pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
 pub fn a_delayed_message_comes_when_it_is_due(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("later"));
-    bed.transport().release(&receive(&*bed).lease, Duration::from_secs(60)).unwrap();
+    bed.broker().release(&receive(&*bed).lease, Duration::from_secs(60)).unwrap();
     assert_eq!(bodies(&*bed), [""; 0]);
     bed.pass(Duration::from_secs(59));
     assert_eq!(bodies(&*bed), [""; 0]);
@@ -79,22 +79,21 @@ pub fn an_expired_message_is_not_delivered(factory: Factory) {
     publish(&*bed, &message("lasting"));
     bed.pass(Duration::from_secs(60));
     assert_eq!(bodies(&*bed), ["lasting"]);
-    assert_eq!(bed.transport().scan(&name(MAILBOX)).unwrap().dead, 1);
-    if let Some(broker) = bed.broker() {
-        let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
-        assert_eq!(letters.len(), 1);
-        assert_eq!((&letters[0].id, letters[0].reason.as_str()), (&expiring.id, "expired"));
-    }
+    assert_eq!(bed.broker().scan(&name(MAILBOX)).unwrap().dead, 1);
+    let broker = bed.broker();
+    let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!((&letters[0].id, letters[0].reason.as_str()), (&expiring.id, "expired"));
 }
 
 pub fn unfinished_messages_are_listed_in_the_order_of_receiving(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     publish(&*bed, &message("later"));
     let later = receive(&*bed).lease;
     publish(&*bed, &message("held"));
     receive(&*bed);
-    bed.transport().release(&later, Duration::from_secs(60)).unwrap();
+    bed.broker().release(&later, Duration::from_secs(60)).unwrap();
     publish(&*bed, &message("everyday"));
     publish(&*bed, &message("urgent").with_priority(5));
     let listed = broker.unfinished(&name(MAILBOX), 9).unwrap().into_iter();
@@ -118,7 +117,7 @@ pub fn nothing_is_delivered_twice_to_a_crowd(factory: Factory) {
                     let mut received = Vec::new();
                     while let Some(delivery) = receive_as(&**bed, &format!("reader-{reader}")) {
                         assert_eq!(delivery.lease.epoch, 1);
-                        bed.transport().settle(&delivery.lease).unwrap();
+                        bed.broker().settle(&delivery.lease).unwrap();
                         received.push(delivery.envelope.body);
                     }
                     received
@@ -129,5 +128,5 @@ pub fn nothing_is_delivered_twice_to_a_crowd(factory: Factory) {
     });
     let distinct: BTreeSet<_> = received.iter().collect();
     assert_eq!((received.len(), distinct.len()), (MESSAGES, MESSAGES));
-    assert_eq!(bed.transport().scan(&name(MAILBOX)).unwrap().settled, MESSAGES as u64);
+    assert_eq!(bed.broker().scan(&name(MAILBOX)).unwrap().settled, MESSAGES as u64);
 }

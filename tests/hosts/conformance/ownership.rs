@@ -19,7 +19,7 @@ pub fn a_message_has_one_holder(factory: Factory) {
     let delivery = receive_as(&*bed, "alice").unwrap();
     assert!(receive_as(&*bed.again(), "bob").is_none());
     assert!(receive_as(&*bed, "alice").is_none());
-    bed.transport().settle(&delivery.lease).unwrap();
+    bed.broker().settle(&delivery.lease).unwrap();
     assert!(receive_as(&*bed.again(), "bob").is_none());
 }
 
@@ -27,7 +27,7 @@ pub fn a_settled_message_is_done(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
     let lease = receive(&*bed).lease;
-    bed.transport().settle(&lease).unwrap();
+    bed.broker().settle(&lease).unwrap();
     assert_fenced(&*bed, &lease);
     assert_fenced(&*bed.again(), &lease);
 }
@@ -42,7 +42,7 @@ pub fn a_late_holder_is_fenced(factory: Factory) {
     let next = receive_as(&*other, "worker").unwrap();
     assert_eq!(next.lease.epoch, 2);
     assert_fenced(&*bed, &late);
-    other.transport().settle(&next.lease).unwrap();
+    other.broker().settle(&next.lease).unwrap();
     assert_fenced(&*bed, &late);
 }
 
@@ -50,12 +50,12 @@ pub fn a_released_message_fences_its_old_holder(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
     let first = receive_as(&*bed, "alice").unwrap().lease;
-    bed.transport().release(&first, Duration::ZERO).unwrap();
+    bed.broker().release(&first, Duration::ZERO).unwrap();
     assert_fenced(&*bed, &first);
     // The same holder under a new delivery is another one.
     let second = receive_as(&*bed, "alice").unwrap().lease;
     assert_fenced(&*bed, &first);
-    bed.transport().settle(&second).unwrap();
+    bed.broker().settle(&second).unwrap();
 }
 
 pub fn epochs_only_grow(factory: Factory) {
@@ -67,7 +67,7 @@ pub fn epochs_only_grow(factory: Factory) {
         assert!(delivery.lease.epoch > last);
         last = delivery.lease.epoch;
         if round % 2 == 0 {
-            bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+            bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
         } else {
             assert_eq!(bed.observe_for(LONG), 1);
         }
@@ -91,14 +91,14 @@ pub fn an_extended_lease_holds(factory: Factory) {
     publish(&*bed, &message("one"));
     let lease = receive_as(&*bed, "slow").unwrap().lease;
     for unfit in [0, 86_401] {
-        let refused = bed.transport().extend(&lease, Duration::from_secs(unfit)).unwrap_err();
+        let refused = bed.broker().extend(&lease, Duration::from_secs(unfit)).unwrap_err();
         assert!(matches!(refused, Error::Invalid { .. }), "{unfit}: {refused}");
     }
-    bed.again().transport().extend(&lease, Duration::from_secs(3600)).unwrap();
+    bed.again().broker().extend(&lease, Duration::from_secs(3600)).unwrap();
     let observer = bed.again();
     assert_eq!(observer.observe_for(LONG), 0);
-    bed.transport().extend(&lease, Duration::from_secs(3600)).unwrap();
-    bed.transport().settle(&lease).unwrap();
+    bed.broker().extend(&lease, Duration::from_secs(3600)).unwrap();
+    bed.broker().settle(&lease).unwrap();
     assert_eq!(observer.observe_for(Duration::from_secs(4000)), 0);
 }
 
@@ -108,8 +108,8 @@ pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
     publish(&*bed, &message("two"));
     let (one, two) = (receive(&*bed).lease, receive(&*bed).lease);
     // As a command does that settles a message received by another process.
-    bed.again().transport().settle(&one).unwrap();
-    bed.again().transport().release(&two, Duration::ZERO).unwrap();
+    bed.again().broker().settle(&one).unwrap();
+    bed.again().broker().release(&two, Duration::ZERO).unwrap();
     assert_fenced(&*bed, &one);
     assert_fenced(&*bed, &two);
     assert_eq!(bodies(&*bed), ["two"]);
@@ -122,12 +122,12 @@ pub fn another_holder_cannot_use_a_lease(factory: Factory) {
     assert_fenced(&*bed, &Lease { holder: name("bob"), ..lease.clone() });
     assert_fenced(&*bed, &Lease { epoch: 7, ..lease.clone() });
     assert_fenced(&*bed, &Lease { id: id("other"), ..lease.clone() });
-    bed.transport().settle(&lease).unwrap();
+    bed.broker().settle(&lease).unwrap();
 }
 
 pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let task = |task: &str| publish(&*bed, &message("work").with_task(task));
     let ended = |task: &str, author: &str| {
         let author = &name(author);
@@ -148,18 +148,18 @@ pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     assert_eq!(ended("queued", "alice"), [(queued, None)]);
     let delayed = task("delayed");
     let lease = receive_as(&*bed, "alice").unwrap().lease;
-    bed.transport().release(&lease, LONG).unwrap();
+    bed.broker().release(&lease, LONG).unwrap();
     assert_eq!(ended("delayed", "alice"), [(delayed, None)]);
     publish(&*bed, &message("again").with_task("delayed").with_attempt(2));
     assert_eq!(ended("delayed", MAILBOX), [], "a later attempt goes on");
     let again = receive_as(&*bed, "bob").unwrap().lease;
-    bed.transport().settle(&again).unwrap();
+    bed.broker().settle(&again).unwrap();
     let unread = task("unread");
     assert_eq!(ended("unread", MAILBOX), [(unread, None)]);
     // Held by another agent in the meantime, and never again by a third.
     let taken = task("taken");
     let late = receive_as(&*bed, "alice").unwrap().lease;
-    bed.transport().release(&late, Duration::ZERO).unwrap();
+    bed.broker().release(&late, Duration::ZERO).unwrap();
     let present = receive_as(&*bed, "bob").unwrap().lease;
     assert_fenced(&*bed, &late);
     assert_eq!(ended("taken", "carol"), []);

@@ -12,13 +12,13 @@ use super::bed::*;
 pub fn an_id_is_stored_once(factory: Factory) {
     let bed = factory(&Settings::default());
     let envelope = message("one\n");
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::Stored);
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
+    assert_eq!(bed.broker().publish(&envelope).unwrap(), PublishOutcome::Stored);
+    assert_eq!(bed.broker().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     let retry = envelope.clone();
-    assert_eq!(bed.again().transport().publish(&retry).unwrap(), PublishOutcome::AlreadyStored);
+    assert_eq!(bed.again().broker().publish(&retry).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), ["one\n"]);
     // While it is held, too.
-    assert_eq!(bed.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
+    assert_eq!(bed.broker().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), [""; 0]);
 }
 
@@ -26,7 +26,7 @@ pub fn an_id_is_not_taken_twice(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one").with_id(id("task.7.1")));
     let other = message("two").with_id(id("task.7.1"));
-    let refused = bed.transport().publish(&other);
+    let refused = bed.broker().publish(&other);
     assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
     assert_eq!(bodies(&*bed), ["one"]);
 }
@@ -35,9 +35,9 @@ pub fn an_id_stays_taken_when_it_is_settled(factory: Factory) {
     let bed = factory(&Settings::default());
     let envelope = message("one").with_id(id("task-7"));
     publish(&*bed, &envelope);
-    bed.transport().settle(&receive(&*bed).lease).unwrap();
+    bed.broker().settle(&receive(&*bed).lease).unwrap();
     let again = bed.again();
-    assert_eq!(again.transport().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
+    assert_eq!(again.broker().publish(&envelope).unwrap(), PublishOutcome::AlreadyStored);
     assert_eq!(bodies(&*bed), [""; 0]);
 }
 
@@ -69,7 +69,7 @@ pub fn concurrent_retries_of_one_id_store_it_once(factory: Factory) {
     let stored: usize = std::thread::scope(|scope| {
         let tries: Vec<_> = beds
             .iter()
-            .map(|bed| scope.spawn(|| bed.transport().publish(&envelope.clone()).unwrap()))
+            .map(|bed| scope.spawn(|| bed.broker().publish(&envelope.clone()).unwrap()))
             .collect();
         let outcomes = tries.into_iter().map(|t| t.join().unwrap());
         outcomes.filter(|published| *published == PublishOutcome::Stored).count()
@@ -86,44 +86,36 @@ pub fn an_unknown_mailbox_is_an_error(factory: Factory) {
         other => panic!("not about an unknown mailbox: {other}"),
     };
     let to_absent = Envelope::new(absent.clone(), "x");
-    let (asked, nearest) = unknown(bed.transport().publish(&to_absent).unwrap_err());
+    let (asked, nearest) = unknown(bed.broker().publish(&to_absent).unwrap_err());
     assert_eq!(asked, "dispach");
-    if bed.broker().is_some() {
-        assert_eq!(nearest, [MAILBOX], "the mailbox that was meant is suggested");
-    }
-    unknown(bed.transport().receive(&absent, &absent).unwrap_err());
-    unknown(bed.transport().scan(&absent).unwrap_err());
+    assert_eq!(nearest, [MAILBOX], "the mailbox that was meant is suggested");
+    unknown(bed.broker().receive(&absent, &absent).unwrap_err());
+    unknown(bed.broker().scan(&absent).unwrap_err());
     let lease = ensemble_core::env::Lease {
         mailbox: absent.clone(),
         id: id("x"),
         holder: absent,
         epoch: 1,
     };
-    unknown(bed.transport().settle(&lease).unwrap_err());
+    unknown(bed.broker().settle(&lease).unwrap_err());
 }
 
 pub fn a_full_mailbox_refuses(factory: Factory) {
     let bed = factory(&Settings::default().with_capacity(2));
-    if bed.broker().is_none() {
-        return;
-    }
     let first = message("1");
     publish(&*bed, &first);
     publish(&*bed, &message("2"));
-    let refused = bed.transport().publish(&message("3"));
+    let refused = bed.broker().publish(&message("3"));
     assert!(matches!(refused, Err(Error::Full { capacity: 2, .. })), "{refused:?}");
     assert!(refused.unwrap_err().is_transient());
     // One that already exists needs no room.
-    assert_eq!(bed.transport().publish(&first).unwrap(), PublishOutcome::AlreadyStored);
+    assert_eq!(bed.broker().publish(&first).unwrap(), PublishOutcome::AlreadyStored);
     receive(&*bed);
     publish(&*bed, &message("3"));
 }
 
 pub fn a_full_mailbox_refuses_a_crowd(factory: Factory) {
     let bed = factory(&Settings::default().with_capacity(5));
-    if bed.broker().is_none() {
-        return;
-    }
     let beds: Vec<_> = (0..4).map(|_| bed.again()).collect();
     let stored: usize = std::thread::scope(|scope| {
         let senders: Vec<_> = beds
@@ -131,7 +123,7 @@ pub fn a_full_mailbox_refuses_a_crowd(factory: Factory) {
             .map(|bed| {
                 scope.spawn(move || {
                     (0..4)
-                        .filter(|n| bed.transport().publish(&message(&format!("{n}"))).is_ok())
+                        .filter(|n| bed.broker().publish(&message(&format!("{n}"))).is_ok())
                         .count()
                 })
             })
@@ -144,7 +136,7 @@ pub fn a_full_mailbox_refuses_a_crowd(factory: Factory) {
 
 pub fn names_with_dots_are_kept_apart(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     let (one, two) = (name("a.b"), name("a"));
     broker.add_mailbox(&one, &Settings::default()).unwrap();
     broker.add_mailbox(&two, &Settings::default()).unwrap();
@@ -159,18 +151,15 @@ pub fn names_with_dots_are_kept_apart(factory: Factory) {
 
 pub fn a_message_that_is_too_large_is_refused(factory: Factory) {
     let bed = factory(&Settings::default());
-    if bed.broker().is_none() {
-        return;
-    }
     publish(&*bed, &message(&"x".repeat(BODY_BYTES_MAX)));
-    let refused = bed.transport().publish(&message(&"x".repeat(BODY_BYTES_MAX + 1)));
+    let refused = bed.broker().publish(&message(&"x".repeat(BODY_BYTES_MAX + 1)));
     assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
     assert_eq!(bodies(&*bed).len(), 1);
 }
 
 pub fn content_of_every_size_is_attached(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(broker) = bed.broker() else { return };
+    let broker = bed.broker();
     for bytes in [0, 1, 128 * 1024, 128 * 1024 + 1, 700_000] {
         let content: Vec<u8> = (0..bytes).map(|at: usize| (at % 251) as u8).collect();
         let attachment = broker.attach(&content).unwrap();
@@ -184,12 +173,9 @@ pub fn content_of_every_size_is_attached(factory: Factory) {
 
 pub fn a_sender_has_its_share_of_bytes(factory: Factory) {
     let bed = factory(&Settings::default());
-    if bed.log().is_none() {
-        return;
-    }
     let attach = |mebibytes: u64| {
         let attachment = Attachment { sha256: Digest::of(b"large"), bytes: mebibytes << 20 };
-        bed.transport().publish(&message("see attachment").with_attachment(attachment))
+        bed.broker().publish(&message("see attachment").with_attachment(attachment))
     };
     attach(100).unwrap();
     let refused = attach(1);
@@ -203,7 +189,7 @@ pub fn a_sender_has_its_share_of_bytes(factory: Factory) {
 
 pub fn what_is_stored_is_recorded(factory: Factory) {
     let bed = factory(&Settings::default());
-    let Some(log) = bed.log() else { return };
+    let log = bed.log();
     let sent = message("body").with_task("t1").with_correlation("c1").with_source("here.md");
     publish(&*bed, &sent);
     publish(&*bed, &message("plain"));
@@ -221,16 +207,16 @@ pub fn every_state_is_counted(factory: Factory) {
         publish(&*bed, &message(&format!("{n}")));
     }
     let settled = receive(&*bed);
-    bed.transport().settle(&settled.lease).unwrap();
+    bed.broker().settle(&settled.lease).unwrap();
     receive(&*bed);
     let back = receive(&*bed);
-    bed.transport().release(&back.lease, Duration::from_secs(3600)).unwrap();
+    bed.broker().release(&back.lease, Duration::from_secs(3600)).unwrap();
     publish(
         &*bed,
         &message("late").with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1)),
     );
     // An expired message counts as waiting until a consumer meets it.
-    let counts = bed.again().transport().scan(&name(MAILBOX)).unwrap();
+    let counts = bed.again().broker().scan(&name(MAILBOX)).unwrap();
     assert_eq!((counts.queued, counts.delayed), (5, 1));
     assert_eq!((counts.acked, counts.settled, counts.dead), (1, 1, 0));
 }

@@ -42,14 +42,11 @@ impl NatsBed {
 }
 
 impl Bed for NatsBed {
-    fn transport(&self) -> &(dyn Transport + Sync) {
+    fn broker(&self) -> &dyn Broker {
         &self.queue
     }
-    fn broker(&self) -> Option<&(dyn Broker + Sync)> {
-        Some(&self.queue)
-    }
-    fn log(&self) -> Option<&SimRecorder> {
-        Some(&self.log)
+    fn log(&self) -> &SimRecorder {
+        &self.log
     }
     fn again(&self) -> Box<dyn Bed> {
         Box::new(Self {

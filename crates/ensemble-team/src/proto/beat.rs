@@ -121,14 +121,6 @@ impl LeaseRenewal {
         }
     }
 
-    /// Whether the holder may write under its lease.
-    pub const fn may_write(&self) -> bool {
-        match self.state {
-            State::Held { .. } => true,
-            State::Idle | State::Doubtful | State::Lost => false,
-        }
-    }
-
     fn interval(&self) -> Duration {
         HEARTBEAT.min(self.usual / BEATS_A_LEASE)
     }
@@ -316,26 +308,26 @@ Released    idle       idle              idle                  lost
         beat.handle(at(130), Event::Beaten { sequence: 4 });
         // No beat comes for fourteen minutes, and the lease survives.
         beat.handle_timeout(at(130 + 14 * 60));
-        assert!(beat.may_write());
+        assert!(matches!(beat.state, State::Held { .. }));
         assert_eq!(drain(&mut beat), [Effect::Beat { sequence: 5, duration: LEASE_DURATION }]);
         beat.handle_timeout(at(130 + 15 * 60));
-        assert!(!beat.may_write());
+        assert!(!matches!(beat.state, State::Held { .. }));
     }
 
     #[test]
     fn holder_that_slept_past_its_lease_asks_before_writing() {
         let mut beat = held();
         beat.handle_timeout(at(3_600));
-        assert!(!beat.may_write());
+        assert!(!matches!(beat.state, State::Held { .. }));
         assert_eq!(
             drain(&mut beat),
             [Effect::StopWriting, Effect::Beat { sequence: 2, duration: LEASE_DURATION }]
         );
         let mut other = beat.clone();
         beat.handle(at(3_601), Event::Beaten { sequence: 2 });
-        assert!(beat.may_write());
+        assert!(matches!(beat.state, State::Held { .. }));
         other.handle(at(3_601), Event::Fenced);
-        assert!(!other.may_write());
+        assert_eq!(other.state, State::Lost);
         assert_eq!(other.poll_timeout(), None);
     }
 

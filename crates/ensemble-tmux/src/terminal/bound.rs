@@ -48,7 +48,8 @@ impl BoundPane {
         self.observer().profile()
     }
 
-    /// The limit that the last look has shown ([`TmuxPane::limit`]).
+    /// The limit that the last inspection or attempt has shown, even if it has passed. Pass it on to a later pane of
+    /// the same agent, because the message may not name the day.
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.observer().limit()
     }

@@ -13,7 +13,7 @@ use super::{Binding, TmuxServer, TypedNudge};
 use crate::provider::machine::{AgentAnswer, SourcePlaces};
 use crate::provider::process;
 use crate::provider::{
-    self, AgentObserver, DiagnosisContext, Judgement, Profile, TurnSign, TypingPurpose, UsageLimit,
+    self, AgentObserver, DiagnosisContext, Judgement, Profile, TurnSign, TypingPurpose,
 };
 use ensemble_core::agent::AgentState;
 use ensemble_core::env::Pane;
@@ -81,17 +81,6 @@ impl TmuxPane {
     pub fn with_turn_sign(mut self, turn_sign: TurnSign) -> Self {
         self.observer = self.observer.with_turn_sign(turn_sign);
         self
-    }
-
-    /// The limit that the pane showed at the last inspection or attempt, even if it has passed. Pass it on to a later
-    /// pane of the same agent, because the message may not name the day.
-    pub const fn limit(&self) -> Option<&UsageLimit> {
-        self.observer.limit()
-    }
-
-    /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
-    pub const fn is_limited_without_end(&self) -> bool {
-        self.observer.is_limited_without_end()
     }
 
     /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
