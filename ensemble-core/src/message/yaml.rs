@@ -100,7 +100,18 @@ fn read_with<T: DeserializeOwned>(
     let read = with_deserializer_from_str_with_options(text, options, |parser| {
         deserialize(parser).map_err(serde::de::Error::custom)
     });
-    read.map_err(|error| fault(&error))
+    read.map_err(|error| match text.trim().is_empty() {
+        true => YamlFault { place: None, detail: "is empty".to_owned() },
+        false => find_conflict(text).unwrap_or_else(|| fault(&error)),
+    })
+}
+
+/// The marks that a merge of git has left in a file.
+fn find_conflict(text: &str) -> Option<YamlFault> {
+    let line = text.lines().position(|line| line.starts_with("<<<<<<< "))?;
+    text.lines().find(|line| line.starts_with(">>>>>>> "))?;
+    let detail = "has two versions that git could not merge: keep one, and remove its marks";
+    Some(YamlFault { place: Some((line as u64 + 1, 1)), detail: detail.to_owned() })
 }
 
 /// One copy of the parser's code serves all types: a copy for each was a twentieth of the program.
@@ -175,7 +186,7 @@ const PLAIN_WORDS: [(&str, &str); 14] = [
 ];
 
 /// What the parser says of a text that is not YAML, by its distinct words, and what the author of the file reads instead.
-const SYNTAX: [(&str, &str); 30] = [
+const SYNTAX: [(&str, &str); 32] = [
     ("tagged enum", "expected one word"),
     ("non-finite", "expected a number"),
     ("unexpected EOF", "ends before a bracket or a quote is closed"),
@@ -209,6 +220,8 @@ const SYNTAX: [(&str, &str); 30] = [
     ("block scalar", "has a line after `|` or `>` that is not as deep as the first"),
     ("plain scalar", "begins with a mark of YAML: put the text into quotes"),
     ("a tag", "begins with `!`: put the text into quotes"),
+    ("<document start>", "is not indented as the lines before it, or by a tab: use blanks"),
+    ("YAML major version", "begins with a `%YAML` of another version: remove the line"),
     ("directive", "begins with `%`: put the text into quotes"),
     ("flow ", "lacks a comma or the end of its brackets"),
     (
@@ -332,6 +345,15 @@ mod tests {
         assert_eq!(detail("durability: powr\n"), "unknown value `powr`: did you mean `power`?");
     }
 
+    #[test]
+    fn an_empty_text_and_the_marks_of_a_merge_are_named() {
+        let merged = "id: a\n<<<<<<< HEAD\npriority: 1\n=======\npriority: 2\n>>>>>>> other\n";
+        type Map = std::collections::BTreeMap<String, String>;
+        let wrong = read::<Map>(merged).unwrap_err();
+        assert!(wrong.detail.contains("git could not merge") && wrong.place == Some((2, 1)));
+        assert_eq!(read::<u64>(" \n").unwrap_err().detail, "is empty");
+    }
+
     /// Texts with a fault of the rarer kinds.
     const FAULTY: &str = "at: .inf\n|id: a\nunit: [power]\n|id: [\n- a\n|id: {a: b\n|id: [a, b\npriority: 1\n\
         |id: -]\n|id: >\n  a\n b\n|id:\n\t- a\n|%id\n---\nid: a\n|id: !<a\n|id: &\n|id: \"\\ud800\"\n|id: \"\\xg\"\n|";
@@ -388,6 +410,8 @@ mod tests {
             "```yaml\nid: a\n```\n",
             "id: [a] b\n",
             "\u{1b}[32mid: a\n",
+            "# a\n\tx: 1\nid: a\n",
+            "%YAML 2.0\n---\nid: a\n",
             "<<: *a\n",
             &deep,
         ]
@@ -397,7 +421,7 @@ mod tests {
             let Err(fault) = read::<Report>(text) else { continue };
             let words = "Option|Policy|budget|deserializ|scalar|u8|u64|f64|mapping start\
                 |{ |serde|struct|Anchors|breach|while |simple key|mapping values|references|recursion|document start|invalid type\
-                |expected key|u{|floating|strict mode|EOF|enum|policy|flow|block|directive|surrogate|hexadecimal|end of input";
+                |expected key|u{|floating|strict mode|EOF|enum|policy|flow|block|directive|surrogate|hexadecimal|end of input|major version|document start>";
             let found: Vec<&str> =
                 words.split('|').filter(|word| fault.detail.contains(word)).collect();
             assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);

@@ -52,6 +52,8 @@ status: UNCLAIMED; assigned_to: None ~> assigned_to: must be a name, or null; it
 status: UNCLAIMED; assigned_to: '' ~> assigned_to: `` has 0 bytes: a name has 1 to 64; it is read as null
 status: UNCLAIMED; failed_by: 'a, b' ~> failed_by: is `a, b`; it is read as a list of 2
 status: UNCLAIMED; depends_on: done ~> depends_on: is `done`; it is read as a list
+status: UNCLAIMED; depends_on: [DONE] ~> depends_on[0]: there is no task `DONE`; it is read as done
+status: UNCLAIMED; depends_on: ['#done'] ~> depends_on[0]: `#done` has '#'
 status: UNCLAIMED; depends_on: '' ~> depends_on: is empty; it is read as a list without
 status: UNCLAIMED; lease_epoch: '3' ~> lease_epoch: must be a whole number of at least 0; it is read as 3
 status: UNCLAIMED; lease_epoch: 2.0 ~> lease_epoch: must be a whole number of at least 0; it is read as 2
@@ -134,6 +136,7 @@ fn tells(text: &str, is_warning: bool, expected: &str) {
 
 /// The rest of a board, and the start of its error text.
 const OF_THE_REST: &str = "
+  - {id: 7, status: UNCLAIMED, spec_ref: s, done_when: true} ~> tasks[2].id: must be a name; it is read as
   - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is also the name of tasks[1]
 agents: {coder-1: {status: WORKING}} ~> agents.coder-1.current_task: is missing
 agents: {coder-1: {status: REVIEWING, current_task: task}} ~> agents.coder-1.lease_expires: is missing

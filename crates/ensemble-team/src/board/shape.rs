@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
-use ensemble_core::message::fields::{is_absent, read_flag, strip_quotes};
+use ensemble_core::message::fields::{is_absent, is_same_task, read_flag, strip_quotes};
 use ensemble_core::message::period::read_seconds;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
@@ -45,6 +45,7 @@ pub(super) struct ShapeFindings {
 pub(super) fn check(board: &mut Value) -> ShapeFindings {
     let mut checker = ShapeChecker { found: ShapeFindings::default(), is_note: false };
     checker.object(board, BOARD, "");
+    checker.find_meant_tasks(board);
     checker.found
 }
 
@@ -55,6 +56,26 @@ struct ShapeChecker {
 }
 
 impl ShapeChecker {
+    /// Dependencies that write the id of a task in another case are read as that id.
+    fn find_meant_tasks(&mut self, board: &mut Value) {
+        let Some(tasks) = board["tasks"].as_array_mut() else { return };
+        let ids: Vec<String> =
+            tasks.iter().filter_map(|task| task["id"].as_str()).map(str::to_owned).collect();
+        for (at, task) in tasks.iter_mut().enumerate() {
+            let Some(Value::Array(items)) = task.get_mut("depends_on") else { continue };
+            for (index, item) in items.iter_mut().enumerate() {
+                let Some(named) = item.as_str().filter(|id| !ids.iter().any(|it| it == id)) else {
+                    continue;
+                };
+                if let Some(meant) = ids.iter().find(|id| is_same_task(id, named)) {
+                    let problem = format!("there is no task `{named}`; it is read as {meant}");
+                    self.warn(&format!("tasks[{at}].depends_on[{index}]"), problem);
+                    *item = meant.as_str().into();
+                }
+            }
+        }
+    }
+
     fn push(&mut self, path: &str, problem: String) {
         let path = if path.is_empty() { "file" } else { path };
         let found =
@@ -121,7 +142,9 @@ impl ShapeChecker {
                 Some(Err(error)) => error.to_string(),
                 None => "must be a name".to_owned(),
             },
-            FieldKind::Text if value.is_string() || value.is_number() => return,
+            FieldKind::Text if value.is_string() || value.is_number() || value.is_boolean() => {
+                return;
+            }
             FieldKind::Text => "must be a text".to_owned(),
             FieldKind::Count | FieldKind::Seconds if value.is_u64() => return,
             FieldKind::Count => "must be a whole number of at least 0".to_owned(),
@@ -166,8 +189,11 @@ impl ShapeChecker {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
             (FieldKind::Name, Value::String(text)) if !is_absent(text) => {
-                let bare = strip_quotes(text).trim_start_matches('@');
+                let bare = strip_quotes(text).trim_start_matches(['@', '#']);
                 Name::new(bare).map_or(Value::Null, |name| name.as_str().into())
+            }
+            (FieldKind::Name, Value::Number(number)) => {
+                Name::new(number.to_string()).map_or(Value::Null, |name| name.as_str().into())
             }
             (FieldKind::Word(words), Value::String(text)) => {
                 let plain =
