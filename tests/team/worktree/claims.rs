@@ -25,6 +25,16 @@ fn a_fresh_worktree_begins_at_the_integration_branch_and_leaves_the_checkout_unc
 }
 
 #[test]
+fn a_checkout_without_a_commit_is_not_an_empty_repository() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    git(bed.home.path(), &["symbolic-ref", "HEAD", "refs/heads/unborn"]);
+    let refused = refusal(bed.trees().claim_task(&name("t1"), &coder));
+    assert!(refused.contains("unborn has no commit that can be read: `git switch`"), "{refused}");
+}
+
+#[test]
 fn only_committed_work_of_the_holder_is_handed_in() {
     let bed = Bed::new();
     bed.task("t1");

@@ -43,7 +43,7 @@ pub enum GitError {
 impl AreaError for GitError {}
 
 /// What git and its helpers say when something outside of Ensemble is missing or set so, and what helps.
-const REMEDIES: [(&[&str], &str); 6] = [
+const REMEDIES: [(&[&str], &str); 8] = [
     (
         &["failed to sign the data", "load public key", "gpg failed to sign"],
         "git is set to sign commits: make the key usable without a question, or `git config commit.gpgsign false` in this repository",
@@ -68,6 +68,21 @@ const REMEDIES: [(&[&str], &str); 6] = [
     (
         &["not a git repository"],
         "`git init` and a first commit make one: tasks on the blackboard have worktrees",
+    ),
+    (
+        &[".lock': File exists"],
+        "a killed git has left its lock: remove that file, if no git runs in the repository",
+    ),
+    (
+        &[
+            "bad object",
+            "missing blob",
+            "missing tree",
+            "unable to read",
+            "is corrupt",
+            "object file",
+        ],
+        "the repository is damaged: `git fsck` says what is missing",
     ),
     (&["bad config"], "correct that setting of git: `git config --edit`"),
 ];
@@ -163,6 +178,11 @@ pub enum WorktreeFault {
     CheckedOut { path: PathBuf },
     #[error("the repository has no commit yet: make the first one")]
     EmptyRepository,
+    #[error(
+        "{} has no commit that can be read: `git switch` another branch in the project, or `git fsck` says what is damaged",
+        if branch.is_empty() { "HEAD" } else { branch.trim_start_matches("refs/heads/") }
+    )]
+    UnbornHead { branch: String },
     #[error("there is no git repository around the blackboard")]
     NoRepository,
     #[error("there is no git remote `{remote}`: make one with `git remote add {remote} URL`")]

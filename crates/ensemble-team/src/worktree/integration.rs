@@ -46,10 +46,19 @@ impl Worktrees {
 
     /// The commit at which the integration branch begins: that of the user's checkout.
     pub(super) fn checked_out_commit(&self, branch: &str) -> Result<String> {
-        let call = self.git.at(&self.project).with(CEILING_VARIABLE, "");
-        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+        let call = || self.git.at(&self.project).with(CEILING_VARIABLE, "");
+        let found = call().ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
         let operation = || Operation::MakeBranch(branch.to_owned());
-        found.ok_or_else(|| WorktreeFault::EmptyRepository.to(operation()))
+        let Some(found) = found else {
+            let named = call().ask(&["symbolic-ref", "--quiet", "HEAD"])?.unwrap_or_default();
+            let others = call().ask(&["for-each-ref", "--count=1", "refs/heads"])?;
+            let fault = match others.is_some_and(|branch| !branch.trim().is_empty()) {
+                true => WorktreeFault::UnbornHead { branch: named },
+                false => WorktreeFault::EmptyRepository,
+            };
+            return Err(fault.to(operation()));
+        };
+        Ok(found)
     }
 
     /// What the integration branch lacks of the work that was merged into it, as it was deleted or moved back. `at` is
