@@ -34,7 +34,7 @@ pub fn take_stdin() {
 /// Refuses to read stdin where it carries something else.
 pub fn check_stdin() -> Outcome {
     match IS_TAKEN.load(Ordering::Relaxed) {
-        true => Err(Failure::usage("there is no content: stdin carries the calls")),
+        true => Err(Failure::usage("the content is missing or empty, and stdin carries the calls")),
         false => Ok(()),
     }
 }

@@ -33,12 +33,15 @@ const FOREIGN_FIELDS: [(&[&str], &str); 12] = [
 ];
 
 /// Names of one argument, of which each tool and command has one. Models and programs use the others as well.
-const ARGUMENT_NAMES: [&[&str]; 6] = [
+const ARGUMENT_NAMES: [&[&str]; 9] = [
     &["message", "text", "instruction", "body", "content"],
     &["to", "recipient"],
     &["id", "message_id"],
     &["task_id", "task"],
-    &["reason", "feedback"],
+    &["reason", "feedback", "failure_reason"],
+    &["status", "result"],
+    &["files_modified", "modified"],
+    &["files_created", "created"],
     &["worker", "agent", "name", "mailbox"],
 ];
 

@@ -116,8 +116,7 @@ impl Requests<'_> {
         let kind = self.kinds.find(&ask.kind).ok_or_else(unknown)?.clone();
         let id = ask.id.as_deref().map(check_id).transpose()?;
         if ask.from == ask.to {
-            let id = id.map_or_else(|| "new".to_owned(), String::from);
-            return Err(DecisionRefusal::OwnRequest { id, by: ask.from }.into());
+            return Err(DecisionRefusal::AsksItself { by: ask.from }.into());
         }
         self.store.broker().settings(&ask.to)?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;

@@ -79,7 +79,9 @@ pub(crate) fn only_the_addressee_decides_and_only_the_requester_takes_it_back(be
     let said = refused(requests.respond("../../etc", &name("alice"), true, ""));
     assert_eq!(said, "Error: Unknown request_id '../../etc'");
     let own = NewRequest::new("plan_approval", name("lead"), name("lead"), "trust me");
-    assert!(refused(requests.ask(own)).contains("a requester may not decide its own request"));
+    assert!(
+        refused(requests.ask(own)).contains("lead cannot ask itself: a requester may not decide")
+    );
     assert_eq!(requests.get("abc").unwrap().state(), "pending");
     assert_eq!(bed.records("request.refused").len(), 6);
 }

@@ -145,6 +145,10 @@ fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, 
         (Value::Array(_), "string") => format!("{value} is not a text: call once for each"),
         _ => format!("{value} is not {}", in_words(kind)),
     })?;
+    let value = match (value, property["items"]["type"].as_str()) {
+        (Value::Array(items), Some(kind)) => read_items(kind, items)?,
+        (value, _) => value,
+    };
     let Some(number) = value.as_f64() else { return Ok(value) };
     let (least, most) = (property["minimum"].as_f64(), property["maximum"].as_f64());
     let is_fit =
@@ -154,6 +158,18 @@ fn read_value(property: &Value, is_closed: bool, value: Value) -> Result<Value, 
         (false, least, Some(most)) => Err(format!("{value} is not from {least} to {most}")),
         (false, least, None) => Err(format!("{value} is less than {least}")),
     }
+}
+
+/// The items of a list; one in an object, such as `{"path": "a.rs"}`, is what the object has.
+fn read_items(kind: &str, items: Vec<Value>) -> Result<Value, String> {
+    let read = items.into_iter().map(|item| {
+        let only = item.as_object().filter(|fields| fields.len() == 1 && kind == "string");
+        let inner = only.and_then(|fields| fields.values().next()).filter(|it| it.is_string());
+        let item = inner.unwrap_or(&item).clone();
+        converted(kind, item)
+            .map_err(|item| format!("{item} in the list is not {}", in_words(kind)))
+    });
+    read.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
 /// A value of a property that has one of a few words, in the spelling of the schema: `failure` is `failed`.
@@ -240,7 +256,7 @@ mod tests {
             "to": { "type": "string" }, "message": { "type": "string" }, "task_id": { "type": "string" },
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
             "status": { "oneOf": [{ "const": "success" }, { "const": "failed" }] },
-            "when": { "type": "string" }, "delay_seconds": { "type": "integer" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array" },
+            "when": { "type": "string" }, "delay_seconds": { "type": "integer" }, "needs_plan": { "type": "boolean" }, "files": { "type": "array", "items": { "type": "string" } },
         });
         let required = ["to", "message"];
         let schema = json!({
@@ -262,8 +278,7 @@ mod tests {
             "to": "a", "message": "x", "task_id": "7", "status": "failed", "needs_plan": true, "files": ["a"],
         });
         assert_eq!(read(given), Ok(wanted));
-        let given =
-            json!({ "to": "a", "content": "x", "files": "a", "status": " Success", "delay": "5m" });
+        let given = json!({ "to": "a", "content": "x", "files": [{"path": "a"}], "result": " Success", "delay": "5m" });
         let wanted = json!({ "to": "a", "message": "x", "files": ["a"], "status": "success", "delay_seconds": 300 });
         assert_eq!(read(given), Ok(wanted));
     }
@@ -299,6 +314,9 @@ mod tests {
         let error = read(json!({ "to": ["a", "b"], "message": " ", "priority": -1 })).unwrap_err();
         let faults = "to: [\"a\",\"b\"] is not a text: call once for each; message: is empty; priority: -1 is not from 0 to 9";
         assert_eq!(error, format!("nothing was done: {faults}"));
+        let listed =
+            read(json!({ "to": "a", "message": "x", "files": ["a", {"b": 1}] })).unwrap_err();
+        assert_eq!(listed, "nothing was done: files: {\"b\":1} in the list is not a text");
         assert!(!error.contains("u8") && !error.contains("schema"), "{error}");
     }
 }

@@ -22,6 +22,8 @@ pub enum DecisionRefusal {
         "Error: request_id '{id}' was made by {by}: a requester may not decide its own request"
     )]
     OwnRequest { id: String, by: Name },
+    #[error("Error: {by} cannot ask itself: a requester may not decide its own request")]
+    AsksItself { by: Name },
     #[error("Error: request_id '{id}' was made by {from}: {by} may not cancel it")]
     NotRequester { id: String, from: Name, by: Name },
     #[error("Error: request_id '{id}' cannot expire yet: its deadline is not over")]
@@ -54,7 +56,7 @@ impl DecisionRefusal {
             | Self::NotOver { id }
             | Self::Taken { id }
             | Self::PlanPending { id, .. } => id,
-            Self::UnknownKind { .. } => "",
+            Self::UnknownKind { .. } | Self::AsksItself { .. } => "",
         }
     }
 
@@ -63,7 +65,7 @@ impl DecisionRefusal {
             Self::Unknown { .. } => "unknown",
             Self::Decided { .. } => "decided",
             Self::NotAddressee { .. } => "not_addressee",
-            Self::OwnRequest { .. } => "own_request",
+            Self::OwnRequest { .. } | Self::AsksItself { .. } => "own_request",
             Self::NotRequester { .. } => "not_requester",
             Self::NotOver { .. } => "not_over",
             Self::UnknownKind { .. } => "unknown_kind",
