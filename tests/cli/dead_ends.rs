@@ -100,6 +100,7 @@ const WRONG_LINES: &str = "\
     send --to w1 --nonsense => write `--message=--nonsense`; \
     send --to w1 --expire 5m hi => `--expires`; send --to w1 --prio=5 hi => `--priority`; \
     send --to w1 -f a.txt --urgent => lists its options; \
+    status --queue . => is the queue of that project; \
     assign w1 two words => put the text in quotes; \
     inbox --all => `ensemble inbox -h`; down w1 => `ensemble request shutdown NAME` stops one agent; \
     status w1 => `ensemble why NAME`; stop w1 => `ensemble request shutdown NAME` stops one agent; \
@@ -133,6 +134,18 @@ fn what_people_type_by_mistake_gets_a_hint_that_helps() {
     assert_eq!(bed.ok("dead retry --all"), "no dead letters\n");
     bed.ok("send --to w1 --message=--nonsense");
     bed.ok("send --to w1 -5");
+}
+
+#[test]
+fn agents_whose_files_cannot_be_read_are_not_said_to_be_missing_from_the_configuration() {
+    let bed = Bed::new();
+    bed.write_file("ensemble.yaml", "agents: {w: {command: cat}}\n");
+    std::fs::create_dir_all(bed.project().join(".ensemble/roster")).unwrap();
+    bed.write_file(".ensemble/roster/w.yaml", "");
+    let ran = bed.run("up");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("roster/w.yaml: file: is empty"), "{ran:?}");
+    assert!(ran.stderr.contains("no agent was started\nhint: correct or remove"), "{ran:?}");
 }
 
 /// Ids that begin alike for longer than any number of characters that one would choose.

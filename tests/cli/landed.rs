@@ -89,6 +89,10 @@ fn a_file_without_a_mailbox_or_a_route_is_named_with_what_helps() {
     ];
     assert_eq!(texts, wanted);
     assert!(needs[1]["help"].as_str().unwrap().contains("`ensemble mailbox add w2`"), "{needs}");
+    land(&bed, "tasks/W1-task.yaml", "id: z2\ntitle: count\n");
+    let needs = bed.json("status").pop().unwrap()["needs"].take();
+    assert_eq!(needs[1]["help"], "name the file for w1", "{needs}");
+    fs::remove_file(bed.project().join("queue/tasks/W1-task.yaml")).unwrap();
     let checked = bed.ok("admin fsck");
     assert!(
         wanted.iter().all(|text| checked.contains(text.split(' ').next().unwrap())),

@@ -197,6 +197,9 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::Full { mailbox, .. } | Error::Quota { mailbox, .. } => {
             return Some(format!("`ensemble inbox {mailbox}` shows what waits, and since when"));
         }
+        Error::NoQueue { path } if path.join("queue/mailbox").is_dir() => {
+            return Some(format!("{} is the queue of that project", path.join("queue").display()));
+        }
         Error::NoQueue { .. } => {
             "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
         }

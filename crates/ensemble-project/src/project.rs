@@ -20,6 +20,7 @@ mod merge;
 mod nats;
 mod nearest;
 mod notify;
+mod paths;
 mod people;
 mod quota;
 mod steps;
@@ -164,6 +165,7 @@ impl ProjectConfig {
             return Err(Error::malformed(path, field, detail));
         }
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
+        team::refuse_twins(&config.agents, path)?;
         for (agent, settings) in &config.agents {
             settings.check_names(agent, &config.people, path)?;
             let field = format!("agents.{agent}.server");
@@ -431,6 +433,13 @@ mod tests {
         assert_eq!(read_config(&file, None).unwrap(), ProjectConfig::default());
         std::fs::write(&file, "durabilty: process\n").unwrap();
         assert!(read_config(&file, None).unwrap_err().to_string().contains("durabilty"));
+        std::fs::write(&file, "agents: {Worker-1: {command: a}, worker-1: {command: b}}\n")
+            .unwrap();
+        let refused = read_config(&file, None).unwrap_err().to_string();
+        assert!(
+            refused.contains("agents.worker-1: differs only in case from `Worker-1`"),
+            "{refused}"
+        );
         std::fs::rename(&file, file.with_extension("yml")).unwrap();
         let refused = read_config(&file, None).unwrap_err().to_string();
         assert!(refused.contains("ensemble.yml is not read: `mv "), "{refused}");

@@ -15,7 +15,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{DropBox, Ledger, Routes};
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::DONE_DAYS_DEFAULT;
 use ensemble_core::{Error, Result};
 use ensemble_reports::contract::meant_name;
@@ -77,8 +77,7 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                     // Its error has the names that are like it.
                     match queue.settings(missing) {
                         Err(error @ Error::NoMailbox { .. }) => {
-                            let help =
-                                format!("`ensemble mailbox add {missing}`, or rename the file");
+                            let help = missing_help(missing, &mailboxes);
                             (error.to_string(), help)
                         }
                         Err(error) => (error.to_string(), format!("mend the mailbox {missing}")),
@@ -94,6 +93,15 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
         }
     }
     Ok(found)
+}
+
+/// The remedy for a file whose mailbox is missing. No second one is made whose name differs only in case.
+fn missing_help(missing: &Name, mailboxes: &[Name]) -> String {
+    let is_twin = |it: &&Name| it.as_str().eq_ignore_ascii_case(missing.as_str());
+    match mailboxes.iter().find(is_twin) {
+        Some(twin) => format!("name the file for {twin}"),
+        None => format!("`ensemble mailbox add {missing}`, or rename the file"),
+    }
 }
 
 /// The remedy for a file that leads to no mailbox: another name, the one that was probably meant if that is known.

@@ -37,6 +37,11 @@ impl Arguments {
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let plans = plans_of(context.project()?, &self.names)?;
+        if plans.is_empty() && !context.project()?.config.agents.is_empty() {
+            return Err(Failure::refused("no agent was started").with_hint(
+                "correct or remove what the warnings name; `ensemble status` has the paths",
+            ));
+        }
         if plans.is_empty() {
             return Err(Failure::nothing("there is no agent to bring up").with_hint(
                 "name some under `agents:` in ensemble.yaml, or use `ensemble agent start`",

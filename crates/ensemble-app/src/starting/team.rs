@@ -24,6 +24,8 @@ use crate::{App, watcher_start};
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
+/// The same of one that it may not execute.
+const NOT_EXECUTABLE: i32 = 126;
 
 /// The agents that are to be up: those that are named, or all that are configured or recorded
 /// as up.
@@ -203,6 +205,9 @@ pub fn ended_at_once(member: &Member, status: Option<i32>) -> String {
     let why = match (status, &member.command) {
         (Some(COMMAND_NOT_FOUND), Some(command)) => {
             format!(": command not found while running `{command}`")
+        }
+        (Some(NOT_EXECUTABLE), Some(command)) => {
+            format!(": no program that may be executed, while running `{command}`")
         }
         _ => String::new(),
     };

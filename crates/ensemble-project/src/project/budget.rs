@@ -29,6 +29,7 @@ pub struct BudgetConfig {
     /// Limits of single tasks, instead of `task`.
     pub tasks: BTreeMap<String, BudgetLimit>,
     /// File with prices of models, beside this one, in addition to the built-in ones.
+    #[serde(deserialize_with = "super::paths::read")]
     pub prices: Option<PathBuf>,
 }
 

@@ -29,12 +29,16 @@ pub struct NatsConfig {
     /// permission keeps others from reading them (default `_INBOX`).
     pub inbox_prefix: Option<String>,
     /// A credentials file.
+    #[serde(deserialize_with = "super::paths::read")]
     pub credentials: Option<PathBuf>,
     /// Certificates trusted in addition to the system's, as PEM.
+    #[serde(deserialize_with = "super::paths::read")]
     pub root_certificates: Option<PathBuf>,
     /// This client's certificate, as PEM.
+    #[serde(deserialize_with = "super::paths::read")]
     pub certificate: Option<PathBuf>,
     /// The key of that certificate, as PEM.
+    #[serde(deserialize_with = "super::paths::read")]
     pub key: Option<PathBuf>,
     /// Number of servers of a cluster that store each message (default 1), for a new stream.
     pub replicas: Option<usize>,

@@ -24,8 +24,10 @@ pub struct StepsConfig {
     /// a password. `?sslmode=disable` switches encryption off (default: the file `.ensemble/steps.db`).
     pub postgres: Option<String>,
     /// A file whose first line is the password (default: the file that `PGPASSFILE` names, or `~/.pgpass`).
+    #[serde(deserialize_with = "super::paths::read")]
     pub password_file: Option<PathBuf>,
     /// Certificates trusted in addition to the system's, as PEM.
+    #[serde(deserialize_with = "super::paths::read")]
     pub root_certificates: Option<PathBuf>,
     /// Time limit of a statement (default 5s).
     pub patience: Option<ConfigDuration>,

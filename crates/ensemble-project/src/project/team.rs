@@ -23,8 +23,10 @@ pub struct TeamConfig {
     /// The team's tmux session (default: the team's name).
     pub session: Option<String>,
     /// The socket of its tmux server (default: `.ensemble/tmux.sock`, its own server).
+    #[serde(deserialize_with = "super::paths::read")]
     pub socket: Option<PathBuf>,
     /// The configuration file that its tmux server reads at its start (default: the user's own).
+    #[serde(deserialize_with = "super::paths::read")]
     pub tmux_config: Option<PathBuf>,
     /// Width of panes while no client is attached, in cells (default 200).
     pub columns: Option<u16>,
@@ -48,6 +50,7 @@ pub struct AgentConfig {
     /// provider's profile).
     pub command: Option<String>,
     /// Start directory, relative to the project (default: the project's directory).
+    #[serde(deserialize_with = "super::paths::read")]
     pub directory: Option<PathBuf>,
     /// An existing pane to adopt instead of starting a program: `%3`, `=session:window.0`, `zellij:SESSION/PANE` or
     /// `herdr:PANE`.
@@ -96,6 +99,18 @@ super::merge::fill_absent!(IdentityConfig: outsiders);
 
 /// Roles with a meaning; an agent with such a name has that role by default.
 const ROLES: [&str; 6] = ["conductor", "dispatch", "worker", "planner", "coder", "code-reviewer"];
+
+/// Refuses names that differ only in case: their mailboxes would be one on some file systems.
+pub(super) fn refuse_twins(agents: &BTreeMap<Name, AgentConfig>, path: &Path) -> Result<()> {
+    let mut seen: BTreeMap<String, &Name> = BTreeMap::new();
+    for agent in agents.keys() {
+        if let Some(twin) = seen.insert(agent.as_str().to_ascii_lowercase(), agent) {
+            let detail = format!("differs only in case from `{twin}`: give it another name");
+            return Err(Error::malformed(path, format!("agents.{agent}"), detail));
+        }
+    }
+    Ok(())
+}
 
 impl AgentConfig {
     /// Refuses names that mean something else.

@@ -94,6 +94,9 @@ impl AgentPlan {
         if self.command.as_deref().is_some_and(controls) {
             return wrong("command", "has a line break: put the command into a script".to_owned());
         }
+        if self.command.as_deref().is_some_and(|command| command.trim().is_empty()) {
+            return wrong("command", "is empty: name a program, or leave it out".to_owned());
+        }
         for (name, value) in &self.env {
             let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let is_name = name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit());
