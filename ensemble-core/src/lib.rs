@@ -121,7 +121,7 @@
 //! |---|---|
 //! | `internals` | what the handle is built from, and what Ensemble itself uses: mailboxes as directories, stores, protocols as state machines, drivers. It may change in any release |
 //! | `tokio` | [`Mailbox`]`::incoming`: receiving, asking, settling and following tasks up in a tokio runtime, cancel-safe and without polling |
-//! | `sim` | doubles of clock, pane and recorder, for tests in which days pass in milliseconds |
+//! | `sim` | doubles of clock and recorder, for tests in which days pass in milliseconds |
 //! | `schema` | JSON Schemas of configuration files |
 //! | `notify` | the file events of other systems on Linux, too; for tests of Ensemble |
 //!

@@ -29,20 +29,21 @@ pub(crate) fn connect(project: &Project, servers: &str, access: QueueAccess) -> 
 }
 
 impl TeamLink for NatsTransport {
+    ensemble_core::forward_calls! {
+        server_version() -> String;
+        follow_team() -> ();
+        follow_requests() -> ();
+        host_of_member(agent: &Name) -> Option<Name>;
+        claim_member(agent: &Name, host: &Name) -> Option<Name>;
+        call_host(host: &Name, text: &str) -> Name;
+        forget_call(host: &Name, call: &Name) -> ();
+    }
+
     fn server(&self) -> &str {
         Self::server(self)
     }
-    fn server_version(&self) -> Result<String> {
-        Self::server_version(self)
-    }
     fn now(&self) -> Timestamp {
         Self::now(self)
-    }
-    fn follow_team(&self) -> Result<()> {
-        Self::follow_team(self)
-    }
-    fn follow_requests(&self) -> Result<()> {
-        Self::follow_requests(self)
     }
     fn wait_for_news(&self, seen: u64, longest: Duration) -> u64 {
         Self::wait_for_news(self, seen, longest)
@@ -50,20 +51,8 @@ impl TeamLink for NatsTransport {
     fn wait_for_mail(&self, mailbox: &Name, longest: Duration) -> Result<bool> {
         self.wait(mailbox, longest)
     }
-    fn host_of_member(&self, agent: &Name) -> Result<Option<Name>> {
-        Self::host_of_member(self, agent)
-    }
-    fn claim_member(&self, agent: &Name, host: &Name) -> Result<Option<Name>> {
-        Self::claim_member(self, agent, host)
-    }
-    fn call_host(&self, host: &Name, text: &str) -> Result<Name> {
-        Self::call_host(self, host, text)
-    }
     fn answer_to(&self, host: &Name, call: &Name) -> Result<Option<String>> {
         self.answer(host, call)
-    }
-    fn forget_call(&self, host: &Name, call: &Name) -> Result<()> {
-        Self::forget_call(self, host, call)
     }
     fn ladder_claims(self: Arc<Self>, state: &Path) -> Box<dyn LadderClaim> {
         let (claims, ladders) = (LadderClaims::new(state), LadderStore::new(state));

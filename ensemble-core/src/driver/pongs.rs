@@ -8,7 +8,7 @@
 //! Any program that can create a file can answer. The handshake that reads a pong removes it. A
 //! pong that exists when a handshake begins belongs to an earlier one and is removed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::durable::{self, Dir, Durability};
 use crate::error::allow_missing;
@@ -32,10 +32,6 @@ impl PongBox {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map_err(|source| Error::io("create directory", &path, source))?;
         Ok(Self { path })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     pub fn answer(&self, pong: &PongToken) -> Result<()> {

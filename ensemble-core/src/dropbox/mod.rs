@@ -161,15 +161,6 @@ impl DropBox {
         Err(Error::malformed(&path, "file", wrong))
     }
 
-    /// Puts a file aside with the reason beside it: `rejected/<box>.<file>`. Returns its new path
-    /// below the queue; `None` if it was gone. A directory is left where it is.
-    pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
-        let Some(stat) = self.dir.stat(file)?.filter(|stat| !stat.is_directory) else {
-            return Ok(None);
-        };
-        self.reject_version(queue, file, &stat, error)
-    }
-
     /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each, in
     /// printable form, and the new one. A directory is left where it is, and so is everything where the box takes
     /// some files only.

@@ -4,7 +4,6 @@
 //! | double | instead of | what it adds |
 //! |---|---|---|
 //! | [`SimClock`] | [`SystemClock`](crate::env::SystemClock) | advanced by hand; can suspend and jump |
-//! | [`SimPane`] | a terminal | shows scripted states, records typed text |
 //! | [`SimRecorder`] | an event log | remembers records in memory |
 //! | [`SimRng`] | a random generator | one seed, the same numbers everywhere |
 //!
@@ -13,7 +12,6 @@
 //! its seed.
 
 mod clock;
-mod pane;
 mod recorder;
 mod rng;
 
@@ -21,7 +19,6 @@ mod rng;
 mod tests;
 
 pub use clock::SimClock;
-pub use pane::{PaneAction, SimPane};
 pub use recorder::SimRecorder;
 pub use rng::SimRng;
 

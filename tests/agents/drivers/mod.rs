@@ -4,6 +4,7 @@
 mod keystrokes;
 mod ladders;
 mod owned;
+mod pane;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,10 +23,11 @@ use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::{LadderSettings, Phase};
 use ensemble_core::proto::ready::{self, ErrorType, PongToken};
-use ensemble_core::sim::{PaneAction, SimClock, SimPane, SimRecorder};
+use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::Spool;
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
+use self::pane::{PaneAction, SimPane};
 use crate::queue::{QueueBed, name};
 
 /// How long a pane with halves wants between text and Enter.
@@ -52,16 +54,16 @@ impl Double {
 
 impl Pane for Double {
     fn inspect(&mut self) -> Result<PaneState> {
-        self.pane.inspect()
+        Ok(self.pane.state())
     }
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        self.pane.nudge(text)
+        Ok(self.pane.receive(PaneAction::Text(text.clone())))
     }
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        self.pane.press(key)
+        Ok(self.pane.receive(PaneAction::Key(key)))
     }
-    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
-        self.pane.open(command)
+    fn open(&mut self, _: &str) -> Result<NudgeOutcome> {
+        Ok(self.pane.receive(PaneAction::Open))
     }
 }
 
@@ -70,10 +72,10 @@ impl AgentPane for Double {
         self.profile.program()
     }
     fn diagnose(&mut self) -> Result<AgentDiagnosis> {
-        Ok(provider::diagnose(&self.profile, &self.pane.inspect()?).diagnosis)
+        Ok(provider::diagnose(&self.profile, &self.pane.state()).diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        self.pane.nudge(&NudgeText::new("reset").unwrap())
+        self.nudge(&NudgeText::new("reset").unwrap())
     }
     fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
         let text = match line {
@@ -178,10 +180,10 @@ fn idle() -> SimPane {
 /// What was typed and pressed.
 fn words(pane: &SimPane) -> Vec<String> {
     let word = |press: &PaneAction| match press {
-        PaneAction::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
-        PaneAction::Text { .. } => "nudge".to_owned(),
+        PaneAction::Text(text) if text.as_str() == "reset" => "reset".to_owned(),
+        PaneAction::Text(_) => "nudge".to_owned(),
         PaneAction::Key(key) => format!("{key:?}"),
-        PaneAction::Open(_) => "open".to_owned(),
+        PaneAction::Open => "open".to_owned(),
     };
     pane.presses().iter().map(word).collect()
 }
@@ -336,7 +338,7 @@ fn an_expired_task_and_one_that_was_given_up_end() {
 fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let bench = Bench::new();
     let pane = idle();
-    pane.defer(Some(Deferral::Busy));
+    pane.defer(Deferral::Busy);
     let mut agent = Double::new("generic", &pane);
     let mut rest = |longest| bench.rest(longest);
     let (order, assigner) = (order("t1", "w1"), bench.assigner());

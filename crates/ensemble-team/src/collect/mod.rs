@@ -158,14 +158,6 @@ impl Collect {
         &self.tasks
     }
 
-    /// Whether the summary is written.
-    pub const fn is_done(&self) -> bool {
-        match self.state {
-            State::Done => true,
-            State::Gathering { .. } | State::Writing { .. } => false,
-        }
-    }
-
     fn reported(&mut self, task: &str, status: Status) -> bool {
         let is_reviewed = self.limits.accept.is_some() && status == Status::Success;
         let Some(progress) = self.tasks.get_mut(task) else { return false };

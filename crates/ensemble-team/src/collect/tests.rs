@@ -34,7 +34,7 @@ fn the_last_report_completes_it_and_twice_the_same_does_not() {
     assert_eq!(drain(&mut batch), [COMPLETE]);
     batch.handle(at(5), reported("b", Status::Success));
     batch.handle(at(6), Event::Written);
-    assert!(batch.is_done());
+    assert!(matches!(batch.state, State::Done));
     batch.handle(at(7), reported("b", Status::Success));
     batch.handle_timeout(at(9_999));
     assert_eq!((drain(&mut batch), batch.poll_timeout()), (vec![], None));
@@ -55,7 +55,7 @@ fn a_summary_that_cannot_be_written_is_tried_again_until_it_is() {
         assert_eq!(drain(&mut batch), [PARTIAL]);
     }
     batch.handle(now, Event::Written);
-    assert!(batch.is_done());
+    assert!(matches!(batch.state, State::Done));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! The completion tool: a worker's report in the seed's exact form (seed 003, "Tool Definition:
 //! `submit_step_completion`").
 
-use std::fmt;
-
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -68,7 +66,8 @@ pub struct Completion {
 }
 
 /// All mistakes of a report at once, so that a worker can correct them in one try.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was submitted: {}", .0.join("; "))]
 pub struct ReportMistakes(Vec<String>);
 
 impl ReportMistakes {
@@ -77,14 +76,6 @@ impl ReportMistakes {
         &self.0
     }
 }
-
-impl fmt::Display for ReportMistakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nothing was submitted: {}", self.0.join("; "))
-    }
-}
-
-impl std::error::Error for ReportMistakes {}
 
 impl Completion {
     /// A report without texts.

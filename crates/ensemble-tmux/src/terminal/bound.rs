@@ -13,6 +13,16 @@ use ensemble_core::agent::{
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
+/// A call that is the same for both kinds of pane.
+macro_rules! on_either {
+    ($place:expr, $pane:ident => $call:expr) => {
+        match $place {
+            BoundPane::Tmux($pane) => $call,
+            BoundPane::Terminal($pane) => $call,
+        }
+    };
+}
+
 /// A bound agent, whichever of the two has its screen.
 #[derive(Debug)]
 pub enum BoundPane {
@@ -38,10 +48,7 @@ impl BoundPane {
 
     /// The binding; see [`TmuxPane::binding`].
     pub const fn binding(&self) -> &Binding {
-        match self {
-            Self::Tmux(pane) => pane.binding(),
-            Self::Terminal(pane) => pane.binding(),
-        }
+        on_either!(self, pane => pane.binding())
     }
 
     pub const fn profile(&self) -> &Arc<Profile> {
@@ -68,34 +75,22 @@ impl BoundPane {
 
     /// Why the place is not there any more, or not the one that was bound; `None` if it is.
     pub fn check(&self) -> Result<Option<Deferral>> {
-        match self {
-            Self::Tmux(pane) => pane.check(),
-            Self::Terminal(pane) => pane.check(),
-        }
+        on_either!(self, pane => pane.check())
     }
 
     /// Closes a pane that we have opened. A terminal ends with its agent.
     pub fn close(&self) -> Result<()> {
-        match self {
-            Self::Tmux(pane) => pane.close(),
-            Self::Terminal(pane) => pane.close(),
-        }
+        on_either!(self, pane => pane.close())
     }
 
     /// What the agent is doing, with the evidence.
     pub fn diagnose(&mut self) -> Result<Judgement> {
-        match self {
-            Self::Tmux(pane) => pane.diagnose(),
-            Self::Terminal(pane) => pane.diagnose(),
-        }
+        on_either!(self, pane => pane.diagnose())
     }
 
     /// Inspects the pane once and returns the objection to each of `purposes`.
     pub fn examine(&mut self, purposes: &[TypingPurpose<'_>]) -> Result<PaneExamination> {
-        match self {
-            Self::Tmux(pane) => pane.examine(purposes),
-            Self::Terminal(pane) => pane.examine(purposes),
-        }
+        on_either!(self, pane => pane.examine(purposes))
     }
 
     /// The first half of a nudge ([`TmuxPane::nudge_text`]). A terminal does both.
@@ -153,25 +148,16 @@ impl BoundPane {
 
     /// Submits a line that is in the composer ([`TmuxPane::submit`]).
     pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        match self {
-            Self::Tmux(pane) => pane.submit(text),
-            Self::Terminal(pane) => pane.submit(text),
-        }
+        on_either!(self, pane => pane.submit(text))
     }
 
     /// Withdraws a line whose mail has been received in another way ([`TmuxPane::withdraw_line`]).
     pub fn withdraw_line(&mut self) -> Result<Deferral> {
-        match self {
-            Self::Tmux(pane) => pane.withdraw_line(),
-            Self::Terminal(pane) => pane.withdraw_line(),
-        }
+        on_either!(self, pane => pane.withdraw_line())
     }
 
     fn as_agent_pane(&mut self) -> &mut dyn AgentPane {
-        match self {
-            Self::Tmux(pane) => pane,
-            Self::Terminal(pane) => pane,
-        }
+        on_either!(self, pane => pane)
     }
 }
 

@@ -211,10 +211,6 @@ impl Handshake {
         self.attempt
     }
 
-    pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Ready | State::Failed)
-    }
-
     fn ping(&mut self, now: Monotonic) -> State {
         self.attempt = self.attempt.saturating_add(1);
         self.unsent = None;

@@ -114,13 +114,6 @@ pub enum Event {
     Absent(Decision),
 }
 
-impl Event {
-    /// The request was made just now.
-    pub const fn opened() -> Self {
-        Self::Opened { age: Duration::ZERO }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send the request to its addressee, under its own id.

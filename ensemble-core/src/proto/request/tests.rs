@@ -20,7 +20,7 @@ fn plan() -> Request {
 }
 
 fn opened(mut request: Request) -> Request {
-    request.handle(at(0), Event::opened());
+    request.handle(at(0), Event::Opened { age: Duration::ZERO });
     drain(&mut request);
     request
 }
@@ -96,7 +96,7 @@ fn show(request: &Request, now: Monotonic, event: Option<&Event>) -> String {
 #[test]
 fn every_pair_of_state_and_event() {
     let events = [
-        ("opened", Some(Event::opened())),
+        ("opened", Some(Event::Opened { age: Duration::ZERO })),
         ("approve", Some(Event::Decide(by("lead", Outcome::Approved)))),
         ("reject", Some(Event::Decide(by("lead", Outcome::Rejected)))),
         ("stranger", Some(Event::Decide(by("eve", Outcome::Approved)))),
@@ -137,7 +137,7 @@ fn absent_addressee_forces_the_action_at_once_if_silence_would() {
         Name::new("lead").unwrap(),
         Timestamp::from_unix_millis(0),
     );
-    request.handle(at(0), Event::opened());
+    request.handle(at(0), Event::Opened { age: Duration::ZERO });
     drain(&mut request);
     request.handle(at(1), Event::Absent(absent.clone()));
     assert_eq!(drain(&mut request), [Effect::Close(absent)]);
@@ -197,7 +197,10 @@ fn each_request_gets_one_decision_by_its_addressee_in_time() {
             };
             let request = Request::new(id.to_string(), kind, name(from), name(to), wall(0));
             world.tracker.insert(request);
-            world.tracker.handle(now, Correlated::new(id.to_string(), Event::opened()));
+            world.tracker.handle(
+                now,
+                Correlated::new(id.to_string(), Event::Opened { age: Duration::ZERO }),
+            );
         }
         for _ in 0..200 {
             now = now + Duration::from_secs(rng.below(60));
@@ -207,7 +210,7 @@ fn each_request_gets_one_decision_by_its_addressee_in_time() {
                 0 => Some(Event::Decide(decision)),
                 1 => Some(Event::Decide(Decision { outcome: Outcome::Rejected, ..decision })),
                 2 => Some(Event::Cancel(decision)),
-                3 => Some(Event::opened()),
+                3 => Some(Event::Opened { age: Duration::ZERO }),
                 _ => None,
             };
             match event {

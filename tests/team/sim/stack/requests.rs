@@ -121,7 +121,7 @@ impl World {
             0..4 => Event::Decide(decision(Outcome::Approved)),
             4..6 => Event::Decide(decision(Outcome::Rejected)),
             6..9 => Event::Cancel(decision(Outcome::Cancelled)),
-            9 => Event::opened(),
+            9 => Event::Opened { age: Duration::ZERO },
             10 => Event::Absent(decision(Outcome::Expired)),
             _ => Event::Decide(decision(Outcome::Expired)),
         };
@@ -145,7 +145,7 @@ impl World {
         self.requests[at].closed = 0;
         // The process usually knows the request; otherwise the event must be refused as unknown.
         if self.rng.percent(80) {
-            self.request_event(at, Event::opened())?;
+            self.request_event(at, Event::Opened { age: Duration::ZERO })?;
         }
         if let Some(standing) = self.requests[at].file.clone() {
             self.request_event(at, Event::Standing(standing))?;
@@ -206,7 +206,7 @@ impl World {
             if asked.machine.decision().is_none() && asked.machine.poll_timeout().is_none() {
                 match asked.file.clone() {
                     Some(standing) => self.request_event(at, Event::Standing(standing))?,
-                    None => self.request_event(at, Event::opened())?,
+                    None => self.request_event(at, Event::Opened { age: Duration::ZERO })?,
                 }
             }
             let asked = &mut self.requests[at];

@@ -162,10 +162,6 @@ impl AgentShutdown {
         }
     }
 
-    pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Ended)
-    }
-
     fn begin(&mut self, now: Monotonic, consent: ShutdownConsent) -> State {
         match consent {
             ShutdownConsent::Approved => {

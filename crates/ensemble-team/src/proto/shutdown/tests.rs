@@ -136,7 +136,7 @@ fn stubborn_processes_are_killed_and_survivors_are_reported() {
     assert_eq!(drain(&mut machine), [Effect::Return, Effect::Record { survivors: 1 }]);
     machine.handle(now, Event::Done(ShutdownStep::Record));
     assert_eq!(drain(&mut machine), [Effect::Ended { survivors: 1 }]);
-    assert!(machine.is_over());
+    assert_eq!(machine.state, State::Ended);
 }
 
 #[test]

@@ -166,11 +166,6 @@ impl Supervise {
         self.loops = loops;
     }
 
-    /// Whether the machine believes that an agent runs.
-    pub const fn is_running(&self) -> bool {
-        matches!(self.state, State::Running)
-    }
-
     /// Whether control files keep the supervisor from working.
     pub const fn is_gated(&self) -> bool {
         matches!(self.state, State::Gated { .. })
