@@ -2,6 +2,7 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{StartedSession, open, plans_of, require_programs};
 use ensemble_core::message::Name;
@@ -52,9 +53,18 @@ impl Arguments {
         let lock = team.lock()?;
         let session = StartedSession::start(context, &team)?;
         print_session(context, &session)?;
-        let mut brought = Vec::new();
+        let (mut brought, mut failed) = (Vec::new(), None);
         for plan in &plans {
-            let one = team.bring_up(plan)?;
+            let one = match team.bring_up(plan) {
+                Ok(one) => one,
+                // The others start without it.
+                Err(error) => {
+                    if let Some(earlier) = failed.replace(error) {
+                        say(&format!("warning: {earlier}"));
+                    }
+                    continue;
+                }
+            };
             let is_joined = one.member.came() == MemberOrigin::Joined;
             if let Some(entry) = PaneEntry::of(&one.member).filter(|_| is_joined) {
                 warn_of_absent_agent(context.project()?, &entry);
@@ -63,6 +73,7 @@ impl Arguments {
         }
         session.await_watcher(context)?;
         drop(lock);
-        print_brought(context, &brought)
+        let printed = print_brought(context, &brought);
+        failed.map_or(printed, |error| Err(error.into()))
     }
 }

@@ -16,6 +16,22 @@ fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
 }
 
 #[test]
+fn an_agent_that_cannot_be_started_keeps_no_other_from_starting() {
+    let team = Team::new();
+    // The second of three.
+    let place = team.bed.mailbox("worker-1");
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    fs::write(&place, "not a mailbox").unwrap();
+    let ran = team.bed.run("up");
+    assert!(ran.code == 1 && ran.stderr.contains("mailbox/worker-1"), "{ran:?}");
+    team.wait_for_puppet("conductor");
+    team.wait_for_puppet("worker-2");
+    fs::remove_file(&place).unwrap();
+    let second = team.up();
+    assert_eq!(of(&second, "worker-1")["how"], "started", "{second:#?}");
+}
+
+#[test]
 fn up_twice_changes_nothing() {
     let team = Team::new();
     let first = team.up();
