@@ -63,7 +63,9 @@ fn wire(queue: &Path, data: &[u8]) {
     let said = mcp_lines(queue, "worker-1", data).expect("a desk");
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     for line in data.split(|byte| *byte == b'\n') {
-        let request: Value = serde_json::from_slice(line).unwrap_or_default();
+        // As the server reads it: what is not UTF-8 is replaced.
+        let line = String::from_utf8_lossy(line);
+        let request: Value = serde_json::from_str(&line).unwrap_or_default();
         *asked.entry(request["id"].to_string()).or_default() += 1;
     }
     let mut answered: BTreeMap<String, usize> = BTreeMap::new();
