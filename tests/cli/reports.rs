@@ -25,6 +25,31 @@ fn report<'a>(task: &'a str, summary: &'a str) -> [&'a str; 8] {
 
 const GOOD: &str = "12 of 12 tests pass (100%), see src/a.rs:2";
 
+/// A reported task would else be handed out again.
+#[test]
+fn a_report_is_to_be_repeated_where_a_full_disk_keeps_its_message_from_being_settled() {
+    let bed = bed();
+    bed.ok("mailbox add worker-1");
+    bed.ok("send --to worker-1 --type task --task t-1 count");
+    bed.ok("recv --as worker-1");
+    // The settle is the one rename that replaces nothing.
+    let strace =
+        ["-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e", "inject=renameat2:error=ENOSPC"];
+    let report = bed.command(&report("t-1", GOOD));
+    let mut traced = std::process::Command::new("strace");
+    traced.args(strace).arg(report.get_program()).args(report.get_args());
+    traced.envs(report.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let failed = ran(traced.current_dir(bed.project()).output().unwrap());
+    assert_eq!((failed.code, failed.stdout.as_str()), (75, ""), "{failed:?}");
+    let said = ["the report is stored, but", "free some room", "hint: report it again"];
+    assert!(said.iter().all(|said| failed.stderr.contains(said)), "{failed:?}");
+    assert!(
+        ran(bed.command(&self::report("t-1", GOOD)).output().unwrap())
+            .stdout
+            .contains("\nsettled ")
+    );
+}
+
 #[test]
 fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     let bed = bed();

@@ -104,7 +104,7 @@ impl Arguments {
         let ends = context.project()?.task_ends();
         ends.reported(&spool, &report, text.as_bytes(), &*recorder)?;
         let settled = reporting.map(|reporting| reporting.settle(report.attempt()));
-        let settled = settled.unwrap_or_default();
+        let settled = settled.transpose()?.unwrap_or_default();
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": self.task, "status": status.as_str(), "worker_id": report.worker_id,

@@ -24,7 +24,8 @@ use ensemble_team::driver::TaskEnds;
 
 use crate::App;
 use crate::diagnostics::say;
-use crate::failure::Outcome;
+use crate::exit_code::VerbExit;
+use crate::failure::{Failure, Outcome};
 use crate::queue::ProjectQueue;
 use crate::watcher_start::watcher_runs;
 
@@ -152,12 +153,20 @@ impl<'a> ReportContext<'a> {
     }
 
     /// Settles the messages of the task. A failure is only a warning: the report is stored, and the watcher will
-    /// settle what this process has not.
-    pub fn settle(self, attempt: Option<u32>) -> Vec<MessageId> {
+    /// settle what this process has not. But where a full disk or a lock is in the way here, it is an error: without a
+    /// watcher, the reported task would be handed out again.
+    pub fn settle(self, attempt: Option<u32>) -> Outcome<Vec<MessageId>> {
         let task = self.task;
-        self.ended(attempt).unwrap_or_else(|failure| {
-            say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
-            Vec::new()
+        let is_here = self.queue.as_ref().is_ok_and(|queue| queue.directory().is_some());
+        self.ended(attempt).or_else(|failure| {
+            let text = format!("the messages of {task} are not settled: {}", failure.text());
+            if is_here && failure.exit() == VerbExit::Busy {
+                let stored =
+                    Failure::new(VerbExit::Busy, format!("the report is stored, but {text}"));
+                return Err(stored.with_hint("report it again"));
+            }
+            say(&format!("warning: {text}"));
+            Ok(Vec::new())
         })
     }
 

@@ -206,7 +206,7 @@ pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
     let file = drop::land(&desk.project, &file, &text).map_err(as_trouble)?;
     let ends = desk.project.task_ends();
     ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
-    let settled = reporting.settle(document.attempt());
+    let settled = reporting.settle(document.attempt())?;
     Ok(json!({ "file": file, "task_id": document.task_id, "settled": settled }))
 }
 
