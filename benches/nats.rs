@@ -1,11 +1,13 @@
 //! Compares mailboxes on a NATS server with bare async-nats, in turns, in one run with one server:
 //! `cargo bench -p ensemble-nats --bench nats`. `-- at-once` measures only the row
-//! of several concurrent clients. `-- scale` loads one server with many agents. docs/guides/hosts.md
-//! describes the design.
+//! of several concurrent clients, `-- commands` only those of commands. `-- scale` loads one server with many agents.
+//! docs/guides/hosts.md describes the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
 #[path = "support/nats_at_once.rs"]
 mod nats_at_once;
+#[path = "support/nats_commands.rs"]
+mod nats_commands;
 #[path = "support/nats_scale.rs"]
 mod nats_scale;
 #[path = "support/nats_watched.rs"]
@@ -208,10 +210,15 @@ struct Ours {
 
 impl Ours {
     fn new(url: &str, mailbox: &str) -> Outcome<Self> {
+        let ours = Self::at(url, mailbox)?;
+        ours.queue.add_mailbox(&ours.mailbox, &Settings::default())?;
+        Ok(ours)
+    }
+
+    /// At a mailbox that exists.
+    fn at(url: &str, mailbox: &str) -> Outcome<Self> {
         let queue = NatsTransport::connect(&NatsOptions::new(url, Name::new("bench")?))?;
-        let mailbox = Name::new(mailbox)?;
-        queue.add_mailbox(&mailbox, &Settings::default())?;
-        Ok(Self { queue, mailbox })
+        Ok(Self { queue, mailbox: Name::new(mailbox)? })
     }
 
     fn publish(&self, body: &str) -> Outcome<()> {
@@ -245,9 +252,22 @@ fn times(mut act: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
     Ok(Times { median: times[MESSAGES / 2], late: times[MESSAGES * 99 / 100] })
 }
 
-/// The round with the median ratio, and the spread of the others without the two extremes.
-fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
-    let ratio = |(ours, bare): &(f64, f64)| if is_time { bare / ours } else { ours / bare };
+/// The round with the median ratio of speeds, and the spread of the others without the two extremes.
+fn row(name: &str, unit: &str, rounds: Vec<(f64, f64)>, is_time: bool) {
+    print_row(name, unit, rounds, |(ours, bare)| if is_time { bare / ours } else { ours / bare });
+}
+
+/// The same of times, as a multiple of the bare one.
+fn row_at_most(name: &str, rounds: Vec<(f64, f64)>) {
+    print_row(name, "us", rounds, |(ours, bare)| ours / bare);
+}
+
+fn print_row(
+    name: &str,
+    unit: &str,
+    mut rounds: Vec<(f64, f64)>,
+    ratio: impl Fn(&(f64, f64)) -> f64,
+) {
     rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let (low, middle, high) = (rounds[1], rounds[ROUNDS / 2], rounds[ROUNDS - 2]);
     println!(
@@ -268,12 +288,19 @@ fn rows(name: &str, rounds: &[(Times, Times)]) {
 }
 
 fn main() -> Outcome<()> {
-    if std::env::args().any(|argument| argument == "--test") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, url] = &arguments[..]
+        && first == nats_commands::BARE_CLIENT
+    {
+        return nats_commands::connect_and_call(url);
+    }
+    let asks = |word: &str| arguments.iter().any(|argument| argument == word);
+    if asks("--test") {
         return Ok(());
     }
     let body = "a line of a task that an agent shall do\n".repeat(24);
     let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
-    if std::env::args().any(|argument| argument == "scale") {
+    if asks("scale") {
         return nats_scale::scale(&body);
     }
     let server = match Server::start() {
@@ -287,8 +314,12 @@ fn main() -> Outcome<()> {
         "one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}; goal 0.8 x bare",
         envelope.len()
     );
-    if !std::env::args().any(|argument| argument == "at-once") {
+    if asks("commands") {
+        return nats_commands::commands(&server, &body);
+    }
+    if !asks("at-once") {
         compare(&server, &body, &envelope)?;
+        nats_commands::commands(&server, &body)?;
     }
     nats_at_once::at_once(&server, &body, &envelope)
 }
