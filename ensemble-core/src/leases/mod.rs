@@ -2,7 +2,7 @@
 //!
 //! [`MailboxLeases`] is the driver of [`crate::proto::lease`] for mailboxes. It scans the held messages of
 //! some mailboxes, feeds the machine, and expires the leases that the machine names. The watcher runs one
-//! for all mailboxes. [`Spool::receive_wait`](crate::spool::Spool::receive_wait) runs one for the mailbox
+//! for all mailboxes. [`Spool::wait_for_mail`](crate::spool::Spool::wait_for_mail) runs one for the mailbox
 //! it waits for, so a dead holder's message returns without a watcher.
 //!
 //! Each observer judges by its own clock, which also counts suspended time ([`Clock::boottime`]). Any

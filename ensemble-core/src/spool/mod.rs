@@ -148,7 +148,7 @@ pub struct SpoolOptions {
     pub quota: Option<Quota>,
     /// Decides what holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
-    /// Directory in which [`Spool::receive_wait`] keeps what it observed of leases, in a file for each
+    /// Directory in which [`Spool::wait_for_mail`] keeps what it observed of leases, in a file for each
     /// mailbox. Only processes that wait for a short time and end need it: their successors continue
     /// instead of giving each holder a new lease. It is created where it is missing.
     pub observations: Option<PathBuf>,
@@ -206,7 +206,7 @@ type OldestSettled = (FileId, i64, i64);
 
 /// An open queue. Cheap to share between threads (`&Spool`); starts no threads that outlive a call and
 /// keeps no global state. Calls block only as long as the disk and the named locks do; only
-/// [`receive_wait`](Self::receive_wait) waits for a message.
+/// [`wait_for_mail`](Self::wait_for_mail) waits for a message.
 ///
 /// The methods, in the order of use:
 ///
@@ -214,10 +214,10 @@ type OldestSettled = (FileId, i64, i64);
 /// |---|---|---|
 /// | Open a queue | [`create`](Self::create), [`open`](Self::open), [`root`](Self::root), [`durability`](Self::durability) | `open.rs` |
 /// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
-/// | Publish | [`publish`](Self::publish), [`publish_delayed`](Self::publish_delayed), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
+/// | Publish | [`publish`](Self::publish), [`publish_delayed`](Self::publish_delayed), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`overflow`](Self::overflow) | `publish.rs` |
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id) | `receive.rs` |
-/// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
+/// | Wait for mail | [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
 /// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`restate_dead`](Self::restate_dead), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |

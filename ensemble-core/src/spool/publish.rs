@@ -224,21 +224,6 @@ impl Spool {
         }
     }
 
-    /// Stores the same message in several mailboxes (all but the sender's own).
-    pub fn broadcast(
-        &self,
-        envelope: &Envelope,
-        recipients: &[Name],
-    ) -> Result<Vec<(Name, PublishOutcome)>> {
-        let copies: Vec<Envelope> = recipients
-            .iter()
-            .filter(|to| **to != envelope.from)
-            .map(|to| envelope.addressed_to(to.clone()))
-            .collect();
-        let outcomes = self.publish_batch(&copies)?;
-        Ok(copies.into_iter().map(|copy| copy.to).zip(outcomes).collect())
-    }
-
     /// The messages that a full mailbox had to refuse; `None` if it never did.
     pub fn overflow(&self, name: &Name) -> Result<Option<MailboxOverflow>> {
         read_overflow(&*self.mailbox(name)?)

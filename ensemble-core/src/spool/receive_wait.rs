@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use self::shared::{FileWait, SharedWatcher};
 use super::Spool;
@@ -58,42 +58,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// # Wait for mail
 impl Spool {
-    /// As [`Spool::receive`]; where nothing is due, waits until a message is received, or until `deadline`.
-    /// Returns `None` at the deadline.
-    ///
-    /// The wait ends when a message lands, when a delayed one is due, and when the lease of a dead holder has
-    /// expired. The call takes that message back itself, so no watcher is needed. A lease is judged by what this
+    /// A wait for mail in steps, for a program that does something between them, such as handling signals: as
+    /// [`Spool::receive`], and where nothing is due, [`MailWait::sleep`]. From this call on, a message that lands ends
+    /// the next sleep. So does a delayed one that is due, and the lease of a dead holder that has expired: the next
+    /// [`MailWait::receive`] takes that message back itself, so no watcher is needed. A lease is judged by what this
     /// queue has observed since it first waited for the mailbox, by its own clock ([`crate::leases`]).
     ///
-    /// The deadline is real time, as that of any call that blocks a thread; leases and delays are those of
-    /// [`SpoolOptions::clock`](super::SpoolOptions::clock). Any number of threads and processes may wait for the same
-    /// mailbox. The call may end later than the deadline by the time that the disk and
-    /// [`SpoolOptions::lock_patience`](super::SpoolOptions::lock_patience) take.
-    pub fn receive_wait(
-        &self,
-        mailbox: &Name,
-        holder: &Name,
-        deadline: Instant,
-    ) -> Result<Option<Delivery>> {
-        let left = || deadline.saturating_duration_since(Instant::now());
-        // Where a message waits, no watcher is needed.
-        let first = self.receive(mailbox, holder)?;
-        if first.is_some() || left().is_zero() {
-            return Ok(first);
-        }
-        let mut wait = self.wait_for_mail(mailbox, holder);
-        loop {
-            let delivery = wait.receive()?;
-            let left = left();
-            if delivery.is_some() || left.is_zero() {
-                return Ok(delivery);
-            }
-            wait.sleep(left)?;
-        }
-    }
-
-    /// The steps of [`Spool::receive_wait`], for a program that does something between them, such as
-    /// handling signals. From this call on, a message that lands ends the next [`MailWait::sleep`].
+    /// Leases and delays are those of [`SpoolOptions::clock`](super::SpoolOptions::clock). Any number of threads and
+    /// processes may wait for the same mailbox.
     pub fn wait_for_mail(&self, mailbox: &Name, holder: &Name) -> MailWait<&Self> {
         MailWait::begin(self, mailbox, holder)
     }
