@@ -4,14 +4,17 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::starting::{StartedSession, open, plans_of, require_programs};
+use ensemble_app::starting::{
+    StartedAgents, StartedSession, ended, open, plans_of, require_programs,
+};
 use ensemble_core::message::Name;
 use ensemble_project::panes::PaneEntry;
+use ensemble_project::team::{AgentPlan, HowBrought, LaunchedAgent, ProjectTeam};
 use ensemble_team::roster::MemberOrigin;
 
 use crate::completion;
 use crate::context::Context;
-use crate::printing::starting::{print_brought, print_session};
+use crate::printing::starting::{print_brought, print_observed, print_session};
 
 /// Start the team: its tmux session, an agent in each window, and the watcher
 ///
@@ -73,7 +76,33 @@ impl Arguments {
         }
         session.await_watcher(context)?;
         drop(lock);
-        let printed = print_brought(context, &brought);
+        let printed = print_revived(context, &team, &plans, &mut brought);
         failed.map_or(printed, |error| Err(error.into()))
     }
+}
+
+/// Says what was done. An agent that was running and has ended by now is started again before: the pane of one that was
+/// killed just before ends later than its program.
+fn print_revived(
+    context: &Context,
+    team: &ProjectTeam<'_>,
+    plans: &[AgentPlan],
+    brought: &mut [LaunchedAgent],
+) -> Outcome {
+    let starts = StartedAgents::observe(context.project()?, brought)?;
+    let has_ended =
+        |one: &LaunchedAgent| Ok(one.how == HowBrought::Running && ended(&one.member)?.is_some());
+    let late: Vec<bool> = brought.iter().map(has_ended).collect::<Outcome<_>>()?;
+    if !late.contains(&true) {
+        return print_observed(context, brought, starts);
+    }
+    drop(starts);
+    let lock = team.lock()?;
+    for (one, _) in brought.iter_mut().zip(late).filter(|(_, is_late)| *is_late) {
+        if let Some(plan) = plans.iter().find(|plan| plan.name == one.member.name) {
+            *one = team.bring_up(plan)?;
+        }
+    }
+    drop(lock);
+    print_brought(context, brought)
 }

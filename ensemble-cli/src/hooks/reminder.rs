@@ -12,8 +12,8 @@ use ensemble_tmux::session::AgentSession;
 
 use super::{Hook, frames};
 
-/// How many held messages one reminder names.
-const NAMED_MAX: usize = 8;
+/// How many held messages one reminder names. Each further reminder costs a request, and keeps the turn from ending.
+const NAMED_MAX: usize = super::carry::MESSAGES_MAX;
 /// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 40;
 

@@ -30,9 +30,17 @@ pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outc
 
 /// Says what was done; an error if an agent is not up after it.
 pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Outcome {
+    print_observed(context, brought, StartedAgents::observe(context.project()?, brought)?)
+}
+
+/// As [`print_brought`], for agents that were looked at before.
+pub(crate) fn print_observed(
+    context: &Context,
+    brought: &[LaunchedAgent],
+    mut starts: StartedAgents<'_>,
+) -> Outcome {
     let (out, project) = (&context.out, context.project()?);
     let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    let mut starts = StartedAgents::observe(project, brought)?;
     if out.is_json() {
         starts.observe_on(|_, _| Ok(()))?;
     }

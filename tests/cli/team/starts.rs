@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::{Team, of};
+use super::{Team, kill, of};
 use crate::bed::{Bed, Ran, program, ran};
 use crate::tmux_support::eventually;
 
@@ -57,6 +57,12 @@ eval "$go"
 /// Shows the dialog 7 s after its start: later than the first look of `up`.
 const SLOW: &str = "#!/bin/sh\nsleep 7\nexec \"$HERE/bin/trust/claude\"\n";
 
+/// Kills the process that `victim` names, and shows the dialog.
+const DEADLY: &str = r#"#!/bin/sh
+[ ! -f "$HERE/victim" ] || kill -9 "$(cat "$HERE/victim")"
+exec "$HERE/bin/trust/claude"
+"#;
+
 /// As Codex: with a server that all of one home share, and that the first one starts. What the agent
 /// runs, runs there.
 const CODEX: &str = r#"#!/bin/sh
@@ -95,6 +101,7 @@ pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
         ("late/claude", LATE),
         ("slow/claude", SLOW),
         ("early/claude", EARLY),
+        ("deadly/claude", DEADLY),
     ] {
         let path = bin.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -173,6 +180,22 @@ fn running(file: &str) -> Vec<String> {
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
     lines.filter(|line| line.contains(file)).collect()
+}
+
+/// The pane of an agent that was killed just before may end only while `up` looks.
+#[test]
+fn an_agent_that_ends_while_up_looks_is_started_again() {
+    let team = team("/bin/dash", &[("cora", "claude"), ("dora", "deadly/claude")]);
+    let deadly = team.here("bin/deadly/claude").display().to_string();
+    team.bed.change_config(|config| config.replace("\"deadly/claude\"", &deadly));
+    let first = crate::bed::objects(&ok(&team, &["up", "--json"]));
+    fs::write(team.here("victim"), of(&first, "cora")["pid"].to_string()).unwrap();
+    kill(u32::try_from(of(&first, "dora")["pid"].as_u64().unwrap()).unwrap());
+    eventually("the pane is dead", || team.pane("dora").dead);
+    let second = crate::bed::objects(&ok(&team, &["up", "--json"]));
+    for name in ["cora", "dora"] {
+        assert_eq!(of(&second, name)["how"], "restarted", "{second:#?}");
+    }
 }
 
 #[test]
