@@ -33,7 +33,7 @@ pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Out
     print_observed(context, brought, StartedAgents::observe(context.project()?, brought)?)
 }
 
-/// As [`print_brought`], for agents that were looked at before.
+/// As [`print_brought`], with what the agents have shown since.
 pub(crate) fn print_observed(
     context: &Context,
     brought: &[LaunchedAgent],
@@ -47,23 +47,21 @@ pub(crate) fn print_observed(
     for LaunchedAgent { member, how, .. } in brought {
         let binding = member.binding.as_ref();
         let ended = ended(member)?;
-        let word = word(*how);
-        let said = match (how, &ended) {
+        let mut said = word(*how);
+        match (how, &ended) {
             (HowBrought::Lost, _) => {
                 failed.push(format!("the pane from which {} has joined is gone", member.name));
                 lost.push(member.name.to_string());
-                word
             }
             (HowBrought::Leaving, _) => {
                 failed.push(format!("{} is being shut down", member.name));
-                word
             }
             (_, Some(signs)) => {
                 failed.push(ended_at_once(member, signs.dead_status));
-                "ended"
+                said = "ended";
             }
-            (_, None) => word,
-        };
+            (_, None) => {}
+        }
         if out.is_json() {
             out.object(&json!({
                 "agent": member.name, "how": how, "ended": ended.is_some(),
