@@ -188,8 +188,9 @@ impl DropBox {
         Ok(rejected)
     }
 
-    /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
-    /// lands in the meantime stays where it is, or is put back. `None` if it is not there any more.
+    /// Puts a file aside with the reason beside it: `rejected/<box>.<file>`. Returns its new path below the queue. Only
+    /// the version that was judged is meant: another one that lands in the meantime stays where it is, or is put back.
+    /// `None` if it is not there any more.
     pub fn reject_version(
         &self,
         queue: &Path,
