@@ -13,7 +13,7 @@ use ensemble_core::Result;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, Monotonic};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::spool::State;
 use ensemble_reports::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
@@ -264,8 +264,15 @@ fn mail_that_follows_a_report_is_left_to_the_worker() {
         bed.queue.clock.advance(SECOND);
     }
     let (task, _) = begun[0].split_once(' ').unwrap();
-    let mut more = Envelope::new(worker.clone(), "one more thing\n").with_task(task);
-    more.created_at = more.created_at.plus(SECOND);
+    // Files are stamped by a clock that lags behind.
+    let reported = Timestamp::now().plus(Duration::from_millis(200));
+    let more = loop {
+        let more = Envelope::new(worker.clone(), "one more thing\n").with_task(task);
+        if more.created_at > reported {
+            break more;
+        }
+        std::thread::yield_now();
+    };
     bed.queue.spool.publish(&more).unwrap();
     bed.process(None).unwrap();
     assert!(bed.queue.spool.observe(&worker).unwrap().is_empty(), "the task is settled");

@@ -6,7 +6,7 @@ use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
 use crate::watcher::Watcher;
 use ensemble_core::Error;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::spool::{Settings, State};
 use std::time::Duration;
 
@@ -93,7 +93,6 @@ fn the_report_of_an_earlier_holder_withdraws_the_task_from_the_present_one() {
 #[test]
 fn a_report_leaves_the_messages_of_other_agents_tasks_and_later_attempts() {
     let bed = bed();
-    let watcher = Watcher::start(&bed);
     let spool = bed.spool();
     // Never held by its author; another task; a notice about the task.
     let foreign = send(&bed, "coders", "t-1");
@@ -102,12 +101,18 @@ fn a_report_leaves_the_messages_of_other_agents_tasks_and_later_attempts() {
     let notice = Envelope::new(name("worker-1"), "x").with_kind(name("report.advice"));
     let notice = notice.with_task("t-1");
     spool.publish(&notice).unwrap();
-    // As a task that is given again before a killed watcher meets an old report again.
-    let mut later = Envelope::new(name("worker-1"), "work\n").with_kind(name("task"));
-    later.created_at = later.created_at.plus(Duration::from_secs(60));
-    let later = later.with_task("t-1");
-    spool.publish(&later).unwrap();
+    // A task that is given again before the watcher meets the report. Files are stamped by a clock that lags behind.
     report(&bed, "t-1", "worker-1");
+    let reported = Timestamp::now().plus(Duration::from_millis(200));
+    let later = loop {
+        let later = Envelope::new(name("worker-1"), "work\n").with_kind(name("task"));
+        if later.created_at > reported {
+            break later.with_task("t-1");
+        }
+        std::thread::yield_now();
+    };
+    spool.publish(&later).unwrap();
+    let watcher = Watcher::start(&bed);
     bed.routed_times("reports/t-1-completed.yaml", 1);
     settle_down(&bed, 1);
     for id in [&other, &notice.id, &later.id] {

@@ -40,7 +40,7 @@ use super::{EventInput, Hook, frames, reminder};
 const DUE_MAX: usize = 100;
 /// How many messages one hook hands over. With the usual `carry_bytes` and what is said around each, that is less than
 /// the 10,000 characters after which Claude Code puts a hook's words into a file.
-pub(super) const MESSAGES_MAX: usize = 32;
+const MESSAGES_MAX: usize = 32;
 /// The most messages of a mailbox that are read, including held ones.
 const UNFINISHED_MAX: usize = 200;
 /// The first words of a message for the person at the screen, in characters.

@@ -12,8 +12,8 @@ use ensemble_tmux::session::AgentSession;
 
 use super::{Hook, frames};
 
-/// How many held messages one reminder names. Each further reminder costs a request, and keeps the turn from ending.
-const NAMED_MAX: usize = super::carry::MESSAGES_MAX;
+/// How many held messages a reminder names. The rest is counted: another reminder would cost another request.
+const NAMED_MAX: usize = 8;
 /// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 40;
 
@@ -40,12 +40,26 @@ impl HeldReminder {
         };
         let held = spool.observe(&hook.mailbox)?.into_iter().map(|held| held.lease);
         let mut reminder = Self { text: String::new(), leases: Vec::new() };
-        for lease in held.filter(is_new).take(NAMED_MAX) {
+        let mut unnamed = 0;
+        for lease in held.filter(is_new) {
+            if reminder.leases.len() - unnamed == NAMED_MAX {
+                reminder.leases.push(lease);
+                unnamed += 1;
+                continue;
+            }
             // It was settled since, or cannot be read: no reminder.
             let Ok(envelope) = spool.peek(&lease.mailbox, &lease.id) else { continue };
             let delivery = Delivery::new(envelope, lease, std::time::Duration::ZERO);
             reminder.text.push_str(&line(hook, queue, &delivery)?);
             reminder.leases.push(delivery.lease);
+        }
+        if unnamed > 0 {
+            let place = if hook.agent == hook.mailbox { "" } else { hook.mailbox.as_str() };
+            let list = format!("ensemble inbox {place}");
+            reminder.text.push_str(&format!(
+                "[ensemble] You still hold {unnamed} more: `{}`.\n",
+                list.trim_end()
+            ));
         }
         Ok((!reminder.leases.is_empty()).then_some(reminder))
     }
