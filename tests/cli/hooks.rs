@@ -163,21 +163,6 @@ fn the_end_of_a_turn_ends_the_time_in_which_no_hint_is_typed() {
     bed.ok(&format!("settle {id} --as w1"));
 }
 
-/// Each reminder costs a request, so one speaks of all.
-#[test]
-fn many_messages_that_are_held_are_reminded_of_at_once() {
-    let bed = Bed::new();
-    for number in 0..20 {
-        bed.send(&format!("message {number}"));
-    }
-    assert!(context(&bed, "tool").unwrap().contains("message 19"), "they come in one batch");
-    let stop = || said(&hook(&bed, "stop", "claude", &json!({ "session_id": "s1" })));
-    let reminded = stop().unwrap().to_string();
-    assert_eq!(reminded.matches("Reminder: you still hold").count(), 8, "{reminded}");
-    assert!(reminded.contains("You still hold 12 more: `ensemble inbox`."), "{reminded}");
-    assert!(stop().is_none());
-}
-
 #[test]
 fn what_is_too_long_is_announced_once_a_session() {
     let bed = Bed::new();
