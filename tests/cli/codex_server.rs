@@ -116,6 +116,11 @@ impl Served {
         fs::write(home.join("bin/codex"), CODEX).unwrap();
         fs::set_permissions(home.join("bin/codex"), fs::Permissions::from_mode(0o755)).unwrap();
         prepare(&home);
+        Self::start_in(bed)
+    }
+
+    fn start_in(bed: Bed) -> Self {
+        let home = bed.project().parent().unwrap().to_owned();
         let mut command = bed.command(&words("codex --model m"));
         command.env("PATH", format!("{}/bin:/usr/local/bin:/usr/bin:/bin", home.display()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -172,11 +177,12 @@ impl Served {
     }
 
     /// Ends the agent. Nothing of it is left.
-    fn end(mut self) {
+    fn end(mut self) -> Bed {
         drop(self.input.take());
         self.child.wait().unwrap();
         let project = self.bed.project().display().to_string();
         eventually("server, companion and watcher have ended", || !is_running(&project));
+        self.bed
     }
 }
 
@@ -283,8 +289,12 @@ fn a_server_or_companion_that_is_killed_is_replaced_until_the_agent_ends() {
         codex.bed.ok(&format!("send --to codex -m {text}"));
         codex.is_told("turn/start", "t1", &text);
     }
-    assert_eq!(codex.said("thread/inject_items", "t1").len(), 1, "it knows its name");
-    codex.end();
+    let introductions = |codex: &Served| codex.said("thread/inject_items", "t1").len();
+    assert_eq!(introductions(&codex), 1, "it knows its name");
+    // A program that was started again may have another role in the thread that it resumes.
+    let again = Served::start_in(codex.end());
+    eventually("it is introduced again", || introductions(&again) == 2);
+    again.end();
 }
 
 /// The process with these texts in its command line that was started first.

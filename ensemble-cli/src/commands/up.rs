@@ -99,8 +99,12 @@ fn print_revived(
     drop(starts);
     let lock = team.lock()?;
     for (one, _) in brought.iter_mut().zip(late).filter(|(_, is_late)| *is_late) {
-        if let Some(plan) = plans.iter().find(|plan| plan.name == one.member.name) {
-            *one = team.bring_up(plan)?;
+        let plan = plans.iter().find(|plan| plan.name == one.member.name);
+        match plan.map(|plan| team.bring_up(plan)) {
+            Some(Ok(again)) => *one = again,
+            // The table says that it has ended.
+            Some(Err(error)) => say(&format!("warning: {error}")),
+            None => {}
         }
     }
     drop(lock);

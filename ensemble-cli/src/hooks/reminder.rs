@@ -57,7 +57,7 @@ impl HeldReminder {
             let place = if hook.agent == hook.mailbox { "" } else { hook.mailbox.as_str() };
             let list = format!("ensemble inbox {place}");
             reminder.text.push_str(&format!(
-                "[ensemble] You still hold {unnamed} more: `{}`.\n",
+                "[ensemble] You still hold {unnamed} more: `{}` lists them.\n",
                 list.trim_end()
             ));
         }

@@ -153,12 +153,12 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
 #[test]
 fn an_alert_that_cannot_be_noted_is_noted_later_and_not_sent_again() {
     let bed = Bed::new();
-    bed.add_config("notify: [{command: 'cat >> told', when: [urgent]}]\n");
+    bed.add_config("notify: [{command: 'cat >> sent', when: [urgent]}]\n");
     let break_mailbox = |name: &str| {
         bed.ok(&format!("mailbox add {name}"));
         bed.write_file(format!("queue/mailbox/{name}/mailbox.yaml"), "[");
     };
-    let (sent, noted) = (bed.project().join("told"), bed.project().join(".ensemble/alerts.json"));
+    let (sent, noted) = (bed.project().join("sent"), bed.project().join(".ensemble/alerts.json"));
     let count = |name: &str| {
         let is_about = |alert: &&Value| alert["about"] == format!("mailbox {name}");
         alerts(&sent).iter().filter(is_about).count()

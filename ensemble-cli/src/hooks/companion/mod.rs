@@ -4,6 +4,7 @@
 //! pane ── codex --remote unix://SOCKET     was `ensemble hook serve`, which has started the other two
 //!           ├─ codex app-server            was `ensemble hook host`
 //!           └─ ensemble hook accompany     follows the thread, and is the session's waiter
+//!                └─ ensemble hook relieve   takes its place if it ends
 //! ```
 //!
 //! | the server says | the session is | what is done |
@@ -172,7 +173,7 @@ impl<'a> Companion<'a> {
         let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
         let mut watcher = waiter::watch_places(project, &mailbox)?;
         while self.post.agent_lives() {
-            self.post.keep_relief()?;
+            self.post.keep_relief();
             if self.thread.is_none() {
                 let met = self.meet_loaded();
                 self.outlive(met)?;
@@ -280,7 +281,11 @@ impl<'a> Companion<'a> {
     fn is_introduced_in(&self, thread: &str) -> Outcome<bool> {
         let Some(agent) = self.context.agent()? else { return Ok(false) };
         let session = self.context.project()?.sessions().get(&agent)?;
-        Ok(session.is_some_and(|session| session.introduced.as_deref() == Some(thread)))
+        // A program that was started again may have another role.
+        Ok(session.is_some_and(|session| {
+            session.introduced.as_deref() == Some(thread)
+                && session.pid.zip(session.started) == Some(self.post.agent())
+        }))
     }
 
     /// A failure is tried again: an agent that was never introduced cannot take part.

@@ -135,12 +135,11 @@ impl CompanionPost {
         self.connect()
     }
 
-    /// Sees to it that a relief waits.
-    pub(super) fn keep_relief(&mut self) -> Outcome {
+    /// Sees to it that a relief waits. What cannot be started now is tried again at the next call.
+    pub(super) fn keep_relief(&mut self) {
         if !is_running(&mut self.relief) {
-            self.relief = Some(self.command("relieve")?.spawn()?);
+            self.relief = self.command("relieve").ok().and_then(|mut it| it.spawn().ok());
         }
-        Ok(())
     }
 
     /// Waits until the companion before this one has ended. `None` once the agent has.

@@ -21,7 +21,8 @@ use super::server::AppServer;
 use crate::context::Context;
 use crate::hooks::waiter;
 
-/// How long a server has ended before it is started again. Each further try doubles it, up to the maximum.
+/// How long a server has ended before it is started again. Each further try doubles it, up to the maximum, until a
+/// server has run for longer than that.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The line that the companion prints once the server listens.
@@ -149,15 +150,16 @@ fn follow_agent(
 ) -> Outcome {
     let mut pause = RESTART_PAUSE;
     loop {
-        post.keep_relief()?;
+        post.keep_relief();
+        let began = Instant::now();
         let reached = server.take().map_or_else(|| post.reach_server(), Ok);
         let ended = match reached {
-            Ok(server) => {
-                pause = RESTART_PAUSE;
-                Companion::new(context, program, server, &mut post).run()
-            }
+            Ok(server) => Companion::new(context, program, server, &mut post).run(),
             Err(failure) => Err(failure),
         };
+        if began.elapsed() > RESTART_PAUSE_MAX {
+            pause = RESTART_PAUSE;
+        }
         // A server that ends with its agent is not a failure.
         if post.agent_ends_within(pause) {
             return Ok(());
