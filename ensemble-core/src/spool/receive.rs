@@ -159,8 +159,13 @@ impl Spool {
         held: HeldFile,
         file: &str,
     ) -> Result<Option<Delivery>> {
-        let read = mailbox.cur.read_with_stat(file, ENVELOPE_BYTES_MAX).and_then(|read| {
-            let (stat, content) = read.ok_or_else(|| self.lost(mailbox, &held))?;
+        let read = match mailbox.cur.read_with_stat(file, ENVELOPE_BYTES_MAX) {
+            // This process was stopped after it took the message, and its lease has expired.
+            Ok(None) => return Ok(None),
+            Ok(Some(read)) => Ok(read),
+            Err(error) => Err(error),
+        };
+        let read = read.and_then(|(stat, content)| {
             let plain = place::plain(&held.id);
             // The whole path only matters to an error, and is only made for one.
             let path = || mailbox.new.path().join(&plain);
@@ -185,7 +190,12 @@ impl Spool {
         let path = || mailbox.new.path().join(place::plain(&held.id));
         let envelope = match mail::check_fit(read, &held.id, path, || self.now()) {
             Ok(envelope) => envelope,
-            Err(reason) => return self.bury(mailbox, &held, &reason).map(|()| None),
+            Err(reason) => {
+                return match self.bury(mailbox, &held, &reason) {
+                    Ok(()) | Err(Error::LeaseLost { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                };
+            }
         };
         let lease = held.lease(&mailbox.name);
         mail::record_held(self.recorder(), types::MESSAGE_ACKED, &lease);
@@ -206,5 +216,26 @@ impl Spool {
             serde_json::json!({ "id": held.id, "mailbox": mailbox.name, "kept_as": kept_as });
         self.record(types::MESSAGE_DOUBLE, &held.holder, data);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::SpoolOptions;
+
+    /// As of a process that is stopped between its rename and the look at the message.
+    #[test]
+    fn a_message_that_was_taken_away_before_it_was_read_is_passed_over() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
+        let agent = Name::new("w1").unwrap();
+        spool.add_mailbox(&agent, &Settings::default()).unwrap();
+        let mailbox = spool.mailbox(&agent).unwrap();
+        let id = Envelope::new(agent.clone(), "count").id;
+        let held = HeldFile { id, holder: agent, epoch: 1 };
+        let file = held.file();
+        let loaded = spool.load(&mailbox, &Settings::default(), held, &file);
+        assert!(matches!(loaded, Ok(None)), "{loaded:?}");
     }
 }
