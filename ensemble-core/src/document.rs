@@ -15,8 +15,10 @@ use std::time::Duration;
 use crate::durable::{Dir, Durability, FileLock, FileModes, sync_file, temporary_name};
 use crate::{Error, Result};
 
+mod json;
 mod shared;
 
+pub use json::{read_json, write_json};
 pub use shared::{SharedFile, SharedFiles};
 
 pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use ensemble_core::durable::{Dir, Durability, write_document};
-use ensemble_core::message::describe_json_fault;
-use ensemble_core::{Error, Result};
+use ensemble_core::Result;
+use ensemble_core::document::{read_json, write_json};
 use ensemble_team::board::AlarmKey;
 use serde::{Deserialize, Serialize};
 
@@ -39,19 +38,11 @@ impl AlarmList {
 
     /// Reads the list of the last watcher; empty if there is none.
     pub fn read(state: &Path) -> Result<Self> {
-        let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
-            return Ok(Self::default());
-        };
-        serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
-            path: state.join(FILE),
-            field: "raised".to_owned(),
-            detail: describe_json_fault(&error),
-        })
+        Ok(read_json(&state.join(FILE), FILE_BYTES_MAX)?.unwrap_or_default())
     }
 
     pub fn write(&self, state: &Path) -> Result<()> {
-        let text = serde_json::to_vec(self).unwrap_or_default();
-        write_document(&state.join(FILE), &text, Durability::Process)
+        write_json(&state.join(FILE), self)
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::durable::read_file;
+use ensemble_core::document::read_json;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
 use ensemble_team::roster::{Member, MemberState, State};
@@ -158,10 +158,7 @@ pub fn directory(state: &Path) -> PathBuf {
 /// The last reports of the other hosts, by name. A file that cannot be read is skipped.
 pub fn others(state: &Path) -> Vec<OtherHost> {
     let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();
-    let read = |file: fs::DirEntry| {
-        let text = read_file(&file.path(), REPORT_BYTES_MAX).ok()??;
-        serde_json::from_slice::<OtherHost>(&text).ok()
-    };
+    let read = |file: fs::DirEntry| read_json(&file.path(), REPORT_BYTES_MAX).ok()?;
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();
     others.sort_unstable_by(|one, other| one.host.cmp(&other.host));
     others

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use ensemble_core::durable::{Durability, read_file, write_document};
-use ensemble_core::message::{Name, Timestamp, describe_json_fault};
+use ensemble_core::document::{read_json, write_json};
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::MemberState;
 use serde::{Deserialize, Serialize};
@@ -56,9 +56,7 @@ pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32
     let directory = project.state.join(DIRECTORY);
     std::fs::create_dir_all(&directory)
         .map_err(|error| Error::io("create directory", &directory, error))?;
-    let text = serde_json::to_string(&count).unwrap_or_default();
-    let path = directory.join(format!("{name}.json"));
-    write_document(&path, text.as_bytes(), Durability::Process)?;
+    write_json(&directory.join(format!("{name}.json")), &count)?;
     Ok(count.count)
 }
 
@@ -80,11 +78,7 @@ impl StartCount {
 
 fn read(project: &Project, name: &Name) -> Result<StartCount> {
     let path = project.state.join(DIRECTORY).join(format!("{name}.json"));
-    match read_file(&path, FILE_BYTES_MAX)? {
-        None => Ok(StartCount::default()),
-        Some(content) => serde_json::from_slice(&content)
-            .map_err(|error| Error::malformed(&path, "file", describe_json_fault(&error))),
-    }
+    Ok(read_json(&path, FILE_BYTES_MAX)?.unwrap_or_default())
 }
 
 #[cfg(test)]

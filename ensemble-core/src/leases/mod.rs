@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::durable::{self, Durability};
+use crate::document::{read_json, write_json};
 use crate::env::{self, Clock, Lease, Monotonic};
 use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_mailboxes;
@@ -85,10 +85,9 @@ impl MailboxLeases {
     fn with(actor: String, clock: &dyn Clock, memory: Option<PathBuf>) -> Self {
         let now = clock.boottime();
         let suspended = now.since(clock.monotonic());
-        let remembered = memory.as_ref().and_then(|file| {
-            let content = durable::read_file(file, SNAPSHOT_BYTES_MAX).ok()??;
-            serde_json::from_slice::<LeaseSnapshot<Lease>>(&content).ok()
-        });
+        let remembered = memory
+            .as_ref()
+            .and_then(|file| read_json::<LeaseSnapshot<Lease>>(file, SNAPSHOT_BYTES_MAX).ok()?);
         let watch = match remembered {
             // Without a boot id, a snapshot could be one of another boot.
             Some(snapshot) if !env::boot_id().is_empty() => {
@@ -212,10 +211,7 @@ impl MailboxLeases {
 
     fn remember(&mut self, now: Monotonic) {
         let Some(file) = &self.memory else { return };
-        let snapshot = self.watch.snapshot(now, env::boot_id());
-        let content = serde_json::to_vec(&snapshot).unwrap_or_default();
-        let written = durable::write_document(file, &content, Durability::Process);
-        self.trouble = written.err();
+        self.trouble = write_json(file, &self.watch.snapshot(now, env::boot_id())).err();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::durable::Durability;
 use crate::event_log::NullRecorder;
 use crate::message::{Envelope, Timestamp};
 use crate::sim::SimClock;

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use ensemble_core::Result;
+use ensemble_core::document::{read_json, write_json};
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::describe_json_fault;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
@@ -82,10 +82,10 @@ impl AlertThread {
         if rules.is_empty() {
             return None;
         }
-        let kept = kept(&project.state).unwrap_or_else(|error| {
+        let read = read_json(&project.state.join(FILE), FILE_BYTES_MAX).inspect_err(|error| {
             tracing::warn!(%error, "it is not known which alerts were sent: they are sent again");
-            AlertMemory::default()
         });
+        let kept: AlertMemory = read.ok().flatten().unwrap_or_default();
         let (sender, changed) = bounded(1);
         let alerter = AlertWorker {
             schedule: AlertSchedule::new(rules.clone(), kept.clone()),
@@ -280,7 +280,7 @@ impl AlertWorker {
         if kept == self.kept {
             return;
         }
-        match save_alerts(&self.project.state, &kept) {
+        match write_json(&self.project.state.join(FILE), &kept) {
             Ok(()) => self.kept = kept,
             Err(error) => tracing::warn!(%error, "cannot note which alerts were sent"),
         }
@@ -388,19 +388,4 @@ fn looks(state: &Path) -> i128 {
 pub fn test(project: &Project, rule: &AlertRule) -> std::result::Result<usize, String> {
     let due = DueAlert { rule: 0, occurrence: AlertSubject::test(), count: 1 };
     channels::test(project, rule, &alert(project, &due))
-}
-
-fn kept(state: &Path) -> Result<AlertMemory> {
-    let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
-        return Ok(AlertMemory::default());
-    };
-    let malformed = |error: serde_json::Error| {
-        ensemble_core::Error::malformed(state.join(FILE), "told", describe_json_fault(&error))
-    };
-    serde_json::from_slice(&bytes).map_err(malformed)
-}
-
-fn save_alerts(state: &Path, kept: &AlertMemory) -> Result<()> {
-    let text = serde_json::to_vec(kept).unwrap_or_default();
-    write_document(&state.join(FILE), &text, Durability::Process)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
-use ensemble_core::durable::{self, Durability, read_file};
+use ensemble_core::document::{read_json, write_json};
 use ensemble_core::env::{self, Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
@@ -71,10 +71,9 @@ struct LeaseMemory {
 impl KeptLeases {
     /// Continues where a watcher of this boot with the same file has stopped.
     pub(crate) fn open(now: Monotonic, file: &Path, extend_max: Duration) -> Self {
-        let remembered = read_file(file, REMEMBERED_BYTES_MAX)
+        let remembered = read_json::<LeaseMemory>(file, REMEMBERED_BYTES_MAX)
             .ok()
             .flatten()
-            .and_then(|content| serde_json::from_slice::<LeaseMemory>(&content).ok())
             .filter(|content| !content.boot_id.is_empty() && content.boot_id == env::boot_id())
             .map(|content| content.kept)
             .unwrap_or_default();
@@ -162,9 +161,7 @@ impl KeptLeases {
         let mut kept = self.remembered.clone();
         kept.extend(self.kept.iter().map(|(lease, kept)| (lease.clone(), seconds(kept))));
         let content = LeaseMemory { boot_id: env::boot_id().to_owned(), kept };
-        let content = serde_json::to_vec(&content).unwrap_or_default();
-        let written = durable::write_document(&self.file, &content, Durability::Process);
-        if let Err(error) = written {
+        if let Err(error) = write_json(&self.file, &content) {
             // The next scan tries it again.
             self.is_changed = true;
             tracing::warn!(%error, "cannot remember which leases are kept");

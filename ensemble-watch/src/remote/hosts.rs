@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use ensemble_core::Result;
-use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::document::write_json;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
@@ -138,8 +138,7 @@ impl HostExchange {
                 continue;
             }
             make_directory(Some(&self.kept))?;
-            let text = serde_json::to_vec(&other).unwrap_or_default();
-            write_document(&self.file(&other.host), &text, Durability::Process)?;
+            write_json(&self.file(&other.host), &other)?;
         }
         Ok(())
     }

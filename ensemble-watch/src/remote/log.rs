@@ -13,7 +13,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::durable::{Dir, Durability, FileModes, read_file, write_document};
+use ensemble_core::document::{read_json, write_json};
+use ensemble_core::durable::{Dir, FileModes};
 use ensemble_core::event_log::{Follower, LogPosition, Record};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -52,8 +53,7 @@ pub(super) struct LogExchange {
 impl LogExchange {
     pub(super) fn open(host: Name, logs: &Path, state: &Path) -> Result<Self> {
         let file = state.join("servers/log.json");
-        let content = read_file(&file, PROGRESS_BYTES_MAX).ok().flatten();
-        let read = content.and_then(|text| serde_json::from_slice(&text).ok());
+        let read = read_json(&file, PROGRESS_BYTES_MAX).ok().flatten();
         let progress: LogProgress = read.unwrap_or_default();
         let own = match progress.shipped.clone() {
             Some(position) => Follower::resume(logs, position),
@@ -85,9 +85,8 @@ impl LogExchange {
             self.progress.pulled = line.number;
         }
         if !pulled.is_empty() || has_news {
-            let text = serde_json::to_vec(&self.progress).unwrap_or_default();
             make_directory(self.file.parent())?;
-            write_document(&self.file, &text, Durability::Process)?;
+            write_json(&self.file, &self.progress)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::Result;
-use ensemble_core::durable::{Durability, read_file, write_document};
+use ensemble_core::document::{read_json, write_json};
 
 use super::RecordMark;
 
@@ -25,8 +25,8 @@ impl ExportProgress {
     /// Reads the file of a project. One that cannot be read is as good as none.
     pub fn read(state: &Path) -> Self {
         let path = state.join(FILE);
-        let content = read_file(&path, PROGRESS_BYTES_MAX).ok().flatten().unwrap_or_default();
-        Self { sent: serde_json::from_slice(&content).unwrap_or_default(), path }
+        let sent = read_json(&path, PROGRESS_BYTES_MAX).ok().flatten().unwrap_or_default();
+        Self { path, sent }
     }
 
     /// The mark up to which a collector has everything.
@@ -37,7 +37,6 @@ impl ExportProgress {
     /// Notes that a collector has everything up to a mark.
     pub fn record_mark(&mut self, url: &str, mark: RecordMark) -> Result<()> {
         self.sent.insert(url.to_owned(), mark);
-        let text = serde_json::to_string(&self.sent).unwrap_or_default();
-        write_document(&self.path, text.as_bytes(), Durability::Process)
+        write_json(&self.path, &self.sent)
     }
 }
