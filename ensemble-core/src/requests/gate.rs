@@ -195,6 +195,11 @@ impl PlanGate {
         }
     }
 
+    /// Whether its last plan was rejected, or not reviewed in time.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.state, GateState::Rejected | GateState::Expired)
+    }
+
     /// Whether the agent has to submit a plan to open it.
     pub fn needs_plan(&self) -> bool {
         match self.state {

@@ -1,15 +1,18 @@
 //! May it begin? One answer for every door: mail, the blackboard, steps, assignments and reports.
 //!
-//! | | take up: `recv`, `assign`, `dispatch`, `task claim`, `step next` | hand in: `settle`, success of `report`, `task submit`, `step submit` |
-//! |---|---|---|
-//! | no obstacle | yes | yes |
-//! | a plan is demanded, none submitted | yes, to plan it | no |
-//! | the plan waits for its review | no | no |
-//! | the plan was rejected, or not reviewed in time | no | no |
-//! | PAUSE or CHECKPOINT | no | yes |
-//! | ABORT | no | yes |
-//! | the agent has agreed to leave | no | yes |
-//! | the budget of the agent, the task or the team is used up | no | yes |
+//! | | take up: `recv`, `assign`, `dispatch`, `step next` | claim: `task claim` | hand in: `settle`, success of `report`, `task submit`, `step submit` |
+//! |---|---|---|---|
+//! | no obstacle | yes | yes | yes |
+//! | a plan is demanded, none submitted | yes, to plan it | the same | no |
+//! | the plan waits for its review | no | no | no |
+//! | the plan was rejected, or not reviewed in time | no | yes, to plan again | no |
+//! | PAUSE or CHECKPOINT | no | no | yes |
+//! | ABORT | no | no | yes |
+//! | the agent has agreed to leave | no | no | yes |
+//! | the budget of the agent, the task or the team is used up | no | no | yes |
+//!
+//! An agent learns by mail that its plan is to be submitted again, and does that without the task. A supervisor starts
+//! an agent for a claimed task only: without the claim, none would plan again.
 //!
 //! A failure can be reported at any time. What an agent has begun is not stopped by a pause: it ends the task, and
 //! begins no other. Requests, their answers, reports and notices are not work, and are received at any time.
@@ -31,8 +34,10 @@ pub use mail::MailAdmission;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskAct {
-    /// Receive it, claim it, have it assigned.
+    /// Receive it, have it assigned.
     TakeUp,
+    /// Claim it on the blackboard.
+    Claim,
     /// Settle it, submit it, report its success.
     HandIn,
 }
@@ -86,11 +91,12 @@ impl TaskCircumstances {
     pub fn obstacle(&self, act: TaskAct) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {
             TaskAct::TakeUp => gate.keeps_back(),
+            TaskAct::Claim => gate.keeps_back() && !gate.is_refused(),
             TaskAct::HandIn => gate.is_closed(),
         });
         let plan = plan.map(|gate| NotAdmitted::Plan(GatedTask(Box::new(gate.clone()))));
         match act {
-            TaskAct::TakeUp => {
+            TaskAct::TakeUp | TaskAct::Claim => {
                 let control = self.control.clone().map(NotAdmitted::Control);
                 let is_over = |control: &NotAdmitted| match control {
                     NotAdmitted::Control(control) => control.file == ControlFile::Abort,

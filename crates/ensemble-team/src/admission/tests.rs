@@ -25,7 +25,7 @@ fn budget() -> Option<ParkedScope> {
 
 /// What the module's table says, row by row.
 #[test]
-fn the_table_holds_for_both_acts() {
+fn the_table_holds_for_each_act() {
     let rows = [
         (TaskCircumstances::default(), true, true),
         (TaskCircumstances { plan: gate(GateState::Open), ..Default::default() }, true, true),
@@ -57,9 +57,11 @@ fn the_table_holds_for_both_acts() {
         (TaskCircumstances { budget: budget(), ..Default::default() }, false, true),
     ];
     for (circumstances, take_up, hand_in) in rows {
-        let acts =
-            [TaskAct::TakeUp, TaskAct::HandIn].map(|act| circumstances.obstacle(act).is_none());
-        assert_eq!(acts, [take_up, hand_in], "{circumstances:?}");
+        let acts = [TaskAct::TakeUp, TaskAct::Claim, TaskAct::HandIn];
+        let acts = acts.map(|act| circumstances.obstacle(act).is_none());
+        // A coder claims the task of a refused plan to plan again.
+        let claim = take_up || circumstances.plan.as_ref().is_some_and(PlanGate::is_refused);
+        assert_eq!(acts, [take_up, claim, hand_in], "{circumstances:?}");
     }
 }
 

@@ -122,7 +122,7 @@ impl Worktrees {
         agent: &TaskHolder,
         once: impl Fn() -> Result<T, ClaimFailure>,
     ) -> Result<T> {
-        self.check(TaskAct::TakeUp, task, &agent.by)?;
+        self.check(TaskAct::Claim, task, &agent.by)?;
         let mut tries = 1;
         loop {
             let ClaimFailure { error, may_help } = match once() {
