@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::batches::{Batches, SummaryOutcome};
 use super::ends::TaskEnds;
 use super::reviews::ReviewCounts;
+use super::task_reports::{REPORT_BYTES_MAX, report_names, report_of};
 use crate::collect::{BatchLimits, Collect, Effect, Event, TaskProgress};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
@@ -23,7 +24,6 @@ use ensemble_reports::contract::{
     self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
 };
 
-const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many waiting messages are searched for a task without a report, in each mailbox.
 const SEARCH_MAX: usize = 1_000;
 
@@ -130,7 +130,7 @@ impl Dispatcher<'_> {
         let mut events = Vec::new();
         for task in &batch.tasks {
             let known = known.entry(task.clone()).or_default();
-            self.read_reports(&reports, task, known, &mut events)?;
+            self.read_reports((&reports, &names), task, known, &mut events)?;
             let safe = super::reviews::file_stem(task);
             let (plain, others) = (format!("{safe}-review.yaml"), format!("{safe}."));
             let is_review = |name: &str| {
@@ -158,16 +158,14 @@ impl Dispatcher<'_> {
 
     fn read_reports(
         &self,
-        reports: &Dir,
+        (reports, names): (&Dir, &[String]),
         task: &str,
         known: &mut KnownReport,
         events: &mut Vec<Event>,
     ) -> Result<()> {
-        for file in super::reviews::report_files(task) {
-            if let Some(text) = changed(reports, &file, &mut known.files)?
-                && let Ok(Reading::Whole(report)) =
-                    contract::read_as::<TaskReport>(&text, file.as_ref())
-                && is_same_task(&report.task_id, task)
+        for file in report_names(task, names) {
+            if let Some(text) = changed(reports, file, &mut known.files)?
+                && let Some(report) = report_of(task, file, &text)
             {
                 self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
                 events.push(Event::Reported { task: task.to_owned(), status: report.status });

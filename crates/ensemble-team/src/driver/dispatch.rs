@@ -26,7 +26,7 @@ use self::each::{each_task, is_of_all};
 use super::batches::{Batches, SummaryOutcome};
 use super::collect::TaskBatch;
 use super::ends::TaskEnds;
-use super::reviews::report_files;
+use super::task_reports::read_reports;
 use crate::admission::is_refusal;
 use crate::proto::dispatch::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Plan, State, TaskHandout, TaskPlan, TaskState, next_at,
@@ -37,13 +37,13 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{is_same_task, strip_quotes};
+use ensemble_core::message::fields::strip_quotes;
 use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
 use ensemble_core::spool::{self, Spool};
-use ensemble_core::{Error, Result, allow_unreadable};
-use ensemble_reports::contract::{self, Instruction, Reading, TaskReport, WORKERS_MAX, WorkerTask};
+use ensemble_core::{Error, Result};
+use ensemble_reports::contract::{self, Instruction, TaskReport, WORKERS_MAX, WorkerTask};
 
 mod each;
 mod mailed;
@@ -52,7 +52,6 @@ mod summary;
 
 const DIRECTORY: &str = "dispatch";
 const FILE_BYTES_MAX: usize = 1024 * 1024;
-const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many messages of a worker are checked to see whether it is idle.
 const LOOKED_AT_MAX: usize = 100;
 
@@ -364,20 +363,9 @@ impl DispatchRun<'_> {
     }
 
     fn report(&self, task: &str) -> Result<Option<(FileStat, TaskReport)>> {
-        let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
-        for name in report_files(task) {
-            // The watcher sets what cannot be read aside.
-            let read = allow_unreadable(reports.read_with_stat(&name, REPORT_BYTES_MAX))?.flatten();
-            let Some((stat, content)) = read else { continue };
-            let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) =
-                contract::read_as::<TaskReport>(&text, name.as_ref())
-                && is_same_task(&report.task_id, task)
-            {
-                return Ok(Some((stat, report)));
-            }
-        }
-        Ok(None)
+        let Ok(dir) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
+        let reports = read_reports(&dir, task, &dir.names()?)?;
+        Ok(reports.into_iter().next().map(|file| (file.stat, file.report)))
     }
 
     /// Gives what is ready to workers that are. Returns what fails at single tasks.

@@ -26,17 +26,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reviews::{ReviewCounts, report_files};
+use super::reviews::ReviewCounts;
+use super::task_reports::{read_reports, report_files};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{agent_of_text, is_same_task};
+use ensemble_core::message::fields::agent_of_text;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
-use ensemble_reports::contract::{self, Reading, Status, TaskReport};
+use ensemble_core::{Error, Result, allow_missing};
+use ensemble_reports::contract::{Status, TaskReport};
 
 /// How long the lock of a shard is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -53,7 +54,6 @@ const READ_BYTES_MAX: usize = 2 * SHARD_BYTES_MAX;
 const MESSAGES_MAX: usize = 100;
 /// How many unfinished messages of an author are searched for the task of a report. Held messages come first.
 const SEARCH_MAX: usize = 100;
-const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// The actor of an end whose author is not known.
 const ACTOR: &str = "ensemble";
 
@@ -183,26 +183,15 @@ impl TaskEnds {
         ended: &TaskEndRecord,
     ) -> Result<Option<(TaskReport, String)>> {
         let Some(dir) = allow_missing(Dir::open(&self.reports))? else { return Ok(None) };
-        for file in report_files(task) {
-            // The watcher sets what cannot be read aside.
-            let read = allow_unreadable(dir.read_with_stat(&file, REPORT_BYTES_MAX))?.flatten();
-            let Some((stat, content)) = read else { continue };
-            let digest = Digest::of(&content).short(16);
-            let modified_ms = i64::try_from(stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
-            if envelope.is_later_than(Timestamp::from_unix_millis(modified_ms))
-                || ended.report.as_deref() == Some(digest.as_str())
-            {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) =
-                contract::read_as::<TaskReport>(&text, file.as_ref())
-                && is_same_task(&report.task_id, task)
-            {
-                return Ok(Some((report, digest)));
-            }
-        }
-        Ok(None)
+        let reports = read_reports(&dir, task, &report_files(task))?.into_iter();
+        let mut unread = reports.filter_map(|file| {
+            let digest = Digest::of(&file.content).short(16);
+            let modified_ms = i64::try_from(file.stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
+            let is_old = envelope.is_later_than(Timestamp::from_unix_millis(modified_ms))
+                || ended.report.as_deref() == Some(digest.as_str());
+            (!is_old).then_some((file.report, digest))
+        });
+        Ok(unread.next())
     }
 
     /// Changes what is known of a task, under its shard's lock. The change says whether it was an end; `None` if

@@ -30,6 +30,7 @@ mod reviews;
 #[cfg(feature = "steps")]
 mod steps;
 pub mod supervise;
+mod task_reports;
 
 pub use batches::{Batches, SUMMARY_PATH, SummaryOutcome, batch_of};
 pub use board_leases::{BoardLeases, SupervisorSeat, UnsupervisedAgent};
@@ -42,6 +43,6 @@ pub use dispatch::{
 };
 pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
-pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, ReviewCounts, file_stem, report_files};
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, ReviewCounts, file_stem};
 #[cfg(feature = "steps")]
 pub use steps::{STEP_TYPE, SentPrompt, StepDriver, StepRound};

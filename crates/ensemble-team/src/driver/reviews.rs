@@ -21,13 +21,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::task_reports::read_reports;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::is_same_task;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
-use ensemble_reports::contract::{self, EscalationReport, Reading, Review, TaskReport, Verdict};
+use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
 
 /// How often a task may come back from review, unless configured.
 pub const REVIEW_CYCLES_DEFAULT: u32 = 3;
@@ -37,7 +37,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_FILE: &str = ".lock";
 /// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
-const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
 /// The actor of what follows when a review has closed the loop.
@@ -87,18 +86,9 @@ impl ReviewCounts {
 
     /// The worker that has done a task, as its report says.
     pub fn author_of(&self, task: &str) -> Result<Option<String>> {
-        let reports = Dir::open(&self.queue.join("reports"))?;
-        for file in report_files(task) {
-            let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { continue };
-            let text = String::from_utf8_lossy(&content);
-            if let Ok(Reading::Whole(report)) =
-                contract::read_as::<TaskReport>(&text, file.as_ref())
-                && is_same_task(&report.task_id, task)
-            {
-                return Ok(report.author().map(str::to_owned));
-            }
-        }
-        Ok(None)
+        let dir = Dir::open(&self.queue.join("reports"))?;
+        let reports = read_reports(&dir, task, &dir.names()?)?;
+        Ok(reports.first().and_then(|file| file.report.author()).map(str::to_owned))
     }
 
     /// Counts a review by its file's content. A file that is not a readable review does not count.
@@ -261,12 +251,6 @@ fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bo
 
 fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
     yaml::parse(&String::from_utf8_lossy(content), path)
-}
-
-/// The possible files of a task's report, best first. The second is that of ensemble-claude's contract.
-pub fn report_files(task: &str) -> [String; 2] {
-    let stem = file_stem(task);
-    [format!("{stem}-completed.yaml"), format!("{stem}.yaml")]
 }
 
 /// How the names of a task's files begin: what has no place in a name becomes `_`, and a digest keeps

@@ -7,6 +7,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::proto::calendar::ClockReading;
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Settings, SpoolOptions};
+use ensemble_reports::contract;
 
 struct Bed {
     home: tempfile::TempDir,
