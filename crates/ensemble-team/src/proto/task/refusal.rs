@@ -10,10 +10,7 @@ pub enum TaskRefusal {
     #[error("its status is {status}")]
     NotNow { status: &'static str },
     /// Another agent holds the task, or none does: the lease has ended.
-    #[error(
-        "`{}` (epoch {}) {}. Stop working on it",
-        presented.by, presented.epoch, other_holder(holder.as_ref())
-    )]
+    #[error("{}", not_held(presented, holder.as_ref()))]
     NotHolder { presented: TaskHolder, holder: Option<TaskHolder> },
     /// There is a later claim.
     #[error("epoch {presented} has ended; {now} is current")]
@@ -41,9 +38,13 @@ pub enum TaskRefusal {
     HasFailed { agent: Name },
 }
 
-fn other_holder(holder: Option<&TaskHolder>) -> String {
+fn not_held(presented: &TaskHolder, holder: Option<&TaskHolder>) -> String {
+    let TaskHolder { by, epoch } = presented;
     match holder {
-        Some(TaskHolder { by, epoch }) => format!("does not hold it: `{by}` (epoch {epoch}) does"),
-        None => "no longer holds it".to_owned(),
+        Some(TaskHolder { by: other, epoch: now }) => format!(
+            "`{by}` (epoch {epoch}) does not hold it: `{other}` (epoch {now}) does. Stop working on it"
+        ),
+        None if *epoch == 0 => format!("`{by}` has not claimed it, and no agent holds it"),
+        None => format!("`{by}` (epoch {epoch}) no longer holds it. Stop working on it"),
     }
 }
