@@ -47,14 +47,10 @@ impl DeadLetters {
             return;
         }
         self.next = now + self.interval;
-        let mailboxes = match spool.mailboxes() {
-            Ok(mailboxes) => mailboxes,
-            Err(error) => {
-                tracing::warn!(%error, "cannot list the mailboxes for dead letters");
-                return;
-            }
-        };
-        for mailbox in mailboxes {
+        let mailboxes = spool.mailboxes().inspect_err(
+            |error| tracing::warn!(%error, "cannot list the mailboxes for dead letters"),
+        );
+        for mailbox in mailboxes.unwrap_or_default() {
             let place = spool.root().join("mailbox").join(mailbox.as_str()).join("dead");
             let changed = std::fs::metadata(place).and_then(|data| data.modified()).ok();
             if changed.is_some() && self.seen.get(&mailbox) == changed.as_ref() {

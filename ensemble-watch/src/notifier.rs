@@ -110,13 +110,10 @@ impl MailNotifier {
             if self.targets.get(&entry.agent).is_some_and(|t| t.entry == entry) {
                 continue;
             }
-            let profile = match self.profiles.get(&entry.provider) {
-                Ok(profile) => profile,
-                Err(error) => {
-                    tracing::warn!(agent = %entry.agent, %error, "cannot nudge this agent");
-                    continue;
-                }
-            };
+            let profile = self.profiles.get(&entry.provider).inspect_err(
+                |error| tracing::warn!(agent = %entry.agent, %error, "cannot nudge this agent"),
+            );
+            let Ok(profile) = profile else { continue };
             self.bindings_made += 1;
             let binding = self.bindings_made;
             let target = self.targets.entry(entry.agent.clone()).or_insert_with(|| NotifyTarget {

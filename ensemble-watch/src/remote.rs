@@ -350,15 +350,8 @@ impl ServerFollower {
                     .and_then(|()| queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX)),
                 other => other,
             };
-            let ids = match due {
-                Ok(ids) => ids,
-                Err(error) => {
-                    let place = format!("mailbox {}", entry.mailbox);
-                    self.troubles.record_result(&place, Err(error))?;
-                    continue;
-                }
-            };
-            self.troubles.record_result(&format!("mailbox {}", entry.mailbox), Ok(()))?;
+            let place = format!("mailbox {}", entry.mailbox);
+            let Some(ids) = self.troubles.record_result(&place, due)? else { continue };
             if self.waiting.get(&entry.mailbox) != Some(&ids) {
                 self.waiting.insert(entry.mailbox.clone(), ids.clone());
                 // The loop receives no more while the watcher stops.

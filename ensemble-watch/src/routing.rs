@@ -11,7 +11,7 @@ use ensemble_core::driver::ack_signer;
 use ensemble_core::dropbox::{
     CompleteFile, Ledger, LedgerEntry, RouteDestination, Routes, UnfitFile,
 };
-use ensemble_core::env::Lease;
+use ensemble_core::env::{Lease, PublishOutcome};
 use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
@@ -204,14 +204,15 @@ pub(crate) fn publish(plans: Vec<RoutedFile>, spool: &Spool) -> RoutedBatch {
         routed: Vec::new(),
     };
     for RoutedFile { file, entry, envelopes } in plans {
-        let (unsynced, failed) = spool.publish_unsynced(&envelopes);
-        let stored = envelopes.iter().zip(unsynced.outcomes());
-        batch.stored.extend(
-            stored
-                .filter(|(_, o)| **o == ensemble_core::env::PublishOutcome::Stored)
-                .map(|(e, _)| e.clone()),
-        );
-        batch.unsynced.push(unsynced);
+        let mut failed = None;
+        // A recipient whose mailbox is full or broken withholds the file from no other.
+        for envelope in &envelopes {
+            let (unsynced, error) = spool.publish_unsynced(std::slice::from_ref(envelope));
+            let is_new = unsynced.outcomes().contains(&PublishOutcome::Stored);
+            batch.stored.extend(is_new.then(|| envelope.clone()));
+            batch.unsynced.push(unsynced);
+            failed = failed.or(error);
+        }
         match failed {
             None => batch.routed.push((file, entry)),
             Some(error) => batch.failed.push((file, error)),

@@ -2,13 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use ensemble_core::dropbox::CompleteFile;
+use ensemble_core::env::Monotonic;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_project::workload::Workload;
 use ensemble_team::board::AlarmCondition;
 use serde_json::Value;
 
 use crate::held_work::{GoneAgent, WorkingAgents};
+
+/// How long an ack waits for its task.
+const TASK_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) enum ServerNews {
@@ -20,6 +26,8 @@ pub(crate) enum ServerNews {
     Condition(Value),
     /// An agent has ended with messages in its hands, which are taken back.
     Gone(AlarmCondition),
+    /// An `ack/` file fits no open task of the team.
+    UnfitAck(Box<AckFile>),
 }
 
 /// Observations of the loop, for the thread that follows the servers.
@@ -43,10 +51,20 @@ pub(crate) struct SharedObservation {
 }
 
 /// A file by which a worker says that it has read a task.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct AckFile {
     pub(crate) task: String,
-    pub(crate) content: Vec<u8>,
+    pub(crate) file: CompleteFile,
+    /// When it was first read.
+    pub(crate) since: Monotonic,
+    pub(crate) is_recorded: bool,
+}
+
+impl AckFile {
+    /// Whether its task may still land.
+    pub(crate) fn may_wait(&self, now: Monotonic) -> bool {
+        now < self.since + TASK_PATIENCE
+    }
 }
 
 #[derive(Clone, Debug)]

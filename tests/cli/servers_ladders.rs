@@ -100,18 +100,23 @@ fn an_ack_file_receives_the_task_on_the_server_and_a_report_settles_it() {
     bed.add_config("ladder: {phase: 600}\n");
     bed.ok("mailbox add w1");
     let _watcher = watch(&bed);
-    bed.ok("send --to w1 --as lead --type task --task t1 --id first -m count");
-    eventually("its ladder runs", || ladder(&bed, "t1").is_some_and(|l| l["state"] == "open"));
     let place = |content: &str, file: &str| {
         bed.write_file("queue/tmp/file", content);
         fs::rename(bed.project().join("queue/tmp/file"), bed.project().join(file)).unwrap();
     };
+    place("w1\n", "queue/ack/typo.ack");
+    eventually("its author learns that it fits no task", || {
+        bed.run("inbox w1 --json").stdout.contains("report.rejected")
+    });
+    // An ack may land before its task.
     place("w1\n", "queue/ack/t1.ack");
+    eventually("it is read", || records(&bed, "ack.received").len() == 2);
+    bed.ok("send --to w1 --as lead --type task --task t1 --id first -m count");
     eventually("it is received", || bed.run("inbox w1 --json").stdout.contains("acked"));
     eventually("its ladder has ended", || records(&bed, "task_start").len() == 1);
-    assert_eq!(records(&bed, "ack.received")[0]["data"]["lease"], "w1/first@w1@1");
+    assert_eq!(records(&bed, "ack.received")[2]["data"]["lease"], "w1/first@w1@1");
     place("task_id: t1\nstatus: success\n...\n", "queue/reports/t1-completed.yaml");
-    eventually("it is settled", || bed.run("inbox w1 --json").stdout.is_empty());
+    eventually("it is settled", || !bed.run("inbox w1 --json").stdout.contains("first"));
 }
 
 #[test]

@@ -189,3 +189,21 @@ fn ends_of_tasks_are_swept_like_settled_messages() {
     assert_eq!(fs::read_to_string(&shard).unwrap(), format!("{new}\n"));
     watcher.stop();
 }
+
+#[test]
+fn a_recipient_that_is_full_withholds_a_file_from_no_other() {
+    let route = "{match: 'reports/*-note.yaml', to: [full, worker-1], type: note}";
+    let bed = Bed::with(&Settings::default(), &format!("routes: [{route}]\n"));
+    let mut settings = Settings::default();
+    settings.capacity = Some(1);
+    for (mailbox, settings) in [("full", &settings), ("worker-1", &Settings::default())] {
+        bed.spool().add_mailbox(&name(mailbox), settings).unwrap();
+    }
+    bed.spool().publish(&Envelope::new(name("full"), "first")).unwrap();
+    let watcher = Watcher::start(&bed);
+    bed.land("reports/t-1-note.yaml", "note: x\n");
+    assert_eq!(told(&bed, "worker-1").body, "note: x\n");
+    assert_eq!(told(&bed, "full").body, "first");
+    assert_eq!(told(&bed, "full").body, "note: x\n", "it is tried again");
+    watcher.stop();
+}

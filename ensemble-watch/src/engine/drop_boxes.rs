@@ -13,6 +13,7 @@ use ensemble_core::dropbox::{
 };
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
 use ensemble_core::watch::{Landing, WatchError};
 use ensemble_core::{Error, Result};
 use ensemble_team::driver::retention;
@@ -258,10 +259,13 @@ impl DropBoxes {
                 RoutingPlan::Ack { file, entry, task } => {
                     self.acknowledge(now, file, entry, &task, context, mail);
                 }
-                RoutingPlan::Unmatched { file } => self.unmatched(now, file, context, mail),
+                RoutingPlan::Unmatched { file } => {
+                    let why = "no route matches its name".to_owned();
+                    self.unmatched(now, file, why, context, mail);
+                }
                 RoutingPlan::Impossible { file, error } => {
-                    self.note_unmatched(&file, context);
                     self.record_waiting(&file.path(), &error, context);
+                    self.unmatched(now, file, error.to_string(), context, mail);
                 }
                 RoutingPlan::Broken { unfit, may_grow: true } => {
                     if let Some(boxes) = &mut self.boxes {
@@ -310,16 +314,7 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         let remedy = if unfit.is_final { CORRECT_IT } else { COMPLETE_IT };
-        let notified = match self.feedback.reject(unfit, remedy, &self.routes, context) {
-            Ok(notified) => notified,
-            Err(error) => {
-                self.record_waiting(&unfit.path(), &error, context);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
-                }
-                return;
-            }
-        };
+        let Some(notified) = self.reject(now, unfit, remedy, context) else { return };
         let boxes = self.boxes.as_mut();
         let Some(rejected) = boxes.and_then(|boxes| boxes.set_aside(now, unfit)) else { return };
         self.rejected += 1;
@@ -337,17 +332,17 @@ impl DropBoxes {
         }
     }
 
-    /// Records once that no route matches a file, and notifies its author.
+    /// Records once that a file leads nowhere, and notifies its author.
     fn unmatched(
         &mut self,
         now: Monotonic,
         file: CompleteFile,
+        why: String,
         context: &EngineContext,
         mail: &mut EngineMail,
     ) {
         if self.note_unmatched(&file, context) && &*file.box_name != ACKS {
             let help = rename_help(&file.box_name, &file.file);
-            let why = "no route matches its name".to_owned();
             self.notify_of_stranded(now, &file.into_unfit(why), &help, context, mail);
         }
     }
@@ -361,15 +356,19 @@ impl DropBoxes {
         context: &EngineContext,
         mail: &mut EngineMail,
     ) {
-        match self.feedback.reject(unfit, help, &self.routes, context) {
-            Ok(notified) => mail.changed(notified),
-            Err(error) => {
-                self.record_waiting(&unfit.path(), &error, context);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
-                }
-            }
-        }
+        mail.changed(self.reject(now, unfit, help, context).unwrap_or_default());
+    }
+
+    /// Notifies the author of an unfit file, or its recipients, and returns them; `None` if it is tried again.
+    fn reject(
+        &mut self,
+        now: Monotonic,
+        unfit: &UnfitFile,
+        help: &str,
+        context: &EngineContext,
+    ) -> Option<Vec<Name>> {
+        let rejected = self.feedback.reject(unfit, help, &self.routes, context);
+        rejected.map_err(|error| self.wait(now, &unfit.box_name, &unfit.file, &error, context)).ok()
     }
 
     /// Records that no route matches a file. Whether that is new.
@@ -385,6 +384,21 @@ impl DropBoxes {
     fn retry(&mut self, now: Monotonic, file: &CompleteFile, after: Duration) {
         if let Some(boxes) = &mut self.boxes {
             boxes.retry(now, &file.box_name, &file.file, after);
+        }
+    }
+
+    /// Tries a file again later that cannot be dealt with now.
+    fn wait(
+        &mut self,
+        now: Monotonic,
+        box_name: &str,
+        file: &str,
+        error: &Error,
+        context: &EngineContext,
+    ) {
+        self.record_waiting(&format!("{box_name}/{file}"), error, context);
+        if let Some(boxes) = &mut self.boxes {
+            boxes.retry(now, box_name, file, ROUTE_RETRY);
         }
     }
 

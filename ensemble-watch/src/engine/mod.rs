@@ -229,6 +229,9 @@ impl Engine {
             LoopWake::Team(ServerNews::Gone(alarm)) => {
                 self.upkeep.raise(Some(alarm), &self.context);
             }
+            LoopWake::Team(ServerNews::UnfitAck(ack)) => {
+                self.drop_boxes.notify_of_unfit_ack(now, *ack, &self.context, &mut self.mail);
+            }
             LoopWake::Team(news) => {
                 let agents = self.mail.take_news(news);
                 self.team.members.stir_all(now, agents);

@@ -55,8 +55,8 @@ impl ServerSight {
                 return (None, changed);
             }
             ServerNews::Condition(news) => team.condition = news,
-            // The engine raises the alarm.
-            ServerNews::Gone(_) => {}
+            // The engine raises the alarm, and notifies the author.
+            ServerNews::Gone(_) | ServerNews::UnfitAck(_) => {}
         }
         (None, Vec::new())
     }

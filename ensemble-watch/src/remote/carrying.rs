@@ -25,19 +25,14 @@ const SHOWN_MAX: usize = 10;
 pub(super) struct CurrentTroubles(BTreeMap<String, String>);
 
 impl CurrentTroubles {
-    /// Notes how a step ended.
-    pub(super) fn record_result(&mut self, place: &str, result: Result<()>) -> Result<()> {
+    /// Notes how a step ended, and returns its result; `None` if it failed. Only servers that do not answer are an error.
+    pub(super) fn record_result<T>(&mut self, place: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
-            Ok(()) => {
-                self.0.remove(place);
-                Ok(())
-            }
-            Err(error @ Error::Server { unreachable: true, .. }) => Err(error),
-            Err(error) => {
-                self.found(place, &error);
-                Ok(())
-            }
+            Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+            Err(ref error) => self.found(place, error),
+            Ok(_) => drop(self.0.remove(place)),
         }
+        Ok(result.ok())
     }
 
     fn found(&mut self, place: &str, error: &Error) {
@@ -151,8 +146,8 @@ mod tests {
             let (server, detail) = ("nats://hub".to_owned(), "it is away".to_owned());
             Error::Server { operation: "ask", server, detail, unreachable }
         };
-        assert!(troubles.record_result("leases", Err(away(true))).is_err());
-        troubles.record_result("leases", Err(away(false))).unwrap();
+        assert!(troubles.record_result::<()>("leases", Err(away(true))).is_err());
+        troubles.record_result::<()>("leases", Err(away(false))).unwrap();
         assert_eq!(troubles.shown().len(), 1);
     }
 }

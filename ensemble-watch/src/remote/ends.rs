@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ensemble_core::broker::TaskEnd;
-use ensemble_core::durable::{Durability, read_file, write_document};
-use ensemble_core::env::{Lease, Monotonic};
+use ensemble_core::document::{read_json, write_json};
+use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
@@ -14,6 +14,7 @@ use ensemble_project::status::ACTOR;
 use serde_json::json;
 
 use super::ServerFollower;
+use super::log::make_directory;
 use crate::held_work::{GoneAgent, HoldingSource, held_by, return_all};
 use crate::routing;
 use crate::servers::{AckFile, EndingReport, ServerNews};
@@ -33,9 +34,8 @@ pub(super) struct AckedTasks {
 impl AckedTasks {
     /// Reads the file. A missing or damaged one counts as empty: the leases then expire.
     pub(super) fn open(path: &Path) -> Self {
-        let content = read_file(path, LEASES_BYTES_MAX).ok().flatten();
-        let leases = content.and_then(|text| serde_json::from_slice(&text).ok());
-        Self { path: path.to_owned(), leases: leases.unwrap_or_default() }
+        let leases = read_json(path, LEASES_BYTES_MAX).ok().flatten().unwrap_or_default();
+        Self { path: path.to_owned(), leases }
     }
 
     fn insert(&mut self, task: String, lease: Lease) {
@@ -54,12 +54,8 @@ impl AckedTasks {
 
     /// A file that cannot be written costs a later watcher the leases, which then expire.
     fn write(&self) {
-        let text = serde_json::to_vec(&self.leases).unwrap_or_default();
-        let made = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        let written = made
-            .map_err(|error| Error::io("create the directory of", &self.path, error))
-            .and_then(|()| write_document(&self.path, &text, Durability::Process));
-        if let Err(error) = written {
+        let made = make_directory(self.path.parent());
+        if let Err(error) = made.and_then(|()| write_json(&self.path, &self.leases)) {
             tracing::warn!(%error, "cannot keep the acked tasks");
         }
     }
@@ -120,28 +116,19 @@ impl ServerFollower {
 
     /// Receives the messages of tasks that workers have read by `ack/` files, and settles them after their reports.
     fn take_acks(&mut self, queue: &NatsTransport) -> Result<()> {
-        let (acks, unsigned) = self.sighted(|sight| {
-            (std::mem::take(&mut sight.acks), std::mem::take(&mut sight.unsigned))
-        });
-        for AckFile { task, content } in acks {
-            let lease = match routing::acknowledge(&content, &task, queue) {
-                Ok(acked) => acked,
+        let mut acks = self.sighted(|sight| std::mem::take(&mut sight.acks)).into_iter();
+        while let Some(ack) = acks.next() {
+            match routing::acknowledge(&ack.file.content, &ack.task, queue) {
+                Ok(lease) => self.note_acked(ack, lease),
                 Err(error) if error.is_transient() => {
-                    self.sighted(|sight| sight.acks.push(AckFile { task, content }));
+                    let kept: Vec<AckFile> = std::iter::once(ack).chain(acks).collect();
+                    self.sighted(|sight| drop(sight.acks.splice(..0, kept)));
                     return Err(error);
                 }
-                Err(error) => {
-                    tracing::warn!(%error, %task, "cannot receive an acked task");
-                    continue;
-                }
-            };
-            let data = json!({ "task_id": task, "lease": lease.as_ref().map(ToString::to_string) });
-            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
-            if let Some(lease) = lease {
-                self.acked.insert(task, lease);
+                Err(error) => tracing::warn!(%error, task = %ack.task, "cannot receive its task"),
             }
         }
-        for task in unsigned {
+        for task in self.sighted(|sight| std::mem::take(&mut sight.unsigned)) {
             let Some(lease) = self.acked.remove(&task) else { continue };
             match routing::settle_acked(&lease, queue) {
                 Ok(_) | Err(Error::LeaseLost { .. }) => {}
@@ -149,5 +136,23 @@ impl ServerFollower {
             }
         }
         Ok(())
+    }
+
+    /// An ack without an open task waits for it, as in a directory.
+    fn note_acked(&mut self, mut ack: AckFile, lease: Option<Lease>) {
+        if lease.is_some() || !ack.is_recorded {
+            let lease = lease.as_ref().map(ToString::to_string);
+            let data = json!({ "task_id": ack.task, "lease": lease });
+            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
+            ack.is_recorded = true;
+        }
+        match lease {
+            Some(lease) => self.acked.insert(ack.task, lease),
+            None if self.acked.leases.contains_key(&ack.task) => {}
+            None if ack.may_wait(SystemClock.monotonic()) => {
+                self.sighted(|sight| sight.acks.push(ack))
+            }
+            None => self.waker.wake(LoopWake::Team(ServerNews::UnfitAck(Box::new(ack)))),
+        }
     }
 }

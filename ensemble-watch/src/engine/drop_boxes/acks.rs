@@ -1,8 +1,7 @@
-//! `ack/` files, whose writers have read a task. One that fits no open task is tried again for [`TASK_PATIENCE`], as it
+//! `ack/` files, whose writers have read a task. One that fits no open task is tried again for some seconds, as it
 //! may land before its task. Then its author is notified, unless the task has ended or was received by an earlier ack.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::durable::FileStat;
@@ -14,8 +13,6 @@ use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
 use crate::routing;
 use crate::servers::AckFile;
 
-/// How long an ack waits for its task.
-const TASK_PATIENCE: Duration = Duration::from_secs(5);
 /// How many acks wait; more are not tried again.
 const UNFIT_MAX: usize = 1_000;
 const WHY: &str = "no open task fits its name, or more than one agent has it";
@@ -36,15 +33,14 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
-            let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
+            let ack = AckFile { task: task.to_owned(), file, since: now, is_recorded: false };
             mail.remote.share_observation(|sight| sight.acks.push(ack));
             return self.enter_ack(entry);
         }
         let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
             Ok(acked) => acked,
             Err(error) => {
-                self.record_waiting(&file.path(), &error, context);
-                return self.retry(now, &file, ROUTE_RETRY);
+                return self.wait(now, &file.box_name, &file.file, &error, context);
             }
         };
         let waiting = self.unfit_acks.remove(&file.path()).filter(|(stat, _)| *stat == file.stat);
@@ -61,13 +57,27 @@ impl DropBoxes {
         entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease);
         if entry.lease.is_none() && !self.feedback.has_ended(task) {
             let since = waiting.map_or(now, |(_, since)| since);
-            if now < since + TASK_PATIENCE && self.unfit_acks.len() < UNFIT_MAX {
-                self.unfit_acks.insert(file.path(), (file.stat, since));
-                return self.retry(now, &file, ROUTE_RETRY);
+            let ack = AckFile { task: task.to_owned(), file, since, is_recorded: true };
+            if ack.may_wait(now) && self.unfit_acks.len() < UNFIT_MAX {
+                self.unfit_acks.insert(ack.file.path(), (ack.file.stat, since));
+                return self.retry(now, &ack.file, ROUTE_RETRY);
             }
-            self.notify_of_stranded(now, &file.into_unfit(WHY.to_owned()), HELP, context, mail);
+            self.notify_of_unfit_ack(now, ack, context, mail);
         }
         self.enter_ack(entry);
+    }
+
+    /// Notifies the author of an ack that has waited long enough.
+    pub(in crate::engine) fn notify_of_unfit_ack(
+        &mut self,
+        now: Monotonic,
+        ack: AckFile,
+        context: &EngineContext,
+        mail: &mut EngineMail,
+    ) {
+        if !self.feedback.has_ended(&ack.task) {
+            self.notify_of_stranded(now, &ack.file.into_unfit(WHY.to_owned()), HELP, context, mail);
+        }
     }
 
     fn enter_ack(&mut self, entry: LedgerEntry) {

@@ -6,7 +6,7 @@ use ensemble_core::event_log::types;
 use ensemble_reports::contract::ContractKind;
 use serde_json::json;
 
-use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
+use super::{DropBoxes, EngineContext, EngineMail};
 use crate::rejection_notice;
 use crate::routing;
 use crate::work_file::WorkFile as _;
@@ -44,12 +44,7 @@ impl DropBoxes {
                     tracing::warn!(%error, "cannot enter a repeated file into the ledger");
                 }
             }
-            Err(error) => {
-                self.record_waiting(&path, &error, context);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
-                }
-            }
+            Err(error) => self.wait(now, &unfit.box_name, &unfit.file, &error, context),
         }
         None
     }
