@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
+use serde_json::Value;
 
 use crate::bed::Bed;
 
@@ -125,4 +126,34 @@ fn messages_missing_from_the_hint_are_received_too() {
     let mut expected = [&[old], &sent[1..], &late[..]].concat();
     expected.sort();
     assert_eq!(drain(&bed, 4), expected);
+}
+
+/// A session remembers 256 reminders, and an older message would cost a request after each turn.
+#[test]
+fn more_held_messages_than_a_session_remembers_are_reminded_of_once() {
+    let bed = Bed::new();
+    publish(&bed, 260);
+    drain(&bed, 1);
+    let stop = "hook stop --provider claude --as w1";
+    let reminded = || bed.run_with(stop, br#"{"session_id": "s1"}"#).stdout;
+    assert!(reminded().contains("You still hold 248 more"));
+    assert_eq!(reminded(), "");
+}
+
+/// Claude Code puts what is longer into a file, and each further hook costs a request.
+#[test]
+fn a_hook_hands_over_as_many_messages_as_its_agent_reads_at_once() {
+    let bed = Bed::new();
+    publish(&bed, 100);
+    let hook = |event: &str| {
+        let line = format!("hook {event} --provider claude --as w1");
+        let said = bed.run_with(&line, br#"{"session_id": "s1"}"#).stdout;
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let context = &said["hookSpecificOutput"]["additionalContext"];
+        let text = context.as_str().or_else(|| said["reason"].as_str()).unwrap();
+        assert!(text.len() < 10_000, "{} characters", text.len());
+        text.matches("Message from").count()
+    };
+    let (first, then) = (hook("tool"), hook("stop"));
+    assert!(first > 50 && first + then == 100, "{first} and {then}");
 }

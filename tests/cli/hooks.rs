@@ -9,10 +9,8 @@ use crate::tmux_support::eventually;
 
 /// Runs a hook of the agent `w1`. This test is the program that has it run.
 fn hook(bed: &Bed, event: &str, provider: &str, input: &Value) -> Ran {
-    bed.run_with(
-        &format!("hook {event} --provider {provider} --as w1"),
-        input.to_string().as_bytes(),
-    )
+    let line = format!("hook {event} --provider {provider} --as w1");
+    bed.run_with(&line, input.to_string().as_bytes())
 }
 
 /// The answer of a hook, which must not report any failure; `None` if it is empty.
@@ -214,13 +212,17 @@ fn the_end_of_a_turn_is_prevented_once_for_a_batch() {
     assert!(answer["reason"].as_str().unwrap().contains("before the end"), "{answer}");
     assert_eq!(answer.as_object().unwrap().len(), 2, "Codex takes no other fields: {answer}");
     assert_eq!(session(&bed)["activity"], "working");
-    // The agent's own guard against loops holds new mail back; what it holds is said once.
-    bed.send(&"long ".repeat(2000));
-    let answer = stop(true).unwrap();
-    let reason = answer["reason"].as_str().unwrap();
-    assert!(reason.contains("Reminder: you still hold") && !reason.contains("long"), "{reason}");
-    assert!(reason.contains("from operator (\"before the end\")"), "{reason}");
+    // What it holds is said once, and the turn takes new mail along.
+    bed.send("in the meantime");
+    for (held, more) in [("before the end", true), ("in the meantime", false)] {
+        let reason = stop(true).unwrap()["reason"].to_string();
+        let reminder = format!("from operator (\\\"{held}\\\")");
+        assert!(reason.contains("you still hold") && reason.contains(&reminder), "{reason}");
+        assert_eq!(reason.contains("\\nin the meantime\\n"), more, "{reason}");
+    }
     assert_eq!(session(&bed)["activity"], "working");
+    // The agent's own guard against loops holds mail alone back.
+    bed.send(&"long ".repeat(2000));
     assert_eq!(stop(true), None);
     assert_eq!(session(&bed)["activity"], "idle");
     assert!(stop(false).is_some());

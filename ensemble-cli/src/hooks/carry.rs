@@ -38,9 +38,9 @@ use super::{EventInput, Hook, frames, reminder};
 
 /// The most waiting messages that are read.
 const DUE_MAX: usize = 100;
-/// How many messages one hook hands over. With the usual `carry_bytes` and what is said around each, that is less than
-/// the 10,000 characters after which Claude Code puts a hook's words into a file.
-const MESSAGES_MAX: usize = 32;
+/// What one hook says around the messages that it hands over, in bytes. With the usual `carry_bytes` that is less than
+/// the 10,000 characters after which Claude Code puts a hook's words into a file, and leaves room for reminders.
+const FRAMES_BYTES_MAX: usize = 4_500;
 /// The most messages of a mailbox that are read, including held ones.
 const UNFINISHED_MAX: usize = 200;
 /// The first words of a message for the person at the screen, in characters.
@@ -114,21 +114,24 @@ pub(super) fn receive_mail(
     };
     let has_news = due.iter().any(is_new);
     let (chosen, questions) = match hook.voice.hands_over(way) {
-        true => choose(hook, spool, &due, (way, &locked.session))?,
+        true => choose(hook, queue, spool, &due, (way, &locked.session))?,
         false => Default::default(),
     };
     if chosen.is_empty() && questions.is_empty() && !has_news {
         return Ok(CarriedMail::none());
     }
-    locked.session.carrying.extend(chosen.iter().cloned());
+    locked.session.carrying.extend(chosen.iter().map(|(noted, _)| noted.clone()));
     // Before the mailbox changes: a watcher that sees the change must not type into the turn that begins.
     locked.session.mark_hand_over();
     locked.write()?;
     let mut carrying = CarriedMail { way: Some(way), told: due, questions, ..CarriedMail::none() };
-    for wanted in &chosen {
+    for (wanted, text) in &chosen {
         // Another consumer of the mailbox may have been faster.
         match spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
-            Ok(Some(delivery)) => carrying.deliveries.push(delivery),
+            Ok(Some(delivery)) => {
+                carrying.deliveries.push(delivery);
+                carrying.text.push_str(text);
+            }
             _ => locked.session.carrying.retain(|noted| noted != wanted),
         }
     }
@@ -137,7 +140,9 @@ pub(super) fn receive_mail(
     // Messages that were asked about before are delivered when the turn ends.
     let is_owed = |id: &MessageId| locked.session.asked.contains_key(id) || is_asked(id);
     let left = carrying.told.iter().filter(|id| !taken(id) && !is_owed(id)).count();
-    carrying.text = text(hook, queue, &carrying.deliveries, left)?;
+    if left > 0 {
+        carrying.text.push_str(&announcement(hook, left, !carrying.deliveries.is_empty()));
+    }
     for again in &carrying.questions {
         carrying.text.push_str(&reminder::question(hook, queue, again)?);
     }
@@ -262,50 +267,59 @@ fn waits_for_turn(spool: &Spool, mailbox: &Name, id: &MessageId) -> bool {
     spool.peek(mailbox, id).is_ok_and(|envelope| envelope.when == Some(DeliveryClass::Turn))
 }
 
-/// The messages to receive, in the order of receiving, with the number of the delivery that each would be; and those to
-/// ask about.
+/// A message to receive, as the session's file notes it, and its text for the agent.
+type ChosenMessage = (CarriedMessage, String);
+
+/// The messages to receive, in the order of receiving; and those to ask about, each as its next delivery.
 fn choose(
     hook: &Hook<'_>,
+    queue: &ProjectQueue,
     spool: &Spool,
     due: &[MessageId],
     (way, session): (DeliveryWay, &AgentSession),
-) -> Outcome<(Vec<CarriedMessage>, Vec<Delivery>)> {
+) -> Outcome<(Vec<ChosenMessage>, Vec<Delivery>)> {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut left = hook.context.project()?.config.hooks.carry_bytes();
+    let mut room = left + FRAMES_BYTES_MAX;
     let (mut is_free, mut chosen, mut questions) = (true, Vec::new(), Vec::new());
     // Held messages come first.
     for Found { id, state, .. } in spool.unfinished(mailbox, UNFINISHED_MAX)? {
-        if chosen.len() == MESSAGES_MAX || left == 0 {
+        if left == 0 {
             break;
         }
         let Ok(envelope) = spool.peek(mailbox, &id) else { continue };
         let is_task = hands_over(&envelope);
-        match state {
-            State::Acked { holder, .. } => is_free &= !(is_task && holder == *agent),
-            State::Queued { epoch, .. }
-                if due.contains(&id) && session.reminded.get(&id) == Some(&epoch) && epoch > 0 =>
-            {
-                let is_asked = session.asked.get(&id) == Some(&epoch);
-                if is_asked && way != DeliveryWay::Tool {
-                    chosen.push(CarriedMessage::by_this_process(mailbox.clone(), id, epoch + 1));
-                } else if !is_asked {
-                    let (mailbox, holder) = (mailbox.clone(), agent.clone());
-                    let lease = Lease { mailbox, id, holder, epoch: epoch + 1 };
-                    questions.push(Delivery::new(envelope, lease, Duration::ZERO));
-                }
-                is_free &= !is_task;
+        let epoch = match state {
+            State::Acked { holder, .. } => {
+                is_free &= !(is_task && holder == *agent);
+                continue;
             }
-            State::Queued { epoch, .. } if due.contains(&id) => {
-                let fits = envelope.body.len() <= left && !frames::may_deceive(&envelope);
-                if fits && (!is_task || is_free) {
-                    left -= envelope.body.len();
-                    chosen.push(CarriedMessage::by_this_process(mailbox.clone(), id, epoch + 1));
-                }
-                // Tasks are handed over one by one, and in their order.
-                is_free &= !is_task;
-            }
-            State::Queued { .. } | State::Settled | State::Dead => {}
+            State::Queued { epoch, .. } if due.contains(&id) => epoch,
+            State::Queued { .. } | State::Settled | State::Dead => continue,
+        };
+        let (size, may_deceive) = (envelope.body.len(), frames::may_deceive(&envelope));
+        let lease = Lease {
+            mailbox: mailbox.clone(),
+            id: id.clone(),
+            holder: agent.clone(),
+            epoch: epoch + 1,
+        };
+        let delivery = Delivery::new(envelope, lease, Duration::ZERO);
+        let was_given = session.reminded.get(&id) == Some(&epoch) && epoch > 0;
+        let is_asked = session.asked.get(&id) == Some(&epoch);
+        if was_given && !is_asked {
+            questions.push(delivery);
+        } else if (was_given && way != DeliveryWay::Tool)
+            || (!was_given && size <= left && !may_deceive && (!is_task || is_free))
+        {
+            let text = text(hook, queue, &delivery)?;
+            // The others come with the next hook, in their order.
+            let Some(rest) = room.checked_sub(text.len()) else { break };
+            (room, left) = (rest, left.saturating_sub(size));
+            chosen.push((CarriedMessage::by_this_process(mailbox.clone(), id, epoch + 1), text));
         }
+        // Tasks are handed over one by one, and in their order.
+        is_free &= !is_task;
     }
     Ok((chosen, questions))
 }
@@ -315,32 +329,25 @@ fn hands_over(envelope: &Envelope) -> bool {
     envelope.purpose() == MessagePurpose::Work && envelope.kind.as_str() != PLAIN_TYPE
 }
 
-fn text(
-    hook: &Hook<'_>,
-    queue: &ProjectQueue,
-    deliveries: &[Delivery],
-    left: usize,
-) -> Outcome<String> {
+fn text(hook: &Hook<'_>, queue: &ProjectQueue, delivery: &Delivery) -> Outcome<String> {
+    let envelope = &delivery.envelope;
+    let told = DeliveryInstructions::new(hook.context, queue, delivery)?;
+    let (sender, store) = (sender_of(queue, delivery), queue.request_store());
+    let remark = answers::correlated(hook.context, store, envelope, sender)?;
+    let content = told.text(envelope, &printable(&envelope.body), remark.as_deref());
+    Ok(format!("[ensemble] {content}\n"))
+}
+
+/// The line about the messages that are left in the mailbox.
+fn announcement(hook: &Hook<'_>, left: usize, is_rest: bool) -> String {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
-    let mut text = String::new();
-    for delivery in deliveries {
-        let envelope = &delivery.envelope;
-        let told = DeliveryInstructions::new(hook.context, queue, delivery)?;
-        let (sender, store) = (sender_of(queue, delivery), queue.request_store());
-        let remark = answers::correlated(hook.context, store, envelope, sender)?;
-        let content = told.text(envelope, &printable(&envelope.body), remark.as_deref());
-        text.push_str(&format!("[ensemble] {content}\n"));
-    }
-    if left > 0 {
-        let more = if left >= DUE_MAX { " or more" } else { "" };
-        let word = if deliveries.is_empty() { "" } else { "more " };
-        let noun = if left == 1 { "message waits" } else { "messages wait" };
-        text.push_str(&format!(
-            "[ensemble] {left}{more} {word}{noun} in mailbox {mailbox}. When you are free for it: `ensemble recv{}`.\n",
-            if agent == mailbox { String::new() } else { format!(" --mailbox {mailbox}") },
-        ));
-    }
-    Ok(text)
+    let more = if left >= DUE_MAX { " or more" } else { "" };
+    let word = if is_rest { "more " } else { "" };
+    let noun = if left == 1 { "message waits" } else { "messages wait" };
+    let place = if agent == mailbox { String::new() } else { format!(" --mailbox {mailbox}") };
+    format!(
+        "[ensemble] {left}{more} {word}{noun} in mailbox {mailbox}. When you are free for it: `ensemble recv{place}`.\n"
+    )
 }
 
 fn record(hook: &Hook<'_>, deliveries: &[Delivery], way: DeliveryWay) -> Outcome {

@@ -190,10 +190,17 @@ impl<'a> Hook<'a> {
                 self.member.as_ref(),
             )?;
         }
+        let reminder = match self.event {
+            Event::Stop => HeldReminder::due(self, queue, &locked.session)?,
+            _ => None,
+        };
         let way = match self.event {
             Event::Prompt => Some(DeliveryWay::Prompt),
             Event::Tool => Some(DeliveryWay::Tool),
-            Event::Stop if !self.input.stop_hook_active => Some(DeliveryWay::Stop),
+            // A turn that a reminder continues takes the mail along.
+            Event::Stop if !self.input.stop_hook_active || reminder.is_some() => {
+                Some(DeliveryWay::Stop)
+            }
             _ => None,
         };
         if self.event == Event::Stop {
@@ -207,10 +214,6 @@ impl<'a> Hook<'a> {
                 said.push_str(&carried.text);
             }
         }
-        let reminder = match self.event {
-            Event::Stop => HeldReminder::due(self, queue, &locked.session, &carried.deliveries)?,
-            _ => None,
-        };
         said.extend(reminder.iter().map(|reminder| reminder.text.as_str()));
         let asked = ping::AwaitedPing::untold(self, Some(&locked.session));
         said.extend(asked.iter().map(ping::AwaitedPing::text));

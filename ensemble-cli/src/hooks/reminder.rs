@@ -8,7 +8,7 @@ use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
-use ensemble_tmux::session::AgentSession;
+use ensemble_tmux::session::{AgentSession, REMEMBERED_MAX};
 
 use super::{Hook, frames};
 
@@ -24,24 +24,27 @@ pub(super) struct HeldReminder {
 }
 
 impl HeldReminder {
-    /// The held messages of which this session was not reminded, apart from those that this hook hands over; `None`
-    /// if there are none.
+    /// The held messages of which this session was not reminded, apart from those that a hook hands over; `None` if
+    /// there are none.
     pub(super) fn due(
         hook: &Hook<'_>,
         queue: &ProjectQueue,
         session: &AgentSession,
-        handed_over: &[Delivery],
     ) -> Outcome<Option<Self>> {
         let Some(spool) = queue.directory() else { return Ok(None) };
         let is_new = |lease: &Lease| {
-            lease.holder == hook.agent
-                && session.reminded.get(&lease.id).is_none_or(|epoch| *epoch < lease.epoch)
-                && handed_over.iter().all(|delivery| delivery.lease.id != lease.id)
+            session.reminded.get(&lease.id).is_none_or(|epoch| *epoch < lease.epoch)
+                && session.carrying.iter().all(|carried| carried.id != lease.id)
         };
         let held = spool.observe(&hook.mailbox)?.into_iter().map(|held| held.lease);
+        let mut held: Vec<Lease> = held.filter(|lease| lease.holder == hook.agent).collect();
+        // The session remembers no more reminders, and an older message would be named after each turn.
+        held.sort_unstable_by(|one, other| other.id.cmp(&one.id));
+        held.truncate(REMEMBERED_MAX);
+        held.reverse();
         let mut reminder = Self { text: String::new(), leases: Vec::new() };
         let mut unnamed = 0;
-        for lease in held.filter(is_new) {
+        for lease in held.into_iter().filter(is_new) {
             if reminder.leases.len() - unnamed == NAMED_MAX {
                 reminder.leases.push(lease);
                 unnamed += 1;

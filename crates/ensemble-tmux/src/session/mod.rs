@@ -35,7 +35,9 @@ use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_documen
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result, allow_missing};
 
-pub use record::{Activity, AgentSession, CarriedMessage, DeliveryWay, SESSION_VERSION};
+pub use record::{
+    Activity, AgentSession, CarriedMessage, DeliveryWay, REMEMBERED_MAX, SESSION_VERSION,
+};
 
 pub const SESSIONS_DIRECTORY: &str = "sessions";
 pub const SESSION_BYTES_MAX: usize = 64 * 1024;

@@ -17,8 +17,8 @@ pub const SESSION_VERSION: u32 = 1;
 const TURN_BEGINS: Duration = Duration::from_secs(3);
 /// How many lines are kept for the person at the screen.
 const UNSHOWN_MAX: usize = 16;
-/// How many ids of messages are remembered of each kind.
-const IDS_MAX: usize = 256;
+/// How many ids of messages are remembered of each kind, the newest ones.
+pub const REMEMBERED_MAX: usize = 256;
 const RECORD_PATHS_BYTES_MAX: usize = 24 * 1024;
 const TEXT_CHARS_MAX: usize = 200;
 
@@ -239,12 +239,12 @@ impl AgentSession {
     /// Keeps the record below the limit of its file. The oldest ids go first: ids sort by time.
     pub(super) fn shorten(&mut self) {
         for ids in [&mut self.hinted, &mut self.blocked_for] {
-            while ids.len() > IDS_MAX {
+            while ids.len() > REMEMBERED_MAX {
                 ids.pop_first();
             }
         }
         for ids in [&mut self.reminded, &mut self.asked] {
-            while ids.len() > IDS_MAX {
+            while ids.len() > REMEMBERED_MAX {
                 ids.pop_first();
             }
         }
