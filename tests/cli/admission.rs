@@ -236,6 +236,9 @@ fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
             arrange(&bed, circumstance);
             bed.ok("send --to bob --as lead --type task --task recv --id waiting -m work");
             for door in doors {
+                // A coder claims the task of a refused plan to plan again.
+                let is_allowed =
+                    is_allowed || (door == "task claim" && circumstance == "plan rejected");
                 // What assigning does where it is allowed, a handshake of seconds, has its own tests.
                 if door == "assign" && is_allowed {
                     continue;
@@ -335,6 +338,15 @@ fn a_team_without_a_blackboard_can_be_paused() {
     assert!(status.contains("`ensemble resume` continues the team's work"), "{status}");
     assert_eq!(bed.ok("resume"), "resumed: PAUSE removed\n");
     bed.ok("recv --as bob");
+    // A blackboard that cannot be read keeps no agent paused.
+    bed.ok("board init");
+    bed.ok("pause");
+    bed.write_file(".ensemble/state.yaml", "tasks: [");
+    let ran = bed.run("resume");
+    assert!(
+        ran.code == 0 && ran.stderr.contains("the circuit breaker stay as they are"),
+        "{ran:?}"
+    );
 }
 
 #[test]

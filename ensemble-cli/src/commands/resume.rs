@@ -1,6 +1,7 @@
 //! `ensemble resume`: a person has looked, and the team continues.
 
 use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_team::board::{ActiveControl, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
@@ -30,14 +31,24 @@ impl Arguments {
             return Err(Failure::refused(text)
                 .with_hint("`ensemble resume --lift-abort` lets it begin again"));
         }
-        let Some(board) = context.board_if_any()? else {
-            // A team without a blackboard has neither a sprint nor a circuit breaker.
-            return match found[..] {
-                [] => Err(Failure::nothing("nothing stops the team")),
-                _ => lift(context, &place, &found, &by, [None; 2]),
-            };
+        let lift_alone = |why: &str| {
+            say(&format!("warning: the sprint and the circuit breaker stay as they are: {why}"));
+            lift(context, &place, &found, &by, [None; 2])
         };
-        let mut locked = board.lock()?;
+        let board = match context.board_if_any() {
+            Ok(Some(board)) => board,
+            // A team without a blackboard has neither a sprint nor a circuit breaker.
+            Ok(None) if found.is_empty() => return Err(Failure::nothing("nothing stops the team")),
+            Ok(None) => return lift(context, &place, &found, &by, [None; 2]),
+            Err(failure) if !found.is_empty() => return lift_alone(&failure.text()),
+            Err(failure) => return Err(failure),
+        };
+        let mut locked = match board.lock() {
+            Err(error) if !found.is_empty() && !error.is_transient() => {
+                return lift_alone(&error.to_string());
+            }
+            locked => locked?,
+        };
         let state = locked.state();
         let breaker = state.circuit_breaker.as_ref();
         let is_triggered = breaker.and_then(|b| b.status.as_deref()) == Some("TRIGGERED");
