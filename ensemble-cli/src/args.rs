@@ -33,6 +33,11 @@ pub(crate) fn is_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
+/// Whether the line has a `--`, behind which no word is an option.
+pub(crate) fn ends_options() -> bool {
+    std::env::args_os().any(|word| word == "--")
+}
+
 /// A duration: plain seconds, or units as in `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<ConfigDuration>().map(Duration::from)

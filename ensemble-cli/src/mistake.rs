@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue};
 use ensemble_app::diagnostics::{is_json, tell_program, write_line};
 use ensemble_app::error_line::FailureCode;
 use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::Failure;
+use ensemble_app::failure::{Failure, typed_words};
 use ensemble_app::text::one_line;
 use ensemble_core::message::{Name, nearest};
 
@@ -84,7 +84,7 @@ fn unknown_option(program: &Command, command: &Command) -> Option<String> {
                 .any(|it| it.get_all_aliases().unwrap_or_default().contains(&name))
             || ["help", "version"].contains(&name)
     };
-    let typed = std::env::args().skip(1).take_while(|word| word != "--");
+    let typed = typed_words().take_while(|word| word != "--");
     let options = typed.filter_map(|word| Some(word.strip_prefix("--")?.to_owned()));
     let names = options.map(|option| option.split('=').next().unwrap_or_default().to_owned());
     let mut words = names.filter(|name| !name.contains(char::is_whitespace));
@@ -104,7 +104,7 @@ fn explain_option(program: &Command, command: &Command, option: &str, place: &st
 
 /// The word before the first one too many, if it can be a name and the command takes recipients that were not given.
 fn recipient_before(command: &Command, word: &str) -> Option<String> {
-    let words: Vec<String> = std::env::args().collect();
+    let words: Vec<String> = typed_words().collect();
     let takes_recipients = command.get_arguments().any(|it| it.get_id() == "to");
     let has_some = words.iter().any(|it| it == "--all" || it.starts_with("--to"));
     let at = words.iter().position(|it| it == word)?;

@@ -124,13 +124,13 @@ fn a_call_answers_and_fails_as_its_command_does() {
     let bed = Bed::new();
     let mut client = Client::new(&bed);
     let parameters =
-        json!({ "to": ["w1"], "text": "-x: 1", "task": "t-1", "priority": 9, "type": "task" });
+        json!({ "to": ["w1"], "text": "--x:1", "task": "t-1", "priority": 9, "type": "task" });
     let sent = client.call(1, "send", &parameters);
     let listed = client.call(2, "inbox", &json!({ "name": "w1" }));
     assert_eq!(listed["result"], json!(bed.json("inbox w1")), "{listed}");
     assert_eq!(listed["result"][0]["id"], sent["result"][0]["id"]);
     let received = client.call(3, "recv", &json!({ "as": "w1", "lease": "30m" }));
-    assert_eq!(received["result"][0]["body_text"], "-x: 1", "{received}");
+    assert_eq!(received["result"][0]["body_text"], "--x:1", "{received}");
     for (method, params, line) in [
         (
             "settle",

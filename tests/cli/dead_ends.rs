@@ -1,11 +1,13 @@
 //! No answer of the command is a dead end: codes are those of the table, printed ids are accepted, nothing empty is sent.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, objects, words};
+use crate::bed::{Bed, objects, ran, words};
 
 /// For each command that takes the name of an agent or a mailbox, or the id of a message, a request, a task or a step:
 /// a line with one that does not exist.
@@ -97,7 +99,7 @@ fn a_misspelt_word_and_a_misspelt_option_are_corrected_at_every_verb() {
 const WRONG_LINES: &str = "\
     send --to w1 two words => put the text in quotes; send two short words => put the text in quotes; \
     send w1 hello => `ensemble send --to w1 TEXT` sends to w1; \
-    send --to w1 --nonsense => write `--message=--nonsense`; \
+    send --to w1 --nonsense => write `-- --nonsense`; \
     send --to w1 --expire 5m hi => `--expires`; send --to w1 --prio=5 hi => `--priority`; \
     send --to w1 -f a.txt --urgent => lists its options; \
     status --queue . => is the queue of that project; \
@@ -112,7 +114,7 @@ const WRONG_LINES: &str = "\
     step nonsense => `ensemble step -h` lists its commands; \
     request plan => name a file with `-f FILE`; step submit => name a file with `-f FILE`; \
     request answer nope --approve => `ensemble request list` shows; \
-    recv --as absent => `ensemble mailbox list` shows those that there are";
+    recv --as absent => `ensemble mailbox list` lists the mailboxes";
 
 #[test]
 fn in_the_wrong_directory_nothing_is_stopped_or_continued() {
@@ -132,7 +134,11 @@ fn what_people_type_by_mistake_gets_a_hint_that_helps() {
         assert!(hinted.contains(hint) && !said.contains("tip: to pass"), "{line}: {ran:?}");
     }
     assert_eq!(bed.ok("dead retry --all"), "no dead letters\n");
-    bed.ok("send --to w1 --message=--nonsense");
+    bed.ok("send --to w1 -- --nonsense");
+    let words = ["send", "--to", "absent"].map(OsStr::new);
+    let odd =
+        ran(bed.command(&[&words[..], &[OsStr::from_bytes(b"\xff")]].concat()).output().unwrap());
+    assert!(odd.code == 2 && !odd.stderr.contains("a bug"), "{odd:?}");
     bed.ok("send --to w1 -5");
 }
 

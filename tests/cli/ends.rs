@@ -94,9 +94,9 @@ fn recv_says_how_long_it_holds_how_many_wait_and_the_commands_that_go_on() {
         bed.ok(line);
     }
     let said = bed.ok("recv --as w1");
-    assert!(said.contains("2 more wait: `ensemble recv`\n"), "{said}");
+    assert!(said.contains("2 more wait: `ensemble recv --as w1`\n"), "{said}");
     let settled = bed.ok(&format!("settle {id} --as w1"));
-    assert_eq!(settled, format!("settled {id}\n2 more wait: `ensemble recv`\n"));
+    assert_eq!(settled, format!("settled {id}\n2 more wait: `ensemble recv --as w1`\n"));
     let said = bed.ok("recv --as w1");
     assert!(said.contains("Done: ensemble report t-2 --status success"), "{said}");
     bed.ok("send --to coders -m x");

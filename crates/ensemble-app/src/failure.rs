@@ -170,13 +170,18 @@ impl Failure {
             }
             Self::Told { exit, text, hint, .. } => {
                 say(&text);
-                if let Some(hint) = hint.filter(|hint| !repeats(hint, std::env::args().skip(1))) {
+                if let Some(hint) = hint.filter(|hint| !repeats(hint, typed_words())) {
                     write_line(&format!("hint: {}", crate::text::printable(&hint)));
                 }
                 exit
             }
         }
     }
+}
+
+/// The words of the command line, readable even where they are not UTF-8.
+pub fn typed_words() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned())
 }
 
 impl From<Error> for Failure {
@@ -204,7 +209,7 @@ fn hint_for(error: &Error) -> Option<String> {
             "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
         }
         Error::NoMailbox { name, nearest } if nearest.is_empty() => {
-            let list = "`ensemble mailbox list` shows those that there are";
+            let list = "`ensemble mailbox list` lists the mailboxes";
             return Some(format!("{list}; `ensemble mailbox add {name}` creates it"));
         }
         Error::NoMessage { .. } => {
@@ -259,7 +264,9 @@ fn area_hint(error: &Error) -> Option<String> {
     let hint = match error.area()? {
         BoardError::Missing { .. } => "`ensemble board init` creates one",
         BoardError::Invalid { .. } => "`ensemble board edit` repairs it",
-        BoardError::Fenced { .. } => "another agent holds the lease now: ask for new work",
+        BoardError::Fenced { .. } => {
+            "`ensemble task list` shows who holds what; `ensemble task claim ID`, or `claim ID --review`, takes what is free"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

@@ -32,13 +32,13 @@ const LOOKS_MAX: u32 = 5;
 pub enum Receipt {
     /// It is in the mailbox
     Stored,
-    /// Its recipient's pane was nudged
+    /// The watcher saw it, and knows an agent to notify
     Notified,
-    /// The nudge was submitted to the agent
+    /// A hint or the message was handed to the agent
     Submitted,
     /// It was received
     Acked,
-    /// The own record of its reader's program shows the turn that read it
+    /// The reader's transcript shows the turn that read it
     Confirmed,
     /// The work is done
     Settled,

@@ -26,7 +26,7 @@ use crate::printing::conversation::print_shown;
 ///
 /// Urgent messages come first, then the oldest. The message is held for you until its lease has ended;
 /// the watcher extends it while it sees you working. What is printed has the commands that
-/// answer, settle and extend this message, and how many more wait. With --json, `body`
+/// answer and settle this message, and how many more wait. With --json, `body`
 /// is an object where the text is a YAML mapping, and `body_text` is the text.
 ///
 /// Outside of an agent it shows you all that waits in your mailbox, and settles it.
@@ -182,8 +182,5 @@ fn print_message(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -
     let envelope = &delivery.envelope;
     context.out.content(told.text(envelope, &envelope.body, None).as_bytes())?;
     context.out.line("")?;
-    match told.more() {
-        Some(more) => context.out.line(more),
-        None => Ok(()),
-    }
+    told.more.map_or(Ok(()), |more| context.out.line(more))
 }

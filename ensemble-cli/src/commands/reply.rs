@@ -46,6 +46,7 @@ impl Arguments {
         warning.iter().for_each(|warning| say(warning));
         let end = if settled { "; settled the message" } else { "; the work stays yours" };
         context.out.line(format!("replied to {to}{end}"))?;
-        more_waiting(waiting).map_or(Ok(()), |more| context.out.line(more))
+        let more = more_waiting(context, (&mailbox, &context.actor()?), waiting)?;
+        more.map_or(Ok(()), |more| context.out.line(more))
     }
 }

@@ -37,7 +37,8 @@ impl Arguments {
             }));
         }
         context.out.line(format!("settled {}", lease.id))?;
-        more_waiting(waiting).map_or(Ok(()), |more| context.out.line(more))
+        let more = more_waiting(context, (&lease.mailbox, &lease.holder), waiting)?;
+        more.map_or(Ok(()), |more| context.out.line(more))
     }
 }
 

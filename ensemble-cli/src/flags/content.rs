@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use ensemble_app::content::{STDIN, content_of};
 use ensemble_app::failure::{Failure, Outcome};
 
+use crate::args::ends_options;
+
 /// A text, or a file with it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ContentFlags {
@@ -65,6 +67,9 @@ impl ContentFlags {
 
 /// A text, unless it is the name of a file: what the file says is meant then.
 fn words(text: &str) -> Outcome<Vec<u8>> {
+    if ends_options() {
+        return Ok(text.as_bytes().to_owned());
+    }
     if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
         let hint =
             format!("`-f {text}` takes what the file says; a text of several words is not a file");
@@ -73,7 +78,7 @@ fn words(text: &str) -> Outcome<Vec<u8>> {
     // A text may begin with a dash, as items of a list do.
     let is_option = text.trim_start_matches('-').starts_with(|first: char| first.is_alphabetic());
     if is_option && text.starts_with('-') && !text.contains(char::is_whitespace) {
-        let hint = format!("if it is the text, write `--message={text}`");
+        let hint = format!("if it is the text, write `-- {text}`");
         return Err(Failure::usage(format!("there is no option `{text}`")).with_hint(hint));
     }
     Ok(text.as_bytes().to_owned())

@@ -61,6 +61,8 @@ pub struct DeliveryInstructions {
     pub held: String,
     /// How many more messages could be received now, up to a limit.
     pub waiting: usize,
+    /// The same in words, with the command that receives them; `None` for none.
+    pub more: Option<String>,
     /// Commands by what they do, in the order of their use.
     pub commands: Vec<(&'static str, String)>,
     /// The lines before the content: who sent what, and what to know of it.
@@ -101,7 +103,8 @@ impl DeliveryInstructions {
         }
         let held = held(*lease_duration, envelope);
         let tail = tail(&commands, envelope, entry.as_ref());
-        Ok(Self { held, waiting, commands, head, tail, sender })
+        let more = more_waiting(app, (&lease.mailbox, &lease.holder), waiting)?;
+        Ok(Self { held, waiting, more, commands, head, tail, sender })
     }
 
     /// All that a reader gets, `content` in its fence. `remark` is what the message may not do.
@@ -118,11 +121,6 @@ impl DeliveryInstructions {
         lines.join("\n")
     }
 
-    /// How many more wait, with the command that receives them; `None` if none do.
-    pub fn more(&self) -> Option<String> {
-        more_waiting(self.waiting)
-    }
-
     pub fn commands(&self) -> Value {
         let commands = self.commands.iter();
         commands.map(|(what, line)| ((*what).to_owned(), json!(line))).collect::<Map<_, _>>().into()
@@ -134,13 +132,31 @@ pub fn count_waiting(queue: &ProjectQueue, mailbox: &Name) -> usize {
 }
 
 /// How many more messages wait, with the command that receives them; `None` for none.
-pub fn more_waiting(count: usize) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some("1 more waits: `ensemble recv`".to_owned()),
-        COUNT_MAX.. => Some(format!("{COUNT_MAX} or more wait: `ensemble recv`")),
-        count => Some(format!("{count} more wait: `ensemble recv`")),
-    }
+pub fn more_waiting(
+    app: &App,
+    (mailbox, holder): (&Name, &Name),
+    count: usize,
+) -> Outcome<Option<String>> {
+    let more = match count {
+        0 => return Ok(None),
+        1 => "1 more waits".to_owned(),
+        COUNT_MAX.. => format!("{COUNT_MAX} or more wait"),
+        count => format!("{count} more wait"),
+    };
+    let flags = format!("{}{}", mailbox_flag(mailbox, holder), agent_flag(app, holder)?);
+    Ok(Some(format!("{more}: `ensemble recv{flags}`")))
+}
+
+/// The flag by which a command acts as this agent. One that is known by its pane or its environment has no need to say
+/// its name.
+fn agent_flag(app: &App, agent: &Name) -> Outcome<String> {
+    let is_known = app.agent_flag().is_none() || app.identity()?.is_member();
+    let is_caller = is_known && app.actor()? == *agent;
+    Ok(if is_caller { String::new() } else { format!(" --as {agent}") })
+}
+
+fn mailbox_flag(mailbox: &Name, holder: &Name) -> String {
+    if mailbox == holder { String::new() } else { format!(" --mailbox {mailbox}") }
 }
 
 /// Whether the record of a request says who wrote this message of it: commands check who asks and who answers. A
@@ -285,15 +301,8 @@ fn commands(
 ) -> Outcome<Vec<(&'static str, String)>> {
     let Delivery { envelope, lease, .. } = delivery;
     let id = ids::short(&**queue, &lease.mailbox, &lease.id);
-    // An agent that is known by its pane or its environment has no need to say its name.
-    let who = match app.agent_flag() {
-        Some(name) if !app.identity()?.is_member() => format!(" --as {name}"),
-        _ => String::new(),
-    };
-    let mailbox = match lease.mailbox == lease.holder {
-        true => String::new(),
-        false => format!(" --mailbox {}", lease.mailbox),
-    };
+    let (mailbox, who) =
+        (mailbox_flag(&lease.mailbox, &lease.holder), agent_flag(app, &lease.holder)?);
     let mut commands = Vec::new();
     if let Some(entry) = entry.filter(|entry| entry.decision.is_none()) {
         let answer = format!("ensemble request answer {}", entry.request.request_id);
@@ -434,6 +443,7 @@ mod tests {
         let told = DeliveryInstructions {
             held: String::new(),
             waiting: 0,
+            more: None,
             commands: Vec::new(),
             head: vec!["Task from w2:".to_owned()],
             tail: vec!["Done: x".to_owned()],

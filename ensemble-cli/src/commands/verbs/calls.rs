@@ -39,6 +39,9 @@ const NOT_CALLED: [&str; 17] = [
 ];
 /// Flags that print until they are ended.
 const ENDLESS: [&str; 2] = ["follow", "watch"];
+/// The argument of a verb's text, and the flag that takes it literally.
+const TEXT: &str = "text";
+const MESSAGE: &str = "message";
 
 /// Runs a verb as the command line would, in the queue and as the agent of the session unless the call names others.
 /// Returns what it has printed, too.
@@ -173,7 +176,11 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
                 return Err(Failure::usage(text));
             }
         }
-        if let Some(index) = arg.get_index() {
+        if arg.get_id() == TEXT && command.get_arguments().any(|it| it.get_long() == Some(MESSAGE))
+        {
+            // A person's word may be a mistyped option, or a file's name. A program means the text.
+            flags.extend(values.into_iter().map(|value| format!("--{MESSAGE}={value}").into()));
+        } else if let Some(index) = arg.get_index() {
             positional.push((index, values));
         } else if let Some(long) = arg.get_long() {
             let takes = arg.get_action().takes_values();
