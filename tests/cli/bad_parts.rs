@@ -147,6 +147,7 @@ fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
         ("queue/tmp", "queue/tmp"),
         ("queue/mailbox", "queue/mailbox"),
         ("queue/gates", "queue/gates"),
+        ("queue/mailbox/bad/gate.lock", "mailbox bad"),
     ];
     let kinds = ["wrong", "pipe", "link", "directory", "elsewhere"];
     for (number, (part, about)) in parts.into_iter().enumerate() {
@@ -154,6 +155,7 @@ fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
         let path = bed.project().join(part);
         let kind = kinds[number % kinds.len()];
         match kind {
+            _ if part.ends_with("lock") => break_part(&path, "directory"),
             // What it was, by a link.
             "elsewhere" => {
                 fs::rename(&path, bed.project().join("elsewhere")).unwrap();

@@ -224,7 +224,7 @@ fn of_watcher(facts: &NeedFacts<'_>) -> Option<Need> {
         WatcherState::Runs => return None,
         WatcherState::Missing if !is_needed => return None,
         WatcherState::Missing => (
-            "no watcher runs: agents are not notified of mail, and its leases do not expire"
+            "no watcher is running: agents are not notified of mail, and expired leases may go unnoticed"
                 .to_owned(),
             facts.watcher_remedy.to_owned(),
         ),

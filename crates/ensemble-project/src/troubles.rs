@@ -279,8 +279,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
                 .to_owned()
         }
         Alarm::Untaken => {
-            "start one: `ensemble agent supervise --role coder|code-reviewer --name NAME -- \
-                           CMD`"
+            "start a supervisor for each role: `ensemble agent supervise --role ROLE --name NAME -- CMD`"
                 .to_owned()
         }
         Alarm::IntegrationFailed => format!(

@@ -25,10 +25,7 @@ const REMEDIES: [(&[&str], &str); 7] = [
         "correct `nats.root_certificates` or the client's certificate in ensemble.yaml, or the scheme of `transport`",
     ),
     (&["jetstream"], "start the server with JetStream: `nats-server -js`"),
-    (
-        &[],
-        "start the servers, or correct `transport` in ensemble.yaml; `ensemble doctor` asks them again",
-    ),
+    (&[], "start the servers, or correct `transport` in ensemble.yaml"),
 ];
 
 /// What helps against a fault of servers; the last of the remedies where no other fits.

@@ -22,7 +22,7 @@ const QUEUE_DIRECTORIES: &str = "mailbox tmp reports tasks ack requests gates at
 const QUEUE_FILES: &str = "calendar.json";
 /// Those of a mailbox that `status` does not open.
 const MAILBOX_DIRECTORIES: [&str; 2] = ["done", "lease"];
-const MAILBOX_FILE: &str = "mailbox.yaml";
+const MAILBOX_FILES: [&str; 2] = ["mailbox.yaml", "gate.lock"];
 /// What its owner must be allowed in a directory, and with a file.
 const OWNER: u32 = 0o700;
 const OWNER_OF_FILE: u32 = 0o600;
@@ -170,7 +170,7 @@ fn fault_in_mailbox(mailbox: &Path) -> Option<(PathBuf, PlaceFault)> {
     };
     let mut directories = MAILBOX_DIRECTORIES.iter();
     let found = directories.find_map(|name| inspect(name, fault_of_directory));
-    found.or_else(|| inspect(MAILBOX_FILE, fault_of_file))
+    found.or_else(|| MAILBOX_FILES.iter().find_map(|name| inspect(name, fault_of_file)))
 }
 
 fn fault_of_directory(found: &Metadata) -> Option<PlaceFault> {
