@@ -42,7 +42,7 @@ class Matrix(Checks):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.cells, self.sides, self.late = {}, [], []
+        self.cells, self.sides, self.late, self.sent = {}, [], [], {}
 
     def order(self):
         rows = ("idle", "working", "draft", "dialog", "copy-mode", "after clear", "mail waits at clear",
@@ -109,6 +109,16 @@ class Matrix(Checks):
 
         return found[0].at if settled(look, seconds) else None
 
+    def send(self, side, text):
+        self.sent.setdefault(side.way, []).append(text)
+        return side.send(text)
+
+    def is_left(self, side, text, begun=None):
+        """Whether mail went to a conversation that the person has left: one with earlier mail, and not with what was typed last."""
+        first = next(one for one in self.model.since(0) if self.has(one, text))
+        earlier = [other for other in self.sent[side.way] if other != text]
+        return any(self.has(first, other) for other in earlier) and not (begun and self.has(first, begun))
+
     @staticmethod
     def has(asked, text):
         return text in json.dumps(asked.body, ensure_ascii=False)
@@ -117,7 +127,7 @@ class Matrix(Checks):
         took, sizes, before = [], [], len(self.model.asked)
         for number in range(SENDS):
             text, count = f"{side.way} idle {number}", len(self.model.asked)
-            sent = side.send(text)
+            sent = self.send(side, text)
             at = self.arrives(text)
             expect(at, "it never arrived")
             took.append(at - sent)
@@ -137,7 +147,7 @@ class Matrix(Checks):
         side.agent.type("run it")
         expect(settled(lambda: len(self.model.since(0)) > count, 20), "no turn has begun")
         time.sleep(1)
-        sent = side.send(text)
+        sent = self.send(side, text)
         at = self.arrives(text)
         if at is None:
             return "not in 20 s", False
@@ -150,7 +160,7 @@ class Matrix(Checks):
         text, count = f"{side.way} beside a draft", len(self.model.since(0))
         side.agent.type(DRAFT, enter=False)
         expect(settled(lambda: side.shows(DRAFT), 10), "the draft is not shown")
-        sent = side.send(text)
+        sent = self.send(side, text)
         at = self.arrives(text, HELD_SECONDS * 2)
         asked = self.model.since(0)[count:]
         if any(re.search(re.escape(DRAFT), one.prompt) for one in asked):
@@ -172,7 +182,7 @@ class Matrix(Checks):
         expect(settled(lambda: len(self.model.since(0)) > count, 20), "no turn has begun")
         side.rest()
         asked = len(self.model.since(0))
-        sent = side.send(text)
+        sent = self.send(side, text)
         early = self.arrives(text, HELD_SECONDS)
         if mark.exists():
             return "answered the dialog: the command was run", False
@@ -192,7 +202,7 @@ class Matrix(Checks):
             return "has none", None
         text = f"{side.way} in copy-mode"
         side.agent.tmux("copy-mode", "-t", side.agent.pane)
-        sent = side.send(text)
+        sent = self.send(side, text)
         at = self.arrives(text, HELD_SECONDS)
         left = time.monotonic()
         side.agent.keys("-X", "cancel")
@@ -216,12 +226,14 @@ class Matrix(Checks):
         side.agent.type(command)
         side.rest()
         count = len(self.model.since(0))
-        sent = side.send(text)
+        sent = self.send(side, text)
         at = self.arrives(text)
         if at is None:
             return "not in 20 s", False
         knows = any(self.has(one, side.name()) for one in self.model.since(0)[count:])
         name = "with its name" if knows else "without its name"
+        if situation == "after clear" and self.is_left(side, text):
+            return f"{at - sent:.2f} s, to the conversation that was left", False
         return f"{at - sent:.2f} s, {name}", knows
 
     def mail_waits_at_clear(self, side):
@@ -229,13 +241,17 @@ class Matrix(Checks):
         text, count = f"{side.way} waits at clear", self.model.set("slow")
         side.agent.type("write it")
         expect(settled(lambda: self.model.since(count), 20), "no turn has begun")
-        sent = side.send(text)
+        sent = self.send(side, text)
         time.sleep(2)
         self.model.follow(side.reader)
         side.agent.keys("Escape")
         side.agent.type(CLEAR.get(self.provider, "/clear"))
         at = self.arrives(text, ARRIVES_SECONDS, after=sent)
-        return (f"{at - sent:.1f} s after it was sent", True) if at else ("lost: not in 20 s", False)
+        if at is None:
+            return "lost: not in 20 s", False
+        if self.is_left(side, text, "write it"):
+            return f"{at - sent:.1f} s after it was sent, to a conversation that was left", False
+        return f"{at - sent:.1f} s after it was sent", True
 
     def limit(self, side):
         text = f"{side.way} at a limit"
@@ -243,7 +259,7 @@ class Matrix(Checks):
         side.agent.type("go on")
         expect(settled(lambda: len(self.model.asked) > count, 20), "the model was not asked")
         time.sleep(HELD_SECONDS)
-        side.send(text)
+        self.send(side, text)
         time.sleep(HELD_SECONDS)
         self.model.follow(side.reader)
         over = time.monotonic()
@@ -260,7 +276,7 @@ class Matrix(Checks):
         before, began = len(self.model.asked), time.monotonic()
         self.model.follow(side.reader, BURST_ANSWER_SECONDS)
         for text in texts:
-            side.send(text)
+            self.send(side, text)
         lost = texts
 
         def complete():
@@ -279,7 +295,7 @@ class Matrix(Checks):
         if side.reader.__class__ is Reader:
             return "as by hooks: the same mailbox", None
         text, _ = f"{side.way} killed at work", self.model.set("slow")
-        side.send(text)
+        self.send(side, text)
         expect(self.arrives(text), "it never arrived")
         for pid in side.programs():
             os.kill(pid, signal.SIGKILL)
