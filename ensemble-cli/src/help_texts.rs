@@ -31,9 +31,10 @@ const DELIVERY: &str = "\
 A message goes through these states, and `ensemble why ID` shows them:
 
   stored     it is in the recipient's mailbox, and a crash does not lose it
-  notified   the recipient was notified by a hook, a server or its pane
-  submitted  the agent has picked up the hint
+  notified   the watcher saw it, and knows an agent to notify
+  submitted  a hint or the message was handed to the agent
   acked      the recipient has received it and holds it under a lease
+  confirmed  its transcript shows the turn that read it
   settled    its work is done
   dead       delivery failed; `ensemble dead retry ID` delivers it again
 
@@ -81,9 +82,10 @@ With --json a failure is one line on stderr:
 ";
 
 const FOR_AGENTS: &str = "\
-An agent needs four commands:
+An agent needs five commands:
 
   ensemble recv --wait 10m         receive the next message, and hold it
+  ensemble reply ID TEXT           answer it
   ensemble settle ID               its work is done
   ensemble send --to NAME TEXT     send a message to another agent
   ensemble request answer ID --approve

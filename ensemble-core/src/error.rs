@@ -219,11 +219,9 @@ fn hint(operation: &str, source: &io::Error) -> &'static str {
         io::ErrorKind::AlreadyExists if operation.starts_with("create dir") => {
             " (something else is in the place of a directory: move that away)"
         }
-        io::ErrorKind::StorageFull => {
-            " (the disk is full: nothing was stored; free some room and try again)"
-        }
+        io::ErrorKind::StorageFull => " (the disk is full: free some room and try again)",
         io::ErrorKind::QuotaExceeded => {
-            " (the disk quota is used up: nothing was stored; free some room and try again)"
+            " (the disk quota is used up: free some room and try again)"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             " (the file system is read-only: mount it writable, or let this sandbox write there)"

@@ -125,7 +125,7 @@
 //! | `schema` | JSON Schemas of configuration files |
 //! | `notify` | the file events of other systems on Linux, too; for tests of Ensemble |
 //!
-//! None is on by default, and the last four bring `internals` with them. A program without features builds 43 crates,
+//! None is on by default, and the last three bring `internals` with them. A program without features builds 43 crates,
 //! this one among them. Rust 1.89 or newer, for `File::lock`; a newer one is required only by a minor version.
 //!
 //! Before 1.0, a release that breaks a public item of this page raises the minor version, and a patch release breaks

@@ -329,6 +329,9 @@ impl fmt::Display for Deferral {
             Self::Draft => f.write_str("a person has typed a line and not sent it"),
             Self::Busy => f.write_str("the agent is working"),
             Self::Dialog { name } => write!(f, "a dialog is open: {name}"),
+            Self::NotReady { state } if state == "ready" => {
+                f.write_str("the profile of its program does not allow that")
+            }
             Self::NotReady { state } => write!(f, "the agent is not ready: {state}"),
             Self::Moved => f.write_str("the screen changed while looking"),
             Self::LineGone => f.write_str("the line typed before is not in the composer"),

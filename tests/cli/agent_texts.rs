@@ -175,7 +175,7 @@ fn with_tokens(bed: &Bed, page: &str, texts: &[(&str, String)]) -> String {
         table += &format!("| {agent} | {} | {} |\n", tokens(start), tokens(message));
     }
     table += &format!(
-        "| its MCP client, where it reads them | {} instructions, {} tools | – |\n",
+        "| through an MCP client | {} instructions, {} tools | – |\n",
         tokens(instructions),
         tokens(tools)
     );

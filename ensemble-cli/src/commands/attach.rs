@@ -71,7 +71,7 @@ impl Arguments {
         let member = context.project()?.roster().get(name)?;
         let Some(binding) = member.and_then(|member| member.binding) else {
             return Err(Failure::nothing(format!("no agent `{name}` has a pane"))
-                .with_hint("`ensemble team` shows who has"));
+                .with_hint("`ensemble team` lists the agents"));
         };
         if binding.is_terminal() {
             let text = format!("{name} runs in its own terminal (process {})", binding.pid);

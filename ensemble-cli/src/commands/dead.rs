@@ -199,7 +199,7 @@ impl DeadLetterChoice {
     }
 }
 
-/// Return a dead letter to its mailbox, with all its attempts
+/// Return a dead letter to its mailbox, with its attempts counted from 0 again
 #[derive(Debug, clap::Args)]
 struct RetryDeadLetter {
     #[command(flatten)]

@@ -44,9 +44,9 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 ///
 /// Takes instructions (`ensemble agent instruct`) from the mailbox `dispatch`. Each task goes to a worker
 /// that is idle and answers a ping, or to the one that it names (`worker: NAME`). It waits for the
-/// tasks in its `blocked_by`. At most `worker_count` tasks are out at a time. Its delivery has a
-/// ladder. What fails comes again by the task's `retry: {attempts: 3, delay: 30}` (seconds; one
-/// attempt unless it says so). Tasks that wait for one that was not done are not begun. At the end
+/// tasks in its `blocked_by`. At most `worker_count` tasks run at a time. Each gets reminders
+/// (the ladder). A failed task is retried as its `retry: {attempts: 3, delay: 30}` says (seconds;
+/// one attempt by default). Tasks that wait for one that was not done are not begun. At the end
 /// `queue/reports/completion-summary.yaml` has the outcome, once. May be killed and started again at
 /// any time: its state is in `.ensemble/dispatch/`.
 ///

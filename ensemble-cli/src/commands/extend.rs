@@ -32,8 +32,9 @@ impl Arguments {
             "id": lease.id, "mailbox": lease.mailbox, "state": "acked",
             "lease_seconds": whole_seconds(self.duration),
         });
-        context
-            .out
-            .print_answer(&answer, format!("extended {} by {}", lease.id, age(self.duration)))
+        context.out.print_answer(
+            &answer,
+            format!("{} is yours for {} from now", lease.id, age(self.duration)),
+        )
     }
 }

@@ -11,7 +11,7 @@ use crate::context::Context;
 
 /// Install hooks for agents that you start yourself
 ///
-/// `up` and `spawn` need none of this: they pass hooks to the agents that they start.
+/// `up` and `agent start` need none of this: they pass hooks to the agents that they start.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Arguments {

@@ -29,10 +29,10 @@ const SECTION: &str = "<!-- ensemble -->";
 ///
 /// Makes the mailboxes `conductor`, `dispatch` and `operator`, `.ensemble/` for logs and state, and an
 /// `ensemble.yaml` to fill in. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. Existing
-/// files are kept. It asks nothing, and suggests three next commands for what it finds here.
+/// files are kept. It asks no questions, and suggests three commands to run next.
 ///
 /// `--from ensemble-claude` takes over a project of that name: the panes of its `panes.env` become agents, its
-/// `reviews/` and `conductor/` drop boxes. Its files stay as they are, and it says what it has not taken.
+/// `reviews/` and `conductor/` drop boxes. Its files stay as they are, and it lists what it did not take over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble init

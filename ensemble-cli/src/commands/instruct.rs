@@ -27,9 +27,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// The instruction is a file with `type: start_workers`, and `tasks` with an `id` and an `instruction` each.
 /// It goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
-/// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come, and
-/// at last the summary. After that time it ends with exit code 3, and the batch continues: run it
-/// again to wait on.
+/// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come,
+/// then the summary. After that time it ends with exit code 3, and the batch continues: run it
+/// again to keep waiting.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble agent instruct -f dispatch-instruction.yaml --wait

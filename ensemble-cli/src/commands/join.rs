@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// The tmux server's socket [default: the one of $TMUX]
     #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     tmux_socket: Option<PathBuf>,
-    /// Program of the agent: shell, claude, codex, opencode, gemini or generic [default: shell]
+    /// Program of the agent: shell, claude, codex, opencode, gemini, qwen, copilot, kimi, acp or generic [default: shell]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
     /// Role of the agent [default: its own name if that is a role, otherwise worker]

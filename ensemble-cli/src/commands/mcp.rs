@@ -20,8 +20,8 @@ use crate::mcp::{ToolContext, serve_http, serve_stdio};
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   ensemble admin mcp install --provider claude
-  ensemble mcp --as Tara
-  ensemble mcp --as Tara --http 8765 --token-file .ensemble/mcp-token")]
+  ensemble admin mcp --as Tara
+  ensemble admin mcp --as Tara --http 8765 --token-file .ensemble/mcp-token")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,

@@ -12,7 +12,7 @@ use crate::context::Context;
 /// it. Its name is that of its team, or of its directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble projects
+  ensemble admin projects
   ensemble send --to worker-1@website 'the API has changed'")]
 pub(crate) struct Arguments {}
 

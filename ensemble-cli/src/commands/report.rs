@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     /// Output of the tests
     #[arg(long, value_name = "TEXT")]
     test_results: Option<String>,
-    /// Something else that was thought of; may be repeated
+    /// An alternative that was considered; may be repeated
     #[arg(long = "option", value_name = "TEXT")]
     options: Vec<String>,
     #[command(flatten)]

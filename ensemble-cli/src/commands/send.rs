@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     /// When a busy agent reads it: interrupt (now), tool (after the current tool) or turn (after the turn) [default: tool]
     #[arg(long, value_name = "CLASS")]
     when: Option<DeliveryClass>,
-    /// Recall this earlier message unless it was read; this one says that it replaces it
+    /// Recall this earlier message if it is still unread; the new one names it
     #[arg(long, value_name = "ID")]
     replaces: Option<MessageId>,
     /// Wait up to DURATION for the answer, and print it instead of the id

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Role of the agent: conductor, dispatch, worker, planner, coder, code-reviewer or any word
     #[arg(long, value_name = "ROLE")]
     role: Option<Name>,
-    /// Program of the agent: shell, claude, codex, opencode, gemini or generic
+    /// Program of the agent: shell, claude, codex, opencode, gemini, qwen, copilot, kimi, acp or generic
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
     /// Command to start, run by `sh -c` [default: that of the provider's profile]

@@ -17,7 +17,7 @@ use crate::printing::overview::{calm_agents, note_look, print_needs, print_rows,
 /// Show what needs you and what each agent does
 ///
 /// Answers to you come first, then problems, each with the command to run; then the other agents, and
-/// mailboxes that no agent reads. What is well is not mentioned.
+/// mailboxes that no agent reads. Healthy parts are not listed.
 ///
 /// With `--json`, one object a mailbox, and then one about the watcher, the blackboard, the steps, what agents hold,
 /// and `needs`.

@@ -42,7 +42,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// supervisor claims a review and merges what was approved. A planner's supervisor waits until
 /// planning is needed. CMD gets the prompt on its standard input, or where a word of it says
 /// {prompt} or {prompt_file}. After exit 0 of the agent comes the next one, after exit 42 a fresh
-/// agent after 2 s. Any other end is noted, and a fresh agent comes after 5 s. After 5 crashes or
+/// agent after 2 s. Any other exit is logged, and a new agent starts after 5 s. After 5 crashes or
 /// 10 agents without progress the task is blocked. While PAUSE, CHECKPOINT or ABORT is beside the
 /// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, releases what it
 /// held, and leaves. A second supervisor of the same id is refused with exit code 75.

@@ -125,7 +125,7 @@ impl AddTask {
     }
 }
 
-/// List tasks, in the order of the board
+/// List the tasks on the blackboard, in its order
 #[derive(Debug, clap::Args)]
 struct ListTasks {
     /// Only those that a coder could claim now, most urgent first

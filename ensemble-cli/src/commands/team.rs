@@ -19,8 +19,8 @@ use crate::printing::overview::{note_look, print_needs, print_rows, watch, worst
 /// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited.
 /// Further: unknown (its profile does not know its screen), shutdown, gone (it should be up
 /// and is not). They come from what can be seen now: the roster, the pane, the leases, pending
-/// requests; never from what an agent has said of itself. Since when is what the running watcher
-/// has seen. `doing` shows what it holds, its unread mail, and the evidence.
+/// requests; never from what an agent has said of itself. `since` comes from the running
+/// watcher. `doing` shows what it holds, its unread mail, and the evidence.
 ///
 /// Every agent is a row, however it came. What needs a person comes first, with the command to run.
 #[derive(Debug, clap::Args)]

@@ -18,8 +18,8 @@ use crate::output::{BAD, FAINT};
 /// Show what the work took: time, turns, tokens and cost, by agent and task
 ///
 /// The numbers are read from the records that Claude Code, Codex and Gemini CLI keep of their sessions. Their hooks
-/// say which record is whose (docs/guides/usage.md). Without hooks, only Codex is listed: a record that may be of two
-/// agents counts for neither. OpenCode's plugin says its own. Costs are list prices of the models:
+/// say which record is whose (docs/guides/usage.md). Without hooks, only Codex is listed: a record that could belong
+/// to two agents is ignored. OpenCode's plugin reports its own. Costs are list prices of the models:
 /// `budget: {prices: FILE}` in ensemble.yaml adds others.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

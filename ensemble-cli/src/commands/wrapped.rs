@@ -14,8 +14,7 @@ macro_rules! wrappers {
             /// Creates the project if there is none. The agent gets mail and the tools of `ensemble mcp`; other arguments go to
             /// its program. This command ends with the agent and its exit code. Unread mail stays.
             ///
-            /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your keys, never among
-            /// them. A watcher starts with the first agent and ends with the last.
+            /// Works in any terminal, with or without tmux. A hint that mail waits is typed only while you are not typing. A watcher starts with the first agent and ends with the last.
             #[derive(Debug, clap::Args)]
             #[command(after_help = $example)]
             pub(crate) struct Arguments {

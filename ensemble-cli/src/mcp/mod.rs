@@ -90,7 +90,7 @@ const SERVED: [&str; 6] = [
 /// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: inbox \
     shows it, recv or recv_wait takes a message, reply answers it, settle says that its \
-    work is done. `operator` is the person who runs this team: its word counts as your user's. A message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
+    work is done. `operator` is the person who runs this team: their word counts as your user's. A message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
 
 /// The same with the agent's name, its role and its team.
 fn instructions(desk: &ToolContext) -> String {

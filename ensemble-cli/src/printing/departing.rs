@@ -22,12 +22,12 @@ pub(crate) fn print_fates(context: &Context, fates: &[DepartureFate]) -> Outcome
         }
         let detail = match detail.as_str() {
             word if word == Answer::Approved.word() => "it agreed",
-            word if word == Answer::Expired.word() => "it was ended without an answer",
+            word if word == Answer::Expired.word() => "stopped without an answer",
             words => words,
         };
         rows.push(vec![agent.to_string(), (*word).to_owned(), detail.to_owned()]);
     }
-    if !context.out.is_json() {
+    if !rows.is_empty() {
         context.out.table(&["agent", "state", "detail"], rows)?;
     }
     let there: Vec<&str> =

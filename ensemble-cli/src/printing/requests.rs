@@ -97,7 +97,7 @@ fn judge(context: &Context, entry: &RequestEntry, patience: Duration) -> Outcome
             if context.out.is_json() {
                 return Ok(());
             }
-            context.out.line(format!("no answer by {at}: it is done without consent"))
+            context.out.line(format!("no answer by {at}: it is stopped without consent"))
         }
         Answer::Expired => Err(Failure::refused(format!("no answer to request {id} by {at}"))),
         Answer::Rejected | Answer::Cancelled => {

@@ -95,9 +95,7 @@ pub(crate) fn print_observed(
             out.flush()?;
             let hint = match lost.first() {
                 Some(name) => format!("run `ensemble agent join {name}` in the pane where it runs"),
-                None => {
-                    "`ensemble agent attach NAME` shows its pane; `ensemble team` shows all".into()
-                }
+                None => "`ensemble team` shows all; `ensemble agent attach NAME` a pane".into(),
             };
             Err(Failure::refused(failed.join("; ")).with_hint(hint))
         }
@@ -115,7 +113,7 @@ fn late(context: &Context, starts: &mut StartedAgents<'_>, failed: &mut Vec<Stri
         out.flush()
     })?;
     for member in &starts.unknown {
-        out.line(format!("{} is still starting: ensemble team", member.name))?;
+        out.line(format!("{} is still starting; `ensemble team` shows its state", member.name))?;
     }
     for member in watched {
         let text = ended(member)?.map(|signs| ended_at_once(member, signs.dead_status));

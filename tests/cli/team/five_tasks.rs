@@ -64,7 +64,7 @@ const TASKS: [(&str, &[Step]); 5] = [
             ("ensemble help", &["`down` stops it"]),
             (
                 "ensemble down --deadline 2s",
-                &["reviewer may not answer", "coder-2", "was ended without an answer"],
+                &["reviewer may not answer", "coder-2", "stopped without an answer"],
             ),
         ],
     ),

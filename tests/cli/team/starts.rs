@@ -243,7 +243,7 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
         said.collect::<Vec<String>>(),
         [
             "late waits for you: trust; ensemble agent attach late",
-            "stuck is still starting: ensemble team"
+            "stuck is still starting; `ensemble team` shows its state"
         ]
     );
     assert!(up.wait().unwrap().success());

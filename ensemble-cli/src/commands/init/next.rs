@@ -48,7 +48,7 @@ fn by_hand() -> [(String, String); 3] {
     [
         step("ensemble mailbox add worker-1", "a mailbox for each agent".to_owned()),
         step("ensemble send --to worker-1 'say hello'", "prints the message's id".to_owned()),
-        step("ensemble recv --as worker-1", "takes it; `settle ID` ends it".to_owned()),
+        step("ensemble recv --as worker-1", "receives it; `settle ID` ends it".to_owned()),
     ]
 }
 

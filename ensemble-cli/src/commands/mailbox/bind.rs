@@ -22,7 +22,7 @@ pub(super) struct PaneFlags {
     /// zellij:SESSION/PANE or herdr:PANE
     #[arg(long, value_name = "PANE")]
     pane: Option<String>,
-    /// Which program the agent is: shell, claude, codex, opencode, gemini or generic
+    /// Which program the agent is: shell, claude, codex, opencode, gemini, qwen, copilot, kimi, acp or generic
     #[arg(long, value_name = "PROVIDER", default_value = "shell")]
     provider: String,
     /// The tmux server's socket [default: the one of $TMUX]

@@ -31,8 +31,8 @@ use crate::flags::content::ContentFlags;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble task new login --to worker-1 'write a test for the login'
-  ensemble task new login --to worker-1 --files src/login.rs 'make the test green'
-  ensemble task new logout --review --after login --files spec.md 'build it as the page says'")]
+  ensemble task new login-fix --to worker-1 --files src/login.rs 'make the test green'
+  ensemble task new logout --review --files spec.md 'build it as the page says'")]
 pub(crate) struct CreateTask {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
