@@ -16,7 +16,8 @@ use crate::flags::epoch::EpochFlag;
 /// current, and the worktree must exist. For a reviewer, HEAD must be the commit to review.
 ///
 /// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
-/// end without writing anything · 4 it is yours, but its worktree is wrong: report that and exit · 5 git is missing · 75 busy: ask again.
+/// end without writing anything · 4 it is yours, but its worktree is wrong: report that and exit · 5 git is
+/// missing · 75 busy: ask again.
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyAgent {
     #[command(flatten)]
