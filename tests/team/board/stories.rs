@@ -145,7 +145,6 @@ fn a_holder_presumed_dead_is_fenced() {
     for refused in [
         bed.refuse(|board| board.block(&name("task-1"), Some(&old.holder), "r", &["q".into()])),
         bed.refuse(|board| board.iterate(&name("task-1"), &old.holder)),
-        bed.refuse(|board| board.give_up_task(&name("task-1"), &old.holder, "r")),
         bed.refuse(|board| board.release(&name("task-1"), old.holder.epoch, "again")),
         bed.refuse(|board| {
             board.hand_off(

@@ -192,9 +192,6 @@ impl Sim {
             (false, 6) => self.change(format!("{} blocks {task}", holder.by), |board| {
                 board.block(&task, Some(&holder), "stuck", &questions)
             }),
-            (false, 7) => self.change(format!("{} gives up {task}", holder.by), |board| {
-                board.give_up_task(&task, &holder, "no idea")
-            }),
             (false, _) => {
                 let more = serde_json::Map::new();
                 let notes = NewHandoff { summary: "s".into(), next_action: "n".into(), more };

@@ -73,11 +73,11 @@ impl LockedBoard<'_> {
             let (kind, details) = match effect {
                 Effect::GivenUp { by, limit, is_exhausted } => {
                     self.leave(by, id)?;
-                    let limit = limit.map(task::LimitKind::as_str);
+                    let limit = limit.as_str();
                     let details = json!({ "agent": by, "limit": limit });
                     match is_exhausted {
                         true => ("hypothesis_exhaustion", details),
-                        false if limit == Some("review_cycles") => ("review_deadlock", details),
+                        false if limit == "review_cycles" => ("review_deadlock", details),
                         false => {
                             self.record_step("task.given_up", json!({ "task": id, "agent": by }));
                             continue;

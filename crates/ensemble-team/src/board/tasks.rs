@@ -147,14 +147,6 @@ impl LockedBoard<'_> {
         }
     }
 
-    /// The holder gives up for lack of further ideas.
-    pub fn give_up_task(&mut self, id: &Name, holder: &TaskHolder, reason: &str) -> Result<()> {
-        let mut more = epoch(holder);
-        more["reason"] = reason.into();
-        let entry = HistoryEntry::new("given_up", Some(holder.by.clone()), more);
-        self.step(id, Event::GiveUp(holder.clone()), "give up", entry).map(drop)
-    }
-
     /// Blocks a task, on behalf of its holder or (without a holder) a planner or supervisor.
     pub fn block(
         &mut self,

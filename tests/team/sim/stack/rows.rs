@@ -102,7 +102,6 @@ const TASK: &[Row] = &[
     ("Claimed", "Iterate", "Claimed", ""),
     ("Claimed", "Iterate", "Unclaimed|Rejected|IntegrationFailed", "GivenUp"),
     ("Claimed", "Submit", "ReadyForReview", ""),
-    ("Claimed", "GiveUp", "Unclaimed|Rejected|IntegrationFailed", "GivenUp"),
     ("Claimed", "Expire", "Unclaimed|Rejected|IntegrationFailed", ""),
     ("Claimed", "Block", "Blocked", ""),
     ("ReadyForReview&review: None", "Review", "ReadyForReview", ""),

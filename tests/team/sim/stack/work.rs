@@ -61,9 +61,7 @@ impl Steps {
 fn epoch_of(event: &task::Event) -> Option<u64> {
     use task::Event;
     match event {
-        Event::Iterate(holder) | Event::GiveUp(holder) | Event::Block(Some(holder)) => {
-            Some(holder.epoch)
-        }
+        Event::Iterate(holder) | Event::Block(Some(holder)) => Some(holder.epoch),
         Event::Submit { holder, .. }
         | Event::Approve { holder, .. }
         | Event::Reject { holder, .. } => Some(holder.epoch),
@@ -150,8 +148,7 @@ impl World {
         let (event, is_over) = match self.rng.below(20) {
             0..8 => (task::Event::Iterate(holder), false),
             8..16 => (task::Event::Submit { holder, commit: format!("c{epoch}") }, true),
-            16 => (task::Event::GiveUp(holder), true),
-            17 => (task::Event::Block(Some(holder)), true),
+            16..18 => (task::Event::Block(Some(holder)), true),
             // The worker hands the lease back.
             _ => (task::Event::Expire { epoch }, true),
         };

@@ -10,7 +10,6 @@
 //! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near
 //! CLAIMED            Iterate, by its holder, past the limit   -> where it came from  GivenUp
 //! CLAIMED            Submit, by its holder                    -> READY_FOR_REVIEW
-//! CLAIMED            GiveUp, by its holder                    -> where it came from  GivenUp
 //! CLAIMED            Expire, of its epoch                     -> where it came from
 //! CLAIMED            Block, by its holder or without one      -> BLOCKED
 //! READY_FOR_REVIEW   Review, it has no reviewer               -> READY_FOR_REVIEW
@@ -122,7 +121,7 @@ impl TaskChange {
         Ok(State::Claimed { holder, from })
     }
 
-    fn give_up(&mut self, by: Name, limit: Option<LimitKind>) {
+    fn give_up(&mut self, by: Name, limit: LimitKind) {
         self.counts.failed_by.insert(by.clone());
         let is_exhausted = self.counts.is_exhausted();
         self.effects.push(Effect::GivenUp { by, limit, is_exhausted });
@@ -134,7 +133,7 @@ impl TaskChange {
             Event::Iterate(_) => {
                 self.counts.iteration += 1;
                 if self.counts.iteration > self.limits.iterations_max {
-                    self.give_up(holder.by, Some(LimitKind::Iterations));
+                    self.give_up(holder.by, LimitKind::Iterations);
                     return Ok(from.into());
                 }
                 if self.counts.iteration == self.limits.iterations_warn {
@@ -144,10 +143,6 @@ impl TaskChange {
             }
             Event::Submit { commit, .. } => {
                 State::ReadyForReview { author: holder.by, commit, review: None }
-            }
-            Event::GiveUp(_) => {
-                self.give_up(holder.by, None);
-                from.into()
             }
             Event::Expire { .. } => from.into(),
             Event::Block(_) => State::Blocked,
@@ -169,7 +164,7 @@ impl TaskChange {
         self.counts.review_cycles_total += 1;
         if self.counts.review_cycles_current >= self.limits.review_cycles_max {
             // The task has no coder any more: the coder is free for other work.
-            self.give_up(author, Some(LimitKind::ReviewCycles));
+            self.give_up(author, LimitKind::ReviewCycles);
             return State::Rejected { author: None };
         }
         if self.counts.review_cycles_current == self.limits.review_cycles_warn {
@@ -196,7 +191,7 @@ impl TaskChange {
 
     fn claimed(&mut self, holder: TaskHolder, from: TaskOrigin, event: Event) -> TaskTransition {
         let presented = match &event {
-            Event::Iterate(by) | Event::GiveUp(by) | Event::Block(Some(by)) => Some(by),
+            Event::Iterate(by) | Event::Block(Some(by)) => Some(by),
             Event::Submit { holder: by, .. } => Some(by),
             Event::Expire { epoch } if *epoch != holder.epoch => {
                 return Err(TaskRefusal::OldEpoch { presented: *epoch, now: holder.epoch });
@@ -249,7 +244,6 @@ impl TaskChange {
             | Event::Claim(_)
             | Event::Iterate(_)
             | Event::Submit { .. }
-            | Event::GiveUp(_)
             | Event::Merge
             | Event::FailIntegration
             | Event::Block(_)
@@ -300,7 +294,6 @@ impl TaskChange {
                 | Event::Claim(_)
                 | Event::Iterate(_)
                 | Event::Submit { .. }
-                | Event::GiveUp(_)
                 | Event::Expire { .. }
                 | Event::Review(_)
                 | Event::Approve { .. }

@@ -40,7 +40,6 @@ fn events() -> Vec<(&'static str, Event)> {
         ("Iterate old", Event::Iterate(holder("ann", 6))),
         ("Submit", Event::Submit { holder: holder("ann", 7), commit: commit("c2") }),
         ("Submit old", Event::Submit { holder: holder("ann", 6), commit: commit("c2") }),
-        ("GiveUp", Event::GiveUp(holder("ann", 7))),
         ("Expire 7", Event::Expire { epoch: 7 }),
         ("Expire 8", Event::Expire { epoch: 8 }),
         ("Review rev", Event::Review(holder("rev", 9))),
@@ -128,11 +127,10 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
     }
     let given_up =
         |by: &str, limit, is_exhausted| Effect::GivenUp { by: name(by), limit, is_exhausted };
-    let iterations = Some(LimitKind::Iterations);
     let expected = [
         Effect::FreshWorktree,
         Effect::Near(LimitKind::Iterations),
-        given_up("ann", iterations, false),
+        given_up("ann", LimitKind::Iterations, false),
     ];
     assert_eq!(seen, expected);
     assert_eq!(task.state(), &State::Unclaimed);
@@ -150,7 +148,7 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
         let effects = step(&mut task, Event::Reject { holder: reviewer(), commit: commit() });
         match cycle {
             3 => assert_eq!(effects, [Effect::Near(LimitKind::ReviewCycles)]),
-            5 => assert_eq!(effects, [given_up("bob", Some(LimitKind::ReviewCycles), true)]),
+            5 => assert_eq!(effects, [given_up("bob", LimitKind::ReviewCycles, true)]),
             _ => assert_eq!(effects, []),
         }
     }

@@ -86,8 +86,6 @@ pub enum Event {
         holder: TaskHolder,
         commit: String,
     },
-    /// Its holder gives up for lack of further ideas.
-    GiveUp(TaskHolder),
     /// The lease of this epoch has expired or was released.
     Expire {
         /// Epoch of the claim or review.
@@ -127,7 +125,7 @@ pub enum Effect {
     /// The coder has failed at the task.
     GivenUp {
         by: Name,
-        limit: Option<LimitKind>,
+        limit: LimitKind,
         /// Whether the task is exhausted now: no coder can claim it any more.
         is_exhausted: bool,
     },
