@@ -138,6 +138,7 @@
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 #![cfg_attr(not(feature = "internals"), allow(rustdoc::private_intra_doc_links))]
 
+mod aside;
 mod error;
 mod queue;
 mod sys;

@@ -74,6 +74,26 @@ fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
     assert_eq!(crate::bed::keys(&findings[0]), ["path", "problem", "repair", "repaired"]);
     assert!(bed.ok("admin fsck --repair").contains("repaired"));
     assert_eq!(bed.ok("admin fsck"), "clean\n");
+    // What was moved keeps its name, and the reason beside it has its place.
+    let aside: Vec<_> = std::fs::read_dir(bed.project().join("queue/rejected")).unwrap().collect();
+    let named = |end: &str| {
+        let mut paths = aside.iter().map(|entry| entry.as_ref().unwrap().path());
+        paths.find(|path| path.to_str().unwrap().ends_with(end)).unwrap()
+    };
+    let note = std::fs::read_to_string(named("@reason.yaml")).unwrap();
+    assert!(note.contains("mailbox/w1/new/stray.txt") && note.contains("its name"), "{note}");
+    assert!(named("").to_str().unwrap().contains("mailbox.w1.new.stray.txt"));
+}
+
+#[test]
+fn fsck_names_a_request_that_cannot_be_read() {
+    let bed = Bed::new();
+    bed.ok("request shutdown w1 --id 11111111");
+    bed.write_file("queue/requests/11111111/request.yaml", "version: [");
+    let ran = bed.run("admin fsck");
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.stdout.contains("broken") && ran.stdout.contains("11111111"), "{ran:?}");
+    assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
 }
 
 #[test]

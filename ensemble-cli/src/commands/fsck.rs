@@ -4,9 +4,11 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
+use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
-use ensemble_core::spool::{QueueFinding, RepairAction};
+use ensemble_core::requests::{REQUESTS, Requests};
+use ensemble_core::spool::{QueueFinding, RepairAction, Spool};
 use ensemble_project::Project;
 use ensemble_project::attention::{StrandedFile, UnreadablePart};
 use ensemble_project::overview::{MisplacedPart, find_misplaced};
@@ -51,6 +53,13 @@ impl Arguments {
         let (mut unchecked, mut notes) = (Vec::new(), Vec::new());
         notes.extend(unless_broken("event log", log_notes(project), &mut unchecked));
         notes.extend(unless_broken("drop boxes", box_notes(context), &mut unchecked));
+        let asked = unless_broken("requests", request_faults(&spool), &mut unchecked);
+        let is_new = |fault: &FoundProblem| {
+            let is_known = |it: &FoundProblem| fault.problem.contains(&it.path);
+            !is_caused(&fault.problem) && !found.iter().any(is_known)
+        };
+        let asked: Vec<_> = asked.into_iter().filter(is_new).collect();
+        found.extend(asked);
         let worktrees = self.worktrees(context, &mut notes);
         found.extend(unless_broken("worktrees", worktrees, &mut unchecked));
         let board = board::check_board(context, self.repair, &mut notes);
@@ -183,6 +192,17 @@ fn in_worktree(finding: &WorktreeFinding) -> FoundProblem {
         is_repaired: finding.repaired,
         state: LEFT_OVER,
     }
+}
+
+/// Requests of this host's queue that cannot be read.
+fn request_faults(spool: &Spool) -> Outcome<Vec<FoundProblem>> {
+    let (_, errors) = Requests::new(spool).list()?;
+    let described = |error: Error| {
+        let (path, problem) = (REQUESTS.to_owned(), error.to_string());
+        let object = json!({ "path": path, "problem": problem });
+        FoundProblem { object, path, problem, is_repaired: false, state: BROKEN }
+    };
+    Ok(errors.into_iter().map(described).collect())
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.

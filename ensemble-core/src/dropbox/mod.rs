@@ -12,16 +12,15 @@ mod open_boxes;
 mod route;
 mod spec;
 
-use std::ffi::OsStr;
 use std::path::Path;
 
-use serde::Serialize;
-
-use crate::durable::{self, Dir, Durability, FileModes, FileStat, MoveOutcome};
+use crate::aside::{AsideFile, put_aside};
+use crate::durable::{self, Dir, FileModes, FileStat, MoveOutcome};
 use crate::message::{written, yaml};
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
+pub use crate::aside::REJECTED;
 pub use file_message::message_source;
 pub use ledger::{Ledger, LedgerEntry, RoutedStamp};
 pub use open_boxes::{
@@ -34,8 +33,6 @@ pub use spec::{BoxSpec, DROP_BOXES};
 pub const STATE_DIRECTORY: &str = ".ensemble";
 /// The lock file in the state directory that the only watcher of a queue holds.
 pub const WATCH_LOCK: &str = "watch.lock";
-/// Where files go that cannot be routed, each with its reason beside it.
-pub const REJECTED: &str = "rejected";
 /// Why a file with such a name is set aside.
 pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
@@ -75,14 +72,6 @@ pub struct DropBox {
     /// The box: its name, its directory, its files.
     pub spec: BoxSpec,
     dir: Dir,
-}
-
-/// Why a file was set aside; stored next to it in `rejected/`.
-#[derive(Debug, Serialize)]
-struct RejectionNote<'a> {
-    file: String,
-    error: &'a str,
-    at: crate::message::Timestamp,
 }
 
 impl DropBox {
@@ -220,47 +209,6 @@ impl DropBox {
         }
         Ok(Some(kept_as))
     }
-}
-
-/// The file that is set aside: its path below the queue, and how its new name begins.
-#[derive(Debug)]
-pub(crate) struct AsideFile {
-    pub(crate) path: String,
-    pub(crate) stem: String,
-}
-
-/// Moves a file, or a directory that is not empty, to `rejected/` and writes the reason beside it,
-/// first. Returns its new path below the queue.
-pub(crate) fn put_aside(
-    queue: &Dir,
-    dir: &Dir,
-    file: impl AsRef<OsStr>,
-    aside: &AsideFile,
-    error: &str,
-) -> Result<String> {
-    use crate::env::Clock as _;
-    let rejected = queue.ensure_child(REJECTED, FileModes::default())?;
-    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let kept: String =
-        aside.stem.chars().map(|c| if harmless(c) { c } else { '_' }).take(110).collect();
-    let kept = durable::temporary_name(&kept);
-    let reason =
-        RejectionNote { file: aside.path.clone(), error, at: crate::env::SystemClock.wall() };
-    rejected.replace(
-        &format!("{kept}@reason.yaml"),
-        yaml::render(&reason).as_bytes(),
-        &rejected,
-        FileModes::default(),
-        Durability::Process,
-    )?;
-    let file = file.as_ref();
-    match file.to_str() {
-        Some(tree) if dir.stat(tree)?.is_some_and(|stat| stat.is_directory) => {
-            dir.move_tree_new(tree, &rejected, &kept)?;
-        }
-        _ => drop(dir.move_named(file, &rejected, &kept)?),
-    }
-    Ok(format!("{REJECTED}/{kept}"))
 }
 
 #[cfg(test)]

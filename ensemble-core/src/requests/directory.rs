@@ -12,8 +12,8 @@ use super::store::{
     RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
 use super::{CLOSED_KEPT, DEMAND_KEPT, REQUESTS};
+use crate::aside::{AsideFile, put_aside};
 use crate::broker::Broker;
-use crate::dropbox::{AsideFile, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, MoveOutcome};
 use crate::env::Lease;
 use crate::error::allow_missing;
@@ -144,12 +144,12 @@ impl RequestStore for Spool {
         let (requests, file) = (self.requests_dir()?, file_of(RequestFile::Decision));
         let home = requests.open_child(id.as_str())?;
         let path = format!("{REQUESTS}/{id}/{file}");
-        let aside = AsideFile { path, stem: format!("requests.{id}.{file}") };
+        let aside = AsideFile::at(path);
         put_aside(&self.queue_dir()?, &home, file, &aside, why)
     }
 
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
-        let aside = AsideFile { path: format!("{REQUESTS}/{id}"), stem: format!("requests.{id}") };
+        let aside = AsideFile::at(format!("{REQUESTS}/{id}"));
         put_aside(&self.queue_dir()?, &self.requests_dir()?, id.as_str(), &aside, why)
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
 use super::{Spool, former};
+use crate::aside::{AsideFile, put_aside};
 use crate::durable::Dir;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
 use crate::{Error, Result};
@@ -19,7 +20,7 @@ pub enum RepairAction {
     None,
     /// The file goes to the dead letters of its mailbox.
     DeadLetter,
-    /// The file goes to `rejected/`.
+    /// The file goes to `rejected/`, with its path and the problem beside it.
     SetAside,
     /// The side file belongs to nothing and is removed.
     Remove,
@@ -129,7 +130,7 @@ impl Spool {
             None => {
                 let problem = "is not a message: its name says nothing".to_owned();
                 let mut found = finding(path, problem, RepairAction::SetAside);
-                found.repaired = repair && self.set_aside(dir, file).is_ok();
+                found.repaired = repair && self.set_aside(dir, file, &found).is_ok();
                 Some(found)
             }
         };
@@ -175,7 +176,7 @@ impl Spool {
         found: &QueueFinding,
     ) -> bool {
         match (state, HeldFile::parse(file)) {
-            _ if found.repair == RepairAction::SetAside => self.set_aside(dir, file).is_ok(),
+            _ if found.repair == RepairAction::SetAside => self.set_aside(dir, file, found).is_ok(),
             ("new" | "front", _) => {
                 self.dead_letter_waiting(&mailbox.name, id, &found.problem).is_ok()
             }
@@ -184,12 +185,9 @@ impl Spool {
         }
     }
 
-    /// Moves a file that belongs to no message into `rejected/`.
-    fn set_aside(&self, dir: &Dir, file: &str) -> Result<()> {
-        let rejected = self.queue_dir()?.ensure_child("rejected", self.options.modes)?;
-        let name = crate::durable::temporary_name("stray");
-        dir.move_new(file, &rejected, &name)?;
-        Ok(())
+    fn set_aside(&self, dir: &Dir, file: &str, found: &QueueFinding) -> Result<String> {
+        let aside = AsideFile::at(found.path.clone());
+        put_aside(&self.queue_dir()?, dir, file, &aside, &found.problem)
     }
 }
 

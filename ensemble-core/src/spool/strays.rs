@@ -8,7 +8,8 @@ use super::Spool;
 use super::fsck::{QueueFinding, RepairAction};
 use super::mailbox::STATES;
 use crate::Result;
-use crate::durable::{self, Dir};
+use crate::aside::{AsideFile, put_aside};
+use crate::durable::Dir;
 use crate::env::{Clock as _, SystemClock};
 use crate::message::Name;
 
@@ -112,14 +113,12 @@ fn stray(
     repair: bool,
 ) -> QueueFinding {
     let is_directory = dir.path().join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
-    let move_it = || {
-        let rejected = queue.ensure_child("rejected", durable::FileModes::default())?;
-        dir.move_named(name, &rejected, &durable::temporary_name("stray"))
-    };
+    let path = format!("{path}{}", name.to_string_lossy().escape_debug());
+    let move_it = || put_aside(queue, dir, name, &AsideFile::at(path.clone()), problem);
     QueueFinding {
-        path: format!("{path}{}", name.to_string_lossy().escape_debug()),
         problem: problem.to_owned(),
         repair: if is_directory { RepairAction::None } else { RepairAction::SetAside },
         repaired: repair && !is_directory && move_it().is_ok(),
+        path,
     }
 }
