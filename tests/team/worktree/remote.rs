@@ -313,9 +313,11 @@ fn an_integration_branch_with_a_hostile_name_is_refused() {
     let hosts = Hosts::new();
     hosts.near.task("t1");
     let coder = hosts.near.agent("coder-1", "coder");
-    for branch in ["x:refs/heads/main", "--mirror", "../x", "*"] {
+    let branches = ["x:refs/heads/main", "--mirror", "../x", "*", "refs/heads/main"];
+    for (branch, is_shared) in branches.into_iter().flat_map(|it| [(it, true), (it, false)]) {
         let mut options = hosts.near.options();
         options.integration = Some(branch.to_owned());
+        options.remote = options.remote.filter(|_| is_shared);
         let trees = Worktrees::open(&hosts.near.board, options).unwrap();
         let refused = refusal(trees.claim_task(&name("t1"), &coder));
         assert!(refused.contains("git allows no branch of this name"), "{refused}");

@@ -213,13 +213,17 @@ impl Worktrees {
         Ok(self.entry_at(&path)?.filter(|_| path.exists()).and_then(|entry| entry.head))
     }
 
-    /// The branch for approved work.
+    /// The branch for approved work. It becomes part of refspecs, so only the name of a branch passes.
     pub fn integration_branch(&self) -> Result<String> {
-        if let Some(branch) = &self.options.integration {
-            return Ok(branch.clone());
+        let configured = match &self.options.integration {
+            Some(branch) => Some(branch.clone()),
+            None => self.board.read()?.config.integration_branch,
+        };
+        let branch = configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned());
+        match is_branch(&branch) {
+            true => Ok(branch),
+            false => Err(WorktreeFault::BranchName.to(Operation::MakeBranch(branch))),
         }
-        let configured = self.board.read()?.config.integration_branch;
-        Ok(configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned()))
     }
 
     /// Directory of the worktrees, without links.

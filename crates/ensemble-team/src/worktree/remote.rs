@@ -102,7 +102,7 @@ impl Worktrees {
     /// remote.
     pub fn remote_state(&self) -> Result<Option<RemoteState>> {
         let Some(remote) = &self.options.remote else { return Ok(None) };
-        let branch = self.shared_branch()?;
+        let branch = self.integration_branch()?;
         let tip = self.fetch_remote_state(None)?.and_then(|seen| seen.integration);
         let own = self.commit_at(&format!("refs/heads/{branch}"))?;
         let unpushed = match (&own, &tip) {
@@ -119,17 +119,8 @@ impl Worktrees {
     /// The ref of approved work: this repository's copy of the remote's branch, or the branch itself.
     pub(super) fn integration_ref(&self) -> Result<String> {
         match &self.options.remote {
-            Some(remote) => Ok(format!("refs/remotes/{remote}/{}", self.shared_branch()?)),
+            Some(remote) => Ok(format!("refs/remotes/{remote}/{}", self.integration_branch()?)),
             None => Ok(format!("refs/heads/{}", self.integration_branch()?)),
-        }
-    }
-
-    /// The name of the integration branch, checked because it becomes part of a refspec.
-    fn shared_branch(&self) -> Result<String> {
-        let branch = self.integration_branch()?;
-        match is_branch(&branch) {
-            true => Ok(branch),
-            false => Err(WorktreeFault::BranchName.to(Operation::MakeBranch(branch))),
         }
     }
 
@@ -146,7 +137,7 @@ impl Worktrees {
         if !is_remote(remote) {
             return Err(self.no_remote());
         }
-        let integration = format!("refs/heads/{}", self.shared_branch()?);
+        let integration = format!("refs/heads/{}", self.integration_branch()?);
         let copy = self.integration_ref()?;
         let branch = task.map(|task| format!("refs/heads/{}", Self::branch_of(task)));
         let saved = task.map(|task| format!("{SALVAGE}/{task}/"));
@@ -208,7 +199,7 @@ impl Worktrees {
         if let Some(head) = &seen.integration {
             return Ok(head.clone());
         }
-        let branch = self.shared_branch()?;
+        let branch = self.integration_branch()?;
         let head = match self.commit_at(&format!("refs/heads/{branch}"))? {
             Some(head) => head,
             None => self.checked_out_commit(&branch)?,
@@ -226,7 +217,7 @@ impl Worktrees {
     /// Moves the remote's integration branch, or makes it. Returns `false` if it was not at `old` any more. `lock`
     /// stays taken until git has ended.
     pub(super) fn advance(&self, lock: &FileLock, old: Option<&str>, new: &str) -> Result<bool> {
-        let reference = format!("refs/heads/{}", self.shared_branch()?);
+        let reference = format!("refs/heads/{}", self.integration_branch()?);
         let lease = format!("--force-with-lease={reference}:{}", old.unwrap_or_default());
         let pushed = self.push(lock, &[lease], &[format!("{new}:{reference}")])?;
         let Err(refused) = pushed else {
