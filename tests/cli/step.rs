@@ -181,6 +181,9 @@ steps:
 /// A review that failed once, and its fix, which Devon has not taken.
 fn reviewed() -> Bed {
     let bed = Bed::new();
+    for name in ["Tara", "Devon"] {
+        bed.ok(&format!("mailbox add {name}"));
+    }
     bed.write_file("plan.yaml", REVIEWED);
     bed.ok("step add -f plan.yaml");
     for (step, agent) in [(1, "Tara"), (2, "Devon")] {
@@ -250,6 +253,9 @@ fn a_missing_queue_or_step_is_reported() {
     let bed = self::bed();
     assert!(bed.fails(3, "step show 0-4-1 9").contains("there is no step 9"));
     assert!(bed.fails(3, "step list nope").contains("there is no task nope"));
+    bed.write_file("typo.yaml", "task_id: y\nsteps: [{agent: Tarra, goal: x}]\n");
+    let said = bed.run("step add -f typo.yaml").stderr;
+    assert!(said.contains("no mailbox `Tarra`: did you mean Tara?"), "{said}");
     bed.write_file("bad.yaml", "task_id: x\nsteps: [{agent: A}]\n");
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml: line 2"));
     bed.write_file("bad.yaml", [0xff]);

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::fields::argument_name;
+use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract;
 
 /// The tool's name.
@@ -31,8 +32,6 @@ const MEMBERS: [&str; 8] = [
 const UNKNOWN_MAX: usize = 8;
 /// Longest part of an unknown member's name that an error shows, in characters.
 const UNKNOWN_CHARS_MAX: usize = 64;
-/// Most letters that a misspelt member may differ in.
-const TYPOS_MAX: usize = 2;
 
 /// Outcome of a step, as the worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -95,15 +94,17 @@ impl Completion {
         }
     }
 
-    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. `null` counts as absent. An
-    /// unknown member is a mistake: a report counts once, so what it says must not be lost.
+    /// Reads the tool's arguments as models write them: `1.0` and `"1"` are 1, `taskId` is `task_id`, and a text is a list
+    /// with it alone. A fraction is a mistake. `null` counts as absent. An unknown member is a mistake: a report counts
+    /// once, so what it says must not be lost.
     pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
-        let Some(object) = value.as_object() else {
+        let Some(given) = value.as_object() else {
             let what = kind(value);
             return Err(ReportMistakes(vec![format!(
                 "the arguments are {what}: pass one JSON object"
             )]));
         };
+        let object = &with_usual_names(given);
         let mut fields = ArgumentFields { object, mistakes: unknown(object) };
         let task_id = fields.required("task_id", ID_BYTES_MAX);
         let step_index = fields.index();
@@ -180,6 +181,7 @@ impl ArgumentFields<'_> {
     fn text(&mut self, field: &str, bytes_max: usize) -> Option<String> {
         let text = match self.get(field)? {
             Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
             other => {
                 let what = kind(other);
                 self.mistakes.push(format!("{field}: is {what}: pass a string"));
@@ -218,7 +220,8 @@ impl ArgumentFields<'_> {
         };
         let whole =
             |number: f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-        let number = value.as_f64().filter(|number| whole(*number));
+        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        let number = number.filter(|number| whole(*number));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -258,6 +261,7 @@ impl ArgumentFields<'_> {
         let items = match self.get(field) {
             None => return Vec::new(),
             Some(Value::Array(items)) => items,
+            Some(text @ Value::String(_)) => std::slice::from_ref(text),
             Some(other) => {
                 let what = kind(other);
                 self.mistakes.push(format!("{field}: is {what}: pass a list of strings"));
@@ -280,6 +284,19 @@ impl ArgumentFields<'_> {
     }
 }
 
+/// The object with each member under the tool's own name. Of two spellings of one member, the other stays unknown.
+fn with_usual_names(given: &Map<String, Value>) -> Map<String, Value> {
+    let is_known = |name: &str| MEMBERS.contains(&name);
+    let mut object = Map::new();
+    for (name, value) in given {
+        let usual = argument_name(name, &is_known).filter(|usual| !given.contains_key(usual));
+        let name =
+            usual.filter(|usual| !object.contains_key(usual)).unwrap_or_else(|| name.clone());
+        object.insert(name, value.clone());
+    }
+    object
+}
+
 /// A mistake for each member that the tool does not have.
 fn unknown(object: &Map<String, Value>) -> Vec<String> {
     let names: Vec<&String> =
@@ -294,31 +311,11 @@ fn unknown(object: &Map<String, Value>) -> Vec<String> {
 
 fn alien(name: &str) -> String {
     let shown: String = name.chars().take(UNKNOWN_CHARS_MAX).collect();
-    let plain = |name: &str| -> String {
-        name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-    };
-    let near = |member: &&&str| typos(&plain(&shown), &plain(member)) <= TYPOS_MAX;
-    let advice = match MEMBERS.iter().find(near) {
+    let advice = match nearest(&shown, MEMBERS).first() {
         Some(member) => format!("write `{member}`"),
         None => format!("leave it out; the members are {}", MEMBERS.join(", ")),
     };
     format!("{}: is not a member of {COMPLETION_TOOL}: {advice}", shown.escape_debug())
-}
-
-/// Number of letters to insert, remove or replace to get from one word to the other.
-fn typos(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, c) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (column, d) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(c != *d);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use ensemble_app::content::content_of;
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_step_mail, open_steps};
+use ensemble_core::Error;
 use ensemble_team::steps::{AddOutcome, StepPlan};
 use serde_json::json;
 
+use super::run::agents;
 use crate::context::Context;
 
 /// Store all steps of a task
@@ -40,11 +43,19 @@ impl AddSteps {
         let text = String::from_utf8(content)
             .map_err(|_| Failure::usage(format!("{} is not UTF-8", self.file.display())))?;
         let plan = StepPlan::parse(&text, &self.file).map_err(Failure::input)?;
+        let mail = open_step_mail(context)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // Without a mailbox the orchestrator could not receive any notice.
-            open_step_mail(context)?.settings(orchestrator)?;
+            mail.settings(orchestrator)?;
         }
-        let added = open_steps(context)?.add(&plan)?;
+        let store = open_steps(context)?;
+        let added = store.add(&plan)?;
+        for agent in agents(&store, &plan.task_id)? {
+            // It may come later, and take its steps without a mailbox.
+            if let Err(error @ Error::NoMailbox { .. }) = mail.settings(&agent) {
+                say(&format!("the steps of `{agent}` wait for an agent of that name: {error}"));
+            }
+        }
         let steps = plan.steps.len();
         if context.out.is_json() {
             return context.out.object(&json!({

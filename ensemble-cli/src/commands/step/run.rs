@@ -157,7 +157,8 @@ impl RunSteps {
     }
 }
 
-fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
+/// The agents of a task's steps, and of those that fix them.
+pub(super) fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     store.queue(task)?;
     let steps = store.steps(task)?;
     Ok(steps.into_iter().flat_map(|step| std::iter::once(step.agent).chain(step.fix_by)).collect())

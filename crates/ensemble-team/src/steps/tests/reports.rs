@@ -18,13 +18,13 @@ fn failure_without_a_reason_is_refused_and_nothing_changes() {
 fn invalid_reports_list_all_mistakes() {
     let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
     let error =
-        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "later", "artifacts": "x" }));
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "later", "artifacts": 7 }));
     for field in [
         "task_id: is missing",
         "1.5 is not a step",
         "agent: ",
         "`later` is unknown",
-        "artifacts: is a string",
+        "artifacts: is a number",
     ] {
         assert!(error.contains(field), "{error}");
     }
@@ -36,20 +36,33 @@ fn invalid_reports_list_all_mistakes() {
     let failed = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "Failed", "summary": "x" });
     assert_eq!(Completion::from_json(&failed).unwrap().status, CompletionStatus::Failure);
     let unknown = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "success",
-        "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
+        "artefacts": [], "contextForStep": "x", "bogus": 1, "a\nb": null });
     let error = parse(unknown);
     for part in [
         "artefacts: is not a member of submit_step_completion: write `artifacts`",
-        "contextForNextStep: is not a member of submit_step_completion: write `context_for_next_step`",
+        "contextForStep: is not a member of submit_step_completion: leave it out",
         "bogus: is not a member of submit_step_completion: leave it out; the members are task_id, ",
         "a\\nb: is not a member",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
+    for index in [json!(-1), json!("one"), json!(1e300), json!(null)] {
         let error = parse(
             json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),
         );
         assert!(error.contains("step_index: "), "{error}");
     }
+}
+
+#[test]
+fn reports_are_read_as_models_write_them() {
+    let usual = json!({ "task_id": "7", "step_index": 1, "agent": "A", "status": "failure",
+        "artifacts": ["src/a.rs"], "summary": "no key", "blockers": ["a key"] });
+    let written = json!({ "taskId": 7, "step-index": "1", "Agent": "A", "result": "Failed",
+        "artifacts": "src/a.rs", "summary": "no key", "blockers": "a key" });
+    let read = |value| Completion::from_json(&value).unwrap();
+    assert_eq!(read(written), read(usual));
+    let twice = json!({ "task_id": "7", "taskId": "8", "step_index": 1, "agent": "A", "status": "success" });
+    let error = Completion::from_json(&twice).unwrap_err().to_string();
+    assert!(error.contains("taskId: is not a member"), "{error}");
 }
