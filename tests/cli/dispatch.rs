@@ -217,7 +217,11 @@ fn that_there_is_no_worker_is_said() {
     bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
     let mut running = Running(bed.start("task dispatch --once -f i.yaml", Stdio::null()));
     let said = BufReader::new(running.0.stderr.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(said.contains("no worker yet") && said.contains("`ensemble up`"), "{said}");
+    assert!(said.contains("there is no worker") && said.contains("`ensemble up`"), "{said}");
+    // It was noted before that was said. A worker ends it.
+    assert!(bed.ok("status").contains("there is no worker for the tasks"), "{said}");
+    bed.ok("mailbox add worker-1");
+    eventually("a worker was found", || !bed.ok("status").contains("there is no worker"));
 }
 
 #[test]

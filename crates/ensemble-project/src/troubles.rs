@@ -6,6 +6,7 @@
 //! | an agent whose lease has ended, and that still holds work | an observer takes the work away |
 //! | a tripped circuit breaker whose CHECKPOINT was removed by hand | `ensemble resume` |
 //! | the disk of the queue is full or read-only | there is room |
+//! | `ensemble task dispatch` finds no worker | it finds one, or has not looked for ten minutes |
 //! | the git remote of the team does not answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
 //! It is read from this host's files alone, so `status` says it without a watcher, and at once. The
@@ -34,6 +35,14 @@ const ROOM_BYTES_MIN: u64 = 64 * 1024;
 const CONTROL: &str = "control";
 /// Name of the trouble of a git remote that does not answer.
 const REMOTE: &str = "remote";
+/// Name of the command that looks for workers.
+const DISPATCH: &str = "dispatch";
+/// That tasks wait for a worker, and what makes one.
+pub const NO_WORKER: [&str; 2] = [
+    "there is no worker for the tasks of `ensemble task dispatch`: they wait",
+    "`ensemble up` starts the agents of `ensemble.yaml`; without agents, each mailbox whose name begins with \
+     `worker` is one",
+];
 
 /// Something that is stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,9 +70,9 @@ pub fn of_project(
     now: Timestamp,
 ) -> Result<Vec<BoardTrouble>> {
     let control = project.admissions().control(None)?;
-    let disk = find_full_disk(project);
+    let without_board = find_full_disk(project).into_iter().chain(missing_worker(project));
     let Some(board) = books.place() else {
-        return Ok(control.iter().map(in_force).chain(disk).collect());
+        return Ok(control.iter().map(in_force).chain(without_board).collect());
     };
     let mut found = match (books.board(), books.unreadable()) {
         (Some(state), _) => {
@@ -85,7 +94,7 @@ pub fn of_project(
         found.push(in_force(&control));
     }
     found.extend(silent_remote(project));
-    found.extend(disk);
+    found.extend(without_board);
     Ok(found)
 }
 
@@ -166,6 +175,22 @@ fn silent_remote(project: &Project) -> Option<BoardTrouble> {
         help: format!("`git ls-remote {remote}` asks it, `ensemble doctor` says more"),
         about: remote,
     })
+}
+
+/// That tasks wait for a worker.
+fn missing_worker(project: &Project) -> Option<BoardTrouble> {
+    let now = SystemClock.wall();
+    SilentPeer::Workers.read_silence(&project.state, now).ok().flatten()?;
+    let [text, help] = NO_WORKER.map(str::to_owned);
+    Some(BoardTrouble { alarm: "workers".to_owned(), about: DISPATCH.to_owned(), text, help })
+}
+
+/// Notes whether there is a worker for the tasks of `ensemble task dispatch`.
+pub fn note_workers(project: &Project, has_some: bool) {
+    match has_some {
+        true => SilentPeer::Workers.end_silence(&project.state),
+        false => SilentPeer::Workers.record_silence(&project.state, DISPATCH, NO_WORKER[0]),
+    }
 }
 
 /// A control file: while it exists, waiting work does not begin.

@@ -1,4 +1,5 @@
-//! Since when the git remote or the team's servers have not answered, for those that report this without asking before.
+//! Since when the git remote, the team's servers or any worker have not answered, for those that report this without
+//! asking before.
 //!
 //! Each question that fails writes it, and the first one that is answered removes it. A process that dies in between
 //! leaves it, so it counts for `RECENT` only.
@@ -21,11 +22,13 @@ pub enum SilentPeer {
     Remote,
     /// The servers that have the mailboxes.
     Team,
+    /// The workers for the tasks of `ensemble task dispatch`.
+    Workers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silence {
-    /// Name of the remote, or address of the servers.
+    /// Name of the remote, address of the servers, or who looks for workers.
     pub remote: String,
     /// When it was first asked in vain.
     pub since: Timestamp,
@@ -40,6 +43,7 @@ impl SilentPeer {
         match self {
             Self::Remote => "remote.yaml",
             Self::Team => "servers.yaml",
+            Self::Workers => "workers.yaml",
         }
     }
 

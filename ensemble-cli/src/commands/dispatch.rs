@@ -101,7 +101,7 @@ impl Arguments {
             recorder: &*recorder,
             ladders: queue.ladder_host(project)?,
             not_ready: Default::default(),
-            has_no_worker: Default::default(),
+            noted: Default::default(),
         };
         let run = DispatchRun {
             spool: &spool,

@@ -14,6 +14,7 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::ladder_host::ForegroundHost;
+use ensemble_project::troubles::{NO_WORKER, note_workers};
 use ensemble_project::{Project, members, panes};
 use ensemble_team::admission::TaskAct;
 use ensemble_team::driver::{AvailableWorker, WorkerPool};
@@ -26,8 +27,8 @@ use crate::context::Context;
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
 /// How workers' mailboxes begin, in a team without a roster and without panes.
 const WORKER_PREFIX: &str = "worker";
-const NO_WORKER: &str = "there is no worker yet: the tasks wait. `ensemble up` starts the agents of `ensemble.yaml`; \
-    without agents, each mailbox whose name begins with `worker` is one";
+/// How often it is noted that there is no worker.
+const NO_WORKER_INTERVAL: Duration = Duration::from_secs(60);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
@@ -41,8 +42,8 @@ pub(super) struct DispatchTeam<'a> {
     pub(super) ladders: ForegroundHost,
     /// When a worker was last found not to be ready.
     pub(super) not_ready: RefCell<HashMap<Name, Instant>>,
-    /// Whether it was said that there is no worker.
-    pub(super) has_no_worker: Cell<bool>,
+    /// Whether there was a worker when that was last noted, and when.
+    pub(super) noted: Cell<Option<(bool, Instant)>>,
 }
 
 impl DispatchTeam<'_> {
@@ -74,6 +75,22 @@ impl DispatchTeam<'_> {
         Ok(names.map(|name| AvailableWorker::new(name.clone(), name)).collect())
     }
 
+    /// Notes whether there is a worker, for those who look at the team; that there is none is said here, too.
+    fn note_workers(&self, has_some: bool) {
+        let noted = self.noted.get();
+        let is_due = noted.is_none_or(|(had_some, at)| {
+            had_some != has_some || (!has_some && at.elapsed() >= NO_WORKER_INTERVAL)
+        });
+        if !is_due {
+            return;
+        }
+        note_workers(self.project, has_some);
+        if !has_some && noted.is_none_or(|(had_some, _)| had_some) {
+            say(&NO_WORKER.join(": "));
+        }
+        self.noted.set(Some((has_some, Instant::now())));
+    }
+
     /// Pings a worker.
     fn ask_worker(&self, worker: &Name) -> Result<ReadyOutcome> {
         let failed = |failure: Failure| failed(&"no ping", &failure);
@@ -101,10 +118,7 @@ impl WorkerPool for DispatchTeam<'_> {
             matches!(state, Some(Doing::Working | Doing::Blocked | Doing::Limited | Doing::Gone))
         };
         let mut all = self.all()?;
-        let was_said = self.has_no_worker.replace(all.is_empty());
-        if all.is_empty() && !was_said {
-            say(NO_WORKER);
-        }
+        self.note_workers(!all.is_empty());
         all.retain(|it| !is_asked(&it.worker) && !is_away(&it.worker));
         Ok(all)
     }
