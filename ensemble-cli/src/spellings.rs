@@ -1,9 +1,9 @@
 //! Words that are understood besides the places of commands. A few short ones run. For words of other programs a hint
 //! is given.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// The group of the commands that files of other programs and people who set up a project need.
 pub(crate) const ADMIN: &str = "admin";
@@ -106,6 +106,43 @@ pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
         words.insert(at, group.into());
     }
     words
+}
+
+/// The line with each text that begins with a dash, such as a list, joined to its option: no option has spaces.
+pub(crate) fn join_texts(
+    words: Vec<OsString>,
+    describe: impl Fn(&[OsString]) -> Option<Command>,
+) -> Vec<OsString> {
+    let is_text = |word: &OsString| {
+        word.to_str().is_some_and(|it| it.starts_with('-') && it.contains(char::is_whitespace))
+    };
+    let Some(program) = words.iter().any(is_text).then(|| describe(&words)).flatten() else {
+        return words;
+    };
+    let mut joined: Vec<OsString> = Vec::new();
+    for word in words {
+        match joined.last_mut() {
+            Some(option) if is_text(&word) && takes_text(&program, option) => {
+                option.push("=");
+                option.push(word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+fn takes_text(command: &Command, option: &OsStr) -> bool {
+    let is_it = |arg: &Arg| {
+        let long = option.to_str().and_then(|it| it.strip_prefix("--"));
+        let longs = arg.get_long().into_iter().chain(arg.get_all_aliases().unwrap_or_default());
+        let is_short = arg.get_short().is_some_and(|short| *option == *format!("-{short}"));
+        let names = arg.get_value_names().unwrap_or_default();
+        names.iter().any(|name| *name == "TEXT")
+            && (is_short || longs.into_iter().any(|it| Some(it) == long))
+    };
+    command.get_arguments().any(is_it)
+        || command.get_subcommands().any(|below| takes_text(below, option))
 }
 
 fn group_of(word: &str) -> Option<&'static str> {

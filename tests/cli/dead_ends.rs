@@ -140,6 +140,10 @@ fn what_people_type_by_mistake_gets_a_hint_that_helps() {
         ran(bed.command(&[&words[..], &[OsStr::from_bytes(b"\xff")]].concat()).output().unwrap());
     assert!(odd.code == 2 && !odd.stderr.contains("a bug"), "{odd:?}");
     bed.ok("send --to w1 -5");
+    // A list is a text.
+    let reason = ["pause", "--reason", "- lunch\n- a nap"].map(OsStr::new);
+    let listed = ran(bed.command(&reason).output().unwrap());
+    assert!(listed.code == 0 && bed.ok("status").contains("- lunch"), "{listed:?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::args::GlobalFlags;
 use crate::context::Context;
 use crate::demo;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
-use crate::spellings::{ADMIN, canonical, positions};
+use crate::spellings::{ADMIN, canonical, join_texts, positions};
 use crate::transports;
 use crate::unasked::named_files;
 
@@ -296,9 +296,10 @@ impl CommandLine {
     }
 }
 
-/// The words of the line, a short word replaced by its place.
+/// The words of the line, a short word replaced by its place, and texts joined to their options.
 fn words() -> Vec<OsString> {
-    canonical(std::env::args_os().collect())
+    let words = canonical(std::env::args_os().collect());
+    join_texts(words, |words| place_among(words).map(with_one_verb))
 }
 
 /// Whether the live view is meant where no verb is given: in a project, on a terminal.
