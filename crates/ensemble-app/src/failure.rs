@@ -212,6 +212,9 @@ fn hint_for(error: &Error) -> Option<String> {
             let list = "`ensemble mailbox list` lists the mailboxes";
             return Some(format!("{list}; `ensemble mailbox add {name}` creates it"));
         }
+        Error::NoMessage { place, .. } if place.contains("dead letters") => {
+            "`ensemble dead list` lists all"
+        }
         Error::NoMessage { .. } => {
             "`ensemble inbox` lists your messages, `ensemble why ID` finds any"
         }

@@ -35,7 +35,7 @@ pub struct TargetAgent {
 }
 
 impl TargetAgent {
-    /// Finds an agent by its name: bound to a pane, or the owner of a mailbox.
+    /// Finds an agent by its name: bound to a pane, or the owner of a mailbox that is not a person's.
     pub fn find(app: &App, name: &Name) -> Outcome<Self> {
         let project = app.project()?;
         let Some(entry) = panes::find(&project.panes(), name)? else {
@@ -43,6 +43,10 @@ impl TargetAgent {
             // A name without a mailbox is a typing mistake.
             queue.settings(name)?;
             let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
+            if project.is_person(name) && !is_here {
+                return Err(Failure::refused(format!("`{name}` is a person, and no agent"))
+                    .with_hint(format!("`ensemble send --to {name} TEXT` writes to them")));
+            }
             let host = if is_here { None } else { queue.host_of(project, name)? };
             return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
         };

@@ -100,10 +100,11 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
         overview.agents.iter().filter(|agent| agent.presence.state == wanted).count()
     };
     let mut calm = plural(overview.agents.len() as u64, "agent");
-    let (working, down) = (count(State::Working), count(State::Shutdown));
+    let [working, down, unknown] = [State::Working, State::Shutdown, State::Unknown].map(count);
     match (overview.agents.len(), overview.urgent()) {
         (0, _) => {}
         (all, _) if down == all => calm += ", shut down",
+        (_, 0) if unknown > 0 => calm += &format!(" · {unknown} unknown"),
         (_, 0) => calm += ", all fine",
         _ => {}
     }
