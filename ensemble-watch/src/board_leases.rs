@@ -27,7 +27,6 @@ pub(crate) struct BoardWatch {
     leases: Option<BoardLeases>,
     /// Whether the board is this host's copy of one on servers, which is read only.
     is_copy: bool,
-    last_failure: String,
 }
 
 impl BoardWatch {
@@ -52,22 +51,15 @@ impl BoardWatch {
     /// The same for a board that was found before.
     pub(crate) fn of(board: Board, clock: &dyn Clock) -> Self {
         let leases = Some(BoardLeases::new(board, ACTOR, clock));
-        Self { leases, is_copy: false, last_failure: String::new() }
+        Self { leases, is_copy: false }
     }
 
     pub(crate) fn look_at(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) {
         let Some(leases) = &mut self.leases else { return };
         match leases.expire_leases(clock, recorder) {
-            Ok(_) => self.last_failure.clear(),
+            Ok(_) => {}
             Err(error) if is_missing(&error) => self.leases = None,
-            Err(error) => {
-                // A board that stays broken is logged once; the alarms notify people.
-                let text = error.to_string();
-                if text != self.last_failure {
-                    tracing::warn!(%error, "cannot look at the blackboard's leases");
-                    self.last_failure = text;
-                }
-            }
+            Err(error) => tracing::warn!(%error, "cannot look at the blackboard's leases"),
         }
     }
 

@@ -87,9 +87,9 @@ fn see_through(
             Ok(DepartureResult::Done { .. } | DepartureResult::Interrupted) => return,
             Ok(DepartureResult::Elsewhere) => {}
             Err(error) => {
+                tracing::warn!(%id, %error, "cannot carry out a shutdown, retrying");
                 let error = error.to_string();
                 if error != last_failure {
-                    tracing::warn!(%id, %error, "cannot carry out a shutdown, retrying");
                     let data =
                         json!({ "agent": entry.request.to, "request_id": id, "error": error });
                     recorder.record(types::SHUTDOWN_FAILED, ACTOR, data);
