@@ -125,7 +125,8 @@ SECONDS ?= 600
 torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- crowd:: --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_MESSAGES=5000 cargo test --release --package ensemble-broker-core --all-features --test mail -- race:: --include-ignored --nocapture
-	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test team -- batches_killed:: --include-ignored --nocapture
+	KILLS=all cargo test --release --package ensemble-team --all-features --test team -- killed --include-ignored --nocapture
+	KILLS=all cargo test --release --package ensemble-broker-core --all-features --test mail -- requests_killed:: --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs

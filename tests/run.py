@@ -69,16 +69,20 @@ def choice():
 
 
 def run(program):
-    """How a program ends, how long that takes, and what it says."""
+    """How a program ends, how long that takes, how long its processors work for it, and what it says."""
     name, file, package = program
     began = time.monotonic()
     threads = os.environ.get("RUST_TEST_THREADS", str((4 if name == "cli" else 2) * PROCESSORS))
     environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
     if SLOW:
         environment["RUSTC_BOOTSTRAP"] = "1"
-    done = subprocess.run([file, *choice()], cwd=package, env=environment, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return name, done.returncode, time.monotonic() - began, done.stdout
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        started = subprocess.Popen([file, *choice()], cwd=package, env=environment, stdout=said, stderr=said)
+        # With all processes that it has started and waited for.
+        _, status, used = os.wait4(started.pid, 0)
+        started.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        return name, started.returncode, (time.monotonic() - began, used.ru_utime + used.ru_stime), said.read()
 
 
 def users_files():
@@ -107,9 +111,9 @@ def main():
     with ThreadPoolExecutor(PROGRAMS) as pool:
         started = {pool.submit(run, program): program for program in programs}
         for running in as_completed(started):
-            name, code, seconds, text = running.result()
-            result = next((line for line in text.splitlines() if line.startswith("test result: ")), "no result")
-            print(f"{seconds:6.1f} s  {name}: {result.removeprefix('test result: ')}", flush=True)
+            name, code, (seconds, busy), text = running.result()
+            result = next((line for line in reversed(text.splitlines()) if line.startswith("test result: ")), "no result")
+            print(f"{seconds:6.1f} s, busy {busy:6.1f} s  {name}: {result.removeprefix('test result: ')}", flush=True)
             for test, took in re.findall(r"^test (\S+) .*<([\d.]+)s>$", text, re.MULTILINE) if SLOW else ():
                 if float(took) > float(SLOW):
                     print(f"{took:>10} s  {test}", flush=True)

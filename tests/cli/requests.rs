@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, program, ran};
+use crate::bed::{Bed, Ran, program, ran, words};
 use crate::mcp_client::Mcp;
 use crate::waiting::{end, until_it_listens};
 
@@ -124,16 +124,9 @@ fn a_wait_ends_with_the_answer() {
     let approved = answered(&bed, &submit("p1"), "request answer p1 --approve --as lead");
     assert_eq!(approved.code, 0, "{approved:?}");
     assert!(approved.stdout.contains("\napproved by lead at"), "{approved:?}");
-    let reject = bed.command(&[
-        "request",
-        "answer",
-        "p2",
-        "--reject",
-        "--reason",
-        "too large",
-        "--as",
-        "lead",
-    ]);
+    let reject = bed.command(
+        &[&words("request answer p2 --reject --as lead --reason")[..], &["too large"]].concat(),
+    );
     let rejected = answered_by(&bed, &submit("p2"), reject);
     assert_eq!(rejected.code, 1);
     assert!(rejected.stderr.contains("request p2 was rejected by lead at"), "{rejected:?}");

@@ -11,6 +11,9 @@ use super::{Bed, role_command};
 const BEGIN: &str = "/torture-begins-here";
 const END: &str = "/torture-ends-here";
 
+/// An ordinary run takes every third call; `KILLS=all` takes each, as `make torture` does.
+const SHARE: usize = 3;
+
 /// Where a process is killed.
 pub const DEADLY: [&str; 13] = [
     "openat",
@@ -70,6 +73,16 @@ pub fn points(calls: &BTreeMap<String, (u64, u64)>) -> Vec<(&'static str, u64)> 
         (before + 1..=all).map(move |number| (call, number))
     };
     DEADLY.into_iter().flat_map(numbers).collect()
+}
+
+/// The calls of this run. Each run begins with another one of the first three.
+pub fn share<P>(points: Vec<P>) -> Vec<P> {
+    if std::env::var("KILLS").is_ok_and(|kills| kills == "all") {
+        return points;
+    }
+    let first = std::process::id() as usize % SHARE;
+    println!("every third call, from number {first} on");
+    points.into_iter().skip(first).step_by(SHARE).collect()
 }
 
 /// Runs the operation and kills it at its `number`th such system call. Returns whether it survived,

@@ -9,7 +9,7 @@ use std::process::Child;
 use std::time::Instant;
 
 use crate::support::traced::{
-    between_marks, calls, has_strace, points, run_traced, start_traced, survives_kill,
+    between_marks, calls, has_strace, points, run_traced, share, start_traced, survives_kill,
 };
 use crate::support::{Bed, PATIENCE, eventually, given, name};
 use ensemble_core::driver::nap;
@@ -27,19 +27,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const TASKS: [&str; 2] = ["t-1", "t-2"];
 const SUMMARY_BYTES_MAX: usize = 1 << 20;
-/// An ordinary run takes every third call for the second kill; `BATCHES_CALLS=all` takes each, as `make torture` does.
-const SHARE: usize = 3;
-
-/// The calls of this run. Each run begins with another one of the first three.
-fn share<P>(points: &[P]) -> Vec<&P> {
-    if std::env::var("BATCHES_CALLS").is_ok_and(|calls| calls == "all") {
-        return points.iter().collect();
-    }
-    let first = std::process::id() as usize % SHARE;
-    println!("every third call, from number {first} on");
-    points.iter().skip(first).step_by(SHARE).collect()
-}
-
 fn batches(bed: &Bed) -> Batches {
     Batches::new(&bed.queue(), &bed.state(), Durability::Power)
 }
@@ -176,7 +163,7 @@ fn is_told_once_after_any_kill(next: Next) {
         return;
     }
     let start = Instant::now();
-    let points = points(&calls(&prepare(), "batches_killed::collect"));
+    let points = share(points(&calls(&prepare(), "batches_killed::collect")));
     let (mut survived, mut decided, mut landed) = (0, 0, 0);
     for (call, number) in &points {
         let bed = prepare();
@@ -192,7 +179,7 @@ fn is_told_once_after_any_kill(next: Next) {
          rename, {survived} survived, {:.1} s",
         start.elapsed().as_secs_f64()
     );
-    assert!(all > 20 && survived < all / 2, "{survived} of {all} survived");
+    assert!(all > 10 && survived < all / 2, "{survived} of {all} survived");
     assert!(survived < landed && landed < decided && decided < all, "every stage was met");
 }
 
@@ -214,11 +201,11 @@ fn the_third_dispatcher_reports_once_after_two_kills() {
     let start = Instant::now();
     let all = points(&calls(&prepare(), "batches_killed::collect"));
     // Where the first one has changed something, and every call of the second.
-    let changing =
-        all.iter().filter(|(call, _)| matches!(*call, "renameat2" | "write" | "mkdirat"));
+    let is_changing = |(call, _): &&(&str, u64)| matches!(*call, "renameat2" | "write" | "mkdirat");
+    let changing = share(all.iter().filter(is_changing).collect());
     let mut pairs = 0;
     for (call, number) in changing {
-        for (second_call, second_number) in share(&all) {
+        for (second_call, second_number) in share(all.iter().collect()) {
             let bed = prepare();
             let inject = format!("inject={call}:signal=KILL:when={number}");
             run_traced(&bed, "batches_killed::collect", &["-e", &inject]);
@@ -236,7 +223,7 @@ fn the_third_dispatcher_reports_once_after_two_kills() {
         }
     }
     println!("{pairs} pairs of kills, {:.1} s", start.elapsed().as_secs_f64());
-    assert!(pairs > 100, "{pairs}");
+    assert!(pairs > 30, "{pairs}");
 }
 
 /// Whether a process holds the summary's lock.
@@ -253,7 +240,7 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
         return;
     }
     let start = Instant::now();
-    let points = points(&calls(&prepare(), "batches_killed::collect"));
+    let points = share(points(&calls(&prepare(), "batches_killed::collect")));
     let (mut waited, mut overtook) = (0, 0);
     for (call, number) in &points {
         let bed = prepare();
@@ -295,7 +282,7 @@ fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
         points.len(),
         start.elapsed().as_secs_f64()
     );
-    assert!(overtook > 5 && waited > 5, "{overtook} {waited}");
+    assert!(overtook > 1 && waited > 1, "{overtook} {waited}");
 }
 
 /// Lets it continue until it exits, which must be with success.

@@ -7,7 +7,7 @@ use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
-use crate::bed::{objects, polls, ran};
+use crate::bed::{objects, polls, ran, words};
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -128,18 +128,13 @@ fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
 fn a_spawned_agent_belongs_to_the_team() {
     let team = Team::with(&["conductor"], "");
     team.up();
-    let mut command = team.bed.command(&[
-        "agent",
-        "start",
-        "tester",
-        "--role",
-        "coder",
-        "--command",
-        "sleep 1000",
-        "--env",
-        "A=b c",
-        "--json",
-    ]);
+    let mut command = team.bed.command(
+        &[
+            &words("agent start tester --role coder --json --command")[..],
+            &["sleep 1000", "--env", "A=b c"],
+        ]
+        .concat(),
+    );
     let output = crate::bed::ran(command.output().unwrap());
     assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
     let line = team.member("tester");

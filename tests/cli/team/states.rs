@@ -5,7 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::Team;
+use crate::bed::words;
 use crate::tmux_support::eventually;
+
+/// Starts an agent of a kind with a command of one's own.
+const CODER: &str = "agent start coder --provider claude --command";
 
 /// A team with one scripted Claude Code in the state `view`.
 pub(super) fn with_claude(view: &str) -> Team {
@@ -25,15 +29,7 @@ pub(super) fn with_claude(view: &str) -> Team {
         dir.display()
     );
     team.up();
-    let mut spawn = team.bed.command(&[
-        "agent",
-        "start",
-        "coder",
-        "--provider",
-        "claude",
-        "--command",
-        &command,
-    ]);
+    let mut spawn = team.bed.command(&[&words(CODER)[..], &[&command]].concat());
     assert!(spawn.output().unwrap().status.success());
     eventually("it runs", || dir.join("running").exists());
     team
@@ -197,15 +193,8 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
 fn a_shell_in_an_agents_place_is_no_agent() {
     let team = Team::with(&["conductor"], "");
     team.up();
-    let mut spawn = team.bed.command(&[
-        "agent",
-        "start",
-        "coder",
-        "--provider",
-        "claude",
-        "--command",
-        "exec bash --norc --noprofile -i",
-    ]);
+    let mut spawn =
+        team.bed.command(&[&words(CODER)[..], &["exec bash --norc --noprofile -i"]].concat());
     assert!(spawn.output().unwrap().status.success());
     // An early look sees the shell that starts it.
     team.wait_for_evidence("coder", "gone", "bash runs in its pane");

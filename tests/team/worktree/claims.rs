@@ -1,9 +1,19 @@
 //! The life of a task from the claim to the verdict.
 
 use ensemble_team::board::{TaskStatus, is_fenced};
-use ensemble_team::worktree::ReviewDecision;
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{ClaimedTask, ReviewDecision, Worktrees};
 
 use crate::worktree::bed::{Bed, commit, git, name, refusal};
+
+/// A task in the hands of `coder-1`.
+fn claimed() -> (Bed, Worktrees, TaskHolder, ClaimedTask) {
+    let bed = Bed::new();
+    bed.task("t1");
+    let (coder, trees) = (bed.agent("coder-1", "coder"), bed.trees());
+    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    (bed, trees, coder, claimed)
+}
 
 #[test]
 fn a_fresh_worktree_begins_at_the_integration_branch_and_leaves_the_checkout_unchanged() {
@@ -36,11 +46,7 @@ fn a_checkout_without_a_commit_is_not_an_empty_repository() {
 
 #[test]
 fn only_committed_work_of_the_holder_is_handed_in() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, claimed) = claimed();
     let holder = claimed.granted.holder;
     assert!(refusal(trees.submit(&name("t1"), &holder)).contains("nothing was committed"));
     std::fs::write(claimed.path.join("new"), "x").unwrap();
@@ -63,11 +69,7 @@ fn only_committed_work_of_the_holder_is_handed_in() {
 
 #[test]
 fn the_last_holder_hands_in_what_it_has_committed_after_its_lease() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, claimed) = claimed();
     let late = claimed.granted.holder;
     commit(&claimed.path, "new", "x");
     let release = |task, epoch| {
@@ -94,11 +96,7 @@ fn the_last_holder_hands_in_what_it_has_committed_after_its_lease() {
 
 #[test]
 fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, claimed) = claimed();
     commit(&claimed.path, "new", "x");
     let head = trees.submit(&name("t1"), &claimed.granted.holder).unwrap();
     let reviewer = bed.agent("reviewer-1", "code-reviewer");
@@ -123,11 +121,7 @@ fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
 
 #[test]
 fn what_was_submitted_is_reviewed_although_its_agent_went_on() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, claimed) = claimed();
     commit(&claimed.path, "new", "x");
     let submitted = trees.submit(&name("t1"), &claimed.granted.holder).unwrap();
     commit(&claimed.path, "late", "x");
@@ -148,11 +142,7 @@ fn what_was_submitted_is_reviewed_although_its_agent_went_on() {
 
 #[test]
 fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let first = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, coder, first) = claimed();
     commit(&first.path, "new", "x");
     trees.submit(&name("t1"), &first.granted.holder).unwrap();
     let review = bed.review("t1");
@@ -180,11 +170,7 @@ fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
 
 #[test]
 fn uncommitted_work_of_a_lost_lease_is_salvaged_and_its_writes_are_refused() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let first = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, first) = claimed();
     commit(&first.path, "done", "committed");
     std::fs::write(first.path.join("README"), "staged").unwrap();
     git(&first.path, &["add", "README"]);
@@ -211,11 +197,7 @@ fn uncommitted_work_of_a_lost_lease_is_salvaged_and_its_writes_are_refused() {
 
 #[test]
 fn a_repository_inside_a_worktree_is_not_thrown_away() {
-    let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let trees = bed.trees();
-    let first = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (bed, trees, _, first) = claimed();
     let inner = first.path.join("vendored");
     std::fs::create_dir(&inner).unwrap();
     crate::worktree::bed::make_repository(&inner);

@@ -2,8 +2,8 @@
 //! The next process finishes or reverts the operation. A `git` placed first in the path does the
 //! killing, and continues by itself, as git does after its caller's death.
 //!
-//! In one repository each command is met once. With a remote, each command that asks the remote is met, before and after
-//! its work. With `ENSEMBLE_KILL_ALL=1` all commands are, before and after.
+//! In one repository each command may be met, before or after its work. With a remote, those that ask the remote may, before
+//! and after. An ordinary run meets every third. With `KILLS=all` all commands are met, before and after.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,6 +15,7 @@ use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::{MergeTests, WorktreeOptions, Worktrees};
 
 use crate::children::Child;
+use crate::support::traced::share;
 use crate::worktree::bed::{Bed, board_options, commit, git, name, options};
 use crate::worktree::hosts;
 
@@ -166,10 +167,10 @@ fn is_finished_after_any_kill(operation: &str, has_remote: bool) {
     let runs = std::fs::read_to_string(bed.home.path().join("bin/runs")).unwrap();
     let count = runs.lines().count();
     judge(&bed, operation, &by, operation);
-    let all = std::env::var_os("ENSEMBLE_KILL_ALL").is_some();
+    let all = std::env::var("KILLS").is_ok_and(|kills| kills == "all");
     let mut kills = 0;
     // The first one finds the repository.
-    for (at, run_of) in (1..).zip(runs.lines()).skip(1) {
+    for (at, run_of) in share((1..).zip(runs.lines()).skip(1).collect()) {
         let asks = [" ls-remote ", " fetch ", " push "].iter().any(|verb| run_of.contains(verb));
         let both = ["before", "after"];
         let whens = match has_remote {
