@@ -136,6 +136,11 @@ struct FoundProblem {
 }
 
 impl FoundProblem {
+    fn broken(path: &str, problem: String) -> Self {
+        let object = json!({ "path": path, "problem": problem });
+        Self { object, path: path.to_owned(), problem, is_repaired: false, state: BROKEN }
+    }
+
     fn print(&self, context: &Context) -> Outcome {
         let out = &context.out;
         let what = match self.is_repaired {
@@ -175,10 +180,7 @@ fn unless_broken<T>(
     unchecked: &mut Vec<FoundProblem>,
 ) -> Vec<T> {
     found.unwrap_or_else(|failure| {
-        let problem = failure.text();
-        let object = json!({ "path": part, "problem": problem });
-        let path = part.to_owned();
-        unchecked.push(FoundProblem { object, path, problem, is_repaired: false, state: BROKEN });
+        unchecked.push(FoundProblem::broken(part, failure.text()));
         Vec::new()
     })
 }
@@ -197,12 +199,8 @@ fn in_worktree(finding: &WorktreeFinding) -> FoundProblem {
 /// Requests of this host's queue that cannot be read.
 fn request_faults(spool: &Spool) -> Outcome<Vec<FoundProblem>> {
     let (_, errors) = Requests::new(spool).list()?;
-    let described = |error: Error| {
-        let (path, problem) = (REQUESTS.to_owned(), error.to_string());
-        let object = json!({ "path": path, "problem": problem });
-        FoundProblem { object, path, problem, is_repaired: false, state: BROKEN }
-    };
-    Ok(errors.into_iter().map(described).collect())
+    let described = |error: &Error| FoundProblem::broken(REQUESTS, error.to_string());
+    Ok(errors.iter().map(described).collect())
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.
