@@ -35,8 +35,6 @@ const ROOM_BYTES_MIN: u64 = 64 * 1024;
 const CONTROL: &str = "control";
 /// Name of the trouble of a git remote that does not answer.
 const REMOTE: &str = "remote";
-/// Name of the command that looks for workers.
-const DISPATCH: &str = "dispatch";
 /// That tasks wait for a worker, and what makes one.
 pub const NO_WORKER: [&str; 2] = [
     "there is no worker for the tasks of `ensemble task dispatch`: they wait",
@@ -182,15 +180,7 @@ fn missing_worker(project: &Project) -> Option<BoardTrouble> {
     let now = SystemClock.wall();
     SilentPeer::Workers.read_silence(&project.state, now).ok().flatten()?;
     let [text, help] = NO_WORKER.map(str::to_owned);
-    Some(BoardTrouble { alarm: "workers".to_owned(), about: DISPATCH.to_owned(), text, help })
-}
-
-/// Notes whether there is a worker for the tasks of `ensemble task dispatch`.
-pub fn note_workers(project: &Project, has_some: bool) {
-    match has_some {
-        true => SilentPeer::Workers.end_silence(&project.state),
-        false => SilentPeer::Workers.record_silence(&project.state, DISPATCH, NO_WORKER[0]),
-    }
+    Some(BoardTrouble { alarm: "workers".to_owned(), about: "dispatch".to_owned(), text, help })
 }
 
 /// A control file: while it exists, waiting work does not begin.

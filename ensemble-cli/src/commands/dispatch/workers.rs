@@ -14,11 +14,12 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::ladder_host::ForegroundHost;
-use ensemble_project::troubles::{NO_WORKER, note_workers};
+use ensemble_project::troubles::NO_WORKER;
 use ensemble_project::{Project, members, panes};
 use ensemble_team::admission::TaskAct;
 use ensemble_team::driver::{AvailableWorker, WorkerPool};
 use ensemble_team::roster::State as Doing;
+use ensemble_team::silence::SilentPeer;
 
 use super::DISPATCH;
 use crate::context::Context;
@@ -84,7 +85,12 @@ impl DispatchTeam<'_> {
         if !is_due {
             return;
         }
-        note_workers(self.project, has_some);
+        match has_some {
+            true => SilentPeer::Workers.end_silence(&self.project.state),
+            false => {
+                SilentPeer::Workers.record_silence(&self.project.state, DISPATCH, NO_WORKER[0]);
+            }
+        }
         if !has_some && noted.is_none_or(|(had_some, _)| had_some) {
             say(&NO_WORKER.join(": "));
         }
