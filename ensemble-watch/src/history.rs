@@ -226,12 +226,17 @@ mod tests {
         std::fs::write(&rejected, "").unwrap();
         let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
         let begin = Instant::now();
-        while rejected.exists() {
-            assert!(begin.elapsed() < PATIENCE, "it is older than no day");
+        let sweep = || {
             let mut history = HistorySweep::new(Monotonic::ZERO);
             history.drive(Monotonic::ZERO + FIRST_AFTER, &project, &spool, &recorder);
             history.running.take().unwrap().join().unwrap();
+        };
+        while rejected.exists() {
+            assert!(begin.elapsed() < PATIENCE, "it is older than no day");
+            sweep();
         }
+        // The last one may have looked at the segments when they were too young.
+        sweep();
         let logs = std::fs::read_dir(project.logs()).unwrap().map(|entry| entry.unwrap().path());
         logs.filter(|path| path.extension().is_some_and(|it| it == "ndjson")).count()
     }

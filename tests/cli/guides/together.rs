@@ -262,7 +262,7 @@ fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() 
     all.let_end("step-2");
     eventually("the step stands", || !all.standing().is_empty());
     assert_eq!(all.standing(), ["\"pages\" 2"]);
-    assert_eq!(all.merged(), ["user-api"]);
+    eventually("the task is merged", || all.merged() == ["user-api"]);
     all.hold("one step stands, and is in no hands", json!({}));
 
     fs::remove_file(all.shell.home().join("go/block-2")).unwrap();
