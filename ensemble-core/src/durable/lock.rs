@@ -21,6 +21,8 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 /// Longest wait between two tries for a lock that is held for microseconds. With many waiting
 /// processes this makes a thousand tries a second, so that none starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
+/// After how long a waiting process tries as often as one that waits for such a lock.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait between two tries for a lock that is held repeatedly for a part of a millisecond.
 /// Each try takes the processor away from the holder.
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
@@ -198,6 +200,8 @@ fn wait_for(
         }
         // Processes that wait in step would collide at every try, and the last one would starve.
         std::thread::sleep(jittered(pause).min(patience - waited));
+        // Those that have just come try more often, and would always be first.
+        let retry_max = if waited < LONG_WAIT { retry_max } else { SHORT_LOCK_RETRY_MAX };
         pause = (pause * 2).min(retry_max);
     }
     Ok(())
