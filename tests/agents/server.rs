@@ -79,7 +79,7 @@ fn a_destroyed_session_is_replaced_by_another() {
         tmux.server.new_session(&next, "exec cat", 80, 24).expect("a session");
         tmux.server.panes().expect("panes");
         if name == "main" {
-            tmux.server.kill_session(name).expect("ended");
+            tmux.server.run(&["kill-session", "-t", "=main"]).expect("ended");
         }
         let sessions = tmux.server.panes().expect("panes");
         assert!(sessions.iter().any(|pane| pane.session == next));
@@ -90,7 +90,7 @@ fn a_destroyed_session_is_replaced_by_another() {
 fn a_server_without_sessions_is_asked_by_processes() {
     let tmux = TestServer::start("exec cat");
     tmux.server.run(&["set-option", "-s", "exit-empty", "off"]).expect("an option");
-    tmux.server.kill_session("main").expect("ended");
+    tmux.server.run(&["kill-session", "-t", "=main"]).expect("ended");
     assert_eq!(tmux.server.panes().expect("no panes"), []);
     let shown = tmux.server.run(&["display-message", "-p", "it's; #{version}"]).expect("a line");
     assert!(shown[0].starts_with("it's; 3") || shown[0].starts_with("it's; n"), "{shown:?}");

@@ -180,12 +180,6 @@ impl SpoolOptions {
         self.admission = Some(admission);
         self
     }
-
-    /// With observations of leases that outlive the process, in this directory.
-    pub fn with_observations(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.observations = Some(directory.into());
-        self
-    }
 }
 
 crate::shared_setters!(SpoolOptions: durability, recorder, clock);

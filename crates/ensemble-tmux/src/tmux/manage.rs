@@ -77,11 +77,6 @@ impl TmuxServer {
         self.end("end a pane", &["kill-pane", "-t", id])
     }
 
-    /// Ends the session of exactly this name.
-    pub fn kill_session(&self, name: &str) -> Result<()> {
-        self.end("end a session", &["kill-session", "-t", &format!("={name}")])
-    }
-
     /// Ends a team's session, under any name.
     pub fn kill_team_session(&self, session: &TeamSession) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &session.id])

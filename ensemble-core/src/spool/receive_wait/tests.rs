@@ -264,7 +264,7 @@ fn short_processes_in_a_row_need_a_directory_for_their_observations() {
     assert!(process(options()).is_none());
     assert!(process(options()).is_none(), "a new observer gives every holder a new lease");
     let observations = bed.home.path().join("leases");
-    let remembering = || options().with_observations(&observations);
+    let remembering = || SpoolOptions { observations: Some(observations.clone()), ..options() };
     assert!(process(remembering()).is_none());
     assert!(process(remembering()).is_some());
 }
