@@ -235,7 +235,7 @@ mod tests {
             assert!(begin.elapsed() < PATIENCE, "it is older than no day");
             sweep();
         }
-        // The last one may have looked at the segments when they were too young.
+        // The last one may have met the segments when they were too young.
         sweep();
         let logs = std::fs::read_dir(project.logs()).unwrap().map(|entry| entry.unwrap().path());
         logs.filter(|path| path.extension().is_some_and(|it| it == "ndjson")).count()

@@ -85,11 +85,10 @@ impl DispatchTeam<'_> {
         if !is_due {
             return;
         }
+        let state = &self.project.state;
         match has_some {
-            true => SilentPeer::Workers.end_silence(&self.project.state),
-            false => {
-                SilentPeer::Workers.record_silence(&self.project.state, DISPATCH, NO_WORKER[0]);
-            }
+            true => SilentPeer::Workers.end_silence(state),
+            false => SilentPeer::Workers.record_silence(state, DISPATCH, NO_WORKER[0]),
         }
         if !has_some && noted.is_none_or(|(had_some, _)| had_some) {
             say(&NO_WORKER.join(": "));
