@@ -2,8 +2,8 @@
 //! The next process finishes or reverts the operation. A `git` placed first in the path does the
 //! killing, and continues by itself, as git does after its caller's death.
 //!
-//! In one repository each command may be met, before or after its work. With a remote, those that ask the remote may, before
-//! and after. An ordinary run meets every third. With `KILLS=all` all commands are met, before and after.
+//! In one repository an ordinary run meets every third command, before or after its work. With a remote, it meets each that
+//! asks the remote, before and after. With `KILLS=all` all commands are met, before and after.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -170,7 +170,9 @@ fn is_finished_after_any_kill(operation: &str, has_remote: bool) {
     let all = std::env::var("KILLS").is_ok_and(|kills| kills == "all");
     let mut kills = 0;
     // The first one finds the repository.
-    for (at, run_of) in share((1..).zip(runs.lines()).skip(1).collect()) {
+    let met: Vec<_> = (1..).zip(runs.lines()).skip(1).collect();
+    // Few ask the remote.
+    for (at, run_of) in if has_remote { met } else { share(met) } {
         let asks = [" ls-remote ", " fetch ", " push "].iter().any(|verb| run_of.contains(verb));
         let both = ["before", "after"];
         let whens = match has_remote {
