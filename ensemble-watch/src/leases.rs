@@ -36,7 +36,7 @@ pub(crate) fn expire_leases(
 ) -> Result<Vec<Name>> {
     let returned = leases.scan_mailboxes(&SystemClock, broker, &broker.mailboxes()?, recorder)?;
     if let Some(error) = leases.take_trouble() {
-        tracing::warn!(%error, "cannot take back, or remember, all leases");
+        tracing::warn!(%error, "cannot take back all leases");
     }
     for mailbox in returned.iter().collect::<BTreeSet<_>>() {
         if let Err(error) = warn_senders(broker, mailbox) {

@@ -44,7 +44,7 @@ impl TargetAgent {
             queue.settings(name)?;
             let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
             if project.is_person(name) && !is_here {
-                return Err(Failure::refused(format!("`{name}` is a person, and no agent"))
+                return Err(Failure::refused(format!("`{name}` is a person, not an agent"))
                     .with_hint(format!("`ensemble send --to {name} TEXT` writes to them")));
             }
             let host = if is_here { None } else { queue.host_of(project, name)? };

@@ -57,7 +57,7 @@ pub(crate) fn describe_not_ready(
         _ if context.project()?.roster().get(worker)?.is_some() => {
             format!("`ensemble team {worker}` shows what is known of it")
         }
-        _ => "`ensemble team` lists the agents; a mailbox alone answers no ping".to_owned(),
+        _ => "`ensemble team` lists the agents; a mailbox without one answers no ping".to_owned(),
     };
     if context.out.is_json() {
         context.out.object(&not_ready_json(failure))?;
