@@ -24,7 +24,7 @@ may_begin() {
 kind() {
     [ -f "$1" ] && [ ! -h "$1" ] || { echo work; return; }
     case $(field type message "$1" 2>/dev/null) in
-    message | task | step | dispatch.instruction) if may_begin "$1"; then echo work; else echo other; fi ;;
+    message | task | dispatch.instruction) if may_begin "$1"; then echo work; else echo other; fi ;;
     *_response | report.* | mail.* | request.* | board.* | step.* | steps.*) echo notice ;;
     *) echo other ;; esac
 }

@@ -352,7 +352,7 @@ pub(crate) fn settle_acked(lease: &Lease, queue: &dyn Broker) -> Result<bool> {
     if epoch != lease.epoch {
         return Ok(false);
     }
-    match queue.receive_id(&lease.mailbox, &lease.id, &lease.holder)? {
+    match queue.receive_done(&lease.mailbox, &lease.id, &lease.holder)? {
         Some(delivery) => queue.settle(&delivery.lease).map(|()| true),
         None => Ok(false),
     }

@@ -336,8 +336,12 @@ fn a_team_without_a_blackboard_can_be_paused() {
     let status = bed.ok("status");
     assert!(status.contains("-  PAUSE since"), "{status}");
     assert!(status.contains("`ensemble resume` continues the team's work"), "{status}");
+    // What is done can be handed in, also before it was received.
+    bed.ok("send --to bob --type task --task t2 --id m2 -m more");
+    bed.ok("report t2 --status success --as bob --summary none --lint off");
     assert_eq!(bed.ok("resume"), "resumed: PAUSE removed\n");
     bed.ok("recv --as bob");
+    assert_eq!(bed.json("inbox bob").len(), 1, "what was reported is settled");
     // A blackboard that cannot be read keeps no agent paused.
     bed.ok("board init");
     bed.ok("pause");

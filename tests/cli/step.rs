@@ -277,6 +277,13 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     let mail = bed.object("recv --as Tara");
     assert!(mail["body_text"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
     assert_eq!(mail["proof"], "person", "who has run the queue");
+    // Only its submission ends it.
+    let id = mail["id"].as_str().unwrap();
+    for ended in [format!("settle {id}"), "report 0-4-1 --status success --lint off".to_owned()] {
+        let refused = bed.fails(1, &format!("{ended} --as Tara"));
+        assert!(refused.contains("step 1 of task 0-4-1 is not submitted"), "{refused}");
+        assert!(refused.contains("`ensemble step submit --epoch 1 -`"), "{refused}");
+    }
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
 

@@ -40,6 +40,27 @@ pub fn open_existing_steps(app: &App) -> Outcome<StepStore> {
     }
 }
 
+/// Refuses to end by hand what only the submission of a step ends (seed 003): the message with its prompt, or a report
+/// of its task. Steps that cannot be read refuse nothing.
+pub fn refuse_open_step(
+    app: &App,
+    task: &str,
+    is_it: impl Fn(&ClaimedStep, Option<&str>) -> bool,
+) -> Outcome {
+    if !app.project()?.has_steps() {
+        return Ok(());
+    }
+    let held = open_steps(app).and_then(|store| Ok(store.handed(task)?)).unwrap_or_default();
+    match held.iter().find(|(step, message)| is_it(step, message.as_deref())) {
+        None => Ok(()),
+        Some((step, _)) => Err(Failure::refused(format!("{} is not submitted", step.key))
+            .with_hint(format!(
+                "`ensemble step submit --epoch {} -` ends it, as its prompt says",
+                step.epoch
+            ))),
+    }
+}
+
 /// Queues and mailboxes together.
 pub fn step_driver<'a>(
     app: &App,

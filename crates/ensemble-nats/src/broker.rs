@@ -57,6 +57,7 @@ impl Broker for NatsTransport {
         add_mailbox(name: &Name, settings: &Settings) -> ();
         mailboxes() -> Vec<Name>;
         receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        receive_done(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
         due_ids_for(mailbox: &Name, agent: &Name, limit: usize) -> Vec<MessageId>;
         dead_letter(lease: &Lease, reason: &str) -> ();
         restate_dead(mailbox: &Name, id: &MessageId, reason: &str) -> ();

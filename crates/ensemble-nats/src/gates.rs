@@ -30,6 +30,12 @@ impl<'a> HolderGates<'a> {
         self.holder
     }
 
+    /// Without what keeps the holder from beginning work.
+    pub(super) const fn of_done_work(mut self) -> Self {
+        self.stopped = Some((false, false));
+        self
+    }
+
     /// Whether the holder may not receive a message, for its plan or because it may not begin it.
     pub(super) fn refuse(&mut self, id: &MessageId, content: &[u8]) -> Result<bool> {
         if let Some(standstill) = &self.queue.standstill {

@@ -77,8 +77,27 @@ impl NatsTransport {
         id: &MessageId,
         holder: &Name,
     ) -> Result<Option<Delivery>> {
+        self.take_waiting(mailbox, id, self.gates_of(holder))
+    }
+
+    /// As [`Self::receive_id`], to settle work that is done: one who may begin nothing may do that, too.
+    pub fn receive_done(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        self.take_waiting(mailbox, id, self.gates_of(holder).of_done_work())
+    }
+
+    fn take_waiting(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        mut gates: HolderGates<'_>,
+    ) -> Result<Option<Delivery>> {
         let lease = self.settings_of(mailbox)?.lease_duration();
-        let (mut gates, mut lost) = (self.gates_of(holder), None);
+        let mut lost = None;
         loop {
             let watch = self.current(mailbox)?;
             let entry = watch.index().get(id).cloned();

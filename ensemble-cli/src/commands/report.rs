@@ -24,7 +24,7 @@ use crate::flags::checks::CheckFlags;
 #[command(after_help = "Examples:
   ensemble report task-7 --status success --as worker-1 --modified src/auth.rs \\
       --summary '12 of 12 tests pass (100%), the token check is in src/auth.rs:45-52'
-  ensemble report task-8 --status blocked --reason '0 of 3 keys (0%) are in .env:1' --summary -")]
+  ensemble report task-8 --status blocked --reason '0 of 3 keys (0%) are in config/keys.env:1' --summary -")]
 pub(crate) struct Arguments {
     /// The task
     #[arg(value_name = "TASK", value_parser = args::header)]
@@ -86,6 +86,7 @@ impl Arguments {
         }
         let task = self.task.clone();
         let reporting = author.as_ref().map(|author| ReportContext::open(context, &task, author));
+        let reporting = reporting.transpose()?;
         let mut report = TaskReport::new(self.task.clone(), status);
         report.worker_id = author.as_ref().map(ToString::to_string);
         report.set_attempt(reporting.as_ref().and_then(ReportContext::attempt));

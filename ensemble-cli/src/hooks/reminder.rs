@@ -111,13 +111,15 @@ fn ending(envelope: &Envelope, told: &DeliveryInstructions) -> String {
         told.commands.iter().find(|(known, _)| *known == name).map(|(_, command)| command.as_str())
     };
     let is_question = envelope.kind.as_str() == PLAIN_TYPE && envelope.causation_id.is_none();
-    let settle = command("settle").unwrap_or_default();
-    match (command("approve"), command("report"), command("reply")) {
-        (Some(approve), ..) => format!("Answer it: `{approve}`, or `--reject --reason TEXT`."),
-        (None, Some(report), _) => format!("If it is done: `{report}`."),
-        (None, None, Some(reply)) if is_question => format!(
+    if let Some(approve) = command("approve") {
+        return format!("Answer it: `{approve}`, or `--reject --reason TEXT`.");
+    }
+    match (command("report"), command("settle"), command("reply")) {
+        (Some(report), ..) => format!("If it is done: `{report}`."),
+        (None, None, _) => "If it is done: its text says how to submit it.".to_owned(),
+        (None, Some(settle), Some(reply)) if is_question => format!(
             "Its sender reads only what you send: `{reply}`. If there is nothing to answer: `{settle}`."
         ),
-        (None, None, _) => format!("If it is done: `{settle}`."),
+        (None, Some(settle), _) => format!("If it is done: `{settle}`."),
     }
 }

@@ -177,7 +177,7 @@ fn settle<B: Broker + ?Sized>(
 ) -> Result<Option<Option<Name>>> {
     for _ in 0..TRIES_MAX {
         let (lease, withdrawn_from) = match queue.state(mailbox, id)? {
-            Some(State::Queued { .. }) => match queue.receive_id(mailbox, id, end.author)? {
+            Some(State::Queued { .. }) => match queue.receive_done(mailbox, id, end.author)? {
                 Some(delivery) => (delivery.lease, None),
                 None => continue,
             },

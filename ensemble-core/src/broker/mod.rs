@@ -55,6 +55,15 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 
+    /// As [`Broker::receive_id`], to settle work that is done: whoever may begin nothing may do that, too. A plan that
+    /// is not approved still keeps it back.
+    fn receive_done(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>>;
+
     /// Reads a message in any state, without changing it.
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope>;
 
@@ -158,6 +167,7 @@ impl Broker for Spool {
         settings(mailbox: &Name) -> Settings;
         state(mailbox: &Name, id: &MessageId) -> Option<State>;
         receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        receive_done(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
         peek(mailbox: &Name, id: &MessageId) -> Envelope;
         unfinished(mailbox: &Name, limit: usize) -> Vec<Found>;
         due_ids_for(mailbox: &Name, agent: &Name, limit: usize) -> Vec<MessageId>;

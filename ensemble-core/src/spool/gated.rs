@@ -83,15 +83,18 @@ impl Spool {
         Ok(ids)
     }
 
-    /// Refuses a message that was found there, if the admission does.
+    /// Refuses a message that was found there, if the admission does: to be settled if its work is done.
     pub(super) fn admit(
         &self,
         mailbox: &OpenMailbox,
-        place: (&Dir, &str),
+        (dir, file): (&Dir, &str),
         holder: &Name,
+        is_done: bool,
     ) -> Result<()> {
         let Some(admission) = self.admission_of(mailbox, holder)? else { return Ok(()) };
-        refusal(admission, mailbox, place, holder)?.map_or(Ok(()), Err)
+        let Some(envelope) = read(dir, file)? else { return Ok(()) };
+        let ask = if is_done { Admission::refusal_to_settle } else { Admission::refusal };
+        ask(admission, &mailbox.queue, holder, &envelope)?.map_or(Ok(()), Err)
     }
 
     /// The messages that are due now, in the order of receiving.

@@ -13,7 +13,7 @@ use crate::durable::{Dir, MoveOutcome};
 use crate::env::Delivery;
 use crate::event_log::types;
 use crate::mail;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, canonical};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
 use crate::{Error, Result};
 
 /// # Receive
@@ -103,8 +103,28 @@ impl Spool {
     pub fn receive_id(
         &self,
         mailbox: &Name,
-        id: &crate::message::MessageId,
+        id: &MessageId,
         holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        self.take_waiting(mailbox, id, holder, false)
+    }
+
+    /// As [`Spool::receive_id`], to settle work that is done: it is enough that the holder may settle it.
+    pub fn receive_done(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        self.take_waiting(mailbox, id, holder, true)
+    }
+
+    fn take_waiting(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+        is_done: bool,
     ) -> Result<Option<Delivery>> {
         use super::mailbox::MessageLocation;
         let mailbox = self.mailbox(mailbox)?;
@@ -117,7 +137,7 @@ impl Spool {
         let epoch = if let MessageLocation::Front(front) = &location { front.epoch } else { 0 };
         let held = HeldFile { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
-        self.admit(&mailbox, (dir, &file), holder)?;
+        self.admit(&mailbox, (dir, &file), holder, is_done)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
     }
 

@@ -115,11 +115,11 @@ impl AwaitedReply<'_> {
         let Some(delivery) = queue.receive_id(&self.mailbox, id, &holder)? else { return Ok(()) };
         let recorder = app.recorder()?;
         let settling = SettleContext::of(app, queue.request_store(), &*recorder)?;
-        Ok(settling.settle(&delivery.lease)?)
+        settling.settle(&delivery.lease)
     }
 
     fn no_answer(&self, reached: Receipt) -> Failure {
-        let Envelope { to, id, .. } = self.question;
+        let Envelope { to, id, project, .. } = self.question;
         let after = age(self.patience);
         let how = match reached {
             Receipt::Acked | Receipt::Confirmed => "it has read the message",
@@ -128,8 +128,13 @@ impl AwaitedReply<'_> {
                 "the message waits in its mailbox"
             }
         };
-        Failure::nothing(format!("{to} has not answered within {after}: {how}"))
-            .with_hint(format!("a later answer comes to your mailbox; `ensemble why {id}`"))
+        Failure::nothing(format!("{to} has not answered within {after}: {how}")).with_hint(
+            match project {
+                None => format!("a later answer comes to your mailbox; `ensemble why {id}`"),
+                // What has happened to it is in the log of the other project.
+                Some(_) => "a later answer comes to your mailbox".to_owned(),
+            },
+        )
     }
 }
 

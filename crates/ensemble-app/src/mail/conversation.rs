@@ -107,7 +107,7 @@ pub fn read_received(
         return shown;
     }
     let recorder = app.recorder()?;
-    Ok(SettleContext::of(app, queue.request_store(), &*recorder)?.settle(lease)?)
+    SettleContext::of(app, queue.request_store(), &*recorder)?.settle(lease)
 }
 
 fn open_request(

@@ -319,7 +319,9 @@ fn commands(
         if is_answered(envelope, &lease.holder) && entry.is_none() {
             commands.push(("reply", format!("ensemble reply {id} \"TEXT\"{mailbox}{who}")));
         }
-        commands.push(("settle", format!("ensemble settle {id}{mailbox}{who}")));
+        if envelope.kind.as_str() != STEP_TYPE {
+            commands.push(("settle", format!("ensemble settle {id}{mailbox}{who}")));
+        }
     }
     commands.push(("extend", format!("ensemble mailbox extend {id} {EXTENSION}{mailbox}{who}")));
     commands.push(("release", format!("ensemble mailbox release {id}{mailbox}{who}")));

@@ -16,6 +16,7 @@ use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{RequestStore, UndecidedRequest};
 use ensemble_core::spool::State;
+use ensemble_team::driver::STEP_TYPE;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
@@ -146,7 +147,7 @@ fn settle(
         Some(State::Acked { holder: by, epoch }) if by == *holder => {
             Lease { mailbox: mailbox.clone(), id: id.clone(), holder: by, epoch }
         }
-        Some(State::Queued { .. }) => match queue.receive_id(mailbox, id, holder)? {
+        Some(State::Queued { .. }) => match queue.receive_done(mailbox, id, holder)? {
             Some(delivery) => delivery.lease,
             None => return Ok(false),
         },
@@ -168,7 +169,10 @@ fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name
     }
     let (from, kind, id) = (&envelope.from, &envelope.kind, &envelope.id);
     let text = format!("its sender reads no answer: this is a `{kind}` from {from}");
-    Err(Failure::refused(text).with_hint(format!("`ensemble settle {id}` ends it")))
+    Err(Failure::refused(text).with_hint(match kind.as_str() {
+        STEP_TYPE => "its text says how to submit it".to_owned(),
+        _ => format!("`ensemble settle {id}` ends it"),
+    }))
 }
 
 /// The mailbox in which a sender reads its mail.

@@ -20,17 +20,19 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::State;
-use ensemble_team::driver::TaskEnds;
+use ensemble_team::driver::{STEP_TYPE, TaskEnds};
 
 use crate::App;
 use crate::diagnostics::say;
 use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 use crate::queue::ProjectQueue;
+use crate::steps::refuse_open_step;
 use crate::watcher_start::watcher_runs;
 
 /// The parts of a project that settling needs.
 pub struct SettleContext<'a> {
+    app: &'a App,
     pub store: &'a dyn RequestStore,
     /// The kinds of requests that are configured.
     pub kinds: Kinds,
@@ -52,19 +54,28 @@ pub enum UnheldMessage {
 
 impl<'a> SettleContext<'a> {
     /// The context for the project of a verb.
-    pub fn of(app: &App, store: &'a dyn RequestStore, recorder: &'a dyn Recorder) -> Outcome<Self> {
+    pub fn of(
+        app: &'a App,
+        store: &'a dyn RequestStore,
+        recorder: &'a dyn Recorder,
+    ) -> Outcome<Self> {
         let project = app.project()?;
-        Ok(Self { store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
+        Ok(Self { app, store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
     }
 
     /// Settles a held message.
-    pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
+    pub fn settle(self, lease: &Lease) -> Outcome {
         // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened
         // to it.
         let queue = self.store.broker();
         let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
         if let Some(envelope) = &envelope {
             Requests::new(self.store).with_kinds(self.kinds).refuse_unanswered(envelope)?;
+            let task = envelope.task_id.as_deref().filter(|_| envelope.kind.as_str() == STEP_TYPE);
+            if let Some(task) = task {
+                let id = Some(lease.id.as_str());
+                refuse_open_step(self.app, task, |_, message| message == id)?;
+            }
         }
         queue.settle(lease)?;
         if let Some(envelope) = &envelope
@@ -103,7 +114,7 @@ impl<'a> SettleContext<'a> {
                         (&former.id, &former.holder, former.epoch) == (id, agent, *last)
                     });
                 let again = match is_former {
-                    true => queue.receive_id(mailbox, id, agent)?,
+                    true => queue.receive_done(mailbox, id, agent)?,
                     false => None,
                 };
                 Ok(again
@@ -142,8 +153,11 @@ pub struct ReportContext<'a> {
 }
 
 impl<'a> ReportContext<'a> {
-    pub fn open(app: &'a App, task: &'a str, author: &'a Name) -> Self {
-        Self { app, task, author, queue: ProjectQueue::open(app) }
+    /// # Errors
+    /// The agent holds a step of this task, which ends by its submission.
+    pub fn open(app: &'a App, task: &'a str, author: &'a Name) -> Outcome<Self> {
+        refuse_open_step(app, task, |step, _| step.agent == *author)?;
+        Ok(Self { app, task, author, queue: ProjectQueue::open(app) })
     }
 
     /// The attempt that the report is of, if the task has attempts and its messages can be read.

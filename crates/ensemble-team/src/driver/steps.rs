@@ -187,7 +187,7 @@ impl StepDriver<'_> {
                 ensemble_core::env::Lease { mailbox: by.clone(), id: message, holder, epoch }
             }
             // Read in another way than by receiving it.
-            Some(State::Queued { .. }) => match self.mail.receive_id(by, &message, by)? {
+            Some(State::Queued { .. }) => match self.mail.receive_done(by, &message, by)? {
                 Some(delivery) => delivery.lease,
                 None => return Ok(()),
             },

@@ -156,7 +156,7 @@ enum ClaimAttempt {
 
 impl StepStore {
     /// Steps of a task that workers hold, each with the message of its prompt, if one was noted.
-    pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(ClaimedStep, Option<String>)>> {
+    pub fn handed(&self, task_id: &str) -> Result<Vec<(ClaimedStep, Option<String>)>> {
         let select = format!(
             "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} \
              FROM task_steps s JOIN task_queues q USING (task_id) \

@@ -191,7 +191,7 @@ pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
     if report.status == Status::Success {
         desk.project.doorkeeper().check(TaskAct::HandIn, &task, &desk.agent)?;
     }
-    let reporting = ReportContext::open(&app, &task, &desk.agent);
+    let reporting = ReportContext::open(&app, &task, &desk.agent)?;
     let mut document = contract::TaskReport::new(task.clone(), report.status);
     document.set_attempt(reporting.attempt());
     document.worker_id = Some(desk.agent.to_string());
