@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, Ran, program, ran, words};
 use crate::conversation::{member, of_member, read, works};
+use crate::mcp_client::Mcp;
 
 /// A second project of the same user.
 struct OtherProject<'b> {
@@ -66,12 +67,20 @@ fn each_person_has_a_name_and_a_mailbox() {
     assert!(bed.ok("recv --as ben").contains("for-ben"));
     bed.ok("send --to w1 --as ben -m hello");
     assert!(read(&bed, "w1").starts_with("Message from ben, one of the people"));
+    // A person is asked and answers, and is not shut down.
+    bed.ok("request ask permission ben --as w1");
+    let said = bed.fails(1, "request shutdown ben");
+    assert!(said.contains("`ben` is a person, not an agent"), "{said}");
     // No agent takes the name of a person.
+    let said = bed.fails(1, "mcp --as anna");
+    assert!(said.contains("a person who runs the team"), "{said}");
     let said = bed.run("agent start anna --command cat").stderr;
     assert!(said.contains("a person who runs the team"), "{said}");
     std::fs::write(&yaml, "people: [anna]\nagents: {anna: {command: cat}}\n").unwrap();
     let said = bed.fails(2, "status");
     assert!(said.contains("agents.anna") && said.contains("people"), "{said}");
+    std::fs::write(&yaml, "people: [watcher]\n").unwrap();
+    assert!(bed.fails(2, "status").contains("`watcher` is a reserved name"));
     std::fs::write(&yaml, "people: [anna]\n").unwrap();
     bed.ok("send --to w1 -m x");
     assert!(read(&bed, "w1").starts_with("Message from anna, who runs this team:\n"));
@@ -110,9 +119,15 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     works(website.run("reply q2 seen --as opal"));
     let answer = of_member(&bed, "cora", "recv --json", "").stdout;
     assert!(answer.contains("\"body\":\"seen\"") && answer.contains("\"project\":\"website\""));
+    // The first call of a session, which opens the queue while it waits.
+    let asked = json!({ "to": "opal@website", "message": "late", "wait_for_reply": "1ms" });
+    let (_, said) = Mcp::of(&bed, "w7").ask("send", &asked);
+    assert!(said.contains("opal has not answered within"), "{said}");
     // What is not there, and what is not clear.
     assert!(bed.fails(3, "send --to opal@nowhere -m x").contains("no project `nowhere`"));
     assert!(bed.fails(3, "send --to opla@website -m x").contains("did you mean opal?"));
+    let late = bed.fails(3, "send --to opal@website --wait-for-reply 1ms -m late");
+    assert!(!late.contains("ensemble why"), "what happened is in the other log: {late}");
     assert!(bed.fails(2, "send --to opal@website,w1 -m x").contains("one recipient"));
     let twin = OtherProject::new(&bed, "twin");
     std::fs::write(twin.root.join("ensemble.yaml"), "team: {name: website}\n").unwrap();

@@ -14,6 +14,7 @@ use crate::App;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::end_if_cancelled;
+use crate::mail::conversation::ensure_person;
 use crate::queue::ProjectQueue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::wait_line::WaitLine;
@@ -57,14 +58,19 @@ pub struct PlanSubmission {
     pub content: Vec<u8>,
 }
 
-pub fn submit_plan(
-    requests: &Requests<'_>,
-    plan: PlanSubmission,
-) -> ensemble_core::Result<RequestEntry> {
+/// Stores a request. A person whom it asks has a mailbox from then on.
+pub fn ask(app: &App, queue: &ProjectQueue, ask: NewRequest) -> Outcome<RequestEntry> {
+    if app.project()?.is_person(&ask.to) {
+        ensure_person(&**queue, &ask.to)?;
+    }
+    requests(app, queue)?.ask(ask).map_err(refused)
+}
+
+pub fn submit_plan(app: &App, queue: &ProjectQueue, plan: PlanSubmission) -> Outcome<RequestEntry> {
     let PlanSubmission { from, to, task, id, source, content } = plan;
     let to = match to {
         Some(to) => to,
-        None => requests.reviewer(task.as_deref(), &from)?,
+        None => requests(app, queue)?.reviewer(task.as_deref(), &from)?,
     };
     let mut ask = NewRequest::new(PLAN_APPROVAL, from, to, content);
     if let Some(source) = source {
@@ -76,7 +82,7 @@ pub fn submit_plan(
     if let Some(id) = id {
         ask = ask.with_id(id);
     }
-    requests.ask(ask)
+    self::ask(app, queue, ask)
 }
 
 /// Waits for the answer to a request, and until what was decided is carried out.

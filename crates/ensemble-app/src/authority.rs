@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::worker::refuse_person;
 
 /// Refuses the act if the asking agent has no authority for it. A person has all of it.
 pub fn authorize(app: &App, act: AuthorityAct) -> Outcome {
@@ -18,6 +19,7 @@ pub fn authorize(app: &App, act: AuthorityAct) -> Outcome {
 
 /// As [`authorize`], for asking `whom` to shut down in the name of `from`.
 pub fn authorize_shutdown(app: &App, from: &Name, whom: &Name) -> Outcome {
+    refuse_person(app.project()?, whom)?;
     let standing = standing(app, from)?;
     let checked = app.project()?.config.authority.check_shutdown(&standing, whom);
     checked.map_err(|refused| refuse(app, &refused))

@@ -18,7 +18,7 @@ use ensemble_team::roster::{Member, State};
 use serde_json::Value;
 
 use crate::App;
-use crate::asking::{refused, requests};
+use crate::asking::requests;
 use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
@@ -115,7 +115,7 @@ impl<'c> DepartureAsk<'c> {
         if let Some(id) = &self.id {
             ask = ask.with_id(id.as_str());
         }
-        requests(self.app, queue)?.ask(ask).map_err(refused)
+        crate::asking::ask(self.app, queue, ask)
     }
 
     /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and starts one where none

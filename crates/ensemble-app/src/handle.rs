@@ -11,7 +11,7 @@ use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderPr
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::BoardOptions;
-use ensemble_team::roster::{CallerEvidence, CallerIdentity, NameRefusal, identify};
+use ensemble_team::roster::{CallerEvidence, CallerIdentity, NameRefusal, identify, refuse_agent};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::terminal::hosted::addresses_around;
 use serde_json::json;
@@ -280,7 +280,7 @@ impl App {
     /// The agent, which has no name that means something else.
     pub fn agent_itself(&self) -> Outcome<Name> {
         let agent = self.agent_required()?;
-        ReservedName::refuse_agent(&agent).map_err(ensemble_core::Error::from)?;
+        refuse_agent(&agent, &self.project()?.config.people)?;
         Ok(agent)
     }
 

@@ -61,8 +61,8 @@ pub fn at_first_recv(app: &App, agent: &Name) -> Outcome<Option<String>> {
     Ok(Some(format!("{}{rules}", who(app, agent, Some(&member))?)))
 }
 
-/// The rules with the names of the people who run the team.
-fn with_people(project: &Project, rules: &str) -> String {
+/// Rules with the names of the people who run the team.
+pub fn with_people(project: &Project, rules: &str) -> String {
     let people: Vec<String> = project.people().iter().map(|name| format!("`{name}`")).collect();
     match &people[..] {
         [one] => rules.replace("`operator` is", &format!("{one} is")),

@@ -13,6 +13,7 @@ use ensemble_core::proto::ready;
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
+use ensemble_project::Project;
 use ensemble_project::hosts::PingCall;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::sessions::hook_evidence;
@@ -34,6 +35,17 @@ pub struct TargetAgent {
     bound: Option<(PaneEntry, BoundPane)>,
 }
 
+/// Refuses a person where an agent is meant.
+pub fn refuse_person(project: &Project, name: &Name) -> Outcome {
+    let is_agent =
+        || project.roster().get(name).is_ok_and(|it| it.is_some_and(|it| it.is_present()));
+    if !project.is_person(name) || is_agent() {
+        return Ok(());
+    }
+    Err(Failure::refused(format!("`{name}` is a person, not an agent"))
+        .with_hint(format!("`ensemble send --to {name} TEXT` writes to them")))
+}
+
 impl TargetAgent {
     /// Finds an agent by its name: bound to a pane, or the owner of a mailbox that is not a person's.
     pub fn find(app: &App, name: &Name) -> Outcome<Self> {
@@ -43,10 +55,7 @@ impl TargetAgent {
             // A name without a mailbox is a typing mistake.
             queue.settings(name)?;
             let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
-            if project.is_person(name) && !is_here {
-                return Err(Failure::refused(format!("`{name}` is a person, not an agent"))
-                    .with_hint(format!("`ensemble send --to {name} TEXT` writes to them")));
-            }
+            refuse_person(project, name)?;
             let host = if is_here { None } else { queue.host_of(project, name)? };
             return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
         };

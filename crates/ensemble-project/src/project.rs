@@ -38,7 +38,7 @@ pub use ensemble_core::dropbox::STATE_DIRECTORY;
 use ensemble_core::dropbox::{RouteRule, Routes, WATCH_LOCK};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Name, yaml};
+use ensemble_core::message::{Name, ReservedName, yaml};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::{Owners, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
@@ -166,6 +166,10 @@ impl ProjectConfig {
         }
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
         team::refuse_twins(&config.agents, path)?;
+        for person in &config.people {
+            ReservedName::refuse_mailbox(person)
+                .map_err(|reserved| Error::malformed(path, "people", reserved.to_string()))?;
+        }
         for (agent, settings) in &config.agents {
             settings.check_names(agent, &config.people, path)?;
             let field = format!("agents.{agent}.server");
@@ -344,7 +348,7 @@ impl Project {
     }
 
     pub fn roster(&self) -> Roster {
-        Roster::open(&self.state)
+        Roster::open(&self.state).with_people(&self.config.people)
     }
 
     /// The sessions that the agents' hooks have reported.

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use ensemble_app::agent_panes::{bind_named_pane, is_bound_alive, warn_of_absent_agent};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::open;
-use ensemble_core::Error;
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Name, ReservedName};
+use ensemble_core::message::Name;
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::team::{AgentPlan, HowBrought};
-use ensemble_team::roster::Member;
+use ensemble_team::roster::{Member, refuse_agent};
 use ensemble_tmux::tmux::Binding;
 use serde_json::json;
 
@@ -46,7 +45,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
+        refuse_agent(&self.name, &context.project()?.config.people)?;
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let binding = bind_named_pane(self.pane.as_deref(), self.tmux_socket.as_deref())?;

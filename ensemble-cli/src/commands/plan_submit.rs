@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::asking::{PlanSubmission, refused, requests, submit_plan};
+use ensemble_app::asking::{PlanSubmission, requests, submit_plan};
 use ensemble_app::content::STDIN;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
@@ -56,7 +56,7 @@ impl Arguments {
         let source = source.map(|source| source.chars().take(SOURCE_CHARACTERS_MAX).collect());
         let (to, task, id) = (self.to, self.task, self.id);
         let plan = PlanSubmission { from, to, task, id, source, content };
-        let entry = submit_plan(&requests, plan).map_err(refused)?;
+        let entry = submit_plan(context, &queue, plan)?;
         print_sent(context, &requests, &queue, &entry, self.wait)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::asking::{refused, requests};
+use ensemble_app::asking::{ask, refused, requests};
 use ensemble_app::authority::authorize;
 use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON, present_members};
 use ensemble_app::failure::Outcome;
@@ -65,11 +65,11 @@ struct QuestionFlags {
 impl QuestionFlags {
     fn ask(self, context: &Context, mut ask: NewRequest) -> Outcome {
         let queue = ProjectQueue::open(context)?;
-        let requests = requests(context, &queue)?;
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
-        let entry = requests.ask(ask).map_err(refused)?;
+        let entry = self::ask(context, &queue, ask)?;
+        let requests = requests(context, &queue)?;
         print_sent(context, &requests, &queue, &entry, self.wait)
     }
 }

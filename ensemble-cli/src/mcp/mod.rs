@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ensemble_app::door_hints::render_members;
+use ensemble_app::introduction::with_people;
 use ensemble_app::text::one_line;
 use ensemble_app::watcher_start::revive_watcher;
 use rmcp::model::{
@@ -104,7 +105,8 @@ fn instructions(desk: &ToolContext) -> String {
         true => String::new(),
         false => format!(" Others of your team: {}; list_agents tells more.", names.join(", ")),
     };
-    format!("You are {}{role}. {INSTRUCTIONS}{team}", desk.agent)
+    let rules = with_people(&desk.project, INSTRUCTIONS);
+    format!("You are {}{role}. {rules}{team}", desk.agent)
 }
 
 /// One client's view of the project.

@@ -27,7 +27,7 @@ const GATES_TRIED_MAX: usize = 64;
 pub struct NewRequest {
     kind: String,
     from: Name,
-    to: Name,
+    pub to: Name,
     content: Vec<u8>,
     id: Option<String>,
     task: Option<String>,

@@ -33,10 +33,10 @@ use std::time::Duration;
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Digest, Name, ReservedName};
+use ensemble_core::message::{Digest, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
-use ensemble_team::roster::Roster;
+use ensemble_team::roster::{Roster, refuse_agent};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::{PaneSigns, SessionOrder, TeamSession, TmuxError, TmuxServer};
 
@@ -120,10 +120,7 @@ impl<'a> ProjectTeam<'a> {
 
     /// Takes the name of an agent for this host, before anything is started for it. One of a team on one host is free.
     pub fn claim_name(&self, agent: &Name) -> Result<()> {
-        if self.project.config.people.contains(agent) {
-            let (name, meaning) = (agent.clone(), "a person who runs the team");
-            return Err(ReservedName { name, meaning }.into());
-        }
+        refuse_agent(agent, &self.project.config.people)?;
         name::claim(self.project, agent)
     }
 

@@ -56,12 +56,29 @@ const FILE_END: &str = ".yaml";
 pub struct Roster {
     dir: PathBuf,
     state: PathBuf,
+    people: Vec<Name>,
+}
+
+/// Refuses a name that no agent may take: a reserved one, or that of a person who runs the team.
+pub fn refuse_agent(name: &Name, people: &[Name]) -> Result<()> {
+    if people.contains(name) {
+        let meaning = "a person who runs the team";
+        return Err(ReservedName { name: name.clone(), meaning }.into());
+    }
+    Ok(ReservedName::refuse_agent(name)?)
 }
 
 impl Roster {
     /// The roster below this state directory. Nothing is opened or made yet.
     pub fn open(state_dir: &Path) -> Self {
-        Self { dir: state_dir.join(ROSTER_DIRECTORY), state: state_dir.to_owned() }
+        let dir = state_dir.join(ROSTER_DIRECTORY);
+        Self { dir, state: state_dir.to_owned(), people: Vec::new() }
+    }
+
+    /// The same in a team that these people run: no agent takes one of their names.
+    #[must_use]
+    pub fn with_people(self, people: &[Name]) -> Self {
+        Self { people: people.to_vec(), ..self }
     }
 
     pub fn dir(&self) -> &Path {
@@ -125,7 +142,7 @@ impl Roster {
             Some(member) => {
                 // A member with such a name from before it was reserved can still be changed.
                 if current.is_none() {
-                    ReservedName::refuse_agent(name)?;
+                    refuse_agent(name, &self.people)?;
                 }
                 let place = RecordedPlace::of(&self.dir);
                 let written = Member { place, ..member.clone() };

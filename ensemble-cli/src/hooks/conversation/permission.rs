@@ -51,7 +51,7 @@ impl AskedPermission {
             text.push_str(&format!("\n{}", printable(said)));
         }
         let ask = NewRequest::new(PERMISSION, agent.clone(), Name::operator(), text);
-        let entry = asking::requests(context, queue)?.ask(ask)?;
+        let entry = asking::ask(context, queue, ask)?;
         let (call, options) = (call.clone(), params["options"].clone());
         Ok(Self { call, options, request: entry.request.request_id })
     }

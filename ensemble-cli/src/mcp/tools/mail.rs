@@ -234,8 +234,10 @@ fn reply_to(
     awaited: &AwaitedReply<'_>,
     is_cancelled: &AtomicBool,
 ) -> Result<Option<Value>, ToolError> {
+    // Opened first: it takes the lock of `app`.
+    let own = desk.queue()?;
     // Its own session, so that other calls do not wait for the answer.
-    let (app, own) = (desk.app().settled()?, desk.queue()?);
+    let app = desk.app().settled()?;
     let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
     Ok(answer.map(|answer| awaited.show_answer(&app, own, &answer)).transpose()?)
 }

@@ -85,7 +85,7 @@ pub(super) fn plan_approval(desk: &ToolContext, plan: PlanApproval) -> ToolAnswe
                 source: None,
                 content: text.into_bytes(),
             };
-            let entry = submit_plan(&desk.requests()?, plan)?;
+            let entry = submit_plan(&desk.app(), desk.queue()?, plan)?;
             let id = &entry.request.request_id;
             let mut object = entry.to_json();
             object["message"] = json!(format!(
