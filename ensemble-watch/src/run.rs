@@ -1,9 +1,10 @@
 //! Running the watcher: one at a time, until it is asked to stop.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::failure_log::NewFailures;
 use crossbeam_channel::{Sender, unbounded};
@@ -73,11 +74,18 @@ pub struct Watcher {
     project: Project,
 }
 
+/// Since when the configuration is known, for `has_old_config`: the lock file's time.
+fn note_config_age(project: &Project) {
+    let lock = File::options().append(true).open(project.watch_lock());
+    let _ = lock.and_then(|lock| lock.set_modified(SystemTime::now()));
+}
+
 impl Watcher {
     /// Takes the project's lock and opens everything. Starts a new session of the event log.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
         let lock = acquire_lock(&project.watch_lock(), LOCK_PATIENCE)?;
+        note_config_age(project);
         note_start(&project.watch_status(), SystemClock.monotonic());
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);

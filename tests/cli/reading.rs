@@ -8,7 +8,8 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::json;
 
-use crate::bed::{Bed, keys, program};
+use crate::bed::{Bed, keys, program, watch};
+use crate::tmux_support::eventually;
 
 #[test]
 fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
@@ -160,7 +161,7 @@ fn status_names_agents_that_were_never_started_and_an_old_configuration() {
     write(", start_on_mail: true").unwrap();
     assert!(!bed.ok("status").contains("NEEDS YOU"), "its mail starts it");
     let lock = bed.project().join(".ensemble/watch.lock");
-    let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
+    let held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
     let older = std::fs::metadata(&lock).unwrap().modified().unwrap() - Duration::from_secs(1);
     let at = |time| std::fs::File::options().append(true).open(&config).unwrap().set_modified(time);
     at(older).unwrap();
@@ -168,6 +169,11 @@ fn status_names_agents_that_were_never_started_and_an_old_configuration() {
     assert!(!bed.ok("status").contains(old));
     at(older + Duration::from_secs(2)).unwrap();
     assert!(bed.ok("status").contains(old));
+    // The next watcher has read it.
+    drop(held);
+    write("").unwrap();
+    let _watcher = watch(&bed);
+    eventually("it has read the last change", || !bed.ok("status").contains(old));
 }
 
 #[test]

@@ -42,6 +42,11 @@ impl BoardLeases {
         Self { board, actor: actor.into(), watch, gaps: GapDetector::default(), fold_at: None }
     }
 
+    /// Whether the board is there and cannot be read.
+    pub fn is_unreadable(&self) -> bool {
+        self.board.read().is_err_and(|error| !board::is_missing(&error))
+    }
+
     /// When [`BoardLeases::expire_leases`] is due, by [`Clock::boottime`]; `None` while no agent holds a
     /// lease.
     pub fn next_timeout(&self) -> Option<Monotonic> {
