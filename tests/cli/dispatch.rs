@@ -246,6 +246,26 @@ fn a_pause_holds_the_program_back_and_does_not_end_it() {
 }
 
 #[test]
+fn a_named_worker_that_is_not_ready_is_a_need_and_asked_again_only_after_a_pause() {
+    let bed = Bed::new();
+    bed.add_config("readiness: {wait: 1}\n");
+    bed.ok("mailbox add cl");
+    let tasks = "[{id: a, instruction: count, worker: cl}]";
+    bed.write_file("i.yaml", format!("type: start_workers\ntasks: {tasks}\n...\n"));
+    bed.ok("agent instruct i.yaml");
+    let mut command = bed.command(&["task", "dispatch"]);
+    let said = fs::File::create(bed.project().join("said")).unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+    let _standing = Running(command.spawn().unwrap());
+    eventually("it is a need", || bed.ok("status").contains("wait for cl, which is not ready"));
+    bed.ok("send --to dispatch --type report.completed -m status:x --task other");
+    eventually("it has read its other mail", || {
+        bed.json("inbox conductor").iter().any(|message| message["task_id"] == "other")
+    });
+    assert_eq!(bed.read_file("said").matches("cl is not ready").count(), 1);
+}
+
+#[test]
 fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     let bed = Bed::new();
     let report = |task: &str, status: &str| {

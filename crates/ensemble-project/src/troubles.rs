@@ -175,12 +175,20 @@ fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     })
 }
 
-/// That tasks wait for a worker.
+/// That tasks wait for a worker: there is none, or the one that was asked last is not ready.
 fn missing_worker(project: &Project) -> Option<BoardTrouble> {
-    let now = SystemClock.wall();
-    SilentPeer::Workers.read_silence(&project.state, now).ok().flatten()?;
-    let [text, help] = NO_WORKER.map(str::to_owned);
-    Some(BoardTrouble { alarm: "workers".to_owned(), about: "dispatch".to_owned(), text, help })
+    let read = SilentPeer::Workers.read_silence(&project.state, SystemClock.wall());
+    let Silence { remote: about, detail, .. } = read.ok().flatten()?;
+    let [text, help] = match detail == NO_WORKER[0] {
+        true => NO_WORKER.map(str::to_owned),
+        false => [
+            format!(
+                "tasks of `ensemble task dispatch` wait for {about}, which is not ready: {detail}"
+            ),
+            format!("`ensemble agent inspect {about}` shows what it does"),
+        ],
+    };
+    Some(BoardTrouble { alarm: "workers".to_owned(), about, text, help })
 }
 
 /// A control file: while it exists, waiting work does not begin.
@@ -289,8 +297,8 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             "once that is changed, a supervisor claims it by itself, or `ensemble task claim {about} --as NAME`"
         ),
         Alarm::GoalLeftOpen => {
-            "`ensemble board sprint complete` and `ensemble board goal complete` end it; \
-                                `ensemble task add` continues it"
+            "`ensemble board goal complete` ends it, after `ensemble board sprint complete` if there \
+             is a sprint; `ensemble task add` continues it"
                 .to_owned()
         }
         Alarm::Untaken => {

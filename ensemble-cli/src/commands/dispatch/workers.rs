@@ -96,6 +96,12 @@ impl DispatchTeam<'_> {
         self.noted.set(Some((has_some, Instant::now())));
     }
 
+    /// Whether it was not ready a moment ago.
+    fn is_paused(&self, worker: &Name) -> bool {
+        let not_ready = self.not_ready.borrow();
+        not_ready.get(worker).is_some_and(|at| at.elapsed() < NOT_READY_PAUSE)
+    }
+
     /// Pings a worker.
     fn ask_worker(&self, worker: &Name) -> Result<ReadyOutcome> {
         let failed = |failure: Failure| failed(&"no ping", &failure);
@@ -115,16 +121,13 @@ impl DispatchTeam<'_> {
 impl WorkerPool for DispatchTeam<'_> {
     fn workers(&self) -> Result<Vec<AvailableWorker>> {
         let seen = members::last_observed(&self.project.watch_status());
-        let not_ready = self.not_ready.borrow();
-        let is_asked =
-            |worker: &Name| not_ready.get(worker).is_some_and(|at| at.elapsed() < NOT_READY_PAUSE);
         let is_away = |worker: &Name| {
             let state = seen.iter().find(|it| it.agent == *worker).map(|it| it.state);
             matches!(state, Some(Doing::Working | Doing::Blocked | Doing::Limited | Doing::Gone))
         };
         let mut all = self.all()?;
         self.note_workers(!all.is_empty());
-        all.retain(|it| !is_asked(&it.worker) && !is_away(&it.worker));
+        all.retain(|it| !self.is_paused(&it.worker) && !is_away(&it.worker));
         Ok(all)
     }
 
@@ -141,14 +144,23 @@ impl WorkerPool for DispatchTeam<'_> {
     }
 
     fn is_ready(&self, worker: &Name) -> Result<bool> {
+        // One that an instruction names is asked as seldom as the others.
+        if self.is_paused(worker) {
+            return Ok(false);
+        }
+        let state = &self.project.state;
         let why = match self.ask_worker(worker) {
-            Ok(ReadyOutcome::Ready { .. }) => return Ok(true),
+            Ok(ReadyOutcome::Ready { .. }) => {
+                SilentPeer::Workers.end_silence(state);
+                return Ok(true);
+            }
             Ok(ReadyOutcome::NotReady(failure)) => failure.observation.to_string(),
             Err(error @ (Error::Locked { .. } | Error::Server { .. })) => return Err(error),
             // The others work on.
             Err(error) => error.to_string(),
         };
         say(&format!("{worker} is not ready: {why}"));
+        SilentPeer::Workers.record_silence(state, worker.as_str(), &why);
         self.not_ready.borrow_mut().insert(worker.clone(), Instant::now());
         Ok(false)
     }
