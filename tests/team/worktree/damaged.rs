@@ -187,6 +187,25 @@ fn work_inside_a_submodule_is_not_lost_with_its_worktree() {
     }
 }
 
+#[test]
+fn a_repository_that_was_committed_as_one_file_is_not_lost_with_its_worktree() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let inner = claimed.path.join("inner");
+    git(&claimed.path, &["init", "-q", "-b", "main", inner.to_str().unwrap()]);
+    commit(&inner, "mine", "x");
+    git(&claimed.path, &["add", "--all"]);
+    git(&claimed.path, &["commit", "-q", "-m", "add inner"]);
+    bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
+    bed.approve("t1");
+    done(bed.trees().merge(&name("t1")).unwrap());
+    let [kept] = &bed.directories()[..] else { panic!("{:?}", bed.directories()) };
+    let kept = bed.path().join(".worktrees").join(kept);
+    assert_eq!(std::fs::read_to_string(kept.join("inner/mine")).unwrap(), "x");
+}
+
 fn put_hook(bed: &Bed, hook: &str, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     let path = bed.path().join(".git/hooks").join(hook);

@@ -65,6 +65,12 @@ fn a_branch_that_is_checked_out_does_not_move() {
     assert!(bed.trees().checked_out().unwrap().is_some());
     git(bed.home.path(), &["switch", "--quiet", "--detach"]);
     assert_eq!(bed.trees().checked_out().unwrap(), None);
+    // Another name of a branch moves that branch.
+    git(bed.home.path(), &["branch", "--quiet", "-m", "integration", "real"]);
+    git(bed.home.path(), &["symbolic-ref", "refs/heads/integration", "refs/heads/real"]);
+    git(bed.home.path(), &["switch", "--quiet", "real"]);
+    assert!(bed.trees().checked_out().unwrap().is_some());
+    git(bed.home.path(), &["switch", "--quiet", "--detach"]);
     done(bed.trees().merge(&name("t1")).unwrap());
     let state = bed.board.read().unwrap();
     assert_eq!(state.task(&name("t1")).unwrap().merge_error, None);

@@ -208,7 +208,10 @@ pub enum WorktreeFault {
         /// Whether nothing is lost if the branch moves to that commit.
         can_move: bool,
     },
-    #[error("git allows no branch of this name: supersede the task by one with another name")]
+    #[error(
+        "git allows no branch of this name: supersede the task by one with another name, or set \
+         `integration_branch` to another one"
+    )]
     BranchName,
 }
 

@@ -259,6 +259,9 @@ impl Worktrees {
         }
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
+        // It may be another name of a branch, which then moves.
+        let named = self.repository().ask(&["symbolic-ref", "--quiet", &reference])?;
+        let reference = named.unwrap_or(reference);
         let mut entries = self.entries()?.into_iter();
         let place = entries.find(|entry| entry.branch.as_ref() == Some(&reference));
         Ok(place.map(|place| CheckedOut { branch, path: place.path }))

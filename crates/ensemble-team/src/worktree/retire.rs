@@ -187,12 +187,19 @@ impl Worktrees {
         }
     }
 
-    /// A submodule with changed files, or with commits that none of its remotes has.
+    /// A submodule with changed files, or with commits that none of its remotes has. A repository that was committed
+    /// like one has no remote that git knows.
     fn unsaved_submodule(&self, path: &Path) -> Result<Option<String>> {
-        if !path.join(".gitmodules").exists() {
-            return Ok(None);
-        }
         let call = self.git.at(path);
+        if !path.join(".gitmodules").exists() {
+            let staged = call.run(&["ls-files", "--stage", "-z"])?;
+            let mut links = staged.split('\0').filter_map(|line| line.strip_prefix("160000 "));
+            let inner = links.find_map(|link| {
+                let (_, name) = link.split_once('\t')?;
+                path.join(name).join(".git").symlink_metadata().ok().map(|_| name.to_owned())
+            });
+            return Ok(inner);
+        }
         let said = call.run(&["submodule", "--quiet", "foreach", "--recursive", UNSAVED])?;
         Ok(said.lines().next().map(str::to_owned))
     }
