@@ -158,7 +158,8 @@ fn a_call_answers_and_fails_as_its_command_does() {
         ("send", json!({ "too": "w1" }), "no parameter `too`"),
         ("send", json!({ "to": { "a": 1 } }), "object"),
         ("send", json!({ "to": "w1" }), "stdin carries the calls"),
-        ("recv", json!({ "wait": "soon" }), "invalid value"),
+        ("recv", json!({ "wait": "soon" }), "for `wait`"),
+        ("task add", json!({ "id": "t1" }), "required and missing: `description`, `spec`"),
         ("wait", json!({ "to": "mail" }), "timeout_seconds"),
         ("wait", json!({ "to": "Mail", "timeout_seconds": "1s" }), "no news within 1 s"),
         (

@@ -20,8 +20,11 @@ pub type HintRenderer<'r> = &'r dyn Fn(&str) -> Option<String>;
 
 /// Members of results that name commands to their reader. Those with words of others are not among them.
 const MEMBERS: [&str; 6] = ["head", "hint", "message", "plan", "remark", "warning"];
-/// The member with commands alone, by what they do.
+/// The member with commands alone, by what they do. Only a message that is delivered has it; its `plan` is a hint, and
+/// that of a request is the plan.
 const COMMANDS: &str = "commands";
+/// The member with the words of a message.
+const BODY: &str = "body";
 
 /// A text with its commands in the words of a door. What the door has nothing for stays a command.
 pub fn render_hints(text: &str, render: HintRenderer<'_>) -> String {
@@ -36,9 +39,11 @@ pub fn render_hints(text: &str, render: HintRenderer<'_>) -> String {
 pub fn render_members(value: &mut Value, render: HintRenderer<'_>) {
     match value {
         Value::Object(members) => {
-            for (name, value) in members {
+            let is_delivered = members.contains_key(COMMANDS);
+            for (name, value) in members.iter_mut().filter(|(name, _)| *name != BODY) {
+                let is_hint = MEMBERS.contains(&&**name) && (is_delivered || name != "plan");
                 match value {
-                    Value::String(text) if MEMBERS.contains(&&**name) => {
+                    Value::String(text) if is_hint => {
                         *text = render_hints(text, render);
                     }
                     Value::Object(lines) if name == COMMANDS => {
@@ -54,5 +59,29 @@ pub fn render_members(value: &mut Value, render: HintRenderer<'_>) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| render_members(item, render)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_ensemble_says_is_in_the_words_of_the_door() {
+        let render = |_: &str| Some("CALL".to_owned());
+        let said = "say `ensemble settle m1`";
+        let mut message = json!({
+            "head": [], "plan": said, "commands": {"settle": "ensemble settle m1"},
+            "body": {"message": said, "commands": {"x": "ensemble recv"}},
+        });
+        render_members(&mut message, &render);
+        assert_eq!(message["plan"], "say `CALL`");
+        assert_eq!(message["commands"]["settle"], "CALL");
+        assert_eq!(message["body"], json!({"message": said, "commands": {"x": "ensemble recv"}}));
+        let mut request = json!({ "request_id": "ab", "plan": said });
+        render_members(&mut request, &render);
+        assert_eq!(request["plan"], said, "the plan itself");
     }
 }

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use ensemble_app::door_hints::HintCall;
 use ensemble_app::failure::{Failure, Outcome};
@@ -76,8 +77,9 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     program.build();
     let command = printed::find(&program, method).ok_or_else(unknown)?;
     let words = [words, spelled(command, params)?].concat();
-    let matches = program.clone().try_get_matches_from(&words).map_err(|error| mistake(&error))?;
-    CommandLine::of(&matches).map_err(|error| mistake(&error))
+    let mistake = |error| mistake(command, &error);
+    let matches = program.clone().try_get_matches_from(&words).map_err(mistake)?;
+    CommandLine::of(&matches).map_err(mistake)
 }
 
 fn unknown_method(method: &str) -> Failure {
@@ -146,8 +148,23 @@ pub(crate) fn read_hint(line: &str) -> Option<HintCall> {
     Some(HintCall { method, params })
 }
 
-fn mistake(error: &clap::Error) -> Failure {
-    let text = in_words(&error.to_string());
+/// What clap has to say, with parameters for flags.
+fn mistake(command: &Command, error: &clap::Error) -> Failure {
+    let parameter = |shown: &String| {
+        let arg = command.get_arguments().find(|arg| arg.to_string() == *shown);
+        format!("`{}`", arg.map_or_else(|| shown.clone(), name))
+    };
+    let mut text = in_words(&error.to_string());
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(all)) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            let all: Vec<String> = all.iter().map(parameter).collect();
+            return Failure::usage(format!("required and missing: {}", all.join(", ")));
+        }
+        Some(ContextValue::String(one)) => {
+            text = text.replace(&format!("'{one}'"), &parameter(one));
+        }
+        _ => {}
+    }
     let first = text.split("\n\n").next().unwrap_or_default();
     Failure::usage(ensemble_app::text::one_line(first.trim_start_matches("error: ")))
 }

@@ -68,9 +68,9 @@ pub(in crate::printed) const BOARD: &[OutputShape] = &[
         "A task that was claimed, to work on it or to review it",
         "task: name; \
         status: word(CLAIMED READY_FOR_REVIEW); agent: name; epoch: count; lease_seconds: count; path: text; \
-        branch?: text; base_commit?: text; integration_fix?: flag; salvage?: text?; commit?: text; author?: text?",
+        branch?: text; base_commit?: text?; integration_fix?: flag; salvage?: text?; commit?: text; author?: text?",
     ),
-    ("HandedIn", "Work that was handed in", "task: name; status: text; commit: text"),
+    ("HandedIn", "Work that was handed in or judged", "task: name; status: text; commit: text"),
     (
         "Merged",
         "A merge, done or failed",
