@@ -34,7 +34,7 @@ OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if w
 SLOW = os.environ.get("SLOW")
 # The programs that take longest; the others follow by their size.
 FIRST = [
-    "cli", "team", "torture_command", "torture", "mail", "agents", "hosts", "watch",
+    "cli", "torture_command", "team", "torture", "watch", "agents", "mail", "hosts",
 ]
 # The user's own state, which no test may take for its own.
 STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ensemble"
