@@ -414,7 +414,7 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     }
     let LadderFile { worker, task, .. } = ladder;
     let text = format!("{worker} did not take task {task}, and the conductor was notified");
-    let help = format!("`ensemble why {task}`; `ensemble agent attach {worker}`");
+    let help = format!("`ensemble why {task}`; `ensemble agent inspect {worker}`");
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
 

@@ -10,7 +10,7 @@ use ensemble_team::proto::goal::SprintEvent;
 use crate::context::Context;
 use crate::printing::controls::print_control;
 
-/// Stop all agents, and end the sprint
+/// Stop all supervised agents, and end the sprint
 ///
 /// Puts ABORT beside the blackboard: supervisors end their agents and themselves. What is in the
 /// worktrees stays there. The sprint is ABORTED, which is final; the goal is not touched.

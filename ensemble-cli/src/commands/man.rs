@@ -14,8 +14,8 @@ use crate::spellings::described;
 /// Show or print the manual of a command, or write a page for each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble man
-  ensemble man agent join
+  ensemble admin man
+  ensemble admin man agent join
   ensemble admin man --dir ~/.local/share/man/man1")]
 pub(crate) struct Arguments {
     /// The command [default: the program itself]

@@ -47,12 +47,13 @@ pub(crate) fn describe_not_ready(
     let ReadinessFailure { worker, attempt, .. } = failure;
     let times = if *attempt == 1 { "once".to_owned() } else { format!("{attempt} times") };
     let text = format!("{worker} is not ready: pinged {times}, and no answer");
+    let is_configured = context.project()?.config.agents.contains_key(worker);
     let hint = match failure.error_type {
-        ErrorType::WorkspaceNotOpen | ErrorType::ProviderLaunchFailed => {
+        ErrorType::WorkspaceNotOpen | ErrorType::ProviderLaunchFailed if is_configured => {
             format!("`ensemble up {worker}` starts it, then try again")
         }
         _ if failure.window_inspected => {
-            format!("`ensemble agent attach {worker}` shows its screen")
+            format!("`ensemble agent inspect {worker}` shows its screen")
         }
         _ if context.project()?.roster().get(worker)?.is_some() => {
             format!("`ensemble team {worker}` shows what is known of it")

@@ -308,7 +308,7 @@ fn each_need_names_the_command_that_helps() {
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
             ("decision", "`ensemble request list r1` shows it, and how to answer"),
-            ("escalation", "`ensemble why t1`; `ensemble agent attach bob`"),
+            ("escalation", "`ensemble why t1`; `ensemble agent inspect bob`"),
             ("standstill", "`x`"),
             ("unreadable", "`mend it`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),

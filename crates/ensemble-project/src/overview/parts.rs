@@ -8,7 +8,7 @@ use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
-use ensemble_core::requests::{REQUESTS, UnplannedTask};
+use ensemble_core::requests::{REQUESTS, RequestStore, UnplannedTask};
 use ensemble_core::spool::{DeadLetter, Glance, Glances, RECALLED, Spool, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::holdings::{Holding, of_mailbox};
@@ -175,6 +175,13 @@ pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
         file.escalation = None;
     }
     Ok(open)
+}
+
+/// Whether the task of an escalated ladder was taken after all: without a watcher, its file stays.
+pub(super) fn is_taken(ladder: &LadderFile, store: Option<&dyn RequestStore>) -> bool {
+    let state = || store?.broker().state(&ladder.mailbox, &ladder.message).ok()?;
+    ladder.state >= LadderState::Escalating
+        && matches!(state(), Some(State::Acked { .. } | State::Settled))
 }
 
 /// The steps that wait for an intervention; none, and a part that cannot be read, if the step queues cannot be read.

@@ -183,7 +183,11 @@ impl OverviewReader {
             holds: workload.holds,
             pending: mail.pending,
             undecided: mail.undecided,
-            ladders: noted(ladders, "the ladders", &mut unreadable).to_vec(),
+            ladders: noted(ladders, "the ladders", &mut unreadable)
+                .iter()
+                .filter(|ladder| !parts::is_taken(ladder, source.store()))
+                .cloned()
+                .collect(),
             troubles,
             steps: parts::standing_steps(&self.books, project, &mut unreadable),
             open_tasks: parts::open_tasks(&self.books),

@@ -62,8 +62,8 @@ impl Notice {
             goal: Some(step.goal.clone()),
             attempt: Some(attempt),
             reasons: reasons.to_vec(),
-            remedies: [on, "split", "skip"]
-                .map(|verb| format!("ensemble step {verb} {task} {index}"))
+            remedies: [(on, ""), ("split", " -f PARTS"), ("skip", "")]
+                .map(|(verb, file)| format!("ensemble step {verb} {task} {index}{file}"))
                 .to_vec(),
         }
     }
