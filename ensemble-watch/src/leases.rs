@@ -50,10 +50,15 @@ pub(crate) fn expire_leases(
 /// follows from the message and the delivery, so a second warning stores nothing.
 fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
     let attempts_max = broker.settings(mailbox)?.attempts_max;
+    // With one attempt alone, nothing comes before the last one.
+    if attempts_max < 2 {
+        return Ok(());
+    }
     for found in broker.unfinished(mailbox, CHECKED_MAX)? {
         let State::Queued { epoch, .. } = found.state else { continue };
-        // With one attempt alone, nothing comes before the last one.
-        if epoch == 0 || epoch + 1 != attempts_max {
+        if epoch + 1 < attempts_max
+            || epoch + 1 != attempts_max + broker.attempts_before(mailbox, &found.id)?
+        {
             continue;
         }
         let Ok(envelope) = broker.peek(mailbox, &found.id) else { continue };
@@ -91,18 +96,25 @@ mod tests {
             spool.add_mailbox(mailbox, &Default::default()).unwrap();
         }
         let asked = Envelope::new(worker.clone(), "do it").from(lead.clone());
-        spool.publish(&asked.with_id(MessageId::new("slow").unwrap())).unwrap();
-        for delivery in 1..=4 {
-            let given = spool.receive(&worker, &worker).unwrap().unwrap();
-            spool.release(&given.lease, Duration::ZERO).unwrap();
-            warn_senders(&spool, &worker).unwrap();
-            warn_senders(&spool, &worker).unwrap();
-            assert_eq!(spool.counts(&lead).unwrap().queued, u64::from(delivery == 4));
-        }
+        let slow = MessageId::new("slow").unwrap();
+        spool.publish(&asked.with_id(slow.clone())).unwrap();
+        let deliver = |times| {
+            for _ in 0..times {
+                let given = spool.receive(&worker, &worker).unwrap().unwrap();
+                spool.release(&given.lease, Duration::ZERO).unwrap();
+                warn_senders(&spool, &worker).unwrap();
+                warn_senders(&spool, &worker).unwrap();
+            }
+            spool.counts(&lead).unwrap().queued
+        };
+        assert_eq!((deliver(3), deliver(1)), (0, 1));
         assert!(spool.dead_letters(&worker).unwrap().is_empty(), "one delivery is left");
         let notice = spool.receive(&lead, &lead).unwrap().unwrap().envelope;
         assert_eq!(notice.kind.as_str(), LAST_ATTEMPT_TYPE);
         assert_eq!(notice.causation_id.as_deref(), Some("slow"));
         assert!(notice.body.contains("was given it 4 times and has not settled it"));
+        deliver(1);
+        spool.redrive(&worker, &slow).unwrap();
+        assert_eq!((deliver(3), deliver(1)), (0, 1), "it has all its attempts again");
     }
 }

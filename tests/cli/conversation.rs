@@ -164,6 +164,19 @@ fn a_message_that_comes_again_says_so_at_every_door() {
     bed.ok("mailbox release c1 --as w1 --mailbox coders");
     let text = bed.ok("recv --as w2 --mailbox coders");
     assert!(text.starts_with("Again, attempt 2 of 5: w1 was given this at "), "{text}");
+    // A dead letter that was retried has all its attempts again.
+    bed.ok("mailbox add few --attempts-max 2");
+    bed.ok("send --to few --id f1 -m x");
+    for _ in 0..2 {
+        bed.ok("recv --as w1 --mailbox few");
+        bed.ok("mailbox release f1 --as w1 --mailbox few");
+    }
+    bed.ok("dead retry f1");
+    for attempt in ["attempt 1 of 2: you", "attempt 2 of 2, the last one: you"] {
+        let text = bed.ok("recv --as w1 --mailbox few");
+        assert!(text.starts_with(&format!("Again, {attempt} were given this at ")), "{text}");
+        bed.ok("mailbox release f1 --as w1 --mailbox few");
+    }
 }
 
 #[test]

@@ -106,6 +106,10 @@ fn reason_of(records: &[Record]) -> Option<String> {
     (last.kind.as_str() != types::TASK_COMPLETE).then(|| one_line(reason))
 }
 
+fn is_of_request(records: &[Record], id: &str) -> bool {
+    records.iter().any(|record| record.data.get("request_id").is_some_and(|it| it == id))
+}
+
 #[derive(Debug, Default)]
 pub struct ToldStory {
     /// Its nature and present place, one sentence per line.
@@ -179,6 +183,8 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
     }
     match mailbox.filter(|_| agent.is_none() && !is_person) {
         Some(mailbox) => head.push(head_of_mailbox(mailbox)),
+        // An agent, a person and a request are not what a record of their messages says of these.
+        None if agent.is_some() || is_person || is_of_request(&records, id) => {}
         None => {
             let reason = reason_of(&records).filter(|reason| !reason.starts_with(RECALLED));
             head.extend(reason.map(|reason| format!("It failed: {reason}")));
@@ -289,7 +295,10 @@ fn head_of_message(
         State::Queued { epoch: 0, .. } => "not read yet".to_owned(),
         State::Queued { .. } => "back in the mailbox".to_owned(),
         State::Acked { holder, epoch: 0 | 1 } => format!("{holder} has it"),
-        State::Acked { holder, epoch } => format!("{holder} has it (attempt {epoch})"),
+        State::Acked { holder, epoch } => {
+            let before = queue.attempts_before(&found.mailbox, &found.id).unwrap_or(0);
+            format!("{holder} has it (attempt {})", epoch.saturating_sub(before))
+        }
         State::Settled if people.contains(&found.mailbox) => "read".to_owned(),
         State::Settled => "finished".to_owned(),
         State::Dead => match reason_of(records).filter(|it| it.starts_with(RECALLED)) {

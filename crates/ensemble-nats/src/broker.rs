@@ -101,6 +101,10 @@ impl Broker for NatsTransport {
         Ok(self.read_anywhere(mailbox, id)?.map(|stored| stored.record.state()))
     }
 
+    fn attempts_before(&self, mailbox: &Name, id: &MessageId) -> Result<u64> {
+        Ok(self.read(mailbox, id)?.map_or(0, |stored| stored.record.base))
+    }
+
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         self.settings_of(mailbox)?;
         let stored = self.read_anywhere(mailbox, id)?;

@@ -159,7 +159,7 @@ fn state_text(state: &State) -> String {
             format!("due in {}", elapsed(Duration::from_millis(not_before - now)))
         }
         State::Queued { epoch: 0, .. } => "waits".to_owned(),
-        State::Queued { epoch, .. } => format!("waits, attempt {}", epoch + 1),
+        State::Queued { epoch, .. } => format!("waits, delivery {}", epoch + 1),
         other => other.word().to_owned(),
     }
 }

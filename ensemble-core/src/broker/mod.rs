@@ -64,6 +64,9 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         holder: &Name,
     ) -> Result<Option<Delivery>>;
 
+    /// How many deliveries of a message do not count as attempts: those before it was redriven.
+    fn attempts_before(&self, mailbox: &Name, id: &MessageId) -> Result<u64>;
+
     /// Reads a message in any state, without changing it.
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope>;
 
@@ -168,6 +171,7 @@ impl Broker for Spool {
         state(mailbox: &Name, id: &MessageId) -> Option<State>;
         receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
         receive_done(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        attempts_before(mailbox: &Name, id: &MessageId) -> u64;
         peek(mailbox: &Name, id: &MessageId) -> Envelope;
         unfinished(mailbox: &Name, limit: usize) -> Vec<Found>;
         due_ids_for(mailbox: &Name, agent: &Name, limit: usize) -> Vec<MessageId>;

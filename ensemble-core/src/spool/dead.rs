@@ -292,6 +292,12 @@ impl Spool {
         self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
     }
 
+    /// How many deliveries of a message do not count as attempts: those before it was redriven or handed back unread.
+    pub(crate) fn attempts_before(&self, mailbox: &Name, id: &MessageId) -> Result<u64> {
+        let reason = self.read_reason(&*self.mailbox(mailbox)?, id)?;
+        Ok(reason.filter(|reason| reason.redriven).map_or(0, |reason| reason.epoch))
+    }
+
     /// The reason beside a dead letter; a damaged one counts as lost.
     pub(super) fn read_reason(
         &self,

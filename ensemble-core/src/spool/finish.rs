@@ -195,8 +195,7 @@ impl Spool {
         held: &HeldFile,
         HandBack { delay, why, patience, is_attempt }: HandBack<'_>,
     ) -> Result<()> {
-        let redriven = self.read_reason(mailbox, &held.id)?.filter(|reason| reason.redriven);
-        let before = redriven.map_or(0, |reason| reason.epoch);
+        let before = self.attempts_before(&mailbox.name, &held.id)?;
         let attempts_max = if is_attempt { mailbox.settings()?.attempts_max } else { u64::MAX };
         let attempts = held.epoch.saturating_sub(before);
         let due = mail::give_back(attempts, attempts_max, (delay, why), || self.now_millis());

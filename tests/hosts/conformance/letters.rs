@@ -63,6 +63,7 @@ pub fn a_redriven_message_has_all_its_attempts(factory: Factory) {
     for epoch in 3..=4 {
         let delivery = receive(&*bed);
         assert_eq!((&delivery.lease.id, delivery.lease.epoch), (&poison, epoch));
+        assert_eq!(broker.attempts_before(&name(MAILBOX), &poison).unwrap(), 2);
         bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
     }
     assert_eq!(bodies(&*bed), ["everyday"]);

@@ -91,6 +91,8 @@ impl Broker for Dying<'_> {
         settings(mailbox: &Name) -> Settings;
         state(mailbox: &Name, id: &MessageId) -> Option<State>;
         receive_id(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        receive_done(mailbox: &Name, id: &MessageId, holder: &Name) -> Option<Delivery>;
+        attempts_before(mailbox: &Name, id: &MessageId) -> u64;
         peek(mailbox: &Name, id: &MessageId) -> Envelope;
         unfinished(mailbox: &Name, limit: usize) -> Vec<Found>;
         count_due(mailbox: &Name, limit: usize) -> usize;

@@ -269,9 +269,11 @@ fn again(app: &App, queue: &ProjectQueue, delivery: &Delivery) -> Option<String>
         return None;
     }
     let max = queue.settings(&lease.mailbox).ok()?.attempts_max;
-    let attempt = match lease.epoch <= max {
-        true if lease.epoch == max => format!("attempt {max} of {max}, the last one"),
-        true => format!("attempt {} of {max}", lease.epoch),
+    let before = queue.attempts_before(&lease.mailbox, &lease.id).unwrap_or(0);
+    let nth = lease.epoch.saturating_sub(before);
+    let attempt = match nth <= max {
+        true if nth == max => format!("attempt {max} of {max}, the last one"),
+        true => format!("attempt {nth} of {max}"),
         false => format!("delivery {}", lease.epoch),
     };
     let logs = app.project().ok()?.logs();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::message::{MessageId, MessagePurpose, Name, Timestamp};
 use serde_json::Value;
 
 use crate::mail::delivered::PLAIN_TYPE;
@@ -72,6 +72,10 @@ struct NamedMessage {
 impl NamedMessage {
     fn subject(&self) -> String {
         match &self.task {
+            // Who reads a notice of a task does not have the task.
+            Some(task) if MessagePurpose::of(&self.kind) == MessagePurpose::Notice => {
+                format!("{} about task {}", one_line(&self.kind), one_line(task))
+            }
             Some(task) => format!("task {}", one_line(task)),
             None if !self.words.is_empty() && self.kind == PLAIN_TYPE => {
                 format!("\"{}\"", shortened(&self.words, NAMED_CHARS_MAX))
@@ -88,7 +92,15 @@ impl NamedMessage {
 pub struct SentenceMaker {
     people: Vec<Name>,
     known: HashMap<(String, String), NamedMessage>,
-    recent: VecDeque<(Timestamp, String)>,
+    recent: VecDeque<SaidSentence>,
+}
+
+/// A sentence, and what it is about: message or request, and delivery. Not every record has all of these.
+#[derive(Clone, Debug)]
+struct SaidSentence {
+    at: Timestamp,
+    text: String,
+    about: [Option<Value>; 2],
 }
 
 impl SentenceMaker {
@@ -102,16 +114,28 @@ impl SentenceMaker {
     pub fn describe(&mut self, record: &Record, queue: Option<&dyn Broker>) -> Option<Sentence> {
         let (weight, text) = self.sentence(record, queue)?;
         let text = self.with_names(&one_line(&text));
-        let subject = ["id", "task_id", "task", "ids", "request_id"];
-        let Some(subject) = subject.iter().find_map(|field| record.data.get(*field)) else {
+        let named = |fields: &[&str]| fields.iter().find_map(|field| record.data.get(*field));
+        let about = [named(&["id", "ids", "request_id"]), named(&["epoch"])];
+        if about[0].or_else(|| named(&["task_id", "task"])).is_none() {
             return Some(Sentence { weight, text });
+        }
+        let at = record.timestamp;
+        self.recent.retain(|said| at.since(said.at) < RECENT_FOR);
+        let agrees = |said: &SaidSentence| {
+            let pairs = said.about.iter().zip(about);
+            let differ = |(said, now): (&Option<Value>, Option<&Value>)| {
+                said.as_ref().zip(now).is_some_and(|(said, now)| said != now)
+            };
+            said.text == text && !pairs.into_iter().any(differ)
         };
-        let (key, at) = (format!("{text} {subject}"), record.timestamp);
-        self.recent.retain(|(then, _)| at.since(*then) < RECENT_FOR);
-        if self.recent.iter().any(|(_, said)| *said == key) {
+        if let Some(said) = self.recent.iter_mut().find(|said| agrees(said)) {
+            for (said, now) in said.about.iter_mut().zip(about) {
+                *said = said.take().or_else(|| now.cloned());
+            }
             return None;
         }
-        self.recent.push_back((at, key));
+        let about = about.map(Option::<&Value>::cloned);
+        self.recent.push_back(SaidSentence { at, text: text.clone(), about });
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
         Some(Sentence { weight, text })
     }
@@ -344,6 +368,9 @@ mod tests {
         let id = "01a22131-dd0c-7000-8000-000000000001";
         let stored = json!({ "mailbox": "w1", "id": id, "type": "task", "task_id": "auth" });
         let place = json!({ "mailbox": "w1", "id": id, "epoch": 1 });
+        let again = json!({ "mailbox": "w1", "id": id, "epoch": 2 });
+        let report =
+            json!({ "mailbox": "lead", "id": "r1", "type": "report.done", "task_id": "auth" });
         let alarm =
             json!({ "told": "conductor", "text": format!("w1 is gone; message {id} went back") });
         let records = [
@@ -369,6 +396,12 @@ mod tests {
                 "watcher",
                 &json!({ "agent": "w1", "from": "idle", "to": "gone", "why": "its process has ended" }),
             ),
+            record(8, "message.released", "w1", &place),
+            record(9, "message.acked", "w1", &again),
+            record(10, "message.settled", "w1", &again),
+            record(11, "task_complete", "w1", &json!({ "task_id": "auth", "worker_id": "w1" })),
+            record(12, "message.stored", "w1", &report),
+            record(13, "message.acked", "lead", &json!({ "mailbox": "lead", "id": "r1" })),
         ];
         let expected = [
             "lead -> w1  task auth",
@@ -376,6 +409,11 @@ mod tests {
             "watcher -> conductor  w1 is gone; task auth went back",
             "watcher: the system lost events, and the watcher scans",
             "w1  idle -> gone: its process has ended",
+            "task auth is back in w1's mailbox",
+            "w1 received task auth",
+            "w1 finished task auth",
+            "w1 -> lead  report.done about task auth",
+            "lead received report.done about task auth",
         ];
         assert_eq!(texts(&records, None), expected);
     }
