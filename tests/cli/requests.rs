@@ -161,6 +161,7 @@ fn a_deadline_ends_a_wait_although_no_watcher_runs() {
     let forced = bed.run("request shutdown w1 --as lead --id s2 --force --wait 1h");
     assert!(forced.code == 0 && forced.stdout.contains("without consent"), "{forced:?}");
     assert_eq!(records(&bed, "request.expired").len(), 2);
+    assert!(!bed.ok("why s2").contains("It failed"), "what was forced has happened");
 }
 
 #[test]

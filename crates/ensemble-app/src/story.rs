@@ -106,6 +106,7 @@ fn reason_of(records: &[Record]) -> Option<String> {
     (last.kind.as_str() != types::TASK_COMPLETE).then(|| one_line(reason))
 }
 
+/// Whether an id is that of a request: the end of its messages is not a failure of it.
 fn is_of_request(records: &[Record], id: &str) -> bool {
     records.iter().any(|record| record.data.get("request_id").is_some_and(|it| it == id))
 }
@@ -177,13 +178,12 @@ pub fn tell_story(app: &App, id: &str, story: Option<&ObjectStory>) -> ToldStory
         overview.mailboxes.iter().find(|mailbox| name.as_ref() == Some(&mailbox.name))
     });
     if is_person {
-        let is_alone = overview.as_ref().is_none_or(|overview| overview.people.len() < 2);
-        let who = if is_alone { "the person who runs" } else { "one of the people who run" };
+        let who =
+            if people.len() < 2 { "the person who runs" } else { "one of the people who run" };
         head.push(format!("{id}, {who} this team"));
     }
     match mailbox.filter(|_| agent.is_none() && !is_person) {
         Some(mailbox) => head.push(head_of_mailbox(mailbox)),
-        // An agent, a person and a request are not what a record of their messages says of these.
         None if agent.is_some() || is_person || is_of_request(&records, id) => {}
         None => {
             let reason = reason_of(&records).filter(|reason| !reason.starts_with(RECALLED));
