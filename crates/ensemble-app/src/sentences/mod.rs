@@ -121,16 +121,15 @@ impl SentenceMaker {
         }
         let at = record.timestamp;
         self.recent.retain(|said| at.since(said.at) < RECENT_FOR);
-        let agrees = |said: &SaidSentence| {
-            let pairs = said.about.iter().zip(about);
-            let differ = |(said, now): (&Option<Value>, Option<&Value>)| {
-                said.as_ref().zip(now).is_some_and(|(said, now)| said != now)
-            };
-            said.text == text && !pairs.into_iter().any(differ)
+        let differ = |(said, now): (&Option<Value>, Option<&Value>)| {
+            said.as_ref().zip(now).is_some_and(|(said, now)| said != now)
         };
-        if let Some(said) = self.recent.iter_mut().find(|said| agrees(said)) {
-            for (said, now) in said.about.iter_mut().zip(about) {
-                *said = said.take().or_else(|| now.cloned());
+        let agrees = |said: &&mut SaidSentence| {
+            said.text == text && !said.about.iter().zip(about).any(differ)
+        };
+        if let Some(known) = self.recent.iter_mut().find(agrees) {
+            for (known, now) in known.about.iter_mut().zip(about) {
+                *known = known.take().or_else(|| now.cloned());
             }
             return None;
         }
