@@ -162,6 +162,8 @@ fn a_deadline_ends_a_wait_although_no_watcher_runs() {
     assert!(forced.code == 0 && forced.stdout.contains("without consent"), "{forced:?}");
     assert_eq!(records(&bed, "request.expired").len(), 2);
     assert!(!bed.ok("why s2").contains("It failed"), "what was forced has happened");
+    bed.ok("request shutdown w1 --id s3 --force --wait 1h");
+    assert_eq!(bed.ok("inbox"), "mailbox operator is empty\n", "the command has shown the answer");
 }
 
 #[test]

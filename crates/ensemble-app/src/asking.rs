@@ -95,7 +95,20 @@ pub fn await_answer(
 ) -> Outcome<RequestEntry> {
     let end = Instant::now().checked_add(patience);
     let entry = decision_on(app, requests, queue, entry, patience)?;
-    carried_out(app, requests, queue, entry, end)
+    let entry = carried_out(app, requests, queue, entry, end)?;
+    settle_answer(app, queue, &entry);
+    Ok(entry)
+}
+
+/// Settles the message with an answer that a command shows to the person who has asked. If that fails, the person reads
+/// it twice.
+pub fn settle_answer(app: &App, queue: &ProjectQueue, entry: &RequestEntry) {
+    let (asked, person) = (&entry.request, &entry.request.from);
+    if app.project().is_ok_and(|project| project.is_person(person))
+        && let Ok(Some(answer)) = queue.receive_id(person, &asked.answer_id(), person)
+    {
+        let _ = queue.settle(&answer.lease);
+    }
 }
 
 /// Waits until the decision is carried out, if its kind has anything to carry out. Where no watcher

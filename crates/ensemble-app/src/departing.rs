@@ -18,7 +18,7 @@ use ensemble_team::roster::{Member, State};
 use serde_json::Value;
 
 use crate::App;
-use crate::asking::requests;
+use crate::asking::{requests, settle_answer};
 use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
@@ -301,6 +301,7 @@ impl LeavingTeam<'_> {
             let entry = requests.get(id.as_str())?;
             let Some((event, word, detail)) = judged(&agent, &entry, end) else { continue };
             self.open.remove(&agent);
+            settle_answer(self.farewell.app, self.queue, &entry);
             self.fate(&agent, Some(id), word, detail);
             events.push(event);
         }

@@ -42,6 +42,13 @@ pub(super) fn body(advice: Option<String>, fields: Map<String, Value>) -> String
     advice.map_or_else(|| fields.clone(), |advice| format!("# {advice}\n{fields}"))
 }
 
+impl AskedRequest {
+    /// Id of the message that brings its answer.
+    pub fn answer_id(&self) -> MessageId {
+        message_id(self, "response")
+    }
+}
+
 impl Requests<'_> {
     pub(super) fn question(&self, asked: &AskedRequest) -> Envelope {
         self.ask_by(asked, "request", None)
