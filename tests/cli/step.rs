@@ -122,7 +122,7 @@ fn a_queue_by_hand() {
     submit(&bed, 2, "Devon", "\"status\": \"success\"");
     assert_eq!(bed.json("step list")[0]["done"], 2);
     bed.ok("step skip 0-4-1 3");
-    assert!(bed.fails(3, "step next --as Tara").contains("all steps are done"));
+    assert!(bed.fails(3, "step next --as Tara").contains("no step is left to do"));
     let steps = bed.ok("step list 0-4-1");
     assert!(steps.contains("COMPLETED (skipped)"), "{steps}");
 }
@@ -135,7 +135,7 @@ fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
     }
     // A task with nothing left has nothing to wait for.
     let done = bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s");
-    assert!(done.contains("all steps are done"), "{done}");
+    assert!(done.contains("no step is left to do"), "{done}");
     let waits = bed.start("step next --as Tara --wait 60s --json", Stdio::null());
     bed.write_file("later.yaml", PLAN.replace("0-4-1", "0-4-2"));
     bed.ok("step add -f later.yaml");

@@ -124,7 +124,7 @@ pub enum NoStep {
 impl std::fmt::Display for NoStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Done => write!(f, "all steps are done"),
+            Self::Done => write!(f, "no step is left to do"),
             Self::Paused { task_id, step_index } => write!(
                 f,
                 "task {task_id} is paused: step {step_index} needs an intervention \
