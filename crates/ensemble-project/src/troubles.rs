@@ -302,7 +302,8 @@ pub fn help(alarm: Alarm, about: &str) -> String {
                 .to_owned()
         }
         Alarm::Untaken => {
-            "start a supervisor for each role: `ensemble agent supervise --role ROLE --name NAME -- CMD`"
+            "`ensemble up` starts the supervisors of `ensemble.yaml`; another one starts by \
+             `ensemble agent supervise --role ROLE --name NAME -- CMD`"
                 .to_owned()
         }
         Alarm::IntegrationFailed => format!(
