@@ -100,7 +100,10 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     let text = works(website.run("recv --as opal"));
     assert!(text.starts_with("Message from operator, who runs this team:"), "{text}");
     works(website.run("reply q1 yes --as opal"));
-    assert!(bed.ok("recv").contains("yes"));
+    assert!(bed.ok("status").contains("opal@website answered you: \"yes\""));
+    assert!(bed.ok("inbox").contains(" opal@website "));
+    let text = bed.ok("recv");
+    assert!(text.starts_with("opal@website answered, ") && text.contains("yes"), "{text}");
     // An agent is known by its own project, and its text is not trusted in another one.
     member(&bed, "cora");
     let to_website = "send --to opal@website --id q2 -m look";
@@ -123,6 +126,12 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     let asked = json!({ "to": "opal@website", "message": "late", "wait_for_reply": "1ms" });
     let (_, said) = Mcp::of(&bed, "w7").ask("send", &asked);
     assert!(said.contains("opal has not answered within"), "{said}");
+    // What starts its reader starts one there, and not the agent of that name here.
+    let agents = "durability: process\nagents: {opal: {command: cat}}\n";
+    std::fs::write(website.root.join("ensemble.yaml"), agents).unwrap();
+    let said = bed.run("send --to opal@website -m x").stderr;
+    assert!(said.contains("in project website, opal is not running"), "{said}");
+    assert!(said.contains("/website/queue up opal` starts it"), "{said}");
     // What is not there, and what is not clear.
     assert!(bed.fails(3, "send --to opal@nowhere -m x").contains("no project `nowhere`"));
     assert!(bed.fails(3, "send --to opla@website -m x").contains("did you mean opal?"));

@@ -43,6 +43,7 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     assert_eq!((&all[1]["from"], &all[1]["bytes"]), (&json!("boss"), &json!(3)));
     let text = bed.ok("inbox w1 --limit 1");
     assert!(text.contains("held by w1") && text.contains("… 2 wait"), "{text}");
+    assert!(bed.ok("inbox w1 --limit 0").starts_with("… 2 wait"), "it is not empty");
     let text = bed.ok("inbox w1");
     assert!(text.contains("a   waits       boss      task     T1"), "{text}");
     assert_eq!(bed.ok("inbox"), "mailbox operator is empty\n", "the person's own");
@@ -144,6 +145,15 @@ fn status_says_first_what_needs_a_person() {
     bed.ok("recv --as w1");
     bed.send("new");
     assert!(!bed.ok("status").contains("NEEDS YOU"));
+    // A task waits for the team to continue, and not for a nudge.
+    bed.ok("recv --as w1");
+    bed.ok(&format!("send --to w1 --task p1 --id {} -m old", id_of_a_minute_ago()));
+    assert!(bed.ok("status").contains(need));
+    bed.ok("pause --reason lunch");
+    let text = bed.ok("status");
+    assert!(text.contains("(lunch)") && !text.contains(need), "{text}");
+    let said = bed.fails(3, "agent nudge w1");
+    assert!(said.contains("nothing waits in mailbox `w1` that w1 may take: PAUSE since"), "{said}");
 }
 
 #[test]
@@ -160,6 +170,13 @@ fn status_names_agents_that_were_never_started_and_an_old_configuration() {
     assert!(text.contains("-> `ensemble up gem`"), "{text}");
     write(", start_on_mail: true").unwrap();
     assert!(!bed.ok("status").contains("NEEDS YOU"), "its mail starts it");
+    bed.ok("pause --reason lunch");
+    let sent = bed.run("send --to gem --task t1 -m hello");
+    let why = "gem is not running, and its mail does not start it now: PAUSE since";
+    assert!(sent.stderr.contains(why), "{sent:?}");
+    let sent = bed.run("send --to gem -m hello");
+    assert!(sent.stderr.contains("the next watcher starts it"), "no task: {sent:?}");
+    bed.ok("resume");
     let lock = bed.project().join(".ensemble/watch.lock");
     let held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
     let older = std::fs::metadata(&lock).unwrap().modified().unwrap() - Duration::from_secs(1);

@@ -17,7 +17,7 @@
 //! | `budget` | a budget is used up | allow more |
 //! | `undelivered` | a file in a drop box has no mailbox or no route | make the mailbox, or rename the file |
 //! | `undelivered` | mail waits for an agent that has left or was never started | start it |
-//! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
+//! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated or kept back | nudge it |
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
 //! | `limited` | an agent is at its usage limit | nothing: it continues by itself |
 //!
@@ -261,11 +261,13 @@ fn of_unreadable(part: &UnreadablePart) -> Need {
 /// One need for each sender and person, with the first words of its newest message.
 fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
     let mail = mail.iter().filter(|unread| unread.act != MailAct::Leaves);
-    let pairs: BTreeSet<_> = mail.clone().map(|unread| (&unread.from, &unread.to)).collect();
-    let of_pair = |(from, to): (&Name, &Name)| {
-        let is_theirs = |unread: &&PersonMail| unread.from == *from && unread.to == *to;
-        let all: Vec<&PersonMail> = mail.clone().filter(is_theirs).collect();
+    let pair =
+        |unread: &PersonMail| (unread.from.clone(), unread.project.clone(), unread.to.clone());
+    let pairs: BTreeSet<_> = mail.clone().map(pair).collect();
+    let of_pair = |known: (Name, Option<Name>, Name)| {
+        let all: Vec<&PersonMail> = mail.clone().filter(|unread| pair(unread) == known).collect();
         let newest = all.last()?;
+        let (from, project, to) = known;
         let verb = match newest.act {
             MailAct::Answers => "answered you",
             MailAct::Returns => "returned your message",
@@ -276,9 +278,13 @@ fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
             0 => String::new(),
             more => format!(" (and {more} more)"),
         };
-        let text = format!("{from} {verb}: \"{}\"{more}", newest.words);
+        let words = behind_colon(&newest.words);
+        let place = project.as_ref().map_or_else(String::new, |project| format!("@{project}"));
+        let text = format!("{from}{place} {verb}{words}{more}");
         let need = Need::new(Kind::Answered, text, "`ensemble recv`".to_owned());
-        Some(need.only_for(to).of(from).about(newest.id.as_str()).since(Some(newest.at)))
+        let need = need.only_for(&to).about(newest.id.as_str()).since(Some(newest.at));
+        // An agent of this project may have the same name.
+        Some(if project.is_some() { need } else { need.of(&from) })
     };
     pairs.into_iter().filter_map(of_pair).collect()
 }
@@ -387,8 +393,11 @@ fn of_request(facts: &NeedFacts<'_>, asked: &AskedRequest) -> Option<Need> {
 
 fn words_of(asked: &AskedRequest) -> String {
     let content = Envelope::new(asked.to.clone(), asked.content.as_str());
-    let words = content.first_words(ASKED_CHARS_MAX);
-    if words.is_empty() { words } else { format!(": \"{words}\"") }
+    behind_colon(&content.first_words(ASKED_CHARS_MAX))
+}
+
+fn behind_colon(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": \"{words}\"") }
 }
 
 /// The requester continues without a decision, and the conductor was notified; no agent has dealt with that.

@@ -6,6 +6,7 @@ use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ensure_person;
+use ensemble_app::mail::elsewhere::Address;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{elapsed, plural};
@@ -83,12 +84,12 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     if context.out.is_json() {
         return Ok(());
     }
-    if rows.is_empty() {
-        context.out.line(format!("mailbox {mailbox} is empty"))?;
-    } else {
-        context.out.styled_table(&["id", "state", "from", "type", "task", "age", "text"], rows)?;
-    }
     let waiting = queue.waiting(mailbox, COUNT_MAX)?;
+    if !rows.is_empty() {
+        context.out.styled_table(&["id", "state", "from", "type", "task", "age", "text"], rows)?;
+    } else if waiting == 0 {
+        context.out.line(format!("mailbox {mailbox} is empty"))?;
+    }
     if found.len() == limit && waiting > limit as u64 {
         context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
     }
@@ -123,7 +124,7 @@ fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<St
 /// Sender, type, task, age and first words of a message.
 fn about(envelope: &Envelope) -> [String; 5] {
     [
-        envelope.from.to_string(),
+        Address::of_sender(envelope).to_string(),
         envelope.kind.to_string(),
         envelope.task_id.clone().unwrap_or_else(|| "-".to_owned()),
         elapsed(SystemClock.wall().since(envelope.created_at)),

@@ -3,6 +3,7 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::receiving::explain_nothing;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::worker::TargetAgent;
 use ensemble_core::env::Pane as _;
@@ -37,7 +38,7 @@ impl Arguments {
         let queue = ProjectQueue::open(context)?;
         let waiting = queue.due_ids_for(&mailbox, &agent, COUNT_MAX)?.len();
         if waiting == 0 {
-            return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
+            return Err(explain_nothing(context, &queue, (&mailbox, &agent))?);
         }
         let pane = worker.pane_required().map_err(|failure| match queue.directory() {
             Some(_) => failure,

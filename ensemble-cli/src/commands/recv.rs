@@ -11,7 +11,7 @@ use ensemble_app::mail::answers;
 use ensemble_app::mail::conversation::{ShownMessage, ensure_person, read_received, read_waiting};
 use ensemble_app::mail::delivered::{DeliveryInstructions, sender_of};
 use ensemble_app::mail::message_view::MessageView;
-use ensemble_app::mail::receiving::{AwaitedMail, ReceiveObstacles};
+use ensemble_app::mail::receiving::{AwaitedMail, explain_nothing};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::receipt::note_read;
 use ensemble_core::env::Delivery;
@@ -69,7 +69,7 @@ impl Arguments {
             delivery = mail.receive_within(patience, &interrupt)?;
         }
         let Some(mut delivery) = delivery else {
-            return Err(nothing(context, &queue, &mailbox, &agent)?);
+            return Err(explain_nothing(context, &queue, (&mailbox, &agent))?);
         };
         let remark = correlate(context, &queue, &delivery);
         let delivered = self.hand_over((context, &queue), &interrupt, &mut delivery, remark);
@@ -138,26 +138,6 @@ impl Arguments {
         }
         context.out.flush()
     }
-}
-
-/// Why there is nothing: perhaps something waits, but not for this agent yet.
-fn nothing(
-    context: &Context,
-    queue: &ProjectQueue,
-    mailbox: &Name,
-    agent: &Name,
-) -> Outcome<Failure> {
-    let ReceiveObstacles { reasons, hint } =
-        ReceiveObstacles::find(context.project()?, queue, mailbox, agent)?;
-    let nothing = format!("nothing waits in mailbox `{mailbox}`");
-    let failure = Failure::nothing(match reasons.as_slice() {
-        [] => nothing,
-        reasons => format!("{nothing} that {agent} may take: {}", reasons.join("; ")),
-    });
-    Ok(match hint {
-        Some(hint) => failure.with_hint(hint),
-        None => failure,
-    })
 }
 
 /// A message of another program may ask something. It decides something only if its file proves its

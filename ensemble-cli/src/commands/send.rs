@@ -192,7 +192,7 @@ impl Arguments {
             let asked_in = outgoing.reached_queue("the reply comes from there")?;
             more.push(("reply", self.print_reply(context, envelope, asked_in)?));
         }
-        report(context, (&envelope.id, &copy.to), reached, &more)?;
+        report(context, &copy, reached, &more)?;
         let text = format!("{} is kept on this host, so no answer was awaited", envelope.id);
         let unasked = (is_answer_printed && is_kept).then(|| {
             Failure::new(VerbExit::Busy, text).with_hint("a later answer comes to your mailbox")
@@ -265,7 +265,7 @@ impl Arguments {
         } else if !context.out.is_json() {
             context.out.line(&envelope.id)?;
         }
-        if let Some(warning) = absent_reader(other.app.project()?, &envelope.to) {
+        if let Some(warning) = absent_reader(other.app.project()?, &envelope) {
             match context.out.is_json() {
                 true => object["warning"] = warning.into(),
                 false => say(&warning),
@@ -288,7 +288,7 @@ impl Arguments {
         }
         if !context.out.is_json()
             && question.project.is_none()
-            && let Some(warning) = absent_reader(context.project()?, &question.to)
+            && let Some(warning) = absent_reader(context.project()?, question)
         {
             say(&warning);
         }
@@ -343,18 +343,13 @@ fn say_recalled(context: &Context, stored: &Envelope, recalled: Option<RecalledC
 }
 
 /// Reports how far the message got for one recipient: under `--json` in one object, otherwise only what is wrong.
-fn report(
-    context: &Context,
-    (id, to): (&MessageId, &Name),
-    state: Receipt,
-    more: &[(&str, Value)],
-) -> Outcome {
-    let warning = absent_reader(context.project()?, to);
+fn report(context: &Context, copy: &Envelope, state: Receipt, more: &[(&str, Value)]) -> Outcome {
+    let warning = absent_reader(context.project()?, copy);
     if !context.out.is_json() {
         warning.iter().for_each(|warning| say(warning));
         return Ok(());
     }
-    let mut object = json!({ "id": id, "mailbox": to, "state": state });
+    let mut object = json!({ "id": copy.id, "mailbox": copy.to, "state": state });
     for (field, value) in more {
         object[*field] = value.clone();
     }

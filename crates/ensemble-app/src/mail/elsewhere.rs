@@ -13,8 +13,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ensemble_core::message::Name;
 use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::{Envelope, Name};
 use ensemble_project::registry::{KnownProject, known_projects, note_project, project_name};
 
 use crate::App;
@@ -27,6 +27,13 @@ use crate::queue::ProjectQueue;
 pub struct Address {
     pub name: Name,
     pub project: Option<Name>,
+}
+
+impl Address {
+    /// The sender of a message, with its project if that is another one.
+    pub fn of_sender(envelope: &Envelope) -> Self {
+        Self { name: envelope.from.clone(), project: envelope.project.clone() }
+    }
 }
 
 impl FromStr for Address {

@@ -4,28 +4,45 @@
 //! |---|---|
 //! | an agent that is up, here or on another host, or a host that is silent | nothing |
 //! | agents that were up, and that the running watcher sees gone | that it is not running, and what starts it again |
-//! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not |
+//! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not: PAUSE, for one |
 //! | agents that have left | that it has left, and what starts it again |
 //! | no agent that is known | nothing: a program may read it |
+//!
+//! Of a reader in another project, it names that project, also in the commands.
 
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::Name;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::refusal_to_begin;
 use ensemble_project::Project;
 use ensemble_project::hosts::{self, HostAgent, OtherHost};
 use ensemble_project::mail_starts::{last_start, starts_left};
 use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
+use ensemble_project::registry::project_name;
 use ensemble_project::rows::RosterRow;
+use ensemble_project::team::shell_word;
+use ensemble_team::admission::MailAdmission;
 use ensemble_team::roster::{Member, State};
 use ensemble_tmux::tmux::Binding;
 
 /// How long a start takes, at most, until the agent is in the roster.
 const START_TAKES: Duration = Duration::from_secs(10);
 
-/// Why a message in this mailbox waits for its reader; `None` if an agent reads it, or if that is not known.
-pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
+/// Why a message that `project` has stored waits for its reader; `None` if an agent reads it, or if that is not known.
+pub fn absent_reader(project: &Project, message: &Envelope) -> Option<String> {
+    let said = explain_absence(project, message)?;
+    if message.project.is_none() {
+        return Some(said);
+    }
+    let (name, queue) = (project_name(project).ok()?, project.queue.to_string_lossy());
+    let there = format!("`ensemble --queue {} ", shell_word(&queue));
+    Some(format!("in project {name}, {}", said.replace("`ensemble ", &there)))
+}
+
+fn explain_absence(project: &Project, message: &Envelope) -> Option<String> {
+    let mailbox = &message.to;
     let (members, _) = project.roster().entries().ok()?;
     let gone = seen_gone(project);
     let mut readers: Vec<Member> =
@@ -48,7 +65,7 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     if readers.iter().any(is_up) || elsewhere.iter().any(may_be_up) {
         return None;
     }
-    if let Some(said) = of_configured(project, mailbox) {
+    if let Some(said) = of_configured(project, message) {
         return Some(said);
     }
     if let Some(reader) = readers.pop() {
@@ -64,10 +81,10 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
 
 /// What happens to mail for an agent of `ensemble.yaml` that is not running and that its mail starts, or that was never
 /// started.
-fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
+fn of_configured(project: &Project, message: &Envelope) -> Option<String> {
     let config = &project.config.agents;
     let (name, agent) = config.iter().find(|(name, agent)| {
-        agent.mailbox.as_ref().unwrap_or(name) == mailbox && agent.pane.is_none()
+        *agent.mailbox.as_ref().unwrap_or(name) == message.to && agent.pane.is_none()
     })?;
     let absent = format!("{name} is not running");
     if !agent.start_on_mail {
@@ -75,6 +92,10 @@ fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
         let hint =
             format!("{absent}, and the message waits for it: `ensemble up {name}` starts it");
         return is_new.then_some(hint);
+    }
+    let admission = MailAdmission::new(project.admissions());
+    if let Ok(Some(obstacle)) = refusal_to_begin(&admission, name, message, None) {
+        return Some(format!("{absent}, and its mail does not start it now: {obstacle}"));
     }
     let now = SystemClock.wall();
     // In this order: the watcher may start it for this message in between.

@@ -15,7 +15,8 @@ use ensemble_project::Project;
 use ensemble_team::admission::{NotAdmitted, TaskAct};
 use ensemble_team::budget::{BudgetFile, BudgetScope};
 
-use crate::failure::{Outcome, obstacle_hint, plan_hint};
+use crate::App;
+use crate::failure::{Failure, Outcome, obstacle_hint, plan_hint};
 use crate::interrupt::{Interrupt, cancel_token};
 use crate::queue::ProjectQueue;
 use crate::wait_line::WaitLine;
@@ -55,6 +56,25 @@ impl ReceiveObstacles {
         let hint = obstacle.as_ref().and_then(obstacle_hint);
         Ok(Self { reasons, hint: hint.or_else(|| gates.iter().find_map(plan_hint)) })
     }
+}
+
+/// Why there is nothing: perhaps something waits, but not for this agent yet.
+pub fn explain_nothing(
+    app: &App,
+    queue: &ProjectQueue,
+    (mailbox, agent): (&Name, &Name),
+) -> Outcome<Failure> {
+    let ReceiveObstacles { reasons, hint } =
+        ReceiveObstacles::find(app.project()?, queue, mailbox, agent)?;
+    let nothing = format!("nothing waits in mailbox `{mailbox}`");
+    let failure = Failure::nothing(match reasons.as_slice() {
+        [] => nothing,
+        reasons => format!("{nothing} that {agent} may take: {}", reasons.join("; ")),
+    });
+    Ok(match hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    })
 }
 
 /// The budget of a waiting task that is used up.

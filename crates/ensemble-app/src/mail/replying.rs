@@ -100,7 +100,7 @@ pub fn reply(
         false => state == State::Settled,
     };
     let waiting = count_waiting(queue, mailbox);
-    let warning = absent_reader(reader, &to);
+    let warning = absent_reader(reader, &answer);
     Ok(ReplyOutcome { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }
 

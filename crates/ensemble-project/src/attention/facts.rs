@@ -67,6 +67,8 @@ pub struct StrandedFile {
 pub struct PersonMail {
     pub id: MessageId,
     pub from: Name,
+    /// The project of the sender, if it is another one.
+    pub project: Option<Name>,
     pub to: Name,
     pub words: String,
     pub act: MailAct,

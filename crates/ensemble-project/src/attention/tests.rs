@@ -145,6 +145,7 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
     let mail = |id: &str, from: &str, words: &str, minute| PersonMail {
         id: MessageId::new(id).unwrap(),
         from: name(from),
+        project: (id == "m8").then(|| name("website")),
         to: Name::operator(),
         words: words.to_owned(),
         act: match from {
@@ -167,17 +168,22 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
             mail("m5", "coda", "not done yet", 5),
             mail("m6", "bob", "done", 6),
             mail("m7", "picky", "t1: no attempt is left", 7),
+            mail("m8", "opal", "I am another", 8),
+            mail("m9", "coda", "", 9),
         ],
         ..Case::default()
     };
-    let answered = ["answered"; 5];
-    assert_eq!(case.words()[..5], answered);
-    assert_eq!(case.words()[5..], ["watcher", "blocked"]);
+    let answered = ["answered"; 6];
+    assert_eq!(case.words()[..6], answered);
+    assert_eq!(case.words()[6..], ["watcher", "blocked"]);
     let needs = case.needs();
-    assert_eq!(needs[2].text, "coda does not shut down: \"not done yet\"");
-    assert_eq!(needs[4].text, "picky returned your message: \"t1: no attempt is left\"");
+    assert_eq!(needs[5].text, "coda does not shut down (and 1 more)", "it has given no reason");
+    assert_eq!(needs[3].text, "picky returned your message: \"t1: no attempt is left\"");
     // Who has left is in one line, however many they are.
-    assert_eq!(needs[3].text, "bob, cora agreed to shut down");
+    assert_eq!(needs[2].text, "bob, cora agreed to shut down");
+    // It is not the agent of that name here.
+    assert_eq!(needs[4].text, "opal@website answered you: \"I am another\"");
+    assert_eq!(needs[4].agent, None);
     assert_eq!(needs[0].text, "gem wrote to you: \"hello\"");
     assert_eq!(needs[1].text, "opal answered you: \"42 lines\" (and 1 more)");
     assert_eq!(needs[1].help, "`ensemble recv`");

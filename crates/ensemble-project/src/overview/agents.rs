@@ -8,7 +8,7 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::TmuxServer;
 
-use super::{AgentOverview, MailboxOverview, Overview, StateSource, WatcherView};
+use super::{AgentOverview, MailboxOverview, Overview, OverviewSource, StateSource, WatcherView};
 use crate::attention::{AgentView, WatcherState};
 use crate::hosts::OtherHost;
 use crate::project::{AgentConfig, Project};
@@ -21,7 +21,7 @@ const LOG_BYTES_MAX: u64 = 512 * 1024;
 /// The sources in which agents are looked up.
 pub(super) struct AgentLookup<'a> {
     pub(super) project: &'a Project,
-    pub(super) is_directory: bool,
+    pub(super) source: OverviewSource<'a>,
     pub(super) watcher: &'a WatcherView,
     pub(super) workload: &'a Workload,
     pub(super) hosts: &'a [OtherHost],
@@ -42,9 +42,9 @@ impl AgentLookup<'_> {
         mailboxes: &[MailboxOverview],
         evidence: StateSource,
     ) -> Vec<AgentOverview> {
-        let elsewhere: Vec<Name> = match self.is_directory {
-            false => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
-            true => Vec::new(),
+        let elsewhere: Vec<Name> = match self.source.directory() {
+            None => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
+            Some(_) => Vec::new(),
         };
         let records = match evidence {
             // Without the log, signs of life are missing, which are shown as unknown.
@@ -79,8 +79,13 @@ impl AgentLookup<'_> {
         let shown = if known.is_watched { None } else { active_at(&row).unwrap_or_default() };
         let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
         let mailbox = find(known.mailboxes, &row.member.mailbox);
+        let unread = mailbox.map_or(0, |mailbox| mailbox.glance.waiting);
+        let is_at_rest = matches!(presence.state, State::Idle | State::Shutdown);
         AgentOverview {
-            unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
+            is_kept_back: is_at_rest
+                && unread > 0
+                && self.source.keeps_back(&row.member.mailbox, name),
+            unread,
             waited: mailbox.and_then(MailboxOverview::waited),
             row,
             presence,
@@ -93,7 +98,7 @@ impl AgentLookup<'_> {
 
 impl Overview {
     /// Agents in panes that are bound to mailboxes, and that are not members.
-    pub(super) fn bound_alone(&self) -> Vec<AgentView> {
+    pub(super) fn bound_alone(&self, source: OverviewSource<'_>) -> Vec<AgentView> {
         let seen = self.watcher.observed();
         let view = |(agent, mailbox): (Name, Name)| {
             if self.agents.iter().any(|known| known.row.member.name == agent) {
@@ -107,7 +112,7 @@ impl Overview {
                 since: Some(seen.since),
                 holds: Vec::new(),
                 unread: mailbox.glance.waiting,
-                waited: mailbox.waited(),
+                waited: mailbox.waited().filter(|_| !source.keeps_back(&mailbox.name, &agent)),
                 nudges: self.watcher.why_not_notified(&agent),
                 has_pane: true,
                 terminal: None,
@@ -125,7 +130,11 @@ impl Overview {
 
 impl Overview {
     /// Agents of `ensemble.yaml` that were never started, and whose mail waits for them alone.
-    pub(super) fn never_started(&self, project: &Project, known: &[AgentView]) -> Vec<AgentView> {
+    pub(super) fn never_started(
+        &self,
+        (project, source): (&Project, OverviewSource<'_>),
+        known: &[AgentView],
+    ) -> Vec<AgentView> {
         let has_reader =
             |mailbox: &Name| self.agents.iter().any(|agent| agent.row.member.mailbox == *mailbox);
         let view = |(name, agent): (&Name, &AgentConfig)| {
@@ -133,7 +142,12 @@ impl Overview {
             let is_known = known.iter().any(|view| view.name == *name);
             let is_awaited =
                 mailbox.glance.waiting > mailbox.glance.delayed && !agent.start_on_mail;
-            if is_known || !is_awaited || agent.pane.is_some() || has_reader(&mailbox.name) {
+            if is_known
+                || !is_awaited
+                || agent.pane.is_some()
+                || has_reader(&mailbox.name)
+                || source.keeps_back(&mailbox.name, name)
+            {
                 return None;
             }
             Some(AgentView {

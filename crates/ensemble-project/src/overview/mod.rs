@@ -74,6 +74,12 @@ impl<'a> OverviewSource<'a> {
             Self::Remote(_) | Self::Away(_) => None,
         }
     }
+
+    /// Whether an agent may take nothing of this mailbox now: because of PAUSE, its leaving, a plan or a budget.
+    fn keeps_back(self, mailbox: &Name, agent: &Name) -> bool {
+        let due = |store: &dyn RequestStore| store.broker().due_ids_for(mailbox, agent, 1);
+        self.store().is_some_and(|store| due(store).is_ok_and(|due| due.is_empty()))
+    }
 }
 
 /// Where the state of agents comes from.
@@ -97,6 +103,8 @@ pub struct AgentOverview {
     pub unread: u64,
     /// How long the oldest of them has waited.
     pub waited: Option<Duration>,
+    /// Whether it is at rest, and may take none of them now.
+    pub is_kept_back: bool,
     /// Time of its last own act.
     pub sign_of_life: Option<Timestamp>,
 }
@@ -181,7 +189,7 @@ impl Overview {
 
     fn needs_of(
         &mut self,
-        project: &Project,
+        (project, source): (&Project, OverviewSource<'_>),
         dead: &SeenLetters,
         unplanned: &[UnplannedTask],
         stranded: &[StrandedFile],
@@ -189,8 +197,8 @@ impl Overview {
     ) -> Vec<Need> {
         let mut views: Vec<AgentView> =
             self.agents.iter().map(|agent| agent.view(project, &self.watcher)).collect();
-        views.extend(self.bound_alone());
-        views.extend(self.never_started(project, &views));
+        views.extend(self.bound_alone(source));
+        views.extend(self.never_started((project, source), &views));
         let parked = BudgetFile::open(&project.state).stands_in_the_way();
         let parked = parked.unwrap_or_else(|error| {
             self.unreadable.push(UnreadablePart::new("the budgets", &error));
@@ -242,7 +250,7 @@ impl AgentOverview {
     /// Whether its mail has waited for too long although it has nothing else to do.
     pub fn is_overdue(&self) -> bool {
         let waited = self.waited.unwrap_or(Duration::ZERO);
-        self.presence.state == State::Idle && waited > MAIL_WAITS_MAX
+        self.presence.state == State::Idle && waited > MAIL_WAITS_MAX && !self.is_kept_back
     }
 
     fn view(&self, project: &Project, watcher: &WatcherView) -> AgentView {
@@ -252,8 +260,8 @@ impl AgentOverview {
             why: self.presence.why.clone(),
             since: self.since,
             holds: describe_tasks(&self.holds),
-            unread: self.unread,
-            waited: self.waited,
+            unread: if self.is_kept_back { 0 } else { self.unread },
+            waited: self.waited.filter(|_| !self.is_kept_back),
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(Binding::is_in_tmux),
             terminal: self.row.member.binding.as_ref().and_then(own_terminal),

@@ -215,8 +215,8 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
         let envelope = queue.peek(mailbox, &id).ok()?;
         let is_for_reading = envelope.purpose() != MessagePurpose::Request;
         let (act, words) = Some(&envelope).filter(|_| is_for_reading).and_then(said_to_person)?;
-        let (at, from, to) = (envelope.created_at, envelope.from, mailbox.clone());
-        Some(PersonMail { words, act, at, from, to, id })
+        let Envelope { created_at: at, from, project, .. } = envelope;
+        Some(PersonMail { words, act, at, from, project, to: mailbox.clone(), id })
     };
     let mut mail: Vec<PersonMail> = waiting.filter_map(|found| read(found.id)).collect();
     mail.sort_by_key(|unread| unread.at);

@@ -201,7 +201,8 @@ impl OverviewReader {
         };
         self.name_causes(changes, &mut overview.unreadable);
         let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
-        overview.needs = overview.needs_of(&self.project, dead, unplanned, &stranded, person);
+        let place = (&self.project, source);
+        overview.needs = overview.needs_of(place, dead, unplanned, &stranded, person);
         overview
     }
 
@@ -245,11 +246,10 @@ impl OverviewReader {
         let roster = self.roster.get(changes, || RosterView::read(project));
         let roster = noted(roster, "the roster", unreadable);
         unreadable.extend(roster.unreadable.iter().cloned());
-        let is_directory = source.directory().is_some();
         let others = self.hosts.get(changes, || Ok(hosts::others(&project.state)));
         let others = others.unwrap_or_default();
-        let hosts: &[OtherHost] = if is_directory { &[] } else { &others };
-        let look = AgentLookup { hosts, project, is_directory, watcher, workload };
+        let hosts: &[OtherHost] = if source.directory().is_some() { &[] } else { &others };
+        let look = AgentLookup { hosts, project, source, watcher, workload };
         look.agents(&roster.members, &self.books, &mail.views, evidence)
     }
 

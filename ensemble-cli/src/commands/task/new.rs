@@ -75,7 +75,7 @@ impl CreateTask {
         let headers = MessageHeaders { kind, task, ..MessageHeaders::default() };
         let envelope = outgoing.envelope(context, headers, (&to, None), text.into_bytes())?;
         outgoing.post(&envelope)?;
-        if let Some(warning) = absent_reader(project, &to) {
+        if let Some(warning) = absent_reader(project, &envelope) {
             say(&warning);
         }
         let said = format!("{} is in the mailbox of {to}, and ends with its report", self.id);

@@ -191,7 +191,7 @@ pub(super) fn send_until(
         true => {
             Some(format!("it waits on this host until the servers take it for {}", envelope.to))
         }
-        false => absent_reader(reader, &envelope.to).or(vague),
+        false => absent_reader(reader, &envelope).or(vague),
     };
     let mut sent = sent_message(&outgoing, &posted, &envelope, warning);
     if envelope.replaces.is_some() {
