@@ -302,8 +302,8 @@ pub fn help(alarm: Alarm, about: &str) -> String {
                 .to_owned()
         }
         Alarm::Untaken => {
-            "`ensemble up` starts the supervisors of `ensemble.yaml`; another one starts by \
-             `ensemble agent supervise --role ROLE --name NAME -- CMD`"
+            "`ensemble up` starts the supervisors of ensemble.yaml; \
+             `ensemble agent supervise --role ROLE --name NAME -- CMD` starts another one"
                 .to_owned()
         }
         Alarm::IntegrationFailed => format!(

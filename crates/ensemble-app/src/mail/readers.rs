@@ -4,11 +4,11 @@
 //! |---|---|
 //! | an agent that is up, here or on another host, or a host that is silent | nothing |
 //! | agents that were up, and that the running watcher sees gone | that it is not running, and what starts it again |
-//! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not: PAUSE, for one |
+//! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not, such as PAUSE |
 //! | agents that have left | that it has left, and what starts it again |
 //! | no agent that is known | nothing: a program may read it |
 //!
-//! Of a reader in another project, it names that project, also in the commands.
+//! For a reader in another project, the text and its commands name that project.
 
 use std::time::Duration;
 

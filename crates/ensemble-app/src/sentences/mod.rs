@@ -72,7 +72,7 @@ struct NamedMessage {
 impl NamedMessage {
     fn subject(&self) -> String {
         match &self.task {
-            // Who reads a notice of a task does not have the task.
+            // The reader of a notice does not have its task.
             Some(task) if MessagePurpose::of(&self.kind) == MessagePurpose::Notice => {
                 format!("{} about task {}", one_line(&self.kind), one_line(task))
             }
