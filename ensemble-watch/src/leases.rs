@@ -50,15 +50,11 @@ pub(crate) fn expire_leases(
 /// follows from the message and the delivery, so a second warning stores nothing.
 fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
     let attempts_max = broker.settings(mailbox)?.attempts_max;
-    // With one attempt alone, nothing comes before the last one.
-    if attempts_max < 2 {
-        return Ok(());
-    }
     for found in broker.unfinished(mailbox, CHECKED_MAX)? {
         let State::Queued { epoch, .. } = found.state else { continue };
-        if epoch + 1 < attempts_max
-            || epoch + 1 != attempts_max + broker.attempts_before(mailbox, &found.id)?
-        {
+        // With one attempt alone, nothing comes before the last one.
+        let before = || broker.attempts_before(mailbox, &found.id);
+        if epoch + 1 < attempts_max || epoch == before()? || epoch + 1 != attempts_max + before()? {
             continue;
         }
         let Ok(envelope) = broker.peek(mailbox, &found.id) else { continue };

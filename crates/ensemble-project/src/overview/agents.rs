@@ -140,14 +140,10 @@ impl Overview {
         let view = |(name, agent): (&Name, &AgentConfig)| {
             let mailbox = find(&self.mailboxes, agent.mailbox.as_ref().unwrap_or(name))?;
             let is_known = known.iter().any(|view| view.name == *name);
-            let is_awaited =
-                mailbox.glance.waiting > mailbox.glance.delayed && !agent.start_on_mail;
-            if is_known
-                || !is_awaited
-                || agent.pane.is_some()
-                || has_reader(&mailbox.name)
-                || source.keeps_back(&mailbox.name, name)
-            {
+            let is_awaited = mailbox.glance.waiting > mailbox.glance.delayed
+                && !agent.start_on_mail
+                && !source.keeps_back(&mailbox.name, name);
+            if is_known || !is_awaited || agent.pane.is_some() || has_reader(&mailbox.name) {
                 return None;
             }
             Some(AgentView {
