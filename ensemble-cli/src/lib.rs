@@ -82,5 +82,8 @@ fn run() -> VerbExit {
     if !is_quiet {
         context.warn_about_log();
     }
-    result.map_or_else(Failure::report, |()| VerbExit::Done)
+    result.map_or_else(
+        |failure| failure.acting_as(context.agent_flag()).report(),
+        |()| VerbExit::Done,
+    )
 }

@@ -291,13 +291,13 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     bed.ok("send --to bob --as lead --type task --task auth --plan --id m1 -m 'refactor-auth'");
     let received = bed.ok("recv --as bob");
     assert!(
-        received.contains("`ensemble request plan -f FILE --task auth --to lead`"),
+        received.contains("`ensemble request plan -f FILE --task auth --to lead --as bob`"),
         "{received}"
     );
     assert!(received.contains("refactor-auth"), "{received}");
     let refused = bed.fails(1, "settle m1 --as bob");
     assert!(refused.contains("lead demands a plan first"), "{refused}");
-    assert!(refused.contains("ensemble request plan -f FILE --task auth --to lead"), "{refused}");
+    assert!(refused.contains("--task auth --to lead --as bob` submits a plan"), "{refused}");
     let failed = "report auth --status failed --reason no-time --as bob --summary none --lint warn";
     assert_eq!(bed.run(failed).code, 0, "a failure is always reported");
     let plan = bed.object("request plan ensemble.yaml --task auth --as bob");

@@ -264,7 +264,8 @@ fn an_open_request_shows_its_two_answers_and_is_not_settled() {
     assert!(!text.contains("ensemble settle") && !text.contains("ensemble reply"), "{text}");
     for line in [format!("settle {id}.request --as w1"), format!("reply {id}.request no --as w1")] {
         let said = bed.fails(1, &line);
-        assert!(said.contains(&format!("`ensemble request answer {id} --approve`")), "{said}");
+        let hint = format!("`ensemble request answer {id} --approve --as w1`");
+        assert!(said.contains(&hint), "{said}");
         assert!(said.contains("`--reject --reason TEXT`"), "{said}");
     }
     bed.ok(&format!("request answer {id} --reject --reason later --as w1"));

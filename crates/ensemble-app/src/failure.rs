@@ -20,8 +20,19 @@ use ensemble_tmux::tmux::TmuxError;
 use serde_json::Value;
 
 use crate::diagnostics::{is_json, say, tell_program, write_line};
+use crate::door_hints::render_hints;
 use crate::error_line::{ErrorLine, FailureCode, repeats};
 use crate::exit_code::VerbExit;
+
+/// Commands of hints that act in the name of their caller.
+const ACTING: [&str; 6] = [
+    "ensemble inbox",
+    "ensemble reply ",
+    "ensemble request answer ",
+    "ensemble request cancel ",
+    "ensemble request plan ",
+    "ensemble settle ",
+];
 
 /// Why a verb ended early.
 #[derive(Debug)]
@@ -98,6 +109,17 @@ impl Failure {
     pub fn with_hint(mut self, advice: impl Into<String>) -> Self {
         if let Self::Told { hint, .. } = &mut self {
             *hint = Some(advice.into());
+        }
+        self
+    }
+
+    /// With the name of the caller in those commands of the hint that act for whom they are run by.
+    pub fn acting_as(mut self, agent: Option<&Name>) -> Self {
+        if let (Self::Told { hint: Some(hint), .. }, Some(agent)) = (&mut self, agent) {
+            let acts = |line: &str| {
+                !line.contains(" --as ") && ACTING.iter().any(|verb| line.starts_with(verb))
+            };
+            *hint = render_hints(hint, &|line| acts(line).then(|| format!("{line} --as {agent}")));
         }
         self
     }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::asking::requests;
 use crate::failure::Outcome;
+use crate::mail::delivered::agent_flag;
 use crate::overview::gather;
 use crate::queue::ProjectQueue;
 use crate::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
@@ -328,7 +329,8 @@ fn head_of_request(app: &App, queue: &ProjectQueue, id: &str) -> Vec<String> {
     head.extend(asked.content.lines().map(|line| format!("    {}", one_line(line))));
     if entry.decision.is_none() {
         let answer = format!("ensemble request answer {id}");
-        head.push(format!("    -> `{answer} --approve`, or `--reject --reason TEXT`"));
+        let who = agent_flag(app, &asked.to).unwrap_or_default();
+        head.push(format!("    -> `{answer} --approve{who}`, or `--reject --reason TEXT`"));
     }
     head
 }

@@ -94,7 +94,7 @@ impl DeliveryInstructions {
         if let Some(decided) = entry.as_ref().and_then(decided) {
             head.push(decided);
         }
-        if let Some(plan) = needed_plan(queue, delivery)? {
+        if let Some(plan) = needed_plan(app, queue, delivery)? {
             head.push(format!("Plan: {}", one_line(&plan)));
         }
         if let Some(attachment) = &envelope.attachment {
@@ -149,13 +149,14 @@ pub fn more_waiting(
 
 /// The flag by which a command acts as this agent. One that is known by its pane or its environment has no need to say
 /// its name.
-fn agent_flag(app: &App, agent: &Name) -> Outcome<String> {
+pub fn agent_flag(app: &App, agent: &Name) -> Outcome<String> {
     let is_known = app.agent_flag().is_none() || app.identity()?.is_member();
     let is_caller = is_known && app.actor()? == *agent;
     Ok(if is_caller { String::new() } else { format!(" --as {agent}") })
 }
 
-fn mailbox_flag(mailbox: &Name, holder: &Name) -> String {
+/// The flag that names the mailbox of a message, if that is not its reader's own.
+pub fn mailbox_flag(mailbox: &Name, holder: &Name) -> String {
     if mailbox == holder { String::new() } else { format!(" --mailbox {mailbox}") }
 }
 
@@ -396,12 +397,14 @@ pub fn sender_of(queue: &ProjectQueue, delivery: &Delivery) -> SenderEvidence {
 
 /// What an agent does first with a task that demands a plan.
 pub fn needed_plan(
+    app: &App,
     queue: &ProjectQueue,
     delivery: &Delivery,
-) -> ensemble_core::Result<Option<String>> {
+) -> Outcome<Option<String>> {
     let gate = queue.request_store().gate_of(&delivery.lease)?;
     let needed = gate.filter(|gate| gate.state == GateState::Needed);
-    Ok(needed.map(|gate| format!("needed first: `{}`", plan_command(&gate))))
+    let who = agent_flag(app, &delivery.lease.holder)?;
+    Ok(needed.map(|gate| format!("needed first: `{}{who}`", plan_command(&gate))))
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl MessageView {
             head: told.head.join("\n"),
             held: told.held,
             waiting: told.waiting,
-            plan: needed_plan(queue, delivery)?,
+            plan: needed_plan(app, queue, delivery)?,
             remark,
         });
         Ok(view)
