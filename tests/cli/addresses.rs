@@ -64,7 +64,8 @@ fn each_person_has_a_name_and_a_mailbox() {
     let told = bed.ok(&format!("why {id}"));
     assert!(told.ends_with("  anna read \"lines:42\"\n"), "what a person reads is no work: {told}");
     assert!(bed.ok("inbox").contains("mailbox anna is empty"));
-    assert!(bed.ok("recv --as ben").contains("for-ben"));
+    let bens = bed.ok("recv --as ben");
+    assert!(bens.contains("for-ben") && bens.contains(" \"TEXT\" --as ben\n"), "{bens}");
     bed.ok("send --to w1 --as ben -m hello");
     assert!(read(&bed, "w1").starts_with("Message from ben, one of the people"));
     // A person is asked and answers, and is not shut down.
@@ -85,6 +86,29 @@ fn each_person_has_a_name_and_a_mailbox() {
     bed.ok("send --to w1 -m x");
     assert!(read(&bed, "w1").starts_with("Message from anna, who runs this team:\n"));
     assert!(bed.ok("agent prime --as w1").contains("`anna` is the person who runs this team"));
+}
+
+#[test]
+fn the_first_person_has_what_came_for_operator_before_and_is_asked_in_its_place() {
+    let bed = Bed::new();
+    bed.write_file("plan.md", "count");
+    bed.ok("send --to operator --as w1 --id m1 -m early");
+    bed.ok("request plan plan.md --to operator --as w1 --id p1");
+    bed.add_config("people: [anna, ben]\n");
+    assert!(bed.ok("status").contains("early") && !bed.ok("status --as ben").contains("early"));
+    assert!(bed.ok("inbox operator").contains("early"));
+    let mine = bed.ok("recv");
+    assert!(mine.contains("-> ensemble reply m1 \"TEXT\" --mailbox operator\n"), "{mine}");
+    assert!(mine.contains("-> ensemble request answer p1 --approve\n"), "{mine}");
+    bed.ok("reply m1 thanks --mailbox operator");
+    bed.ok("request answer p1 --approve");
+    assert!(!bed.ok("status").contains("early"));
+    // What `operator` is asked from now on, she is asked.
+    bed.ok("request plan plan.md --to operator --as w1 --id p2");
+    assert_eq!(bed.object("request list p2")["to"], "anna");
+    bed.ok("request answer p2 --approve");
+    let refused = bed.fails(1, "request ask plan_approval operator x");
+    assert!(refused.contains("anna"), "{refused}");
 }
 
 #[test]

@@ -59,7 +59,8 @@ pub struct PlanSubmission {
 }
 
 /// Stores a request. A person whom it asks has a mailbox from then on.
-pub fn ask(app: &App, queue: &ProjectQueue, ask: NewRequest) -> Outcome<RequestEntry> {
+pub fn ask(app: &App, queue: &ProjectQueue, mut ask: NewRequest) -> Outcome<RequestEntry> {
+    ask.to = app.project()?.mailbox_of(&ask.to);
     if app.project()?.is_person(&ask.to) {
         ensure_person(&**queue, &ask.to)?;
     }

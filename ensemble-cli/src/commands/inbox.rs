@@ -5,7 +5,7 @@ use std::time::Duration;
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::mail::conversation::ensure_person;
+use ensemble_app::mail::conversation::{ensure_person, list_unfinished};
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
@@ -61,14 +61,14 @@ impl Arguments {
 }
 
 fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -> Outcome {
-    let found = queue.unfinished(mailbox, limit)?;
+    let found = list_unfinished(context, queue, mailbox, limit)?;
     let short = match found.is_empty() || context.out.is_json() {
         true => ShortIds::default(),
         false => ids::short_ids(queue)?,
     };
     let mut rows = Vec::with_capacity(found.len());
     for found in &found {
-        let envelope = match queue.peek(mailbox, &found.id) {
+        let envelope = match queue.peek(&found.mailbox, &found.id) {
             // It was received or moved since it was listed.
             Err(Error::NoMessage { .. }) => continue,
             other => other,
@@ -90,7 +90,7 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     } else if waiting == 0 {
         context.out.line(format!("mailbox {mailbox} is empty"))?;
     }
-    if found.len() == limit && waiting > limit as u64 {
+    if found.len() >= limit && waiting > limit as u64 {
         context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
     }
     if let Some(overflow) = queue.directory().map_or(Ok(None), |spool| spool.overflow(mailbox))? {

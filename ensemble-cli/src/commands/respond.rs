@@ -43,6 +43,10 @@ impl Arguments {
         let queue = ProjectQueue::open(context)?;
         let requests = requests(context, &queue)?;
         let id = ids::request(&requests, &self.id)?;
+        // The first of the people may have been asked as `operator`, before they had another name.
+        let asked = requests.find(&id)?.map(|entry| entry.request.to);
+        let earlier = context.project()?.earlier_mailbox(&by);
+        let by = earlier.filter(|it| asked.as_ref() == Some(it)).unwrap_or(by);
         let entry = requests.respond(&id, &by, self.approve, &self.reason);
         print_decided(context, &entry.map_err(refused)?)
     }

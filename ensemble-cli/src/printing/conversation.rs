@@ -3,7 +3,9 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ShownMessage;
-use ensemble_app::mail::delivered::{PLAIN_TYPE, SenderStanding, is_answered, standing};
+use ensemble_app::mail::delivered::{
+    PLAIN_TYPE, SenderStanding, agent_flag, is_answered, mailbox_flag, standing,
+};
 use ensemble_app::mail::elsewhere::Address;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
@@ -28,16 +30,15 @@ pub(crate) fn print_shown(
     message: &ShownMessage<'_>,
     is_body: bool,
 ) -> Outcome {
-    let (out, ShownMessage { envelope, sender, entry }) = (&context.out, *message);
-    let commands = commands(context, queue, envelope, entry)?;
+    let (out, ShownMessage { mailbox, envelope, sender, entry }) = (&context.out, *message);
+    let commands = commands(context, queue, message)?;
     if out.is_json() {
         // It is settled once it has been printed, unless it is a request without an answer.
-        let person = context.actor()?;
         let state = match entry {
-            Some(_) => queue.state(&person, &envelope.id)?,
+            Some(_) => queue.state(mailbox, &envelope.id)?,
             None => Some(State::Settled),
         };
-        let view = MessageView::read(context, queue, (&person, state), envelope)?;
+        let view = MessageView::read(context, queue, (mailbox, state), envelope)?;
         return out.object(&view.with_commands(&commands).to_json());
     }
     if is_body {
@@ -95,15 +96,15 @@ fn answered_words(context: &Context, queue: &ProjectQueue, envelope: &Envelope) 
 fn commands(
     context: &Context,
     queue: &ProjectQueue,
-    envelope: &Envelope,
-    entry: Option<&RequestEntry>,
+    &ShownMessage { mailbox, envelope, entry, .. }: &ShownMessage<'_>,
 ) -> Outcome<Vec<(&'static str, String)>> {
     let person = context.actor()?;
+    let who = agent_flag(context, &person)?;
     if let Some(entry) = entry {
         let answer = format!("ensemble request answer {}", entry.request.request_id);
         return Ok(vec![
-            ("approve", format!("{answer} --approve")),
-            ("reject", format!("{answer} --reject --reason TEXT")),
+            ("approve", format!("{answer} --approve{who}")),
+            ("reject", format!("{answer} --reject --reason TEXT{who}")),
         ]);
     }
     if !is_answered(envelope, &person) {
@@ -111,8 +112,9 @@ fn commands(
     }
     // On servers, only whole ids of settled messages are found.
     let id = match queue.directory() {
-        Some(_) => ids::short(&**queue, &person, &envelope.id),
+        Some(_) => ids::short(&**queue, mailbox, &envelope.id),
         None => envelope.id.to_string(),
     };
-    Ok(vec![("reply", format!("ensemble reply {id} \"TEXT\""))])
+    let flags = mailbox_flag(mailbox, &person) + &who;
+    Ok(vec![("reply", format!("ensemble reply {id} \"TEXT\"{flags}"))])
 }

@@ -14,7 +14,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::requests::{RequestEntry, SenderEvidence};
-use ensemble_core::spool::{Settings, State};
+use ensemble_core::spool::{Found, Settings, State};
 
 use crate::App;
 use crate::failure::Outcome;
@@ -41,10 +41,28 @@ pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
 /// A message as the person is to see it.
 #[derive(Clone, Copy)]
 pub struct ShownMessage<'m> {
+    pub mailbox: &'m Name,
     pub envelope: &'m Envelope,
     pub sender: SenderEvidence,
     /// The request that it asks, while that is undecided.
     pub entry: Option<&'m RequestEntry>,
+}
+
+/// What waits for a reader and what is held, in all mailboxes of a person.
+pub fn list_unfinished(
+    app: &App,
+    queue: &ProjectQueue,
+    reader: &Name,
+    limit: usize,
+) -> Outcome<Vec<Found>> {
+    let mut found = queue.unfinished(reader, limit)?;
+    if let Some(earlier) = app.project()?.earlier_mailbox(reader) {
+        match queue.unfinished(&earlier, limit) {
+            Err(Error::NoMailbox { .. }) => {}
+            more => found.extend(more?),
+        }
+    }
+    Ok(found)
 }
 
 /// Shows all that waits, the oldest first, and settles it. Returns how many messages were shown.
@@ -55,29 +73,30 @@ pub fn read_waiting(
 ) -> Outcome<usize> {
     let person = app.actor()?;
     let mut all = Vec::new();
-    for found in queue.unfinished(&person, READ_MAX)? {
+    for found in list_unfinished(app, queue, &person, READ_MAX)? {
         // One that cannot be read is received anyway, and becomes a dead letter.
-        let made = queue.peek(&person, &found.id).map(|envelope| envelope.created_at);
+        let made = queue.peek(&found.mailbox, &found.id).map(|envelope| envelope.created_at);
         all.push((made.ok(), found));
     }
     all.sort_by_key(|(made, _)| *made);
     let mut count = 0;
     for (_, found) in all {
+        let mailbox = &found.mailbox;
         let delivery = match found.state {
             State::Queued { .. } => {
-                if let Ok(envelope) = queue.peek(&person, &found.id)
+                if let Ok(envelope) = queue.peek(mailbox, &found.id)
                     && let Some(entry) = open_request(app, queue, &envelope)?
                 {
                     let (envelope, sender) = (&envelope, SenderEvidence::Stated);
-                    show(&ShownMessage { envelope, sender, entry: Some(&entry) })?;
+                    show(&ShownMessage { mailbox, envelope, sender, entry: Some(&entry) })?;
                     count += 1;
                     continue;
                 }
-                queue.receive_id(&person, &found.id, &person)?
+                queue.receive_id(mailbox, &found.id, &person)?
             }
             State::Acked { holder, epoch } if holder == person => {
-                let lease = Lease { mailbox: person.clone(), id: found.id, holder, epoch };
-                let envelope = queue.peek(&person, &lease.id)?;
+                let lease = Lease { mailbox: mailbox.clone(), id: found.id, holder, epoch };
+                let envelope = queue.peek(mailbox, &lease.id)?;
                 Some(Delivery::new(envelope, lease, Duration::ZERO))
             }
             State::Acked { .. } | State::Settled | State::Dead => None,
@@ -101,7 +120,8 @@ pub fn read_received(
     let sender = sender_of(queue, delivery);
     answers::correlate(app, queue.request_store(), envelope, sender);
     let entry = open_request(app, queue, envelope)?;
-    let shown = show(&ShownMessage { envelope, sender, entry: entry.as_ref() });
+    let (mailbox, asked) = (&lease.mailbox, entry.as_ref());
+    let shown = show(&ShownMessage { mailbox, envelope, sender, entry: asked });
     if shown.is_err() || entry.is_some() {
         queue.release(lease, Duration::ZERO)?;
         return shown;

@@ -108,7 +108,8 @@ impl SeenMailbox {
         let unplanned = undecided::unplanned(queue, name, &found);
         let notices = undecided::of_expiries(name, found);
         let is_of_person = project.is_person(name);
-        let mail = (is_of_person && glance.waiting > 0).then(|| mail_for_person(queue, name));
+        let mail = (is_of_person && glance.waiting > 0)
+            .then(|| mail_for_person(queue, name, &project.mailbox_of(name)));
         let mail = part(mail, name, &mut unreadable)?.unwrap_or_default();
         let view = MailboxOverview { name: name.clone(), glance, overflow };
         Ok(Self { view, held, dead, notices, unplanned, mail, unreadable })
@@ -207,7 +208,7 @@ pub(super) fn open_tasks(books: &TaskBooks) -> u64 {
 }
 
 /// What a person has not read, the oldest first. Requests are separate needs.
-fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>> {
+fn mail_for_person(queue: &dyn Broker, mailbox: &Name, person: &Name) -> Result<Vec<PersonMail>> {
     let waiting = queue.unfinished(mailbox, MAIL_READ_MAX)?.into_iter();
     let waiting = waiting.filter(|found| matches!(found.state, State::Queued { .. }));
     let read = |id: MessageId| {
@@ -216,7 +217,7 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
         let is_for_reading = envelope.purpose() != MessagePurpose::Request;
         let (act, words) = Some(&envelope).filter(|_| is_for_reading).and_then(said_to_person)?;
         let Envelope { created_at: at, from, project, .. } = envelope;
-        Some(PersonMail { words, act, at, from, project, to: mailbox.clone(), id })
+        Some(PersonMail { words, act, at, from, project, to: person.clone(), id })
     };
     let mut mail: Vec<PersonMail> = waiting.filter_map(|found| read(found.id)).collect();
     mail.sort_by_key(|unread| unread.at);

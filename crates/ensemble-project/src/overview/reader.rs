@@ -372,6 +372,7 @@ impl OverviewReader {
             mail.unplanned.extend(seen.unplanned.iter().cloned());
             mail.for_person.extend(seen.mail.iter().cloned());
         }
+        mail.for_person.sort_by_key(|unread| unread.at);
         Ok(())
     }
 }

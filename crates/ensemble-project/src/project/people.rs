@@ -42,4 +42,10 @@ impl Project {
             false => recipient.clone(),
         }
     }
+
+    /// The mailbox that a person reads besides their own: the first one has what came for `operator` before.
+    pub fn earlier_mailbox(&self, person: &Name) -> Option<Name> {
+        let operator = Name::operator();
+        (self.mailbox_of(&operator) == *person && operator != *person).then_some(operator)
+    }
 }
