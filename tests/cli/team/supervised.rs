@@ -157,6 +157,8 @@ fn mail_stands_in_the_next_prompt_and_nothing_is_typed_into_the_terminal() {
         "{text}"
     );
     let id = sent.stdout.trim();
+    assert!(text.contains("message from operator, who runs this team, "), "{text}");
+    assert!(text.contains(&format!("REPLY: ensemble reply {id} \"TEXT\"\n")), "{text}");
     eventually("it is settled", || team.bed.mailbox(&format!("coder-1/done/{id}.yaml")).exists());
     assert!(team.records("nudge.sent").iter().all(|record| record["agent"] != "coder-1"));
     let shown = screen(&team, "coder-1");

@@ -81,6 +81,11 @@ impl Roster {
         Self { people: people.to_vec(), ..self }
     }
 
+    /// The people who are named; none for `operator` alone.
+    pub fn people(&self) -> &[Name] {
+        &self.people
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }
