@@ -174,6 +174,9 @@ fn a_silent_worker_is_assigned_nothing() {
     assert_eq!(team.records("ready.failed").len(), 1);
     assert_eq!(team.records("worker_assign").len(), 0);
     assert_eq!(fs::read_dir(team.bed.mailbox("w1/new")).unwrap().count(), 0);
+    team.tmux.server.kill_server().unwrap();
+    let said = team.bed.fails(1, "assign w1 -f task.md --task t1 --wait 1ms");
+    assert!(said.starts_with("ensemble: w1 is not ready: it could not be pinged: "), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ensemble_app::wait_line::WaitLine;
 use ensemble_app::worker::not_ready_json;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
-use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
+use ensemble_core::proto::ready::{ErrorType, NOT_TYPED, ReadinessFailure};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -46,7 +46,11 @@ pub(crate) fn describe_not_ready(
 ) -> Outcome<Failure> {
     let ReadinessFailure { worker, attempt, .. } = failure;
     let times = if *attempt == 1 { "once".to_owned() } else { format!("{attempt} times") };
-    let text = format!("{worker} is not ready: pinged {times}, and no answer");
+    let unsent = failure.observation.strip_prefix(NOT_TYPED).and_then(|it| it.split_once("; "));
+    let text = match unsent {
+        Some((why, _)) => format!("{worker} is not ready: it could not be pinged: {why}"),
+        None => format!("{worker} is not ready: pinged {times}, and no answer"),
+    };
     let is_configured = context.project()?.config.agents.contains_key(worker);
     let hint = match failure.error_type {
         ErrorType::WorkspaceNotOpen | ErrorType::ProviderLaunchFailed if is_configured => {

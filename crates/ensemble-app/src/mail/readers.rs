@@ -3,7 +3,7 @@
 //! | who reads the mailbox | said |
 //! |---|---|
 //! | an agent that is up, here or on another host, or a host that is silent | nothing |
-//! | agents that were up, and that the running watcher sees gone | that it is not running, and what starts it again |
+//! | agents that were up, and that the running watcher sees gone, or whose processes have ended without one | that it is not running, and what starts it again |
 //! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not, such as PAUSE |
 //! | agents that have left | that it has left, and what starts it again |
 //! | no agent that is known | nothing: a program may read it |
@@ -25,7 +25,6 @@ use ensemble_project::rows::RosterRow;
 use ensemble_project::team::shell_word;
 use ensemble_team::admission::MailAdmission;
 use ensemble_team::roster::{Member, State};
-use ensemble_tmux::tmux::Binding;
 
 /// How long a start takes, at most, until the agent is in the roster.
 const START_TAKES: Duration = Duration::from_secs(10);
@@ -47,10 +46,14 @@ fn explain_absence(project: &Project, message: &Envelope) -> Option<String> {
     let gone = seen_gone(project);
     let mut readers: Vec<Member> =
         members.into_iter().filter(|it| it.mailbox == *mailbox).collect();
+    let lives = |member: &Member| match &member.binding {
+        Some(binding) => Some(binding.lives()),
+        None => member.supervisor.map(|supervisor| supervisor.lives()),
+    };
     // The watcher's last look may be older than the agent's start.
-    let has_process = |member: &Member| member.binding.as_ref().is_some_and(Binding::lives);
     let is_up = |member: &Member| {
-        member.is_present() && (!gone.contains(&member.name) || has_process(member))
+        let may_be_gone = gone.as_ref().is_none_or(|gone| gone.contains(&member.name));
+        member.is_present() && (!may_be_gone || lives(member).unwrap_or(gone.is_none()))
     };
     let others = hosts::others(&project.state);
     let elsewhere: Vec<(&OtherHost, &HostAgent)> = others
@@ -115,10 +118,7 @@ fn of_configured(project: &Project, message: &Envelope) -> Option<String> {
 }
 
 /// The agents that the running watcher sees gone. The observations of an earlier one may be out of date.
-fn seen_gone(project: &Project) -> Vec<Name> {
-    if !WatcherView::of(project).runs() {
-        return Vec::new();
-    }
-    let seen = members::last_observed(&project.watch_status()).into_iter();
-    seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()
+fn seen_gone(project: &Project) -> Option<Vec<Name>> {
+    let watcher = WatcherView::of(project);
+    (watcher.runs() && watcher.has_reported()).then(|| members::last_gone(&project.watch_status()))
 }

@@ -171,6 +171,9 @@ enum State {
     Failed,
 }
 
+/// Begins the observation of an attempt whose ping was not typed, before the reason and a semicolon.
+pub const NOT_TYPED: &str = "ping not typed: ";
+
 /// The machine of one handshake; see the table at the top of this page.
 #[derive(Clone, Debug)]
 pub struct Handshake {
@@ -291,7 +294,7 @@ impl Handshake {
             Ok(diagnosis) => diagnosis.observation.clone(),
             Err(reason) => format!("window not inspected: {reason}"),
         };
-        let unsent = self.unsent.as_ref().map(|why| format!("ping not typed: {why}; "));
+        let unsent = self.unsent.as_ref().map(|why| format!("{NOT_TYPED}{why}; "));
         failure::one_line(&(self.late.clone().or(unsent).unwrap_or_default() + &seen))
     }
 }
