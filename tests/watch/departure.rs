@@ -12,11 +12,15 @@ use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
 use ensemble_project::panes::{self, PaneEntry};
+use ensemble_team::board::{Board, BoardOptions, NewAgent};
 use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::ShutdownConsent;
 use ensemble_team::roster::{EndCause, Member, MemberState, Roster};
+use ensemble_team::steps::{ClaimRequest, STEPS_FILE, StepOptions, StepPlan, StepStore};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 
+/// A step whose lease outlasts the test.
+const PLAN: &str = "{task_id: t-1, lease_seconds: 3600, steps: [{agent: worker, goal: one}]}";
 /// Enough for any machine; nothing waits for it unless something is wrong.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -138,7 +142,19 @@ fn a_silent_worker_is_removed_completely() {
     envelope.from = name("lead");
     bed.spool.publish(&envelope).expect("stored");
     bed.spool.receive(&name("worker"), &name("worker")).expect("received").expect("a message");
+    let home = bed.tmux.dir.path();
+    let board = Board::create(home, BoardOptions::new("test")).expect("a board");
+    let mut locked = board.lock().expect("a lock");
+    locked.register(&NewAgent::new(name("worker"), "coder")).expect("a registration");
+    locked.commit().expect("written");
+    let steps = bed.project.state.join(STEPS_FILE);
+    let steps = StepStore::open(&steps, StepOptions::new(home)).expect("steps");
+    steps.add(&StepPlan::parse(PLAN, "plan.yaml".as_ref()).expect("a plan")).expect("added");
+    steps.claim_step(&ClaimRequest::of(name("worker"))).expect("a step");
+    let held = || steps.leases_of(&name("worker")).expect("leases").len();
+    assert_eq!((held(), board.read().expect("a board").agents.len()), (1, 1));
     assert_eq!(bed.leave(ShutdownConsent::Forced, LONG), DepartureOutcome::Gone { survivors: 0 });
+    assert_eq!((held(), board.read().expect("a board").agents.len()), (0, 0));
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
     assert_eq!(bed.panes(), 1, "its pane is closed");
     assert!(panes::find(&bed.project.panes(), &name("worker")).expect("a look").is_none());

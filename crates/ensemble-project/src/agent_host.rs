@@ -6,9 +6,12 @@ use std::time::Duration;
 use ensemble_core::Result;
 use ensemble_core::agent::AgentState;
 use ensemble_core::driver::nap;
-use ensemble_core::env::Pane as _;
+use ensemble_core::env::{Pane as _, SystemClock};
+use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
+use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_team::driver::AgentHost;
+use ensemble_team::board::is_missing;
+use ensemble_team::driver::{AgentHost, BoardLeases};
 use ensemble_team::proto::shutdown::WorkerPresence;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::{Judgement, Profile};
@@ -128,5 +131,34 @@ impl AgentHost for PaneHost {
             }
             _ => Ok(()),
         }
+    }
+
+    fn return_work(&mut self, by: &Name) {
+        return_work(&self.project, &self.member.name, by);
+    }
+}
+
+/// Returns the steps of an agent that has ended, and what it holds on the board of this host, because `by` says so.
+/// What cannot be returned expires.
+pub(crate) fn return_work(project: &Project, agent: &Name, by: &Name) {
+    let log = EventLog::deferred(&project.logs(), LogOptions::default());
+    let recorder: Arc<dyn Recorder> = Arc::new(log);
+    let steps = || -> Result<()> {
+        let steps = project.open_steps(project.step_options(Arc::clone(&recorder)))?;
+        steps.take_back(agent).map(drop)
+    };
+    let board = || -> Result<()> {
+        let options = project.board_options(by.as_str(), Arc::clone(&recorder));
+        match project.find_board(options, None) {
+            Err(error) if is_missing(&error) => Ok(()),
+            Ok(copy) if copy.is_shared() => Ok(()),
+            board => BoardLeases::new(board?, by.as_str(), &SystemClock)
+                .take_from(agent, &*recorder)
+                .map(drop),
+        }
+    };
+    let of_steps = if project.has_steps() { steps() } else { Ok(()) };
+    for error in [of_steps, board()].into_iter().filter_map(Result::err) {
+        tracing::warn!(%error, %agent, "what an agent that was shut down holds is not returned");
     }
 }

@@ -20,7 +20,7 @@ use ensemble_team::roster::{Member, MemberState};
 use serde_json::json;
 
 use crate::Project;
-use crate::agent_host::PaneHost;
+use crate::agent_host::{PaneHost, return_work};
 
 /// Maximum number of an agent's messages searched for obsolete questions.
 const QUESTIONS_MAX: usize = 10_000;
@@ -174,6 +174,7 @@ fn outsider_departs(
 ) -> Result<DepartureOutcome> {
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
+    return_work(project, agent, &asked.from);
     let returned =
         match store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason) {
             Err(Error::NoMailbox { .. }) => None,

@@ -43,6 +43,9 @@ pub trait AgentHost {
 
     /// Closes the pane, if it exists and was opened by the team, and removes its bindings.
     fn close(&mut self) -> Result<()>;
+
+    /// Returns its steps and what it holds on the board, because `by` says so. What cannot be returned expires.
+    fn return_work(&mut self, by: &Name);
 }
 
 /// The agent that is to leave, and how.
@@ -270,6 +273,7 @@ impl DepartureRun<'_> {
                 )
             }
             Effect::Return => {
+                agent_host.return_work(&self.departure.by);
                 let returned = self.hand_back();
                 self.event_of_outcome(
                     ShutdownStep::Return,
