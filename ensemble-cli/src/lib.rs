@@ -52,7 +52,6 @@ pub use {hooks::fuzzing as hook_fuzzing, mcp::fuzzing};
 
 use ensemble_app::diagnostics::{answer_in_json, report_bug};
 use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::Failure;
 
 /// The whole program: reads the command line, runs the command, and returns the exit code.
 pub fn program() -> ExitCode {
