@@ -25,14 +25,8 @@ use crate::error_line::{ErrorLine, FailureCode, repeats};
 use crate::exit_code::VerbExit;
 
 /// Commands of hints that act in the name of their caller.
-const ACTING: [&str; 6] = [
-    "ensemble inbox",
-    "ensemble reply ",
-    "ensemble request answer ",
-    "ensemble request cancel ",
-    "ensemble request plan ",
-    "ensemble settle ",
-];
+const ACTING: &str =
+    "inbox, reply, request answer, request cancel, request plan, settle, step submit, task claim";
 
 /// Why a verb ended early.
 #[derive(Debug)]
@@ -117,7 +111,8 @@ impl Failure {
     pub fn acting_as(mut self, agent: Option<&Name>) -> Self {
         if let (Self::Told { hint: Some(hint), .. }, Some(agent)) = (&mut self, agent) {
             let acts = |line: &str| {
-                !line.contains(" --as ") && ACTING.iter().any(|verb| line.starts_with(verb))
+                let verb = line.strip_prefix("ensemble ").filter(|_| !line.contains(" --as "));
+                verb.is_some_and(|verb| ACTING.split(", ").any(|it| verb.starts_with(it)))
             };
             *hint = render_hints(hint, &|line| acts(line).then(|| format!("{line} --as {agent}")));
         }
