@@ -118,7 +118,7 @@ fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
     for name in ["conductor", "worker-1", "worker-2"] {
         team.wait_for_state(name, "gone");
     }
-    // No watcher runs, either.
+    eventually("the watcher has ended, too", || team.watcher().is_none());
     let said = team.bed.run("send --as operator --to worker-1 -m more").stderr;
     assert!(said.contains("worker-1 is not running, and the message waits for it"), "{said}");
     let again = team.up();

@@ -7,7 +7,7 @@ use crate::tmux_support::eventually;
 
 impl Team {
     /// The process that holds the watcher's lock.
-    fn watcher(&self) -> Option<u32> {
+    pub(super) fn watcher(&self) -> Option<u32> {
         FileLock::holder(&self.bed.project().join(".ensemble/watch.lock"))
     }
 
