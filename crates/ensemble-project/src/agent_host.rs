@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::agent::AgentState;
+use ensemble_core::document::SharedFiles;
 use ensemble_core::driver::nap;
 use ensemble_core::env::{Pane as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
@@ -138,8 +139,8 @@ impl AgentHost for PaneHost {
     }
 }
 
-/// Returns the steps of an agent that has ended, and what it holds on the board of this host, because `by` says so.
-/// What cannot be returned expires.
+/// Returns the steps of an agent that has ended, and what it holds on the board, because `by` says so. What cannot be
+/// returned expires.
 pub(crate) fn return_work(project: &Project, agent: &Name, by: &Name) {
     let log = EventLog::deferred(&project.logs(), LogOptions::default());
     let recorder: Arc<dyn Recorder> = Arc::new(log);
@@ -148,10 +149,13 @@ pub(crate) fn return_work(project: &Project, agent: &Name, by: &Name) {
         steps.take_back(agent).map(drop)
     };
     let board = || -> Result<()> {
+        let team = match project.has_shared_board() {
+            true => project.open_unrecorded()?.team_link().cloned(),
+            false => None,
+        };
         let options = project.board_options(by.as_str(), Arc::clone(&recorder));
-        match project.find_board(options, None) {
+        match project.find_board(options, team.map(|team| team as Arc<dyn SharedFiles>)) {
             Err(error) if is_missing(&error) => Ok(()),
-            Ok(copy) if copy.is_shared() => Ok(()),
             board => BoardLeases::new(board?, by.as_str(), &SystemClock)
                 .take_from(agent, &*recorder)
                 .map(drop),
