@@ -48,6 +48,7 @@ pub struct ConfigInsert {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct EditNote {
+    /// Below the project: relative to it, so that a copy of the project means its own file.
     file: PathBuf,
     /// The former content; absent if there was none.
     before: Option<String>,
@@ -71,7 +72,11 @@ impl ConfigInsert {
         })?;
         let Some(ConfigEdit { after, inserted }) = edited else { return Ok(false) };
         let after_sha256 = Digest::of(after.as_bytes());
-        let note = EditNote { file: file.clone(), before, after_sha256, inserted };
+        let below = |root: &Path| file.strip_prefix(root).map(Path::to_owned).ok();
+        let root = self.root();
+        let place = below(root).or_else(|| below(&root.canonicalize().ok()?));
+        let place = place.unwrap_or_else(|| file.clone());
+        let note = EditNote { file: place, before, after_sha256, inserted };
         make_parent(&self.note)?;
         let text = serde_json::to_vec_pretty(&note).unwrap_or_default();
         durable::write_document(&self.note, &text, Durability::Power)?;
@@ -87,31 +92,37 @@ impl ConfigInsert {
         };
         let note: EditNote = serde_json::from_str(&text)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.note.display())))?;
-        let now = read(&note.file)?;
+        let file = self.root().join(&note.file);
+        let now = read(&file)?;
         let is_changed = match &now {
             None => false,
             Some(now) if note.before.as_ref() == Some(now) => false,
             Some(now) if Digest::of(now.as_bytes()) == note.after_sha256 => {
                 match &note.before {
-                    Some(before) => write(&note.file, before)?,
-                    None => remove(&note.file)?,
+                    Some(before) => write(&file, before)?,
+                    None => remove(&file)?,
                 }
                 true
             }
             Some(now) => {
                 let rest = without(now, &note.inserted).ok_or_else(|| {
-                    let (file, what) = (note.file.display(), self.what);
+                    let (file, what) = (file.display(), self.what);
                     let text = format!(
                         "{file} was changed, and {what} in it as well: nothing was changed"
                     );
                     Failure::refused(text).with_hint(self.by_hand)
                 })?;
-                write(&note.file, &rest)?;
+                write(&file, &rest)?;
                 true
             }
         };
         remove(&self.note)?;
-        Ok((note.file, is_changed))
+        Ok((file, is_changed))
+    }
+
+    /// The project: its state directory has a directory of notes.
+    fn root(&self) -> &Path {
+        self.note.ancestors().nth(3).unwrap_or_else(|| Path::new("/"))
     }
 }
 

@@ -65,12 +65,15 @@ fn what_was_there_comes_back_byte_for_byte() {
 fn a_file_that_was_not_there_is_gone_again() {
     for provider in PROVIDERS {
         let home = tempfile::tempdir().unwrap();
-        let file = home.path().join("deep/er/config");
-        install(home.path(), provider, &file, &command()).unwrap();
-        assert!(file.exists());
-        guest(home.path(), provider).take_out().unwrap();
-        assert!(!file.exists());
-        assert!(guest(home.path(), provider).take_out().is_err(), "there is nothing to take out");
+        let [here, moved] = ["here", "moved"].map(|name| home.path().join(name));
+        let file = "deep/er/config";
+        install(&here.join(".ensemble"), provider, &here.join(file), &command()).unwrap();
+        assert!(here.join(file).exists());
+        std::fs::rename(&here, &moved).unwrap();
+        let guest = guest(&moved.join(".ensemble"), provider);
+        assert_eq!(guest.take_out().unwrap(), (moved.join(file), true));
+        assert!(!moved.join(file).exists());
+        assert!(guest.take_out().is_err(), "there is nothing to take out");
     }
 }
 
