@@ -76,7 +76,7 @@ fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
     }
     decide_by_hand(&bed, "p1", "approve: true\nby: lead\nfeedback: by hand\n");
     assert_eq!(closed(&spool, "p1"), "approved");
-    assert_eq!(types(&spool, "w1"), ["plan_approval_response"]);
+    assert_eq!(types(&spool, "w1"), ["plan_approval_response", "request.rejected"]);
     assert!(!bed.in_queue("gates").exists());
 }
 

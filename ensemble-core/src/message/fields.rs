@@ -121,6 +121,11 @@ pub fn read_flag(text: &str) -> Option<bool> {
     }
 }
 
+/// The same of a field's value, which may be a text, a number or a truth value.
+pub fn flag_of(value: &Value) -> Option<bool> {
+    read_flag(&scalar_text(value)?)
+}
+
 /// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;

@@ -17,6 +17,8 @@ use super::messages::message_id;
 use super::{NewRequest, RequestEntry, Requests, UndecidedRequest};
 use crate::Result;
 use crate::event_log::types;
+use crate::message::fields::flag_of;
+use crate::message::written::document;
 use crate::message::{Digest, Envelope, Name, yaml};
 use crate::proto::request::{DecisionRefusal, Outcome, RequestKind};
 
@@ -148,11 +150,11 @@ impl Requests<'_> {
         kind: &RequestKind,
         sender: SenderEvidence,
     ) -> Result<CorrelationOutcome> {
-        let fields = fields(envelope);
+        let fields: Map<String, Value> = yaml::read(&document(&envelope.body)).unwrap_or_default();
         let Some(id) = request_id(envelope, &fields) else {
             return Ok(CorrelationOutcome::Unrelated);
         };
-        let Some(approve) = fields.get("approve").and_then(Value::as_bool) else {
+        let Some(approve) = fields.get("approve").and_then(flag_of) else {
             return Ok(CorrelationOutcome::Unrelated);
         };
         let known = self.find(&id)?;
@@ -186,7 +188,7 @@ impl Requests<'_> {
     }
 }
 
-/// The fields of a body that is YAML or JSON; none of another.
+/// The fields of a body that is YAML or JSON; none of another, because a plan may quote some in a fenced block.
 fn fields(envelope: &Envelope) -> Map<String, Value> {
     yaml::parse(&envelope.body, envelope.id.as_str().as_ref()).unwrap_or_default()
 }

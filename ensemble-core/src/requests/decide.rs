@@ -1,12 +1,14 @@
 //! Deciding: one file, written once. A later decision is refused with the first one.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::file::{COMMENT_BYTES_MAX, DecisionState, StoredRequest, clip};
 use super::store::{RequestFile, RequestFiles, WriteOutcome};
-use super::{RequestEntry, Requests};
+use super::{AskedRequest, RequestEntry, Requests};
 use crate::event_log::types;
-use crate::message::Name;
+use crate::message::fields::field_text;
+use crate::message::written::document;
+use crate::message::{Digest, Name, yaml};
 use crate::proto::request::{Decision, DecisionRefusal, Outcome};
 use crate::{Error, Result};
 
@@ -148,10 +150,31 @@ impl Requests<'_> {
             DecisionState::Valid(decision) => return Ok(Some(decision.clone())),
             DecisionState::Invalid(revision, why) => (*revision, why),
         };
+        // A crash in between repeats the notice, which stores nothing new.
+        self.notify_decider(&home.asked, why)?;
         let kept_as = self.store.put_aside(id, revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
         self.record(types::REQUEST_REJECTED_FILE, super::ACTOR, &home.asked, more);
         Ok(None)
+    }
+
+    /// Notifies the agent whose decision does not count: the one that it names as `by`, otherwise the addressee.
+    fn notify_decider(&self, asked: &AskedRequest, why: &str) -> Result<()> {
+        let files = self.store.files(&asked.request_id)?;
+        let file = files.and_then(|files| files.decision?.ok());
+        let (content, at) =
+            file.map(|file| (file.content, file.at.to_string())).unwrap_or_default();
+        let fields: Value =
+            yaml::read(&document(&String::from_utf8_lossy(&content))).unwrap_or_default();
+        let by = field_text(&fields, &["by"]).and_then(|by| Name::new(by).ok());
+        let mark = Digest::of_parts(&[&content, at.as_bytes()]).short(8);
+        for to in by.iter().chain([&asked.to]) {
+            match self.publish(self.rejection(asked, to, &mark, why)) {
+                Err(Error::NoMailbox { .. } | Error::Full { .. }) => {}
+                other => return other.map(drop),
+            }
+        }
+        Ok(())
     }
 
     /// Puts a request aside that cannot be read: all of it. `None` if it can be.

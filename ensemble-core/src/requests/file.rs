@@ -6,10 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
+use crate::message::fields::flag_of;
 use crate::message::period::read_seconds;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome, Request, RequestKind};
@@ -151,7 +153,7 @@ struct DecisionFile {
     request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_approval", skip_serializing_if = "Option::is_none")]
     approve: Option<bool>,
     by: Name,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,6 +163,14 @@ struct DecisionFile {
     /// Of the request's file: what was decided upon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_sha256: Option<Digest>,
+}
+
+fn read_approval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    match flag_of(&value) {
+        None if !value.is_null() => Err(D::Error::custom("`approve` is neither true nor false")),
+        approve => Ok(approve),
+    }
 }
 
 /// How far everything is done that follows from the decision.

@@ -10,6 +10,7 @@ use crate::proto::request::{Decision, Outcome};
 /// Received before everyday mail: the requester waits for the answer.
 const PRIORITY: u8 = 1;
 const EXPIRED_TYPE: &str = "request.expired";
+const REJECTED_TYPE: &str = "request.rejected";
 
 /// Derives the id of one of a request's messages.
 pub(super) fn message_id(asked: &AskedRequest, end: &str) -> MessageId {
@@ -107,6 +108,29 @@ impl Requests<'_> {
             .with_kind(name(&asked.kind().response_type))
             .from(asked.from.clone());
         correlated(envelope, asked, "cancelled", decision.at)
+    }
+
+    /// The notice that a decision does not count; `mark` stands for its file.
+    pub(super) fn rejection(
+        &self,
+        asked: &AskedRequest,
+        to: &Name,
+        mark: &str,
+        why: &str,
+    ) -> Envelope {
+        let id = &asked.request_id;
+        let why: String = why.chars().take(4_000).collect();
+        let body = format!(
+            "Your decision of request {id} does not count: {}\nIt is in rejected/, and the request is still open. {} answers with:\n\
+             ensemble request answer {id} --approve|--reject --reason TEXT\n",
+            super::file::clip(&why),
+            asked.to,
+        );
+        let at = self.store.now();
+        let envelope = Envelope::new(to.clone(), body).with_kind(name(REJECTED_TYPE));
+        // It is about no answer that its recipient waits for.
+        let end = format!("aside-{mark}");
+        correlated(envelope.from(name(ACTOR)), asked, &end, at).with_priority(0)
     }
 
     /// The notice to the conductor of a missing answer.

@@ -125,6 +125,7 @@ fn a_decision_by_hand_counts_and_what_is_malformed_or_foreign_is_put_aside() {
     let bad = [
         "approve: [",
         "by: alice\n",
+        "approve: maybe\nby: alice\n",
         "approve: true\nby: bob\n",
         "approve: true\nby: lead\n",
         "outcome: cancelled\nby: alice\n",
@@ -141,11 +142,12 @@ fn a_decision_by_hand_counts_and_what_is_malformed_or_foreign_is_put_aside() {
         assert_eq!(bed.names("rejected").len(), 2 * (n + 1), "{text}");
     }
     assert_eq!(bed.records("request.rejected_file").len(), bad.len());
-    bed.decide_by_hand("abc", "requestId: abc\napprove: true\nby: alice\nreason: gladly\n");
+    bed.decide_by_hand("abc", "requestId: abc\napprove: 'yes'\nby: alice\nreason: gladly\n");
     let entry = bed.requests().resume("abc").unwrap().unwrap();
     let decision = entry.decision.unwrap();
     assert_eq!((decision.outcome, decision.comment.as_str()), (Outcome::Approved, "gladly"));
-    assert_eq!(bed.types("lead"), ["shutdown_response"]);
+    assert_eq!(bed.types("lead"), ["shutdown_response", "request.rejected"]);
+    assert_eq!(bed.types("bob"), ["request.rejected"]);
 }
 
 #[test]

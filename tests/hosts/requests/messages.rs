@@ -148,13 +148,13 @@ pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: 
     requests.resume("k1").unwrap();
     assert_eq!(bed.records("request.opened").len(), 1);
 
-    let stranger = raw("bob", "lead", "shutdown_response", "request_id: k1\napprove: true\n");
+    let stranger = raw("bob", "lead", "shutdown_response", "```\nrequest_id: k1\napprove: 1\n```");
     let told = requests.correlate(&stranger, SenderEvidence::Proven).unwrap();
     assert!(
         matches!(told, CorrelationOutcome::Refused(DecisionRefusal::NotAddressee { .. })),
         "{told:?}"
     );
-    let json = r#"{"request_id": "k1", "approve": true, "reason": "fine"}"#;
+    let json = r#"{"request_id": "k1", "approve": "Yes", "reason": "fine"}"#;
     let answer = raw("alice", "lead", "shutdown_response", json);
     let CorrelationOutcome::Decided(entry) =
         requests.correlate(&answer, SenderEvidence::Proven).unwrap()

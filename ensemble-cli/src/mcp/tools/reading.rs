@@ -14,7 +14,7 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{argument_name, read_flag};
+use ensemble_core::message::fields::{argument_name, flag_of};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
@@ -219,8 +219,7 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
             let text = text.trim();
             text.parse::<i64>().ok().map(Value::from).or_else(|| whole_number(text.parse().ok()))
         }
-        (Value::String(text), "boolean") => read_flag(text).map(Value::from),
-        (Value::Number(number), "boolean") => read_flag(&number.to_string()).map(Value::from),
+        (value, "boolean") => flag_of(value).map(Value::from),
         (Value::Array(items), _) => match &items[..] {
             [only] => converted(kind, only.clone()).ok(),
             _ => None,
