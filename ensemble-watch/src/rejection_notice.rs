@@ -3,6 +3,7 @@
 //! ```text
 //! author                           recipient of the notice
 //! a field names an agent           that agent's mailbox
+//! its mailbox is full              the recipients of the file's route
 //! none, or one without mailbox     the recipients of the file's route, who wait for it
 //! no route either                  the recipients of reports
 //! the loop bound says so           the recipients, or no agent: see `answers`
@@ -57,11 +58,11 @@ pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>
     })
 }
 
-/// Stores the notices of a file that is about to be set aside: to its author, or, without one, to the
-/// recipients of its route. Returns the notified agents.
+/// Stores the notices of a file that is about to be set aside: to its author, or, without one or where its mailbox is
+/// full, to the recipients of its route. Returns the notified agents.
 ///
 /// # Errors
-/// The disk failed; to be tried again. A full mailbox is passed over, and counts the refusal.
+/// The disk failed; to be tried again. A full mailbox counts the refusal.
 pub(crate) fn send(
     unfit: &UnfitFile,
     author: Option<Name>,
@@ -79,18 +80,14 @@ pub(crate) fn send(
         let all = destination.map(|destination| destination.to).unwrap_or_default();
         all.into_iter().filter(|name| known.contains(name)).collect::<Vec<_>>()
     };
-    let to = match author {
-        Some(author) => vec![author],
-        None => match recipients_of(&path) {
-            all if all.is_empty() => recipients_of(ANY_REPORT),
-            all => all,
-        },
+    let waiting = || match recipients_of(&path) {
+        all if all.is_empty() => recipients_of(ANY_REPORT),
+        all => all,
     };
     let stem = routes.destination(&path).ok().flatten().and_then(|destination| destination.stem);
     // A task's file is named after its worker.
     let stem = stem.filter(|_| &*unfit.box_name != TASKS);
-    let mut notified = Vec::with_capacity(to.len());
-    for recipient in to {
+    let notify = |recipient: Name| -> Result<Option<Name>> {
         let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path, remedy))
             .with_id(id(unfit, &path, &recipient))
             .with_kind(Name::new(REJECTED_TYPE)?)
@@ -101,13 +98,16 @@ pub(crate) fn send(
         });
         envelope.task_id = task;
         match spool.publish(&envelope) {
-            Ok(_) | Err(Error::Conflict { .. }) => notified.push(recipient),
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(Some(recipient)),
             // Its own note of what was refused says so; the file must not stay here.
-            Err(Error::Full { .. }) => {}
-            Err(error) => return Err(error),
+            Err(Error::Full { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
+    };
+    if let Some(author) = author.map(notify).transpose()?.flatten() {
+        return Ok(vec![author]);
     }
-    Ok(notified)
+    waiting().into_iter().filter_map(|recipient| notify(recipient).transpose()).collect()
 }
 
 /// Tells the author of a task that it was put down again and is not delivered again. Returns the author, if the

@@ -202,6 +202,8 @@ fn a_recipient_that_is_full_withholds_a_file_from_no_other() {
     bed.spool().publish(&Envelope::new(name("full"), "first")).unwrap();
     let watcher = Watcher::start(&bed);
     bed.land("reports/t-1-note.yaml", "note: x\n");
+    bed.land("reports/t-1-completed.yaml", "status: maybe\nworker_id: full\n");
+    assert_eq!(told(&bed, "dispatch").kind.as_str(), "report.rejected", "its author is full");
     assert_eq!(told(&bed, "worker-1").body, "note: x\n");
     assert_eq!(told(&bed, "full").body, "first");
     assert_eq!(told(&bed, "full").body, "note: x\n", "it is tried again");
