@@ -93,7 +93,9 @@ fn tell_sender<B: Broker + ?Sized>(
     let Some(envelope) = allow_unreadable(queue.peek(mailbox, id))? else { return Ok(false) };
     // An automatic message is never answered automatically.
     let is_notice = envelope.purpose() == MessagePurpose::Notice;
-    if is_notice || envelope.from == *agent || envelope.from == *mailbox {
+    // The end of the agent has answered whether it may be ended.
+    let is_shutdown = envelope.kind.as_str() == "shutdown_request";
+    if is_notice || is_shutdown || envelope.from == *agent || envelope.from == *mailbox {
         return Ok(false);
     }
     match queue.publish(&returned(agent, &envelope, reason)?) {
@@ -238,5 +240,9 @@ mod tests {
             bed.spool.hand_back(&name("lead"), &name("lead"), UnreadMail::Return, "gone too");
         assert_eq!(back.unwrap(), HandedBack { dead: 1, ..HandedBack::default() });
         assert_eq!(bed.spool.counts(&name("worker")).unwrap().queued, 0);
+        let asked = Envelope::new(name("worker"), "end\n").from(name("lead"));
+        bed.spool.publish(&asked.with_kind(name("shutdown_request"))).unwrap();
+        let dead = HandedBack { dead: 1, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::Return), dead, "its end is the answer");
     }
 }
