@@ -447,5 +447,8 @@ mod tests {
         std::fs::rename(&file, file.with_extension("yml")).unwrap();
         let refused = read_config(&file, None).unwrap_err().to_string();
         assert!(refused.contains("ensemble.yml is not read: `mv "), "{refused}");
+        std::os::unix::fs::symlink("missing.yaml", &file).unwrap();
+        let refused = read_config(&file, None).unwrap_err().to_string();
+        assert!(refused.contains("is a link to a file that does not exist"), "{refused}");
     }
 }

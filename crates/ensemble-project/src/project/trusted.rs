@@ -28,12 +28,18 @@ pub(super) fn user_config() -> Option<PathBuf> {
 pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<ProjectConfig> {
     match read_trusted_text(path, inside, CONFIG_BYTES_MAX)? {
         Some(text) => ProjectConfig::parse(&text, path),
-        None => refuse_other_name(path).map(|()| ProjectConfig::default()),
+        None => refuse_missed(path).map(|()| ProjectConfig::default()),
     }
 }
 
-/// Refuses a configuration under the other ending of YAML. If it were passed over, the defaults would decide in silence.
-fn refuse_other_name(path: &Path) -> Result<()> {
+/// Refuses a link to nothing, and a configuration under the other ending of YAML. If it were passed over, the defaults
+/// would decide in silence.
+fn refuse_missed(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_ok() {
+        let detail =
+            "is a link to a file that does not exist: restore that file, or remove the link";
+        return Err(Error::malformed(path, "file", detail));
+    }
     let other = path.with_extension("yml");
     if other.symlink_metadata().is_err() {
         return Ok(());
