@@ -474,4 +474,8 @@ fn there_is_one_board_in_a_project() {
     let bed = Bed::with(".liza", "version: 1\ntasks: []\n");
     let second = Board::create(bed.home.path(), BoardOptions::new("test")).unwrap_err();
     assert!(second.to_string().contains(".liza/state.yaml exists"), "{second}");
+    std::fs::create_dir(home.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", home.path().join(".ensemble")).unwrap();
+    Board::create(home.path(), BoardOptions::new("test")).unwrap();
+    assert!(home.path().join("elsewhere/state.yaml").is_file());
 }

@@ -200,8 +200,12 @@ impl Board {
             );
         }
         let modes = ensemble_core::durable::FileModes::default();
-        let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
-        let board = Self::at(dir.path().join(FILE_NAME), options);
+        let state = project.join(PLACES[0]);
+        // It may be a link.
+        if !state.is_dir() {
+            Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
+        }
+        let board = Self::at(state.join(FILE_NAME), options);
         let document = board.lock_document()?;
         if document.read()?.is_none() {
             document.replace(NEW_BOARD.as_bytes())?;
