@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::aside::{AsideFile, put_aside};
 use crate::durable::{self, Dir, FileModes, FileStat, MoveOutcome};
-use crate::message::{written, yaml};
+use crate::message::{is_temporary_file, written, yaml};
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
@@ -37,36 +37,6 @@ pub const WATCH_LOCK: &str = "watch.lock";
 pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
 const END_MARK: &[u8] = b"\n...";
-/// How the names of temporary files and backups end: those of editors, downloads and shells.
-const TEMPORARY_ENDS: [&str; 20] = [
-    ".tmp",
-    ".temp",
-    ".part",
-    ".partial",
-    ".swp",
-    ".swo",
-    ".swx",
-    ".lock",
-    "~",
-    ".bak",
-    ".old",
-    ".orig",
-    ".rej",
-    ".save",
-    ".new",
-    ".crdownload",
-    ".download",
-    ".filepart",
-    "___jb_tmp___",
-    "___jb_old___",
-];
-/// How such names begin: those of Claude Code and of Office, and the files that file managers put into each directory.
-const TEMPORARY_STARTS: [&str; 4] = ["tmpclaude-", "~$", "Thumbs.db", "desktop.ini"];
-/// What such names contain: those of writers that count, and copies of what two machines have changed.
-const TEMPORARY_PARTS: [&str; 3] = [".tmp.", ".sync-conflict-", "conflicted copy"];
-/// The ends of documents, behind which a number is that of an earlier version.
-const DOCUMENT_ENDS: [&str; 5] = [".yaml", ".yml", ".json", ".md", ".txt"];
-
 #[derive(Debug)]
 pub struct DropBox {
     /// The box: its name, its directory, its files.
@@ -99,27 +69,7 @@ impl DropBox {
 
     /// Whether a file is examined: it belongs to the box, and is not a temporary one.
     pub fn takes(&self, file: &str) -> bool {
-        self.spec.takes(file) && !Self::is_temporary(file)
-    }
-
-    /// Whether a name is an editor's or a writer's temporary file, a backup, or a lock.
-    pub fn is_temporary(file: &str) -> bool {
-        let is_sed =
-            |rest: &str| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
-        let is_version = |(name, number): (&str, &str)| {
-            !number.is_empty()
-                && number.bytes().all(|byte| byte.is_ascii_digit())
-                && DOCUMENT_ENDS.iter().any(|end| name.ends_with(end))
-        };
-        // Emacs saves in `#name#`; Vim sees with `4913` whether it may write.
-        file.starts_with('.')
-            || file.strip_prefix('#').is_some_and(|rest| rest.ends_with('#'))
-            || file == "4913"
-            || TEMPORARY_STARTS.iter().any(|start| file.starts_with(start))
-            || TEMPORARY_PARTS.iter().any(|part| file.contains(part))
-            || file.strip_prefix("sed").is_some_and(is_sed)
-            || TEMPORARY_ENDS.iter().any(|end| file.ends_with(end))
-            || file.rsplit_once('.').is_some_and(is_version)
+        self.spec.takes(file) && !is_temporary_file(file)
     }
 
     pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
@@ -208,25 +158,5 @@ impl DropBox {
             return Ok(None);
         }
         Ok(Some(kept_as))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::DropBox;
-
-    #[test]
-    fn temporary_files_of_editors_and_copies_are_left_alone() {
-        let temporary = "x.yaml.tmp|x.temp|x.swp|x~|x.yaml.~1~|x.bak|x.old|x.orig|x.rej|x.crdownload|x.download|#x#\
-            |.#x|4913|~$x.docx|~syncthing~x.yaml.tmp|x.sync-conflict-20260101-120000-ABC.yaml|Thumbs.db\
-            |x (conflicted copy 2026-01-01).yaml|desktop.ini|.DS_Store|x.yaml___jb_tmp___|x.yaml___jb_old___\
-            |x.yaml.tmp.12345.67890ab|sedAbC123|tmpclaude-1-cwd|x.yaml.1|x.json.3421098765|.nfs0001";
-        for file in temporary.split('|') {
-            assert!(DropBox::is_temporary(file), "{file}");
-        }
-        let own = "x.yaml|4914|4913-completed.yaml|49131-completed.yaml|#4-completed.yaml|x.1|v1.2|x-completed (1).yaml|sedation.yaml|x.yaml.|older|template.yaml|conflict.md";
-        for file in own.split('|') {
-            assert!(!DropBox::is_temporary(file), "{file}");
-        }
     }
 }

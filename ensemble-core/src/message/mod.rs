@@ -19,6 +19,7 @@ mod reserved;
 #[cfg(feature = "schema")]
 mod schema;
 mod sender;
+mod temporary;
 mod timestamp;
 mod trace;
 mod words;
@@ -48,6 +49,8 @@ pub use reserved::{OPERATOR, RESERVED_NAMES, ReservedName};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
 pub use sender::{KnownSender, SenderProof};
+#[doc(hidden)]
+pub use temporary::is_temporary_file;
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{TraceParent, TraceParentError};
 

@@ -9,7 +9,7 @@ use super::place::{self, FrontFile, HeldFile};
 use super::{Spool, former};
 use crate::aside::{AsideFile, put_aside};
 use crate::durable::Dir;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical, is_temporary_file};
 use crate::{Error, Result};
 
 /// The possible repair of a finding.
@@ -73,7 +73,8 @@ impl Spool {
                 ));
             }
         }
-        for entry in self.mailboxes_dir()?.names()? {
+        let entries = self.mailboxes_dir()?.names()?.into_iter();
+        for entry in entries.filter(|entry| !is_temporary_file(entry)) {
             if let Err(error) = Name::new(entry.clone()) {
                 findings.push(finding(
                     format!("mailbox/{}", entry.escape_debug()),

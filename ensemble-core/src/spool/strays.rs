@@ -11,7 +11,7 @@ use crate::Result;
 use crate::aside::{AsideFile, put_aside};
 use crate::durable::Dir;
 use crate::env::{Clock as _, SystemClock};
-use crate::message::Name;
+use crate::message::{Name, is_temporary_file};
 
 /// The directories of the queue, beside those of the mailboxes.
 const PLACES: [&str; 7] =
@@ -93,7 +93,7 @@ impl Spool {
             _ => (false, "is not a gate: those are files"),
         };
         let mut findings = Vec::new();
-        for name in place.1.names()?.into_iter().filter(|name| !name.starts_with('.')) {
+        for name in place.1.names()?.into_iter().filter(|name| !is_temporary_file(name)) {
             let Some(stat) = place.1.stat(&name)? else { continue };
             let is_right = if of_directories { stat.is_directory } else { stat.is_file };
             let is_named = place.0 != "requests/" || Name::new(name.clone()).is_ok();

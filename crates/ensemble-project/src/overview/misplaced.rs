@@ -7,7 +7,7 @@ use std::fs::{self, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, is_temporary_file};
 use rustix::process::{Resource, getrlimit};
 
 use super::parts::{mailboxes_dir, requests_dir};
@@ -17,7 +17,7 @@ use crate::project::Project;
 const STATE_DIRECTORIES: &str = "logs panes roster sessions leases locks ladders \
     launch hooks batches reviews ends supervise canary ready";
 const STATE_FILES: &str = "routed.ndjson watch.json watch.lock alarms.json budget.yaml \
-    leases/observed.json leases/kept.json";
+    leases/observed.json leases/kept.json logs/log.lock";
 const QUEUE_DIRECTORIES: &str = "mailbox tmp reports tasks ack requests gates attachments rejected";
 const QUEUE_FILES: &str = "calendar.json";
 /// Those of a mailbox that `status` does not open.
@@ -144,6 +144,9 @@ fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
             let (path, fault) = fault_in_mailbox(&entry.path())?;
             return Some(MisplacedPart::new(about, path, fault, ": it is made again"));
         }
+        if is_temporary_file(name.as_str()) {
+            return None;
+        }
         Some(MisplacedPart::new(about, entry.path(), in_place_of(kind, "directory"), &add))
     });
     misplaced.collect()
@@ -155,6 +158,9 @@ fn misplaced_requests(project: &Project) -> Vec<MisplacedPart> {
     let misplaced = entries.filter_map(|entry| {
         let name = Name::new(entry.file_name().to_str()?).ok()?;
         let kind = entry.file_type().ok().filter(|kind| !kind.is_dir())?;
+        if is_temporary_file(name.as_str()) {
+            return None;
+        }
         let fault = in_place_of(kind, "directory");
         let then = ", or make it a directory with a file request.yaml";
         Some(MisplacedPart::new(format!("request {name}"), entry.path(), fault, then))

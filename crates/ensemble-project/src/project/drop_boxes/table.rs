@@ -15,10 +15,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use ensemble_core::dropbox::{
-    BoxSpec, DROP_BOXES, DropBox, PathPattern, RouteRule, Routes, filled,
-};
-use ensemble_core::message::{Name, ReservedName};
+use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, PathPattern, RouteRule, Routes, filled};
+use ensemble_core::message::{Name, ReservedName, is_temporary_file};
 use ensemble_core::{Error, Result};
 
 /// The box whose files are not routed.
@@ -179,7 +177,7 @@ impl BoxTable {
             );
             return Err(RouteRefusal::new("match", text));
         }
-        if DropBox::is_temporary(file) {
+        if is_temporary_file(file) {
             return Err(RouteRefusal::new(
                 "match",
                 format!("no file named `{file}` is read: its writer may still write it"),
@@ -257,7 +255,7 @@ fn file_pattern(rule: &BoxRule) -> Result<PathPattern, RouteRefusal> {
             "{files:?} is not a pattern of file names: write one without `/`, such as `*.yaml`"
         ));
     }
-    if DropBox::is_temporary(files) {
+    if is_temporary_file(files) {
         return refuse(format!("no file named `{files}` is read: its writer may still write it"));
     }
     Ok(PathPattern::new(files))
