@@ -12,6 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use crate::bad_parts::break_part;
 use crate::bed::{Bed, objects};
 use crate::tmux_support::PATIENCE;
 use crate::waiting::{end, until_it_listens};
@@ -150,6 +151,33 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     }
     assert_eq!(bed.run("admin fsck --repair").code, 4, "directories stay where they are");
     assert!(!bed.project().join("queue/requests/stray").exists());
+}
+
+#[test]
+fn fsck_names_each_unreadable_file_of_the_state_directory_and_no_file_of_a_file_manager() {
+    let bed = Bed::new();
+    let queue = bed.project().join("queue");
+    fs::create_dir_all(queue.join("requests")).unwrap();
+    fs::create_dir(queue.join("mailbox/@eaDir")).unwrap();
+    for file in ["mailbox/.DS_Store", "mailbox/Thumbs.db", "requests/desktop.ini"] {
+        fs::write(queue.join(file), "").unwrap();
+    }
+    let needs = bed.json("status").pop().unwrap()["needs"].to_string();
+    assert!(!needs.contains("Thumbs.db") && !needs.contains("desktop.ini"), "{needs}");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
+    let parts = [
+        ("roster/bad.yaml", "wrong"),
+        ("panes/bad.yaml", "pipe"),
+        ("ladders/bad@bad.yaml", "wrong"),
+        ("sessions/bad.json", "directory"),
+        ("logs/log.lock", "directory"),
+    ];
+    for (part, kind) in parts {
+        break_part(&bed.project().join(".ensemble").join(part), kind);
+    }
+    let found = bed.run("admin fsck");
+    assert_eq!(found.code, 4, "{found:?}");
+    assert!(parts.iter().all(|(part, _)| found.stdout.contains(part)), "{found:?}");
 }
 
 #[track_caller]

@@ -6,12 +6,14 @@ use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
+use ensemble_core::driver::LadderStore;
 use ensemble_core::event_log::read_all;
 use ensemble_core::requests::{REQUESTS, Requests};
 use ensemble_core::spool::{QueueFinding, RepairAction, Spool};
 use ensemble_project::Project;
 use ensemble_project::attention::{StrandedFile, UnreadablePart};
 use ensemble_project::overview::{MisplacedPart, find_misplaced};
+use ensemble_project::panes::read_all as read_all_panes;
 use ensemble_project::stranded::find_stranded;
 use ensemble_team::worktree::WorktreeFinding;
 use serde_json::{Value, json};
@@ -60,6 +62,7 @@ impl Arguments {
         };
         let asked: Vec<_> = asked.into_iter().filter(is_new).collect();
         found.extend(asked);
+        found.extend(state_faults(project).into_iter().filter(|it| !is_caused(&it.problem)));
         let worktrees = self.worktrees(context, &mut notes);
         found.extend(unless_broken("worktrees", worktrees, &mut unchecked));
         let board = board::check_board(context, self.repair, &mut notes);
@@ -201,6 +204,23 @@ fn request_faults(spool: &Spool) -> Outcome<Vec<FoundProblem>> {
     let (_, errors) = Requests::new(spool).list()?;
     let described = |error: &Error| FoundProblem::broken(REQUESTS, error.to_string());
     Ok(errors.iter().map(described).collect())
+}
+
+/// Files of the state directory that their own readers cannot read.
+fn state_faults(project: &Project) -> Vec<FoundProblem> {
+    let (ladders, sessions) =
+        (LadderStore::new(&project.state).entries(), project.sessions().entries());
+    let parts = [
+        ("roster", project.roster().entries().map(|(_, errors)| errors)),
+        ("panes", read_all_panes(&project.panes()).map(|(_, errors)| errors)),
+        ("ladders", ladders.map(|all| all.into_iter().filter_map(Result::err).collect())),
+        ("sessions", sessions.map(|all| all.into_iter().filter_map(Result::err).collect())),
+    ];
+    let faults = parts.into_iter().flat_map(|(part, read)| {
+        let errors = read.unwrap_or_else(|error| vec![error]).into_iter();
+        errors.map(move |error| FoundProblem::broken(part, error.to_string()))
+    });
+    faults.collect()
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.

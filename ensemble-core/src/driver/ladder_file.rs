@@ -195,15 +195,20 @@ impl LadderStore {
 
     /// All ladders, each with the name of its file, by name. A file that cannot be read is left out.
     pub fn all(&self) -> Result<Vec<(String, LadderFile)>> {
+        Ok(self.entries()?.into_iter().flatten().collect())
+    }
+
+    /// As [`LadderStore::all`], with the error of each file that cannot be read.
+    pub fn entries(&self) -> Result<Vec<Result<(String, LadderFile)>>> {
         let Some(dir) = allow_missing(Dir::open(&self.dir()))? else { return Ok(Vec::new()) };
         let mut names = dir.names()?;
         names.retain(|name| name.ends_with(SUFFIX) && !name.starts_with('.'));
         names.sort_unstable();
         let read = |name: String| {
-            let content = dir.read(&name, BYTES_MAX).ok().flatten()?;
+            let content = dir.read(&name, BYTES_MAX).transpose()?;
             let path = dir.path().join(&name);
-            let file = yaml::parse(&String::from_utf8_lossy(&content), &path).ok()?;
-            Some((name, file))
+            let parse = |content: Vec<u8>| yaml::parse(&String::from_utf8_lossy(&content), &path);
+            Some(content.and_then(parse).map(|file| (name, file)))
         };
         Ok(names.into_iter().filter_map(read).collect())
     }

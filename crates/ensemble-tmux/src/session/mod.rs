@@ -91,6 +91,11 @@ impl Sessions {
 
     /// The last sessions of all agents, by name. A damaged file is left out.
     pub fn all(&self) -> Result<Vec<AgentSession>> {
+        Ok(self.entries()?.into_iter().flatten().collect())
+    }
+
+    /// As [`Sessions::all`], with the error of each damaged file.
+    pub fn entries(&self) -> Result<Vec<Result<AgentSession>>> {
         let files = match std::fs::read_dir(&self.dir) {
             Ok(files) => files,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -99,7 +104,7 @@ impl Sessions {
         let agents = files.filter_map(|file| Self::agent_of(file.ok()?.file_name().to_str()?));
         let mut agents: Vec<Name> = agents.collect();
         agents.sort_unstable();
-        Ok(agents.iter().filter_map(|agent| self.get(agent).ok().flatten()).collect())
+        Ok(agents.iter().filter_map(|agent| self.get(agent).transpose()).collect())
     }
 
     /// Locks the session of an agent. A file that is none is begun again: it holds nothing that the next events do
