@@ -102,10 +102,13 @@ fn fsck_notes_what_harms_nothing() {
     bed.write_file("queue/reports/notes.txt", "x");
     bed.write_file("queue/reports/t1-completed.yaml", "x");
     bed.write_file("queue/ack/t1.ack", "x");
-    let said = bed.ok("admin fsck");
+    bed.write_file("queue/ack/T22.ACK", "x");
+    bed.write_file("queue/tasks/w1-task.yml", "x");
     assert_eq!(
-        said,
-        "note  reports/notes.txt: no route matches its name; name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml\nclean\n"
+        bed.ok("admin fsck"),
+        "note  reports/notes.txt: no route matches its name; name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml\n\
+         note  tasks/w1-task.yml: no route matches its name; rename it to tasks/w1-task.yaml\n\
+         note  ack/T22.ACK: no route matches its name; rename it to ack/T22.ack\nclean\n"
     );
 }
 

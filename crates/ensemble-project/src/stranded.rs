@@ -106,12 +106,16 @@ fn missing_help(missing: &Name, mailboxes: &[Name]) -> String {
 
 /// The remedy for a file that leads to no mailbox: another name, the one that was probably meant if that is known.
 pub fn rename_help(box_name: &str, file: &str) -> String {
-    match meant_name(file).filter(|_| box_name == "reports") {
-        Some(meant) => format!("rename it to reports/{meant}"),
-        None if box_name == "tasks" => {
-            "rename it for a mailbox, as in worker-1-task.yaml".to_owned()
+    let (stem, end) = file.rsplit_once('.').unwrap_or((file, ""));
+    let stem = if end.chars().all(char::is_alphabetic) { stem } else { file };
+    match (box_name, meant_name(file)) {
+        ("reports", Some(meant)) => format!("rename it to reports/{meant}"),
+        ("ack", _) => format!("rename it to ack/{stem}.ack"),
+        ("tasks", _) if stem.ends_with("-task") && end != "yaml" => {
+            format!("rename it to tasks/{stem}.yaml")
         }
-        None => {
+        ("tasks", _) => "rename it for a mailbox, as in worker-1-task.yaml".to_owned(),
+        _ => {
             "name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml".to_owned()
         }
     }
