@@ -321,6 +321,7 @@ fn a_bad_entry_of_the_roster_keeps_the_team_from_no_end() {
         let down = view(&bed, "down");
         assert_eq!(down.code, 0, "{kind}: {down:?}");
         assert!(down.stderr.contains("a member is not asked to leave: "), "{down:?}");
+        assert!(down.stdout.ends_with("watcher was not running\n"), "{down:?}");
     }
 }
 

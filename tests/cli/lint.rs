@@ -34,7 +34,8 @@ fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
     assert!(warned.contains("warning[vague-word]"), "{warned}");
     assert_eq!(bed.ok("admin lint --lang zh vague.md"), "");
     assert_eq!(bed.run("admin lint --ban fixed clean.md").code, 1);
-    bed.fails(1, "admin lint absent.md");
+    let absent = bed.fails(1, "admin lint gone.md absent.md");
+    assert!(absent.contains("gone.md") && absent.contains("absent.md"), "{absent}");
     bed.fails(2, "admin lint");
 }
 

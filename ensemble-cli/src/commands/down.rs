@@ -89,15 +89,17 @@ impl Arguments {
         let team = starting::open_running(context, &spool)?;
         let _alone = team.lock()?;
         let session = team.session()?;
+        let is_watched = FileLock::is_held(&project.watch_lock())?;
+        let watcher = if is_watched { "stopped" } else { "was not running" };
         let was = self.close_session(project, &team, session.as_ref())?;
         let session = session.map_or_else(|| session_of(project), |session| session.name);
         context.recorder()?.record(types::TEAM_DOWN, from.as_str(), json!({ "session": session }));
         let answer = json!({
-            "session": session, "session_state": was.word(), "watcher_state": "stopped",
+            "session": session, "session_state": was.word(), "watcher_state": watcher,
         });
         context
             .out
-            .print_answer(&answer, format!("session {session} {}, watcher stopped", was.word()))
+            .print_answer(&answer, format!("session {session} {}, watcher {watcher}", was.word()))
     }
 
     /// Stops the watcher and closes all that the team has opened, wherever it was moved to. A session that the team

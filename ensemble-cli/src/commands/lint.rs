@@ -3,6 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
@@ -92,12 +93,16 @@ impl Arguments {
         let config = config(context)?;
         let linter = self.linter(&config)?;
         let mut linted = Vec::with_capacity(self.files.len());
-        let mut unreadable = None;
+        let mut unreadable: Option<Failure> = None;
         for file in &self.files {
             match self.check(&linter, file) {
                 Ok(one) => linted.push(one),
                 // The others are checked anyway.
-                Err(failure) => unreadable = unreadable.or(Some(failure)),
+                Err(failure) => {
+                    if let Some(earlier) = unreadable.replace(failure) {
+                        say(&earlier.text());
+                    }
+                }
             }
         }
         let (format, mode) = (self.format(context), self.mode.into());
