@@ -144,12 +144,18 @@ pub(crate) fn report(error: &clap::Error, describe: fn() -> Command) -> VerbExit
     }
     let program = &describe();
     let text = in_words(&error.render().to_string());
+    let (command, place) = typed_place(program);
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        write_line(text.trim_end());
+        if is_json() {
+            let (text, hint) =
+                (format!("`{place}` lacks its command"), name_list(program, command, &place));
+            tell_program(FailureCode::Usage, text, Some(hint), VerbExit::Usage);
+        } else {
+            write_line(text.trim_end());
+        }
         return VerbExit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let (command, place) = typed_place(program);
     let mut is_word = false;
     let option = unknown_option(program, command);
     let known = option.as_ref().map(|option| explain_option(program, command, option, &place));

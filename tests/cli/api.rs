@@ -152,6 +152,7 @@ fn a_call_answers_and_fails_as_its_command_does() {
     }
     for (method, params, says) in [
         ("nonsense", json!({}), "no method"),
+        ("dead", json!({}), "`dead` lacks its command"),
         ("top", json!({}), "cannot be called"),
         ("admin api", json!({}), "cannot be called"),
         ("log", json!({ "follow": true }), "subscribe"),

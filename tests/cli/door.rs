@@ -190,6 +190,7 @@ fn a_failure_under_json_is_one_line_with_a_code() {
     assert_eq!(missing["hint"], "there are conductor, dispatch, operator, w1");
     assert_eq!(error(3, "settle gone --as w1 --json")["code"], "no_message");
     assert_eq!(error(2, "send --json --nonsense")["code"], "usage");
+    assert_eq!(error(2, "--json dead")["message"], "`ensemble dead` lacks its command");
     assert_eq!(error(2, "--json ack m1")["hint"], "`ensemble settle` does that");
     assert_eq!(error(3, "recv --as w1 --json")["code"], "nothing");
 }

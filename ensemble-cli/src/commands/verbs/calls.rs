@@ -40,6 +40,7 @@ const NOT_CALLED: [&str; 17] = [
 ];
 /// Flags that print until they are ended.
 const ENDLESS: [&str; 2] = ["follow", "watch"];
+const LISTS_ALL: &str = "`ensemble admin schema commands` lists the places of all commands";
 /// The argument of a verb's text, and the flag that takes it literally.
 const TEXT: &str = "text";
 const MESSAGE: &str = "message";
@@ -76,6 +77,9 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     let mut program = with_one_verb(place);
     program.build();
     let command = printed::find(&program, method).ok_or_else(unknown)?;
+    if command.is_subcommand_required_set() {
+        return Err(Failure::usage(format!("`{method}` lacks its command")).with_hint(LISTS_ALL));
+    }
     let words = [words, spelled(command, params)?].concat();
     let mistake = |error| mistake(command, &error);
     let matches = program.clone().try_get_matches_from(&words).map_err(mistake)?;
@@ -95,7 +99,7 @@ fn unknown_method(method: &str) -> Failure {
     let method = ensemble_app::text::one_line(method);
     Failure::usage(format!("there is no method `{method}`")).with_hint(match meant {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "`ensemble admin schema commands` lists the places of all commands".to_owned(),
+        None => LISTS_ALL.to_owned(),
     })
 }
 
