@@ -109,11 +109,11 @@ impl Arguments {
                 waiter.wait(LOG_POLL);
             }
         }
+        let team = TeamLog::open(context)?;
+        require_session(team.path(), self.session.as_deref())?;
         if let Some(limit) = self.limit {
-            let team = TeamLog::open(context)?;
             return self.show_last(context, team.path(), None, limit);
         }
-        let team = TeamLog::open(context)?;
         let mut records = read_all(team.path())?;
         for record in records.by_ref() {
             self.show(context, &record)?;
@@ -166,6 +166,20 @@ impl Arguments {
 /// Whether a session is the wanted one, with or without the word before its time.
 pub(super) fn is_session(session: &str, wanted: &str) -> bool {
     session == wanted || session.strip_prefix("session-") == Some(wanted)
+}
+
+/// Refuses a session of which the log has no record.
+pub(super) fn require_session(logs: &Path, session: Option<&str>) -> Outcome {
+    let Some(wanted) = session else { return Ok(()) };
+    match read_all(logs)?.any(|record| is_session(&record.session_id, wanted)) {
+        true => Ok(()),
+        false => Err(no_session(&format!(" {wanted}"))),
+    }
+}
+
+fn no_session(which: &str) -> Failure {
+    Failure::nothing(format!("there are no records of a session{which}"))
+        .with_hint("`ensemble log` shows what there is")
 }
 
 /// Highlights the types of records that mean failures and warnings.

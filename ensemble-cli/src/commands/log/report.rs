@@ -94,8 +94,7 @@ pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Sessi
     }
     if story.is_empty() {
         let which = session.map_or_else(String::new, |session| format!(" {session}"));
-        return Err(Failure::nothing(format!("there are no records of a session{which}"))
-            .with_hint("`ensemble log` shows what there is"));
+        return Err(super::no_session(&which));
     }
     story.finish_all();
     Ok(story)

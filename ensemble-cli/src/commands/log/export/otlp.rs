@@ -14,7 +14,7 @@ use ensemble_history::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, re
 #[cfg(feature = "otlp")]
 use serde_json::json;
 
-use super::super::{is_session, since, warn};
+use super::super::{is_session, require_session, since, warn};
 use super::require_log;
 use crate::context::Context;
 
@@ -74,6 +74,7 @@ impl Arguments {
     /// Hands over all spans that are wanted, in pieces.
     fn export(&self, context: &Context, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
         let team = TeamLog::open(context)?;
+        require_session(team.path(), self.session.as_deref())?;
         let mut records = read_all(team.path())?;
         let (mut assembler, mut now) = (SpanAssembler::default(), 0);
         let mut batch = SpanBatch::new(context)?;
