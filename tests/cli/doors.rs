@@ -94,7 +94,7 @@ fn hints_name_tools_to_a_model() {
     let gated = taken(&mut mcp, "needs-plan");
     assert!(gated["plan"].as_str().unwrap().contains("`plan_approval {"), "{gated}");
     let (refused, why) = mcp.ask("settle", &json!({ "id": "needs-plan" }));
-    let hint = r#"plan_approval {"plan":"FILE","task_id":"t-9","to":"lead"}"#;
+    let hint = r#"plan_approval {"plan":"TEXT","task_id":"t-9","to":"lead"}"#;
     assert!(refused && why.contains(hint) && !why.contains("ensemble"), "{why}");
     // What is said can be called as it is said, with its shortened id.
     let message = taken(&mut mcp, &bed.send("under a whole id"));

@@ -50,7 +50,10 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     let text = read(&bed, "w1");
     assert!(text.contains("\ntwo\n") && !text.contains("Replaces"), "{text}");
     let said = bed.fails(1, "mailbox recall m2 --as w2");
-    assert!(said.contains("w1 has read m2") && said.contains("--replaces m2"), "{said}");
+    assert!(
+        said.contains("w1 has read m2") && said.contains("--to w1 --replaces m2 TEXT"),
+        "{said}"
+    );
     let sent = bed.object("send --to w1 --as w2 --id m3 --replaces m2 -m three");
     assert_eq!(sent["replaced"], json!(false));
     let text = read(&bed, "w1");

@@ -285,7 +285,7 @@ fn area_hint(error: &Error) -> Option<String> {
         BoardError::Missing { .. } => "`ensemble board init` creates one",
         BoardError::Invalid { .. } => "`ensemble board edit` repairs it",
         BoardError::Fenced { .. } => {
-            "`ensemble task list` shows who holds what; `ensemble task claim ID`, or `claim ID --review`, takes what is free"
+            "`ensemble task list` shows who holds what; `ensemble task claim ID`, or `ensemble task claim ID --review`, takes what is free"
         }
         _ => return None,
     };

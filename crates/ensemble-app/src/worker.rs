@@ -150,6 +150,36 @@ pub fn agent_pane<'a>(pane: &'a mut Option<MemberPane<'_>>) -> Option<&'a mut dy
     pane.as_mut().map(|pane| pane as _)
 }
 
+/// What happened to a worker that is not ready, and the next command.
+pub fn explain_not_ready(
+    app: &App,
+    failure: &ready::ReadinessFailure,
+) -> Outcome<(String, String)> {
+    let ready::ReadinessFailure { worker, attempt, .. } = failure;
+    let times = if *attempt == 1 { "once".to_owned() } else { format!("{attempt} times") };
+    let unsent = failure.observation.strip_prefix(ready::NOT_TYPED);
+    let text = match unsent.and_then(|it| it.split_once("; ")) {
+        Some((why, _)) => format!("{worker} is not ready: it could not be pinged: {why}"),
+        None => format!("{worker} is not ready: pinged {times}, and no answer"),
+    };
+    let is_configured = app.project()?.config.agents.contains_key(worker);
+    let hint = match failure.error_type {
+        ready::ErrorType::WorkspaceNotOpen | ready::ErrorType::ProviderLaunchFailed
+            if is_configured =>
+        {
+            format!("`ensemble up {worker}` starts it, then try again")
+        }
+        _ if failure.window_inspected => {
+            format!("`ensemble agent inspect {worker}` shows its screen")
+        }
+        _ if app.project()?.roster().get(worker)?.is_some() => {
+            format!("`ensemble team {worker}` shows what is known of it")
+        }
+        _ => "`ensemble team` lists the agents; a mailbox without one answers no ping".to_owned(),
+    };
+    Ok((text, hint))
+}
+
 /// Why a worker is not ready, with the fields of the structured failure.
 pub fn not_ready_json(failure: &ready::ReadinessFailure) -> serde_json::Value {
     let mut object = serde_json::json!({ "worker": failure.worker, "ready": false });

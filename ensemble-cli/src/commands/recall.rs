@@ -40,8 +40,10 @@ impl Arguments {
         let mut read = copies.iter().filter(|copy| copy.read_by.is_some());
         match read.next() {
             None => Ok(()),
-            Some(copy) => Err(Failure::refused(copy.sentence())
-                .with_hint(format!("`ensemble send --replaces {}` corrects it", copy.id))),
+            Some(copy) => Err(Failure::refused(copy.sentence()).with_hint(format!(
+                "`ensemble send --to {} --replaces {} TEXT` corrects it",
+                copy.mailbox, copy.id
+            ))),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::wait_line::WaitLine;
-use ensemble_app::worker::not_ready_json;
+use ensemble_app::worker::{explain_not_ready, not_ready_json};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
-use ensemble_core::proto::ready::{ErrorType, NOT_TYPED, ReadinessFailure};
+use ensemble_core::proto::ready::ReadinessFailure;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -44,26 +44,7 @@ pub(crate) fn describe_not_ready(
     context: &Context,
     failure: &ReadinessFailure,
 ) -> Outcome<Failure> {
-    let ReadinessFailure { worker, attempt, .. } = failure;
-    let times = if *attempt == 1 { "once".to_owned() } else { format!("{attempt} times") };
-    let unsent = failure.observation.strip_prefix(NOT_TYPED).and_then(|it| it.split_once("; "));
-    let text = match unsent {
-        Some((why, _)) => format!("{worker} is not ready: it could not be pinged: {why}"),
-        None => format!("{worker} is not ready: pinged {times}, and no answer"),
-    };
-    let is_configured = context.project()?.config.agents.contains_key(worker);
-    let hint = match failure.error_type {
-        ErrorType::WorkspaceNotOpen | ErrorType::ProviderLaunchFailed if is_configured => {
-            format!("`ensemble up {worker}` starts it, then try again")
-        }
-        _ if failure.window_inspected => {
-            format!("`ensemble agent inspect {worker}` shows its screen")
-        }
-        _ if context.project()?.roster().get(worker)?.is_some() => {
-            format!("`ensemble team {worker}` shows what is known of it")
-        }
-        _ => "`ensemble team` lists the agents; a mailbox without one answers no ping".to_owned(),
-    };
+    let (text, hint) = explain_not_ready(context, failure)?;
     if context.out.is_json() {
         context.out.object(&not_ready_json(failure))?;
         return Ok(Failure::refused(text).with_hint(hint));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::project;
 use crate::bed::{Bed, Running, git};
+use crate::mcp_client::Mcp;
 
 /// Calls tools in one session over stdin and stdout, as any client does; the answers.
 fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)> {
@@ -136,13 +137,16 @@ fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
     bed.write_file("ensemble.yaml", config);
     bed.ok("mailbox add solo");
     let assign = json!({ "worker": "solo", "instruction": "count" });
-    let said = session(&bed, "Tara", &[("assign", assign)]);
+    let said = session(&bed, "Tara", &[("assign", assign.clone())]);
     let expected = json!({
         "worker": "solo", "ready": false, "worker-id": "solo", "attempt": 1,
         "error_type": "unknown_worker_state", "window_inspected": false, "open_command_sent": false,
         "observation": "window not inspected: no pane is bound to solo", "action": "assign_stopped",
     });
     assert_eq!(said, [(true, expected)]);
+    let (_, why) = Mcp::of(&bed, "Tara").ask("assign", &assign);
+    assert!(why.starts_with("solo is not ready: pinged "), "{why}");
+    assert!(why.contains("no answer (`list_agents` lists the agents"), "{why}");
 }
 
 /// No watcher runs that could begin its departure.

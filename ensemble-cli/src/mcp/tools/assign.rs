@@ -1,7 +1,9 @@
 //! `assign`: readiness and delivery; the watcher has the ladder.
 
 use ensemble_app::content::fill;
-use ensemble_app::worker::{TargetAgent, agent_pane, assigner, not_ready_json, resting};
+use ensemble_app::worker::{
+    TargetAgent, agent_pane, assigner, explain_not_ready, not_ready_json, resting,
+};
 use ensemble_core::driver::{DeliveryOrder, HandedOver};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::TaskAct;
@@ -52,7 +54,9 @@ pub(super) fn assign(desk: &ToolContext, assign: AssignParams) -> ToolAnswer {
     let handed = assigner.hand_over(order, agent_pane(&mut pane), &host, rest)?;
     match handed {
         HandedOver::NotReady(failure) => {
-            Err(ToolError::new(failure.to_string()).with_details(not_ready_json(&failure)))
+            let (text, hint) = explain_not_ready(&app, &failure)?;
+            let text = format!("{text} ({hint})\n{failure}");
+            Err(ToolError::new(text).with_details(not_ready_json(&failure)))
         }
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,

@@ -61,7 +61,9 @@ pub(in crate::mcp) fn render_call(desk: &ToolContext, call: &HintCall) -> Option
     for (param, value) in call.params.iter().filter(|(param, _)| !KNOWN.contains(&&***param)) {
         let (_, argument) = names.iter().find(|(known, _)| known == param)?;
         if !argument.is_empty() {
-            arguments.insert((*argument).to_owned(), value.clone());
+            // The tool takes the text, not the file.
+            let value = if param == "file" { "TEXT".into() } else { value.clone() };
+            arguments.insert((*argument).to_owned(), value);
         }
     }
     Some(said(tool, arguments))
