@@ -113,7 +113,7 @@ fn vague_words_of_messages_are_named_or_refused_where_a_team_asks_for_it() {
     };
     let text = json!({ "to": "w1", "message": "ほぼ完了" });
     assert_eq!(bed.run("send --to w1 -m ほぼ完了").stderr, "", "reports alone are checked");
-    configure("lint: {messages: warn}\n");
+    configure("lint: {messages: advise}\n");
     for line in ["send --to w1 -m ほぼ完了", "task new t1 --to w1 ほぼ完了"] {
         let ran = bed.run(line);
         assert!(ran.code == 0 && ran.stderr.contains("`ほぼ` is vague"), "{line}: {ran:?}");

@@ -20,6 +20,7 @@ pub enum LintMode {
     Off,
     /// Reports are delivered; the findings are recorded, and the author is notified.
     #[default]
+    #[serde(alias = "advise")]
     Warn,
     /// Reports are rejected; the author is notified.
     Refuse,
