@@ -178,11 +178,14 @@ pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
     Ok(open)
 }
 
-/// Whether the task of an escalated ladder was taken after all: without a watcher, its file stays.
-pub(super) fn is_taken(ladder: &LadderFile, store: Option<&dyn RequestStore>) -> bool {
-    let state = || store?.broker().state(&ladder.mailbox, &ladder.message).ok()?;
-    ladder.state >= LadderState::Escalating
-        && matches!(state(), Some(State::Acked { .. } | State::Settled))
+/// The ladders without those whose task was taken after all: without a watcher, an escalated one stays.
+pub(super) fn untaken(all: &[LadderFile], store: Option<&dyn RequestStore>) -> Vec<LadderFile> {
+    let is_taken = |ladder: &&LadderFile| {
+        let state = || store?.broker().state(&ladder.mailbox, &ladder.message).ok()?;
+        ladder.state >= LadderState::Escalating
+            && matches!(state(), Some(State::Acked { .. } | State::Settled))
+    };
+    all.iter().filter(|ladder| !is_taken(ladder)).cloned().collect()
 }
 
 /// The steps that wait for an intervention; none, and a part that cannot be read, if the step queues cannot be read.

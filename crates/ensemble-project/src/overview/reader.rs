@@ -157,16 +157,7 @@ impl OverviewReader {
             Ok(mail) => (mail, None),
             Err(away) => (MailView::default(), Some(away.since(self.away_since(&watcher)))),
         };
-        let held = self.books.holds_with(HoldingPlaces::of_messages(&mail.held), |_| true);
-        let holds = held.map(|known| {
-            let of_steps = known.unread.iter();
-            unreadable.extend(of_steps.map(|error| UnreadablePart::new("steps.db", error)));
-            known.by_agent
-        });
-        let workload = Workload {
-            waits_for: workload::waits_in(&mail.pending),
-            holds: holds.unwrap_or_default(),
-        };
+        let workload = self.workload(&mail, &mut unreadable);
         let agents =
             self.agents(changes, source, (&watcher, &workload, &mail), evidence, &mut unreadable);
         let stranded = self.stranded_files(changes, source, &mut unreadable);
@@ -183,11 +174,10 @@ impl OverviewReader {
             holds: workload.holds,
             pending: mail.pending,
             undecided: mail.undecided,
-            ladders: noted(ladders, "the ladders", &mut unreadable)
-                .iter()
-                .filter(|ladder| !parts::is_taken(ladder, source.store()))
-                .cloned()
-                .collect(),
+            ladders: parts::untaken(
+                &noted(ladders, "the ladders", &mut unreadable),
+                source.store(),
+            ),
             troubles,
             steps: parts::standing_steps(&self.books, project, &mut unreadable),
             open_tasks: parts::open_tasks(&self.books),
@@ -201,9 +191,20 @@ impl OverviewReader {
         };
         self.name_causes(changes, &mut overview.unreadable);
         let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
-        let place = (&self.project, source);
-        overview.needs = overview.needs_of(place, dead, unplanned, &stranded, person);
+        overview.needs =
+            overview.needs_of((&self.project, source), dead, unplanned, &stranded, person);
         overview
+    }
+
+    fn workload(&self, mail: &MailView, unreadable: &mut Vec<UnreadablePart>) -> Workload {
+        let held = self.books.holds_with(HoldingPlaces::of_messages(&mail.held), |_| true);
+        let holds = held.map(|known| {
+            let of_steps = known.unread.iter();
+            unreadable.extend(of_steps.map(|error| UnreadablePart::new("steps.db", error)));
+            known.by_agent
+        });
+        let waits_for = workload::waits_in(&mail.pending);
+        Workload { waits_for, holds: holds.unwrap_or_default() }
     }
 
     /// Since when the watcher, or a verb of this host, has not reached the servers.
