@@ -59,7 +59,7 @@ impl BoardWatch {
         match leases.expire_leases(clock, recorder) {
             Ok(_) => {}
             Err(error) if is_missing(&error) => self.leases = None,
-            // It is a need of its own.
+            // `status` names the blackboard itself.
             Err(_) if leases.is_unreadable() => {}
             Err(error) => tracing::warn!(%error, "cannot look at the blackboard's leases"),
         }

@@ -148,7 +148,7 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     assert!(answer.contains("\"body\":\"seen\"") && answer.contains("\"project\":\"website\""));
     // The first call of a session, which opens the queue while it waits.
     let asked = json!({ "to": "opal@website", "message": "late", "wait_for_reply": "1ms" });
-    let (_, said) = Mcp::of(&bed, "w7").ask("send", &asked);
+    let (_, said) = Mcp::of(&bed, "w1").ask("send", &asked);
     assert!(said.contains("opal has not answered within"), "{said}");
     // What starts its reader starts one there, and not the agent of that name here.
     let agents = "durability: process\nagents: {opal: {command: cat}}\n";

@@ -157,7 +157,7 @@ fn a_silent_worker_is_assigned_nothing() {
     // A short wait for the ack cuts no ping short.
     let ran = team.bed.run("assign w1 -f task.md --task t1 --wait 1ms");
     let block = "ensemble: w1 is not ready: pinged 3 times, and no answer\n\
-                 hint: `ensemble agent attach w1` shows its screen\n\
+                 hint: `ensemble agent inspect w1` shows its screen\n\
                  [Assign Readiness Error]\n\
                  worker-id: w1\n\
                  attempt: 3\n\

@@ -282,7 +282,7 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     for ended in [format!("settle {id}"), "report 0-4-1 --status success --lint off".to_owned()] {
         let refused = bed.fails(1, &format!("{ended} --as Tara"));
         assert!(refused.contains("step 1 of task 0-4-1 is not submitted"), "{refused}");
-        assert!(refused.contains("`ensemble step submit --epoch 1 -`"), "{refused}");
+        assert!(refused.contains("`ensemble step submit --epoch 1 - --as Tara`"), "{refused}");
     }
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");

@@ -55,8 +55,8 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 
-    /// As [`Broker::receive_id`], to settle work that is done: whoever may begin nothing may do that, too. A plan that
-    /// is not approved still keeps it back.
+    /// As [`Broker::receive_id`], to settle work that is done: an agent that may begin nothing may do that, too. A
+    /// plan that is not approved still keeps it back.
     fn receive_done(
         &self,
         mailbox: &Name,

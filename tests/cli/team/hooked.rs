@@ -200,7 +200,7 @@ fn hooks_that_report_an_idle_agent_answer_for_it() {
     begins("two", &["start", "prompt"]);
     let refused = team.bed.fails(1, "assign two count --task t2");
     let said = "ensemble: two is not ready: pinged once, and no answer\n\
-                hint: `ensemble agent attach two` shows its screen\n\
+                hint: `ensemble agent inspect two` shows its screen\n\
                 [Assign Readiness Error]\nworker-id: two\n";
     assert!(refused.starts_with(said), "{refused}");
     // One that is to prove that its model answers is asked even so.

@@ -53,7 +53,7 @@ fn explain_absence(project: &Project, message: &Envelope) -> Option<String> {
     // The watcher's last look may be older than the agent's start.
     let is_up = |member: &Member| {
         let may_be_gone = gone.as_ref().is_none_or(|gone| gone.contains(&member.name));
-        member.is_present() && (!may_be_gone || lives(member).unwrap_or(gone.is_none()))
+        member.is_present() && (!may_be_gone || lives(member).unwrap_or_else(|| gone.is_none()))
     };
     let others = hosts::others(&project.state);
     let elsewhere: Vec<(&OtherHost, &HostAgent)> = others

@@ -42,7 +42,7 @@ impl BoardLeases {
         Self { board, actor: actor.into(), watch, gaps: GapDetector::default(), fold_at: None }
     }
 
-    /// Whether the board is there and cannot be read.
+    /// Whether the board exists and cannot be read.
     pub fn is_unreadable(&self) -> bool {
         self.board.read().is_err_and(|error| !board::is_missing(&error))
     }

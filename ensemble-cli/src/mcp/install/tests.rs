@@ -69,7 +69,8 @@ fn a_file_that_was_not_there_is_gone_again() {
         let file = "deep/er/config";
         install(&here.join(".ensemble"), provider, &here.join(file), &command()).unwrap();
         assert!(here.join(file).exists());
-        std::fs::rename(&here, &moved).unwrap();
+        let is_moved = std::process::Command::new("mv").args([&here, &moved]).status();
+        assert!(is_moved.unwrap().success());
         let guest = guest(&moved.join(".ensemble"), provider);
         assert_eq!(guest.take_out().unwrap(), (moved.join(file), true));
         assert!(!moved.join(file).exists());

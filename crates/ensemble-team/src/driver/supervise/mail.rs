@@ -156,7 +156,7 @@ fn waits_for_recv(envelope: &Envelope) -> bool {
 /// A message that is in the prompt.
 struct ShownMail {
     envelope: Envelope,
-    /// Its sender, in words.
+    /// The sender in words.
     from: String,
     is_answered: bool,
 }
