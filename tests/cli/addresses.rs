@@ -156,6 +156,7 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     let said = bed.run("send --to opal@website -m x").stderr;
     assert!(said.contains("in project website, opal is not running"), "{said}");
     assert!(said.contains("/website/queue up opal` starts it"), "{said}");
+    std::fs::write(website.root.join("ensemble.yaml"), "durability: process\n").unwrap();
     // What is not there, and what is not clear.
     assert!(bed.fails(3, "send --to opal@nowhere -m x").contains("no project `nowhere`"));
     assert!(bed.fails(3, "send --to opla@website -m x").contains("did you mean opal?"));
