@@ -33,6 +33,8 @@ pub(crate) struct ToolContext {
     pub(super) spool: Spool,
     /// Where mail and requests are, opened when they are first asked for: servers may be away.
     queue: OnceLock<ProjectQueue>,
+    /// Opens the queue. A call that works with `app` can ask for the queue, and would wait for itself.
+    opener: Mutex<App>,
     pub(super) store: StepStore,
     pub(super) recorder: Arc<dyn Recorder>,
     /// The same as of a verb, for what verbs do: one call at a time.
@@ -57,8 +59,8 @@ impl ToolContext {
         let mailbox = member.map_or_else(|| agent.clone(), |member| member.mailbox);
         let (spool, recorder) = (app.spool()?, app.recorder()?);
         let store = open_steps(app)?;
-        let (app, claims, epochs) =
-            (Mutex::new(app.settled()?), Mutex::default(), Mutex::default());
+        let (opener, app) = (Mutex::new(app.settled()?), Mutex::new(app.settled()?));
+        let (claims, epochs) = (Mutex::default(), Mutex::default());
         let desk = Self {
             project,
             agent,
@@ -66,6 +68,7 @@ impl ToolContext {
             mailbox,
             spool,
             queue: OnceLock::new(),
+            opener,
             store,
             recorder,
             app,
@@ -91,7 +94,7 @@ impl ToolContext {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
-        let queue = ProjectQueue::open(&self.app())?;
+        let queue = ProjectQueue::open(&self.opener())?;
         // If two threads open it at once, both use the first one stored.
         Ok(self.queue.get_or_init(|| queue))
     }
@@ -100,11 +103,15 @@ impl ToolContext {
     pub(super) fn reached_queue(&self) -> Result<Option<&ProjectQueue>, ToolError> {
         match self.queue.get() {
             None => {
-                let queue = ProjectQueue::reach(&self.app(), OpeningPurpose::Act)?;
+                let queue = ProjectQueue::reach(&self.opener(), OpeningPurpose::Act)?;
                 Ok(queue.map(|queue| self.queue.get_or_init(|| queue)))
             }
             known => Ok(known),
         }
+    }
+
+    fn opener(&self) -> MutexGuard<'_, App> {
+        self.opener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The handle with which verbs work.

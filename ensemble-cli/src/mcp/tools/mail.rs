@@ -234,10 +234,8 @@ fn reply_to(
     awaited: &AwaitedReply<'_>,
     is_cancelled: &AtomicBool,
 ) -> Result<Option<Value>, ToolError> {
-    // Opened first: it takes the lock of `app`.
-    let own = desk.queue()?;
     // Its own session, so that other calls do not wait for the answer.
-    let app = desk.app().settled()?;
+    let (app, own) = (desk.app().settled()?, desk.queue()?);
     let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
     Ok(answer.map(|answer| awaited.show_answer(&app, own, &answer)).transpose()?)
 }
@@ -258,7 +256,6 @@ fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
 }
 
 pub(super) fn recall(desk: &ToolContext, recall: RecallParams) -> ToolAnswer {
-    // Opened first: it takes the lock of `app`.
     let queue = desk.queue()?;
     let id = ids::message(queue, &MessageId::new(recall.id)?)?;
     let copies = recalling::recall(&desk.app(), queue, &id, recall.mailbox.as_ref())?;
@@ -368,7 +365,6 @@ fn held_message(
 }
 
 pub(super) fn release(desk: &ToolContext, release: ReleaseParams) -> ToolAnswer {
-    // Opened first: it takes the lock of `app`.
     let queue = desk.queue()?;
     let message = held_message(desk, release.id, release.epoch)?;
     let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0));

@@ -85,9 +85,7 @@ pub(super) fn plan_approval(desk: &ToolContext, plan: PlanApproval) -> ToolAnswe
                 source: None,
                 content: text.into_bytes(),
             };
-            // Opened first: it takes the lock of `app`.
-            let queue = desk.queue()?;
-            let entry = submit_plan(&desk.app(), queue, plan)?;
+            let entry = submit_plan(&desk.app(), desk.queue()?, plan)?;
             let id = &entry.request.request_id;
             let mut object = entry.to_json();
             object["message"] = json!(format!(
