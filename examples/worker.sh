@@ -19,8 +19,8 @@ may_begin() {
     if is_stopped; then return 1; elif [ ! -e "$gate" ] && [ ! -e "$queue/gates/$task@.yaml" ]; then return; fi
     grep -q '^outcome: "*approved' "$queue/requests/$(field request_id - "$gate")/decision.yaml"
 } 2>/dev/null
-# kind FILE: work; notice, an automatic message, which is read and never answered; or other, work that may not begin,
-# a request or an unknown type, which stays where it is. A file that cannot be read is taken, and buried.
+# kind FILE: work; notice, an automatic message, which is read and never answered; or other, work that may not begin, a
+# step, a request or an unknown type, which stays where it is. A file that cannot be read is taken, and buried.
 kind() {
     [ -f "$1" ] && [ ! -h "$1" ] || { echo work; return; }
     case $(field type message "$1" 2>/dev/null) in

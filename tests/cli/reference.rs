@@ -13,7 +13,7 @@ use crate::help::compare;
 const CONFIGURATION: &str = "# Configuration
 
 `ensemble.yaml` is beside the queue. All keys are optional, and unknown ones are errors. `~/.config/ensemble/config.yaml` has
-them for all projects; a project's own come first. `ensemble init` writes an example and a schema. `ensemble up` applies changes; an agent that runs keeps its own until `ensemble agent restart`.
+them for all projects; a project's own come first. `ensemble init` writes an example and a schema. `ensemble up` applies changes; an agent that runs keeps its old settings until `ensemble agent restart`.
 
 In a key, `NAME` is a name of your choice and `[]` is each item of a list. A duration has units (`500ms`, `90s`, `10m`,
 `1h 30m`, `30d`), or is a number of seconds. This page is generated from the schema, `ensemble admin schema config`.

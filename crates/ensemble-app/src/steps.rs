@@ -1,10 +1,12 @@
 //! The step queues of the project, and what a worker gets to read of a step.
 
+use std::time::Duration;
+
 use ensemble_core::Error;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_team::driver::StepDriver;
-use ensemble_team::steps::{ClaimedStep, StepStore, SubmittedStep};
+use ensemble_team::steps::{ClaimedStep, StepOptions, StepStore, SubmittedStep};
 use serde_json::{Value, json};
 
 use crate::App;
@@ -13,6 +15,8 @@ use crate::queue::ProjectQueue;
 
 /// The sender of prompts if the command has no agent name.
 const ACTOR: &str = "steps";
+/// How long a call that does not act on steps waits for them.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn open_steps(app: &App) -> Outcome<StepStore> {
     let project = app.project()?;
@@ -41,16 +45,18 @@ pub fn open_existing_steps(app: &App) -> Outcome<StepStore> {
 }
 
 /// Refuses to end by hand what only the submission of a step ends (seed 003): the message with its prompt, or a report
-/// of its task. Steps that cannot be read refuse nothing.
+/// of its task. Steps that cannot be read soon refuse nothing: reports do not depend on their server.
 pub fn refuse_open_step(
     app: &App,
     task: &str,
     is_it: impl Fn(&ClaimedStep, Option<&str>) -> bool,
 ) -> Outcome {
-    if !app.project()?.has_steps() {
+    let project = app.project()?;
+    if !project.has_steps() {
         return Ok(());
     }
-    let held = open_steps(app).and_then(|store| Ok(store.handed(task)?)).unwrap_or_default();
+    let options = StepOptions { patience: SHORT_PATIENCE, ..project.step_options(app.recorder()?) };
+    let held = project.open_steps(options).and_then(|store| store.handed(task)).unwrap_or_default();
     match held.iter().find(|(step, message)| is_it(step, message.as_deref())) {
         None => Ok(()),
         Some((step, _)) => Err(Failure::refused(format!("{} is not submitted", step.key))

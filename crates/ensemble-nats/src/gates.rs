@@ -23,6 +23,7 @@ pub(super) struct HolderGates<'a> {
     known: HashMap<String, Option<PlanGate>>,
     /// Whether the holder may begin nothing, and whether it may not begin some tasks, once that was asked.
     stopped: Option<(bool, bool)>,
+    is_done: bool,
 }
 
 impl<'a> HolderGates<'a> {
@@ -30,10 +31,9 @@ impl<'a> HolderGates<'a> {
         self.holder
     }
 
-    /// Without what keeps the holder from beginning work.
-    pub(super) const fn of_done_work(mut self) -> Self {
-        self.stopped = Some((false, false));
-        self
+    /// For work that is done: nothing keeps the holder from beginning it, and each closed gate from handing it in.
+    pub(super) fn of_done_work(self) -> Self {
+        Self { stopped: Some((false, false)), is_done: true, ..self }
     }
 
     /// Whether the holder may not receive a message, for its plan or because it may not begin it.
@@ -80,7 +80,8 @@ impl<'a> HolderGates<'a> {
         id: &MessageId,
         content: &[u8],
     ) -> Result<Option<&PlanGate>> {
-        Ok(self.closed(id, content)?.filter(|gate| gate.keeps_back()))
+        let is_done = self.is_done;
+        Ok(self.closed(id, content)?.filter(|gate| is_done || gate.keeps_back()))
     }
 
     /// The closed plan gate of a message's task; `None` also for a message that cannot be read.
@@ -114,7 +115,7 @@ impl NatsTransport {
     }
 
     pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> HolderGates<'a> {
-        HolderGates { queue: self, holder, known: HashMap::new(), stopped: None }
+        HolderGates { queue: self, holder, known: HashMap::new(), stopped: None, is_done: false }
     }
 
     /// The plan gate that keeps a message from a holder.

@@ -121,7 +121,7 @@ impl Requests<'_> {
         let id = &asked.request_id;
         let why: String = why.chars().take(4_000).collect();
         let body = format!(
-            "Your decision of request {id} does not count: {}\nIt is in rejected/, and the request is still open. {} answers with:\n\
+            "Your decision on request {id} does not count: {}\nIts file is in rejected/, and the request is still open. {} answers with:\n\
              ensemble request answer {id} --approve|--reject --reason TEXT\n",
             super::file::clip(&why),
             asked.to,
