@@ -114,7 +114,7 @@ pub(crate) fn send(
 /// file names one with a mailbox.
 ///
 /// # Errors
-/// The disk failed; to be tried again.
+/// The disk failed, or the mailbox is full; to be tried again.
 pub(crate) fn tell_again(unfit: &UnfitFile, spool: &Spool) -> Result<Vec<Name>> {
     let Some(author) = author_of(unfit, spool)? else { return Ok(Vec::new()) };
     let path = unfit.path();
@@ -130,7 +130,6 @@ pub(crate) fn tell_again(unfit: &UnfitFile, spool: &Spool) -> Result<Vec<Name>> 
         .with_source(message_source(&path));
     match spool.publish(&envelope) {
         Ok(_) | Err(Error::Conflict { .. }) => Ok(vec![author]),
-        Err(Error::Full { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

@@ -207,5 +207,15 @@ fn a_recipient_that_is_full_withholds_a_file_from_no_other() {
     assert_eq!(told(&bed, "worker-1").body, "note: x\n");
     assert_eq!(told(&bed, "full").body, "first");
     assert_eq!(told(&bed, "full").body, "note: x\n", "it is tried again");
+    bed.spool().publish(&Envelope::new(name("full"), "second")).unwrap();
+    let (file, task) = ("tasks/worker-1-task.yaml", "id: t-2\nfrom: full\ndescription: count\n");
+    bed.land(file, task);
+    eventually_true(PATIENCE, "it is routed", || bed.total("worker-1") == 2);
+    bed.land(file, task);
+    eventually_true(PATIENCE, "its author has no room", || {
+        bed.records("file.waiting").iter().any(|waiting| waiting["file"] == file)
+    });
+    assert_eq!(told(&bed, "full").body, "second");
+    assert_eq!(told(&bed, "full").kind.as_str(), "mail.again", "it is tried again");
     watcher.stop();
 }
