@@ -287,9 +287,9 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
         "Request h1 (hand_over) approved for 'w1'\n"
     );
     assert_eq!(bed.object("recv --as w1")["type"], "hand_over_response");
-    bed.write_file("ensemble.yaml", "requests: {kinds: {x: {at_expiry: force}}}\n");
-    let said = bed.fails(2, "request list");
-    assert!(said.contains("requests.kinds.x") && said.contains("can be forced"), "{said}");
+    bed.write_file("ensemble.yaml", "requests: {kinds: {permission: {at_expiry: force}}}\n");
+    let said = bed.fails(2, "status");
+    assert!(said.contains("requests.kinds.permission") && said.contains("can be forced"), "{said}");
 }
 
 #[test]

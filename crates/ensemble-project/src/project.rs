@@ -161,6 +161,7 @@ impl ProjectConfig {
         config.ladder.check(path)?;
         config.budget.check(path)?;
         config.worktrees.check(path)?;
+        config.requests.kinds(path)?;
         if let Some((field, detail)) = config.lint.fault() {
             return Err(Error::malformed(path, field, detail));
         }
