@@ -165,6 +165,7 @@ goal: {status: DONE} => goal.id: is missing
 config: {lease_duration: 5m} ~> config.lease_duration: must be a whole number of seconds; it is read as 300
 config: {coder_max_wait: '90'} ~> config.coder_max_wait: must be a whole number of seconds; it is read as 90
 config: {coder_poll_interval: soon} => config.coder_poll_interval: must be a whole number of seconds
+config: {integration_branch: bad branch} ~> config.integration_branch: `bad branch` is not the name of a branch
 circuit_breaker: {status: MAYBE} ~> circuit_breaker.status: is `MAYBE`
 ";
 

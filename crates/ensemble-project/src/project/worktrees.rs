@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use ensemble_core::event_log::Recorder;
 use ensemble_core::{Error, Result};
-use ensemble_team::worktree::{
-    GIT_LIMIT, MergeTests, REMOTE_LIMIT, WorktreeOptions, is_branch, is_remote,
-};
+use ensemble_team::board::is_branch;
+use ensemble_team::worktree::{GIT_LIMIT, MergeTests, REMOTE_LIMIT, WorktreeOptions, is_remote};
 use serde::{Deserialize, Serialize};
 
 use super::Project;

@@ -93,7 +93,7 @@ pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use obstacle::{BoardObstacle, LostLease};
 pub use plans::{NewGoal, NewSprint, metrics};
-pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, missing_specification};
+pub use rules::{BLOCKED_QUESTIONS_MAX, is_branch, missing_files, missing_specification};
 pub use shape::Violation;
 pub use shared_lock::{TAKE_OVER, put_shared};
 pub use signs::{AgentSign, AnnouncedExit, SignContent};

@@ -16,6 +16,8 @@ use crate::proto::agent;
 use ensemble_core::message::Name;
 
 pub const BLOCKED_QUESTIONS_MAX: usize = 3;
+/// Longest name of a branch or a remote, in bytes: git makes a file of it.
+const BRANCH_BYTES_MAX: usize = 200;
 
 /// All violations and warnings on a board, in the order of the rules.
 pub(super) fn check_rules(state: &State) -> ShapeFindings {
@@ -51,6 +53,11 @@ pub(super) fn check_rules(state: &State) -> ShapeFindings {
     agents(state, &mut found);
     notes(state, &ids, &mut found);
     sprint(state, &ids, &mut found);
+    let branch = state.config.integration_branch.as_deref();
+    if let Some(branch) = branch.filter(|branch| !is_branch(branch)) {
+        let problem = format!("`{branch}` is not the name of a branch");
+        found.warnings.push(Violation::new("config.integration_branch", problem));
+    }
     ShapeFindings { violations: found.all, warnings: found.warnings }
 }
 
@@ -326,4 +333,65 @@ pub fn missing_specification(
 ) -> Option<&str> {
     let path = spec_ref?.split('#').next()?;
     (!path.is_empty() && !path.contains("://") && !exists(path)).then_some(path)
+}
+
+/// Whether git takes this as the name of a branch (git-check-ref-format), and no command takes it for an option or
+/// for another revision.
+pub fn is_branch(name: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && !" ~^:?*[\\".contains(c);
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.len() <= BRANCH_BYTES_MAX
+        && name.chars().all(is_plain)
+        && name.split('/').all(is_part)
+        && !name.starts_with('-')
+        && !name.starts_with("refs/")
+        && !name.ends_with('.')
+        && !["..", "@{"].iter().any(|sign| name.contains(sign))
+        && !["@", "HEAD"].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_git_does_not_take_as_branches_are_refused() {
+        for name in ["integration", "team/work", "a-b_c.d", "é", "release-1.2"] {
+            assert!(is_branch(name), "{name}");
+        }
+        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
+        for name in [
+            "",
+            "-rf",
+            "--force",
+            "a..b",
+            "a b",
+            "../x",
+            "refs/heads/x",
+            "HEAD",
+            "@",
+            "@{-1}",
+            "a\n",
+            "a\u{1b}",
+            "x.lock",
+            "x.lock/y",
+            "/x",
+            "x/",
+            "a//b",
+            ".x",
+            "a/.x",
+            "x.",
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[b",
+            "a\\b",
+            &long,
+        ] {
+            assert!(!is_branch(name), "{name}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::admission::{Doorkeeper, TaskAct};
-use crate::board::{Board, BoardTask};
+use crate::board::{Board, BoardTask, is_branch};
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes};
 use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
@@ -64,7 +64,7 @@ pub use claim::{CLAIM_TRIES_MAX, ClaimedTask, ReviewClaimed};
 pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed, short_reason};
 pub use merge::{CheckedOut, MergeOutcome, MergeTests};
 pub use recover::WorktreeFinding;
-pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
+pub use remote::{REMOTE_LIMIT, RemoteState, is_remote};
 pub use retire::RetiredWorktree;
 pub use salvage::{SALVAGE, Salvage};
 pub use submit::ReviewDecision;

@@ -26,7 +26,7 @@ use super::git::{CEILING_VARIABLE, GitCall};
 use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
 use super::{GitError, Operation, WorktreeFault, Worktrees};
-use crate::board::BoardTask;
+use crate::board::{BoardTask, is_branch};
 use crate::silence::SilentPeer;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
@@ -36,8 +36,6 @@ use ensemble_core::{Error, Result};
 pub const REMOTE_LIMIT: Duration = Duration::from_secs(60);
 /// The lock for fetching, in the repository's own directory.
 const FETCH_LOCK: &str = "ensemble-fetch.lock";
-/// Longest name of a branch or a remote, in bytes: git makes a file of it.
-const BRANCH_BYTES_MAX: usize = 200;
 /// Length of the commit in the name of saved work, in digits.
 const DIGITS: usize = 12;
 
@@ -68,22 +66,6 @@ pub struct RemoteState {
     pub tip: Option<String>,
     /// Number of commits of the branch of this repository that the remote lacks.
     pub unpushed: u64,
-}
-
-/// Whether git takes this as the name of a branch (git-check-ref-format), and no command takes it for an option or
-/// for another revision.
-pub fn is_branch(name: &str) -> bool {
-    let is_plain = |c: char| !c.is_control() && !" ~^:?*[\\".contains(c);
-    let is_part =
-        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
-    name.len() <= BRANCH_BYTES_MAX
-        && name.chars().all(is_plain)
-        && name.split('/').all(is_part)
-        && !name.starts_with('-')
-        && !name.starts_with("refs/")
-        && !name.ends_with('.')
-        && !["..", "@{"].iter().any(|sign| name.contains(sign))
-        && !["@", "HEAD"].contains(&name)
 }
 
 /// Whether this can be the name of a git remote: no path, no address, and no option.
@@ -397,46 +379,6 @@ fn refs(lines: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_git_does_not_take_as_branches_are_refused() {
-        for name in ["integration", "team/work", "a-b_c.d", "é", "release-1.2"] {
-            assert!(is_branch(name), "{name}");
-        }
-        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
-        for name in [
-            "",
-            "-rf",
-            "--force",
-            "a..b",
-            "a b",
-            "../x",
-            "refs/heads/x",
-            "HEAD",
-            "@",
-            "@{-1}",
-            "a\n",
-            "a\u{1b}",
-            "x.lock",
-            "x.lock/y",
-            "/x",
-            "x/",
-            "a//b",
-            ".x",
-            "a/.x",
-            "x.",
-            "a~1",
-            "a^",
-            "a:b",
-            "a?",
-            "a*",
-            "a[b",
-            "a\\b",
-            &long,
-        ] {
-            assert!(!is_branch(name), "{name}");
-        }
-    }
 
     #[test]
     fn a_remote_has_a_name_and_no_path_or_address() {
