@@ -68,7 +68,7 @@ fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
     let watcher = Watcher::start(&bed);
     ask(&spool, "p1", 600);
     watcher.wait_for_status("the watcher knows of it", |s| s["requests"]["pending"] == 1);
-    for (n, bad) in ["approve: [", "approve: true\nby: w1\n"].iter().enumerate() {
+    for (n, bad) in ["approve: [\n...\n", "approve: true\nby: w1\n...\n"].iter().enumerate() {
         decide_by_hand(&bed, "p1", bad);
         eventually_true(PATIENCE, "it is put aside", || {
             bed.records("request.rejected_file").len() == n + 1

@@ -1,10 +1,13 @@
 //! Deciding: one file, written once. A later decision is refused with the first one.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::file::{COMMENT_BYTES_MAX, DecisionState, StoredRequest, clip};
 use super::store::{RequestFile, RequestFiles, WriteOutcome};
 use super::{AskedRequest, RequestEntry, Requests};
+use crate::dropbox::DropBox;
 use crate::event_log::types;
 use crate::message::fields::field_text;
 use crate::message::written::document;
@@ -127,10 +130,8 @@ impl Requests<'_> {
                 WriteOutcome::Exists => {}
                 WriteOutcome::Gone => return Err(unknown().into()),
             }
-            let Some((_, standing)) = self.find_request(id.as_str())? else {
-                return Err(unknown().into());
-            };
-            if let Some(standing) = standing {
+            // A proposal waits for no writer.
+            if let Some(standing) = self.put_aside(id, Duration::ZERO)? {
                 self.store.make_safe(Some(id))?;
                 return Ok(ProposedDecision { standing, is_ours: false });
             }
@@ -140,36 +141,45 @@ impl Requests<'_> {
         Err(Error::io("decide", path, busy))
     }
 
-    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does so at a time,
-    /// after another look. A decision that was made in the meantime stays, and is returned.
-    pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
-        let _lock = self.store.lock()?;
+    /// Puts a decision aside that counts for nothing, once it is as old as this: as a report, it may be written in
+    /// steps, unless it has the end mark. Where there are locks, only one process does so at a time, after another
+    /// look. A decision that was made in the meantime stays, and is returned.
+    pub(super) fn put_aside(&self, id: &Name, patience: Duration) -> Result<Option<Decision>> {
+        let lock = self.store.lock()?;
         let Some(home) = StoredRequest::read(self.store, id)? else { return Ok(None) };
-        let (revision, why) = match &home.standing {
+        let (file, why) = match &home.standing {
             DecisionState::Nothing => return Ok(None),
             DecisionState::Valid(decision) => return Ok(Some(decision.clone())),
-            DecisionState::Invalid(revision, why) => (*revision, why),
+            DecisionState::Invalid(file, why) => (file, why),
         };
+        // On servers it is written whole.
+        let may_grow = lock.is_alone() && !DropBox::has_end_mark(&file.content);
+        if may_grow && self.store.age(file.at) < patience {
+            return Ok(None);
+        }
+        let fields: Value =
+            yaml::read(&document(&String::from_utf8_lossy(&file.content))).unwrap_or_default();
+        let by = field_text(&fields, &["by"]).and_then(|by| Name::new(by).ok());
+        let mark = Digest::of_parts(&[&file.content, file.at.to_string().as_bytes()]).short(8);
+        let shown = format!("{why:.4000}\nIts file is in rejected/.");
         // A crash in between repeats the notice, which stores nothing new.
-        self.notify_decider(&home.asked, why)?;
-        let kept_as = self.store.put_aside(id, revision, why)?;
+        self.notify_decider(&home.asked, by.as_ref(), &mark, &shown)?;
+        let kept_as = self.store.put_aside(id, file.revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
         self.record(types::REQUEST_REJECTED_FILE, super::ACTOR, &home.asked, more);
         Ok(None)
     }
 
-    /// Notifies the agent whose decision does not count: the one that it names as `by`, otherwise the addressee.
-    fn notify_decider(&self, asked: &AskedRequest, why: &str) -> Result<()> {
-        let files = self.store.files(&asked.request_id)?;
-        let file = files.and_then(|files| files.decision?.ok());
-        let (content, at) =
-            file.map(|file| (file.content, file.at.to_string())).unwrap_or_default();
-        let fields: Value =
-            yaml::read(&document(&String::from_utf8_lossy(&content))).unwrap_or_default();
-        let by = field_text(&fields, &["by"]).and_then(|by| Name::new(by).ok());
-        let mark = Digest::of_parts(&[&content, at.as_bytes()]).short(8);
-        for to in by.iter().chain([&asked.to]) {
-            match self.publish(self.rejection(asked, to, &mark, why)) {
+    /// Notifies the agent whose decision does not count: the one that it names, otherwise the addressee.
+    pub(super) fn notify_decider(
+        &self,
+        asked: &AskedRequest,
+        by: Option<&Name>,
+        mark: &str,
+        why: &str,
+    ) -> Result<()> {
+        for to in by.into_iter().chain([&asked.to]) {
+            match self.publish(self.rejection(asked, to, mark, why)) {
                 Err(Error::NoMailbox { .. } | Error::Full { .. }) => {}
                 other => return other.map(drop),
             }

@@ -20,6 +20,7 @@ use crate::{Error, Result};
 /// The largest of these pages, in bytes: the longest content, with every character escaped.
 pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
 pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
+pub(super) const UNREAD_APPROVAL: &str = "`approve` is neither true nor false";
 
 /// The question: [`RequestFile::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
 /// remind of it, to decide it and to answer, so that no configuration is.
@@ -168,7 +169,7 @@ struct DecisionFile {
 fn read_approval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     match flag_of(&value) {
-        None if !value.is_null() => Err(D::Error::custom("`approve` is neither true nor false")),
+        None if !value.is_null() => Err(D::Error::custom(UNREAD_APPROVAL)),
         approve => Ok(approve),
     }
 }
@@ -196,8 +197,8 @@ pub struct StoredRequest {
 pub(super) enum DecisionState {
     Nothing,
     Valid(Decision),
-    /// Something that decides nothing: which version of it, and why.
-    Invalid(u64, String),
+    /// Something that decides nothing, and why.
+    Invalid(StoredFile, String),
 }
 
 impl StoredRequest {
@@ -229,22 +230,25 @@ impl StoredRequest {
         };
         home.standing = match files.decision {
             None => DecisionState::Nothing,
-            Some(Err(why)) => DecisionState::Invalid(0, why),
-            Some(Ok(written)) => home.standing(&written, &place(RequestFile::Decision))?,
+            Some(Err(why)) => {
+                let unread = StoredFile::new(Vec::new(), Timestamp::from_unix_millis(0), 0);
+                DecisionState::Invalid(unread, why)
+            }
+            Some(Ok(written)) => home.standing(written, &place(RequestFile::Decision))?,
         };
         Ok(home)
     }
 
     /// Judges a file that is in place of a decision.
-    fn standing(&self, written: &StoredFile, path: &Path) -> Result<DecisionState> {
+    fn standing(&self, written: StoredFile, path: &Path) -> Result<DecisionState> {
         let file: DecisionFile = match parse(&written.content, path) {
             Ok(file) => file,
-            Err(error) => return Ok(DecisionState::Invalid(written.revision, error.to_string())),
+            Err(error) => return Ok(DecisionState::Invalid(written, error.to_string())),
         };
         check_version(file.version, path)?;
         Ok(match self.judge(file, written.at) {
             Ok(decision) => DecisionState::Valid(decision),
-            Err(why) => DecisionState::Invalid(written.revision, why),
+            Err(why) => DecisionState::Invalid(written, why),
         })
     }
 

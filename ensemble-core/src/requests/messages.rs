@@ -110,7 +110,7 @@ impl Requests<'_> {
         correlated(envelope, asked, "cancelled", decision.at)
     }
 
-    /// The notice that a decision does not count; `mark` stands for its file.
+    /// The notice that a decision does not count; `mark` tells it from others of this request.
     pub(super) fn rejection(
         &self,
         asked: &AskedRequest,
@@ -119,11 +119,10 @@ impl Requests<'_> {
         why: &str,
     ) -> Envelope {
         let id = &asked.request_id;
-        let why: String = why.chars().take(4_000).collect();
         let body = format!(
-            "Your decision on request {id} does not count: {}\nIts file is in rejected/, and the request is still open. {} answers with:\n\
+            "Your decision on request {id} does not count: {}\nThe request is still open. {} answers with:\n\
              ensemble request answer {id} --approve|--reject --reason TEXT\n",
-            super::file::clip(&why),
+            super::file::clip(why),
             asked.to,
         );
         let at = self.store.now();

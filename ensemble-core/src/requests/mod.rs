@@ -19,10 +19,11 @@
 //! | give up at the deadline | the same, with the outcome `expired` | the same |
 //!
 //! The state machine is [`proto::request`](crate::proto::request); this module has its files and
-//! messages. The request file names its addressee. A decision file that cannot be read, or whose
-//! author may not decide, does not count. The next reader sets it aside, and the request is open
-//! again. The ids of a request's messages follow from its own id, so a repeated step stores no
-//! second message. `.lock` keeps two processes from doing the same step at the same time.
+//! messages. The request file names its addressee. A decision file that cannot be read, or whose author
+//! may not decide, does not count. Once its writer has had the time to complete it, the next reader
+//! sets it aside, and the request is open again. The ids of a request's messages follow from its own
+//! id, so a repeated step stores no second message. `.lock` keeps two processes from doing the same
+//! step at the same time.
 //!
 //! # Limits
 //!
@@ -49,6 +50,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::dropbox::INCOMPLETE_PATIENCE;
 use crate::error::AreaError;
 use crate::message::Name;
 use crate::proto::request::{Decision, DecisionRefusal};
@@ -223,7 +225,7 @@ impl<'a> Requests<'a> {
     fn judged(&self, id: &Name, home: StoredRequest) -> Result<(StoredRequest, Option<Decision>)> {
         let decision = match &home.standing {
             DecisionState::Nothing | DecisionState::Valid(_) => home.decision(),
-            DecisionState::Invalid(..) => self.put_aside(id)?,
+            DecisionState::Invalid(..) => self.put_aside(id, INCOMPLETE_PATIENCE)?,
         };
         Ok((home, decision))
     }

@@ -135,14 +135,24 @@ fn a_decision_by_hand_counts_and_what_is_malformed_or_foreign_is_put_aside() {
         &format!("approve: true\nby: alice\nrequest_sha256: {}\n", "0".repeat(64)),
     ];
     for (n, text) in bad.iter().enumerate() {
-        bed.decide_by_hand("abc", text);
+        bed.decide_by_hand("abc", &format!("{text}\n...\n"));
         let entry = bed.requests().get("abc").unwrap();
         assert_eq!(entry.state(), "pending", "{text}");
         assert_eq!(bed.names("requests/abc"), ["request.yaml"], "{text}");
         assert_eq!(bed.names("rejected").len(), 2 * (n + 1), "{text}");
     }
     assert_eq!(bed.records("request.rejected_file").len(), bad.len());
-    bed.decide_by_hand("abc", "requestId: abc\napprove: 'yes'\nby: alice\nreason: gladly\n");
+    // One without the end mark may be written in steps, for as long as a report may.
+    bed.decide_by_hand("abc", "by: alice\n");
+    assert_eq!(bed.requests().get("abc").unwrap().state(), "pending");
+    assert_eq!(bed.names("requests/abc"), ["decision.yaml", "request.yaml"]);
+    bed.advance(10);
+    assert_eq!(bed.requests().get("abc").unwrap().state(), "pending");
+    assert_eq!(bed.names("requests/abc"), ["request.yaml"]);
+    bed.decide_by_hand("abc", "requestId: abc\nappr");
+    assert_eq!(bed.requests().get("abc").unwrap().state(), "pending");
+    let whole = "requestId: abc\napprove: 'yes'\nby: alice\nreason: gladly\n";
+    std::fs::write(bed.path("requests/abc/decision.yaml"), whole).unwrap();
     let entry = bed.requests().resume("abc").unwrap().unwrap();
     let decision = entry.decision.unwrap();
     assert_eq!((decision.outcome, decision.comment.as_str()), (Outcome::Approved, "gladly"));
