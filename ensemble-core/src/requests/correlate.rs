@@ -13,6 +13,7 @@
 use serde_json::{Map, Value, json};
 
 use super::ask::REQUEST_ID_BYTES_MAX;
+use super::file::UNREAD_APPROVAL;
 use super::messages::message_id;
 use super::{NewRequest, RequestEntry, Requests, UndecidedRequest};
 use crate::Result;
@@ -154,10 +155,14 @@ impl Requests<'_> {
         let Some(id) = request_id(envelope, &fields) else {
             return Ok(CorrelationOutcome::Unrelated);
         };
+        let known = self.find(&id)?;
         let Some(approve) = fields.get("approve").and_then(flag_of) else {
+            if let Some(entry) = known.filter(|entry| entry.decision.is_none()) {
+                let (by, mark) = (&envelope.from, Digest::of(envelope.id.as_str().as_bytes()));
+                self.notify_decider(&entry.request, Some(by), &mark.short(8), UNREAD_APPROVAL)?;
+            }
             return Ok(CorrelationOutcome::Unrelated);
         };
-        let known = self.find(&id)?;
         // Other programs may end the types of answers alike.
         if known.is_none() && self.kinds.find(&kind.name).is_none() {
             return Ok(CorrelationOutcome::Unrelated);

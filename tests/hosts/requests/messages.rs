@@ -154,6 +154,11 @@ pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: 
         matches!(told, CorrelationOutcome::Refused(DecisionRefusal::NotAddressee { .. })),
         "{told:?}"
     );
+    let unread = raw("alice", "lead", "shutdown_response", "request_id: k1\napprove: perhaps\n");
+    for _ in 0..2 {
+        requests.correlate(&unread, SenderEvidence::Stated).unwrap();
+    }
+    assert_eq!(bed.types("alice"), ["request.rejected"], "its author is notified once");
     let json = r#"{"request_id": "k1", "approve": "Yes", "reason": "fine"}"#;
     let answer = raw("alice", "lead", "shutdown_response", json);
     let CorrelationOutcome::Decided(entry) =
