@@ -296,6 +296,9 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
 fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     let bed = bed();
     bed.ok("request shutdown w1 --as lead --id abc");
+    bed.write_file("queue/requests/abc/Decision (1).yml", "approve: true\nby: w1\n");
+    let named = bed.ok("status --json");
+    assert!(named.contains("rename it to requests/abc/decision.yaml"), "{named}");
     let send = |from: &str, body: &str| {
         let args =
             ["send", "--to", "lead", "--type", "shutdown_response", "--as", from, "-m", body];

@@ -1,30 +1,35 @@
-//! Files in the drop boxes that cannot be routed as they are named, for `status` and `fsck`.
+//! Files in the drop boxes and of requests that cannot be read as they are named, for `status` and `fsck`.
 //!
 //! | a file | what helps |
 //! |---|---|
 //! | whose route leads to a mailbox that does not exist | the mailbox, or another name |
 //! | that no route matches | another name, or a route |
 //! | below a directory of the box | that it is moved into the box |
+//! | beside a request, whose name is near to `decision.yaml` | that name |
 //! | that a process has had open for writing for WRITER_PATIENCE | that the process closes it |
 //!
 //! A file that was routed before is not stranded. Its name, its time and its writer decide; no file is read.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{DropBox, Ledger, Routes};
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp, is_temporary_file};
+use ensemble_core::requests::REQUESTS;
 use ensemble_core::spool::DONE_DAYS_DEFAULT;
 use ensemble_core::{Error, Result};
-use ensemble_reports::contract::meant_name;
+use ensemble_reports::contract::{bare_name, meant_name};
 
 use crate::attention::StrandedFile;
 use crate::project::Project;
 use ensemble_core::dropbox::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 
 pub const STRANDED_MAX: usize = 20;
+const DECISION: &str = "decision.yaml";
 /// How long the ledger remembers a file that is gone.
 const REMEMBERED: Duration = Duration::from_secs(DONE_DAYS_DEFAULT * 24 * 60 * 60);
 
@@ -92,7 +97,26 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
             }
         }
     }
+    found.extend(misnamed_decisions(&project.queue));
+    found.truncate(STRANDED_MAX);
     Ok(found)
+}
+
+/// The files that were meant as decisions of requests without one.
+fn misnamed_decisions(queue: &Path) -> impl Iterator<Item = StrandedFile> {
+    let homes = fs::read_dir(queue.join(REQUESTS)).into_iter().flatten().flatten();
+    homes.filter_map(|home| {
+        let is_meant = |file: &String| {
+            bare_name(file).eq_ignore_ascii_case("decision") && !is_temporary_file(file)
+        };
+        let names = fs::read_dir(home.path()).ok()?.flatten();
+        let mut names = names.filter_map(|file| file.file_name().into_string().ok());
+        let file = names.find(is_meant).filter(|_| !home.path().join(DECISION).exists())?;
+        let place = format!("{REQUESTS}/{}", home.file_name().to_str()?);
+        let why = format!("a decision is named {DECISION}");
+        let help = format!("rename it to {place}/{DECISION}");
+        Some(StrandedFile { path: format!("{place}/{file}"), why, help })
+    })
 }
 
 /// The remedy for a file whose mailbox is missing. No second one is made whose name differs only in case.

@@ -89,8 +89,8 @@ pub fn is_copy_of(file: &str) -> bool {
     file.get(..COPY_OF.len()).is_some_and(|start| start.eq_ignore_ascii_case(COPY_OF))
 }
 
-/// The name that a file of `reports/` was probably meant to have: `t_Complete (1).yml` is `t-completed.yaml`.
-pub fn meant_name(file: &str) -> Option<String> {
+/// A name without what programs add to it: `Copy of t_Complete (1).yml` is `t_Complete`.
+pub fn bare_name(file: &str) -> &str {
     let small = file.to_ascii_lowercase();
     let from = if is_copy_of(file) { COPY_OF.len() } else { 0 };
     let mut to = file.len();
@@ -105,8 +105,13 @@ pub fn meant_name(file: &str) -> Option<String> {
         }
         to = from + shorter;
     }
+    file[from..to].trim_matches(|c: char| !c.is_alphanumeric())
+}
+
+/// The name that a file of `reports/` was probably meant to have: `t_Complete (1).yml` is `t-completed.yaml`.
+pub fn meant_name(file: &str) -> Option<String> {
     let is_mark = |c: char| !c.is_alphanumeric();
-    let stem = file[from..to].trim_matches(is_mark);
+    let stem = bare_name(file);
     let small = stem.to_ascii_lowercase();
     let words: Vec<&str> = small.split(is_mark).filter(|word| !word.is_empty()).collect();
     let form_of = |word: &str| MEANT_FORMS.iter().find(|(words, _)| words.contains(&word));

@@ -35,8 +35,8 @@ mod words;
 
 pub use aggregate::{RuleError, VerdictRule};
 pub use document::{
-    Contract, ContractKind, Reading, check, is_copy_of, is_meant, meant_name, read_as, read_node,
-    write,
+    Contract, ContractKind, Reading, bare_name, check, is_copy_of, is_meant, meant_name, read_as,
+    read_node, write,
 };
 pub use escalation::EscalationReport;
 pub use node::{DocumentNode, MappingField, NodeValue};
