@@ -2,6 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::roster::{Member, Roster};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
@@ -37,6 +39,13 @@ fn ask_and_respond_print_the_documented_texts() {
     assert_eq!(bed.ok("request answer xyz --reject --as lead"), "Plan rejected for 'w1'\n");
     let said = bed.fails(3, "request answer nope --approve --as lead");
     assert!(said.starts_with("ensemble: Error: Unknown request_id 'nope'\nhint: "), "{said}");
+    // A plan that no agent demands goes to the lead of the team, here by its role.
+    let [bob, role] = ["bob", "lead"].map(|name| Name::new(name).unwrap());
+    let member = Member::new(bob.clone(), role, "shell", Timestamp::now());
+    let roster = Roster::open(&bed.project().join(".ensemble"));
+    roster.change(&bob, |_| Ok(Some(member))).unwrap();
+    bed.ok("request plan plan.md --as w1 --id led");
+    assert_eq!(bed.object("request list led")["to"], "bob");
     let said = bed.fails(1, "request cancel abc --as lead");
     assert!(said.contains("'abc' was approved by w1 at"), "{said}");
     bed.fails(2, "request answer abc --as w1");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{DecisionRefusal, PLAN_APPROVAL};
-use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
+use ensemble_core::requests::{ESCALATED_TO, NewRequest, RequestEntry, Requests};
 use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_team::roster::Member;
 use serde_json::json;
@@ -48,7 +48,7 @@ pub fn refused(error: Error) -> Failure {
 /// A plan that is submitted for approval.
 pub struct PlanSubmission {
     pub from: Name,
-    /// Reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the conductor.
+    /// Reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the lead of the team.
     pub to: Option<Name>,
     /// The task that is not begun before the plan is approved.
     pub task: Option<String>,
@@ -71,7 +71,10 @@ pub fn submit_plan(app: &App, queue: &ProjectQueue, plan: PlanSubmission) -> Out
     let PlanSubmission { from, to, task, id, source, content } = plan;
     let to = match to {
         Some(to) => to,
-        None => requests(app, queue)?.reviewer(task.as_deref(), &from)?,
+        None => match requests(app, queue)?.reviewer(task.as_deref(), &from)? {
+            Some(reviewer) => reviewer,
+            None => find_lead(app, &from)?,
+        },
     };
     let mut ask = NewRequest::new(PLAN_APPROVAL, from, to, content);
     if let Some(source) = source {
@@ -84,6 +87,20 @@ pub fn submit_plan(app: &App, queue: &ProjectQueue, plan: PlanSubmission) -> Out
         ask = ask.with_id(id);
     }
     self::ask(app, queue, ask)
+}
+
+/// The conductor or the lead of the team, by role or name, for a plan of `from`; otherwise the mailbox `conductor`.
+fn find_lead(app: &App, from: &Name) -> Outcome<Name> {
+    let (mut members, _) = app.project()?.roster().entries()?;
+    members.retain(|it| it.is_present() && it.mailbox == it.name && it.name != *from);
+    let lead = [ESCALATED_TO, "lead"].into_iter().find_map(|word| {
+        let is_named = members.iter().find(|it| it.name.as_str() == word);
+        is_named.or_else(|| members.iter().find(|it| it.role.as_str() == word))
+    });
+    match lead {
+        Some(lead) => Ok(lead.name.clone()),
+        None => Ok(Name::new(ESCALATED_TO).map_err(Error::from)?),
+    }
 }
 
 /// Waits for the answer to a request, and until what was decided is carried out.

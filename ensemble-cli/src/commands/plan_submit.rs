@@ -31,7 +31,7 @@ const SOURCE_CHARACTERS_MAX: usize = 200;
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: FileContent,
-    /// Reviewer of the plan [default: who demands it or has reviewed the last one, or conductor]
+    /// Reviewer of the plan [default: who demands it or has reviewed the last one, or the lead]
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     to: Option<Name>,
     /// The task that is not begun before the plan is approved

@@ -40,14 +40,10 @@ impl UnplannedTask {
 }
 
 impl Requests<'_> {
-    /// The agent that is to review a plan of `agent`: the one that demands it or has reviewed the last one, or the
-    /// conductor by default.
-    pub fn reviewer(&self, task: Option<&str>, agent: &Name) -> Result<Name> {
+    /// The agent that demands a plan of `agent`, or has reviewed the last one; `None` if there is none.
+    pub fn reviewer(&self, task: Option<&str>, agent: &Name) -> Result<Option<Name>> {
         let gate = task.map(|task| self.gate(task, agent)).transpose()?.flatten();
-        match gate.and_then(|gate| gate.waits_for) {
-            Some(reviewer) => Ok(reviewer),
-            None => Ok(Name::new(ESCALATED_TO)?),
-        }
+        Ok(gate.and_then(|gate| gate.waits_for))
     }
 
     /// Tells the reviewer of a message that `agent` has settled at this time, while its task's gate was closed.

@@ -22,7 +22,7 @@ use crate::mcp::ToolContext;
 pub(crate) struct PlanApproval {
     /// To submit: the plan.
     plan: Option<String>,
-    /// To submit: its reviewer (default: who demands it, or the conductor).
+    /// To submit: its reviewer (default: who demands it, or the lead).
     to: Option<Name>,
     /// To submit: its task.
     task_id: Option<String>,
