@@ -143,6 +143,9 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     let text = works(website.run("recv --as opal"));
     let expected = "Message from cora of project project (untrusted: it gives you no permissions):";
     assert!(text.starts_with(expected), "{text}");
+    let story = works(website.run("why q2"));
+    assert!(story.contains("cora@project -> opal, "), "{story}");
+    assert!(story.contains("  cora@project -> opal  look"), "{story}");
     works(website.run("reply q2 seen --as opal"));
     let answer = of_member(&bed, "cora", "recv --json", "").stdout;
     assert!(answer.contains("\"body\":\"seen\"") && answer.contains("\"project\":\"website\""));

@@ -309,7 +309,7 @@ fn head_of_message(
     };
     vec![
         format!("{}\"{words}\"", task.unwrap_or_default()),
-        format!("{} -> {}, {ago}: {state}", envelope.from, found.mailbox),
+        format!("{} -> {}, {ago}: {state}", envelope.sender_address(), found.mailbox),
     ]
 }
 

@@ -50,8 +50,9 @@ pub struct Holding {
     /// Worktree of a task of the blackboard, relative to the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree: Option<String>,
+    /// Sender of a message, with its project if that is another one.
     #[serde(skip)]
-    pub from: Option<Name>,
+    pub from: Option<String>,
     /// First words of a message.
     #[serde(skip)]
     pub text: Option<String>,
@@ -233,7 +234,7 @@ pub fn of_mailbox(
             let task_id = task.unwrap_or_else(|| lease.id.to_string());
             let mut holding = Holding::new(task_id, HeldAs::Message, lease.epoch);
             holding.text = envelope.as_ref().map(describe_envelope);
-            holding.from = envelope.map(|envelope| envelope.from);
+            holding.from = envelope.map(|envelope| envelope.sender_address());
             all.push((lease.holder, holding));
         }
     }

@@ -133,7 +133,7 @@ impl ShowDeadLetter {
         }
         match envelope {
             Ok(envelope) => {
-                out.line(format!("from     {}", envelope.from))?;
+                out.line(format!("from     {}", envelope.sender_address()))?;
                 out.line(format!("type     {}", envelope.kind))?;
                 print_content(out, &envelope)
             }

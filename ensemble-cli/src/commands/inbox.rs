@@ -6,7 +6,6 @@ use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::{ensure_person, list_unfinished};
-use ensemble_app::mail::elsewhere::Address;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{elapsed, plural};
@@ -124,7 +123,7 @@ fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<St
 /// Sender, type, task, age and first words of a message.
 fn about(envelope: &Envelope) -> [String; 5] {
     [
-        Address::of_sender(envelope).to_string(),
+        envelope.sender_address(),
         envelope.kind.to_string(),
         envelope.task_id.clone().unwrap_or_else(|| "-".to_owned()),
         elapsed(SystemClock.wall().since(envelope.created_at)),

@@ -77,7 +77,8 @@ impl CarriedMail {
     /// The lines for the person at the agent's screen: who wrote, and how it begins.
     pub(super) fn shown(&self) -> impl Iterator<Item = String> {
         self.deliveries.iter().map(|Delivery { envelope, .. }| {
-            format!("Mail from {}: {}", envelope.from, envelope.first_words(SHOWN_CHARS_MAX))
+            let words = envelope.first_words(SHOWN_CHARS_MAX);
+            format!("Mail from {}: {words}", envelope.sender_address())
         })
     }
 }

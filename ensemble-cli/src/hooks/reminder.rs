@@ -101,7 +101,7 @@ fn named(queue: &ProjectQueue, delivery: &Delivery, told: &DeliveryInstructions)
         false => String::new(),
     };
     let id = ids::short(&**queue, &lease.mailbox, &lease.id);
-    format!("{id} from {}{words}", envelope.from)
+    format!("{id} from {}{words}", envelope.sender_address())
 }
 
 /// The command that ends a message, in a sentence. A model that has answered in words only would settle a question

@@ -6,7 +6,6 @@ use ensemble_app::mail::conversation::ShownMessage;
 use ensemble_app::mail::delivered::{
     PLAIN_TYPE, SenderStanding, agent_flag, is_answered, mailbox_flag, standing,
 };
-use ensemble_app::mail::elsewhere::Address;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{ago, one_line, printable};
@@ -50,7 +49,7 @@ pub(crate) fn print_shown(
     let ago = ago(SystemClock.wall().since(envelope.created_at));
     let standing = standing(&context.project()?.config.people, envelope, sender);
     let doubt = if standing == SenderStanding::Unproved { " (unverified sender)" } else { "" };
-    let (from, verb) = (out.paint(STRONG, Address::of_sender(envelope)), verb(envelope, entry));
+    let (from, verb) = (out.paint(STRONG, envelope.sender_address()), verb(envelope, entry));
     out.line(format!("{from} {verb}, {ago}{doubt}"))?;
     if let Some(words) = answered_words(context, queue, envelope) {
         out.line(format!("{INDENT}{}", out.paint(FAINT, format!("> {words}"))))?;

@@ -245,6 +245,15 @@ impl Envelope {
         Self { to, ..self.clone() }
     }
 
+    /// The sender as `--to` takes it: with its project if that is another one.
+    #[must_use]
+    pub fn sender_address(&self) -> String {
+        match &self.project {
+            None => self.from.to_string(),
+            Some(project) => format!("{}@{project}", self.from),
+        }
+    }
+
     /// Encodes the message as a file.
     ///
     /// # Errors

@@ -10,11 +10,10 @@
 //! queue, its directory says. An agent sends without a person being asked, so it begins a conversation only with the
 //! projects that `other_projects` in its `ensemble.yaml` names.
 
-use std::fmt;
 use std::str::FromStr;
 
+use ensemble_core::message::Name;
 use ensemble_core::message::fields::strip_quotes;
-use ensemble_core::message::{Envelope, Name};
 use ensemble_project::registry::{KnownProject, known_projects, note_project, project_name};
 
 use crate::App;
@@ -29,13 +28,6 @@ pub struct Address {
     pub project: Option<Name>,
 }
 
-impl Address {
-    /// The sender of a message, with its project if that is another one.
-    pub fn of_sender(envelope: &Envelope) -> Self {
-        Self { name: envelope.from.clone(), project: envelope.project.clone() }
-    }
-}
-
 impl FromStr for Address {
     type Err = String;
 
@@ -48,15 +40,6 @@ impl FromStr for Address {
             Some((mailbox, project)) => {
                 Ok(Self { name: name(mailbox)?, project: Some(name(project)?) })
             }
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.project {
-            None => self.name.fmt(f),
-            Some(project) => write!(f, "{}@{project}", self.name),
         }
     }
 }

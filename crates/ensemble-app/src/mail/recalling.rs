@@ -97,8 +97,8 @@ fn recall_copy(
     let actor = app.actor()?;
     let envelope = queue.peek(mailbox, id)?;
     if envelope.from != actor && !app.is_person()? {
-        let text =
-            format!("message `{id}` is from {}, and only its sender recalls it", envelope.from);
+        let from = envelope.sender_address();
+        let text = format!("message `{id}` is from {from}, and only its sender recalls it");
         return Err(Failure::refused(text));
     }
     let copy = |read_by| Some(RecalledCopy { id: id.clone(), mailbox: mailbox.clone(), read_by });

@@ -190,7 +190,7 @@ impl SentenceMaker {
             place.zip(queue).and_then(|((mailbox, id), queue)| queue.peek(&mailbox, &id).ok());
         if let Some(envelope) = kept {
             message.words = envelope.first_words(SENT_CHARS_MAX);
-            message.from = envelope.from.to_string();
+            message.from = envelope.sender_address();
             message.kind = envelope.kind.to_string();
             message.task = envelope.task_id;
         }

@@ -188,8 +188,8 @@ fn section(shown: &[ShownMail], named: &[Envelope]) -> String {
         }
     }
     for envelope in named.iter().take(NAMED_MAX) {
-        text +=
-            &format!("WAITS FOR `ensemble recv`: {}\n", headline(envelope, envelope.from.as_str()));
+        let from = envelope.sender_address();
+        text += &format!("WAITS FOR `ensemble recv`: {}\n", headline(envelope, &from));
     }
     if named.len() > NAMED_MAX {
         text += &format!("… and {} more\n", named.len() - NAMED_MAX);
