@@ -240,7 +240,7 @@ impl Arguments {
         if context.out.is_json() {
             return context.out.object(&json!({
                 "id": message, "mailbox": mailbox, "state": state, "attempt": attempt,
-                "phase": phase, "task": task, "worker": worker,
+                "phase": phase, "task": task, "task_id": task, "worker": worker,
             }));
         }
         context

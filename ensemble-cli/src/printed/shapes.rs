@@ -95,7 +95,7 @@ pub(super) const MAIL: &[OutputShape] = &[
         "Assigned",
         "A task in the hands of its worker",
         "id: id; mailbox: name; state: word(stored acked settled escalated); \
-        attempt: count; phase: count; task: text; worker: name",
+        attempt: count; phase: count; task: text; task_id: text; worker: name",
     ),
     (
         "Instructed",

@@ -1,7 +1,7 @@
 //! Fields of files as people and models write them: which name means which field, and whom a text names. The router, the
 //! contracts and the readers of acks ask here, so that a field means the same to each of them.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Name;
 
@@ -35,25 +35,48 @@ const FOREIGN_FIELDS: [(&[&str], &str); 12] = [
 /// Names of one argument, of which each tool and command has one. Models and programs use the others as well.
 const ARGUMENT_NAMES: [&[&str]; 9] = [
     &["message", "text", "instruction", "body", "content"],
-    &["to", "recipient"],
+    &["to", "recipient", "worker", "agent", "name", "mailbox"],
     &["id", "message_id"],
     &["task_id", "task"],
-    &["reason", "feedback", "failure_reason"],
+    &["request_id", "request", "correlation_id", "correlation"],
+    &["reason", "feedback", "failure_reason", "note", "comment"],
     &["status", "result"],
     &["files_modified", "modified"],
     &["files_created", "created"],
-    &["worker", "agent", "name", "mailbox"],
 ];
+/// Names of ids. A tool or command with one of them understands all.
+const ID_NAMES: [&str; 7] =
+    ["id", "message_id", "task_id", "task", "request_id", "request", "correlation_id"];
 
 /// The known argument that a name means: `taskId` and `task` for `task_id`, `timeout` for `timeout_seconds`.
-pub fn argument_name(given: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+fn argument_name(given: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
     let plain = plain_field(given);
     let other = || {
         let group = ARGUMENT_NAMES.iter().find(|names| names.contains(&&*plain))?;
         group.iter().find(|name| is_known(name)).map(|name| (*name).to_owned())
     };
+    let only_id = || {
+        let mut known = ID_NAMES.iter().filter(|name| is_known(name));
+        let only = known.next().filter(|_| ID_NAMES.contains(&&*plain))?;
+        known.next().is_none().then(|| (*only).to_owned())
+    };
     let named = [given.to_owned(), plain.clone()].into_iter().find(|name| is_known(name));
-    named.or_else(other).or_else(|| Some(plain.clone() + "_seconds").filter(|name| is_known(name)))
+    let seconds = || Some(plain.clone() + "_seconds").filter(|name| is_known(name));
+    named.or_else(other).or_else(only_id).or_else(seconds)
+}
+
+/// Arguments under the names that are known. Of two spellings of one argument, the other stays unknown.
+pub fn with_known_names(
+    given: &Map<String, Value>,
+    is_known: &dyn Fn(&str) -> bool,
+) -> Map<String, Value> {
+    let mut read = Map::new();
+    for (name, value) in given {
+        let is_free = |name: &String| !given.contains_key(name) && !read.contains_key(name);
+        let known = argument_name(name, is_known).filter(is_free);
+        read.insert(known.unwrap_or_else(|| name.clone()), value.clone());
+    }
+    read
 }
 
 /// A field's name in the form in which names are compared: `taskId`, `task-id`, `Task_ID`, `**Task ID**` and `タスクID`

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::fields::argument_name;
+use ensemble_core::message::fields::with_known_names;
 use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract;
 
@@ -104,7 +104,7 @@ impl Completion {
                 "the arguments are {what}: pass one JSON object"
             )]));
         };
-        let object = &with_usual_names(given);
+        let object = &with_known_names(given, &|name| MEMBERS.contains(&name));
         let mut fields = ArgumentFields { object, mistakes: unknown(object) };
         let task_id = fields.required("task_id", ID_BYTES_MAX);
         let step_index = fields.index();
@@ -282,19 +282,6 @@ impl ArgumentFields<'_> {
         }
         texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
     }
-}
-
-/// The object with each member under the tool's own name. Of two spellings of one member, the other stays unknown.
-fn with_usual_names(given: &Map<String, Value>) -> Map<String, Value> {
-    let is_known = |name: &str| MEMBERS.contains(&name);
-    let mut object = Map::new();
-    for (name, value) in given {
-        let usual = argument_name(name, &is_known).filter(|usual| !given.contains_key(usual));
-        let name =
-            usual.filter(|usual| !object.contains_key(usual)).unwrap_or_else(|| name.clone());
-        object.insert(name, value.clone());
-    }
-    object
 }
 
 /// A mistake for each member that the tool does not have.

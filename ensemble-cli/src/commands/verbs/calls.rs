@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use ensemble_app::door_hints::HintCall;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::message::fields::{argument_name, read_flag};
+use ensemble_core::message::fields::{read_flag, with_known_names};
 use ensemble_core::message::{Name, nearest};
 use serde_json::{Map, Value};
 
@@ -176,7 +176,7 @@ fn mistake(command: &Command, error: &clap::Error) -> Failure {
 /// Flags before `--`, positional arguments after it, in their order.
 fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsString>> {
     let (mut flags, mut positional) = (Vec::new(), Vec::new());
-    for (key, value) in params {
+    for (key, value) in &with_known_names(params, &|name| argument(command, name).is_ok()) {
         let arg = argument(command, key)?;
         if ENDLESS.contains(&&**key) {
             return Err(Failure::usage(format!("`{key}` has no end: `subscribe` does that")));
@@ -220,11 +220,10 @@ fn spelled(command: &Command, params: &Map<String, Value>) -> Outcome<Vec<OsStri
     Ok(flags)
 }
 
-/// The argument of a name: a flag's long name, or a position's as the help shows it, in small letters; or of another
-/// name that means it.
+/// The argument of a name: a flag's long name, or a position's as the help shows it, in small letters.
 fn argument<'c>(command: &'c Command, key: &str) -> Outcome<&'c Arg> {
-    let is_named = |arg: &Arg, key: &str| {
-        let dashed = key.replace('_', "-");
+    let dashed = key.replace('_', "-");
+    let is_named = |arg: &&Arg| {
         let id = arg.get_id().as_str();
         let shown = arg.get_value_names().and_then(|names| names.first());
         let is_shown = shown.is_some_and(|name| name.to_lowercase() == key);
@@ -240,9 +239,7 @@ fn argument<'c>(command: &'c Command, key: &str) -> Outcome<&'c Arg> {
                 None => format!("there are {}", known.join(", ")),
             })
     };
-    let find = |key: &str| command.get_arguments().find(|arg| is_named(arg, key));
-    let meant = || argument_name(key, &|name| find(name).is_some());
-    find(key).or_else(|| find(&meant()?)).ok_or_else(unknown)
+    command.get_arguments().find(is_named).ok_or_else(unknown)
 }
 
 fn name(arg: &Arg) -> String {
@@ -280,6 +277,10 @@ mod tests {
         for (method, params, wanted) in [
             ("send", json!({ "recipient": "w", "message": "x", "taskId": "T" }), ""),
             ("inbox", json!({ "mailbox": "w", "limit": "5" }), ""),
+            ("assign", json!({ "to": "w", "body": "x", "task_id": "T" }), ""),
+            ("task submit", json!({ "task_id": "T" }), ""),
+            ("request answer", json!({ "request_id": "r", "approve": true, "note": "x" }), ""),
+            ("send", json!({ "to": "w", "agent": "v", "text": "x" }), "no parameter `agent`"),
             ("snd", json!({}), "did you mean `send`?"),
             ("send", json!({ "to": "w", "text": "x", "priorty": 5 }), "did you mean `priority`?"),
         ] {

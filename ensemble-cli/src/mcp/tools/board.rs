@@ -165,7 +165,7 @@ impl ToolContext {
 pub(super) fn hand_off(desk: &ToolContext, notes: HandoffNotes) -> ToolAnswer {
     let task = hand_over(&desk.app(), |task| desk.claim_of(task), &notes)?;
     Ok(json!({
-        "task": task, "exit": 42,
+        "task": task, "task_id": task, "exit": 42,
         "message": "Your notes are kept for the next agent. End now, with exit status 42 if you can.",
     }))
 }

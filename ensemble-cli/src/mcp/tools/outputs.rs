@@ -33,7 +33,7 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("submit_task", "task: name; status: text; commit: text?; message: text"),
     ("verdict_task", "task: name; status: text; commit: text?"),
     ("block_task", "task: name; status: text; message: text"),
-    ("handoff", "task: name?; exit: count; message: text"),
+    ("handoff", "task: name?; task_id: name?; exit: count; message: text"),
     ("pong", "worker: name; attempt: count; asked: count?; is_waited_for: flag"),
     ("heartbeat", "steps: [object]; messages: [id]; lease_seconds: count; board: count?"),
     (

@@ -2,7 +2,8 @@
 //!
 //! | written | read as |
 //! |---|---|
-//! | `taskId`, `task-id`; `body` for `message`; `timeout` for `timeout_seconds` | the argument of that name |
+//! | `taskId`, `task-id`; `body` for `message`; `agent` for `to`; `timeout` for `timeout_seconds` | the argument of that name |
+//! | `task`, `request_id` or another id where there is one id | that id |
 //! | `""` or `null` in an optional field | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
 //! | `5.0` where an integer is meant | `5` |
@@ -14,7 +15,7 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{argument_name, flag_of};
+use ensemble_core::message::fields::{flag_of, with_known_names};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
@@ -34,8 +35,7 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (mut read, mut faults) = (Map::new(), Vec::new());
-    for (field, value) in given {
-        let field = argument_name(&field, &is_known).unwrap_or(field);
+    for (field, value) in with_known_names(&given, &is_known) {
         // Of a required one, that is said below.
         if value.is_null() || (!required.contains(&&*field) && value == "") {
             continue;
@@ -277,8 +277,8 @@ mod tests {
             "to": "a", "message": "x", "task_id": "7", "status": "failed", "needs_plan": true, "files": ["a"],
         });
         assert_eq!(read(given), Ok(wanted));
-        let given = json!({ "to": "a", "content": "x", "files": [{"path": "a"}], "result": " Success", "delay": "5m" });
-        let wanted = json!({ "to": "a", "message": "x", "files": ["a"], "status": "success", "delay_seconds": 300 });
+        let given = json!({ "agent": "a", "content": "x", "id": 7, "files": [{"path": "a"}], "result": " Success", "delay": "5m" });
+        let wanted = json!({ "to": "a", "message": "x", "task_id": "7", "files": ["a"], "status": "success", "delay_seconds": 300 });
         assert_eq!(read(given), Ok(wanted));
     }
 
@@ -310,6 +310,8 @@ mod tests {
         ] {
             assert!(error.contains(fault), "{fault}: {error}");
         }
+        let twice = read(json!({ "to": "a", "message": "x", "text": "y" })).unwrap_err();
+        assert!(twice.contains("text: is not an argument"), "{twice}");
         let error = read(json!({ "to": ["a", "b"], "message": " ", "priority": -1 })).unwrap_err();
         let faults = "to: [\"a\",\"b\"] is not a text: call once for each; message: is empty; priority: -1 is not from 0 to 9";
         assert_eq!(error, format!("nothing was done: {faults}"));
