@@ -98,6 +98,11 @@ impl Output {
         if self.is_json { self.object(object) } else { self.line(line) }
     }
 
+    /// The same with a text as it is.
+    pub(crate) fn print_text(&self, object: &impl Serialize, text: &str) -> Outcome {
+        if self.is_json { self.object(object) } else { self.content(text.as_bytes()) }
+    }
+
     /// One object of each for programs; for people a table, or `none`.
     pub(crate) fn print_list<T: Serialize>(
         &self,

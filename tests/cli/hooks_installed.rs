@@ -42,6 +42,7 @@ fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
     }
     let printed = bed.ok("admin hooks install --provider codex --print");
     assert!(printed.contains("UserPromptSubmit"), "{printed}");
+    assert_eq!(bed.object("admin hooks install --provider codex --print")["entry"], printed);
 }
 
 #[test]

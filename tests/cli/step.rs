@@ -329,6 +329,8 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     {
         let entry = bed.ok(&format!("mcp install --provider {provider} --print"));
         assert!(entry.contains(part), "{entry}");
+        let object = bed.object(&format!("mcp install --provider {provider} --print"));
+        assert_eq!(object["entry"], entry);
     }
 }
 

@@ -76,8 +76,9 @@ impl InstallHooks {
         let profile = project.profiles()?.get(self.which.provider.word())?;
         let parts = self.which.target().parts(context, profile.hooks())?;
         if self.print {
-            let text: String = parts.iter().map(HookPart::printed).collect();
-            return context.out.content(text.as_bytes());
+            let entry: String = parts.iter().map(HookPart::printed).collect();
+            let object = json!({ "provider": self.which.provider.word(), "entry": entry });
+            return context.out.print_text(&object, &entry);
         }
         project.ensure_state()?;
         let mut is_any_changed = false;

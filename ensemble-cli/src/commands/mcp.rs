@@ -85,7 +85,9 @@ impl InstallServer {
     fn run(self, context: &Context) -> Outcome {
         let command = command(context);
         if self.print {
-            return context.out.content(self.provider.entry(&command).as_bytes());
+            let (provider, entry) = (self.provider.word(), self.provider.entry(&command));
+            let object = json!({ "provider": provider, "entry": entry });
+            return context.out.print_text(&object, &entry);
         }
         let project = context.project()?;
         project.ensure_state()?;

@@ -22,9 +22,6 @@ impl Arguments {
         queue.overlook()?;
         let member = context.project()?.roster().get(&agent)?;
         let text = introduction::text(context, &queue, &agent, member.as_ref())?;
-        if context.out.is_json() {
-            return context.out.object(&serde_json::json!({ "agent": agent, "text": text }));
-        }
-        context.out.content(text.as_bytes())
+        context.out.print_text(&serde_json::json!({ "agent": agent, "text": text }), &text)
     }
 }

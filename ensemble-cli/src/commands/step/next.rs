@@ -72,8 +72,5 @@ impl NextStep {
 
 fn print(context: &Context, store: &StepStore, step: &ClaimedStep) -> Outcome {
     let object = hand_out_prompt(store, step)?;
-    match context.out.is_json() {
-        true => context.out.object(&object),
-        false => context.out.content(object["prompt"].as_str().unwrap_or_default().as_bytes()),
-    }
+    context.out.print_text(&object, object["prompt"].as_str().unwrap_or_default())
 }

@@ -226,6 +226,7 @@ pub(in crate::printed) const PROJECT: &[OutputShape] = &[
         "A file of an agent that was changed or not",
         "provider: text; file: text; changed: flag",
     ),
+    ("ConfigEntry", "An entry for the file of an agent", "provider: text; entry: text"),
     (
         "Notified",
         "A test of a rule of `notify`",
