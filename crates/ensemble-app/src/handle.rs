@@ -197,7 +197,7 @@ impl App {
                     "claimed": claimed, "actual": actual, "why": refusal.word(), "verb": self.caller,
                 });
                 self.log(project).record(types::IDENTITY_REFUSED, actor, data);
-                Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal)))
+                Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal, self.caller)))
             }
         }
     }
@@ -320,11 +320,15 @@ pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     one == other || matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-const fn advice(refusal: &NameRefusal) -> &'static str {
+fn advice(refusal: &NameRefusal, verb: &str) -> &'static str {
     match refusal {
         NameRefusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
+        NameRefusal::Outsider { .. } if verb == "admin mcp" => {
+            "`ensemble admin mcp install --provider claude` lets the agent's program start it in that pane"
+        }
         NameRefusal::Outsider { .. } => {
-            "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
+            "use your own name, such as `--as operator`, or allow it to all programs outside of panes, with \
+             `identity: {outsiders: allow}` in ensemble.yaml"
         }
         NameRefusal::Contradiction { .. }
         | NameRefusal::UnknownPass { .. }

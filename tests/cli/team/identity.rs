@@ -76,6 +76,8 @@ fn outsiders_use_names_of_their_own() {
     team.bed.ok("mailbox add bound");
     assert_eq!(team.bed.run("recv --as bound").code, 3);
     assert_eq!(team.records("identity.refused").len(), 1);
+    let refused = team.bed.fails(1, "--as worker-1 mcp");
+    assert!(refused.contains("`ensemble admin mcp install --provider claude`"), "{refused}");
     // Unless that is allowed.
     team.bed.add_config("identity: {outsiders: allow}\n");
     team.bed.ok("recv --as worker-1");

@@ -141,10 +141,7 @@ pub enum NameRefusal {
         /// The evidence for the actual name.
         proof: IdentityProof,
     },
-    #[error(
-        "`{claimed}` is an agent of the team, and only its own pane may use that name: use your own name, such as \
-         `--as operator`"
-    )]
+    #[error("`{claimed}` is an agent of the team, and only its own pane may use that name")]
     Outsider { claimed: Name },
     #[error("this runs in the pane of {tree} with the pass of {pass}: one of them is not its own")]
     Contradiction { pass: Name, tree: Name },
