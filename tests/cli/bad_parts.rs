@@ -192,6 +192,13 @@ fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
         let refused = view(&bed, line);
         assert!(refused.stderr.contains("in the place of a directory"), "{refused:?}");
     }
+    // No editor opens what is not a file.
+    let board = bed.project().join(".ensemble/state.yaml");
+    break_part(&board, "directory");
+    let help = format!("move {} away, then `ensemble board init`", board.display());
+    let status = view(&bed, "status --json").stdout;
+    assert!(status.contains(&help), "{status}");
+    fs::remove_dir(&board).unwrap();
     let found = view(&bed, "admin fsck");
     assert_eq!(found.code, 4, "{found:?}");
     assert!(found.stdout.contains("mailbox/bad: is not a mailbox"), "{found:?}");

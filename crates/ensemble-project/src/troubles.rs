@@ -83,7 +83,7 @@ pub fn of_project(
                 &list_raised(project),
             )
         }
-        (None, why) => vec![unreadable(why.unwrap_or("it changes"))],
+        (None, why) => vec![unreadable(board, why.unwrap_or("it changes"))],
     };
     // One that has waited for long is among them already.
     if let Some(control) = control
@@ -206,12 +206,17 @@ fn in_force(control: &ActiveControl) -> BoardTrouble {
 }
 
 /// A board that cannot be read.
-fn unreadable(error: &str) -> BoardTrouble {
+fn unreadable(board: &Board, error: &str) -> BoardTrouble {
+    let path = board.path();
+    let is_other = path.symlink_metadata().is_ok_and(|it| !it.is_file());
     BoardTrouble {
         alarm: word(Alarm::InvalidState),
         about: "board".to_owned(),
         text: format!("the blackboard cannot be read: {error}"),
-        help: help(Alarm::InvalidState, "board"),
+        help: match is_other {
+            true => format!("move {} away, then `ensemble board init`", path.display()),
+            false => help(Alarm::InvalidState, "board"),
+        },
     }
 }
 
@@ -336,9 +341,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             "`ensemble up {about}` starts it again; `ensemble inbox --as {about}` lists what waits for it"
         ),
         Alarm::InvalidState => {
-            "`ensemble board validate` lists what is wrong, `ensemble board edit` \
-                                mends it"
-                .to_owned()
+            "`ensemble board validate` lists what is wrong, `ensemble board edit` mends it".to_owned()
         }
     }
 }
