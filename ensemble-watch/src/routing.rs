@@ -99,8 +99,12 @@ pub(crate) fn plan(
             None => RoutingPlan::Unmatched { file },
         };
     }
+    let copied = copied_report(&file);
+    if copied.as_ref().is_some_and(|path| ledger.get(path).is_some()) {
+        return RoutingPlan::Unmatched { file };
+    }
     let destination = match routes.destination(&path) {
-        Ok(Some(destination)) => match without_copy_mark(&file, routes, &destination) {
+        Ok(Some(destination)) => match without_copy_mark(copied, routes, &destination) {
             Some(meant) => named_by(&mut file, meant),
             None => destination,
         },
@@ -157,15 +161,18 @@ fn meant_destination(
     kept.is_ok().then_some(destination)
 }
 
-/// `Copy of t-completed.yaml` is about `t`.
+/// The report that a file manager has copied to this file: `Copy of t-completed.yaml` is about `t`.
+fn copied_report(file: &CompleteFile) -> Option<String> {
+    let is_copy = &*file.box_name == REPORTS && is_copy_of(&file.file);
+    Some(format!("{REPORTS}/{}", meant_name(&file.file).filter(|_| is_copy)?))
+}
+
 fn without_copy_mark(
-    file: &CompleteFile,
+    copied: Option<String>,
     routes: &Routes,
     destination: &RouteDestination,
 ) -> Option<RouteDestination> {
-    let is_copy = &*file.box_name == REPORTS && is_copy_of(&file.file);
-    let meant = meant_name(&file.file).filter(|_| is_copy);
-    let meant = routes.destination(&format!("{REPORTS}/{}", meant?)).ok()??;
+    let meant = routes.destination(&copied?).ok()??;
     (meant.kind == destination.kind).then_some(meant)
 }
 

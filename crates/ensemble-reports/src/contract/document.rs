@@ -81,19 +81,24 @@ const MEANT_FORMS: [(&[&str], &str); 4] = [
 /// How the names of files about work end, and what file managers and editors add to a copy.
 const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", ".copy"];
 
-/// How a file manager begins the name of a copy.
-const COPY_OF: &str = "copy of ";
+/// How file managers begin the names of copies.
+const COPY_MARKS: [&str; 4] = ["copy of ", "kopie von ", "copie de ", "copia de "];
 
 /// Whether a file manager has named this copy.
 pub fn is_copy_of(file: &str) -> bool {
-    file.get(..COPY_OF.len()).is_some_and(|start| start.eq_ignore_ascii_case(COPY_OF))
+    copy_mark(file) > 0
+}
+
+fn copy_mark(file: &str) -> usize {
+    let is_mark =
+        |mark: &&&str| file.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark));
+    COPY_MARKS.iter().find(is_mark).map_or(0, |mark| mark.len())
 }
 
 /// A name without what programs add to it: `Copy of t_Complete (1).yml` is `t_Complete`.
 pub fn bare_name(file: &str) -> &str {
     let small = file.to_ascii_lowercase();
-    let from = if is_copy_of(file) { COPY_OF.len() } else { 0 };
-    let mut to = file.len();
+    let (from, mut to) = (copy_mark(file), file.len());
     loop {
         let rest = small[from..to].trim_end();
         let copy = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));

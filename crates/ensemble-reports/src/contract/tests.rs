@@ -329,6 +329,7 @@ fn a_name_near_a_report_shows_the_name_that_was_meant() {
         ("t-completed.yml", "t-completed.yaml"),
         ("t-completed.yaml.txt", "t-completed.yaml"),
         ("Copy of t-completed.yaml", "t-completed.yaml"),
+        ("Kopie von t-completed.yaml", "t-completed.yaml"),
         ("t-completed (1).yaml", "t-completed.yaml"),
         ("t.completed.yaml", "t-completed.yaml"),
         ("t-completed_", "t-completed.yaml"),
