@@ -313,7 +313,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
         }
         Alarm::IntegrationFailed => format!(
             "`ensemble task show {about}` says why; a coder may claim the repair, a planner may \
-             `ensemble task block {about}`"
+             `ensemble task block {about} --reason TEXT --question TEXT`"
         ),
         Alarm::OrphanedRejected | Alarm::LeaseExpired | Alarm::Reassigned => {
             format!("`ensemble task claim {about} --as NAME`, or a coder's supervisor takes it")
@@ -322,8 +322,8 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             format!("`ensemble task claim {about} --review --as NAME`, or a supervisor takes it")
         }
         Alarm::HypothesisExhaustion => format!(
-            "divide it again: `ensemble task block {about}`, then `supersede`; or `block` and `unblock` \
-             let every coder try again"
+            "divide it again: `ensemble task block {about} --reason TEXT --question TEXT`, then `supersede`; \
+             or `block` and `unblock` let every coder try again"
         ),
         Alarm::ReviewLoop | Alarm::ApproachingLimit | Alarm::Stalled | Alarm::StaleDraft => {
             format!("`ensemble task show {about}` has its history")

@@ -165,6 +165,7 @@ fn a_planner_is_told_why_it_was_called() {
         "{first}"
     );
     assert!(first.contains("INSTRUCTIONS:\n1. There are no tasks"), "{first}");
+    assert!(first.contains("then `ensemble board goal begin`."), "{first}");
 }
 
 #[test]

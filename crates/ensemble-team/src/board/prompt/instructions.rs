@@ -166,7 +166,7 @@ fn called(state: &State, call: &PlannerCall) -> Vec<String> {
              files come one after the other."
                 .to_owned(),
             "When the plan is whole: `ensemble board sprint start ID --planned ID …`, then `ensemble \
-             goal begin`."
+             board goal begin`."
                 .to_owned(),
         ],
         PlannerWake::BlockedTasks => blocked(state, call),
