@@ -132,7 +132,7 @@ pub(super) fn planner(state: &State, calls: &[PlannerCall]) -> Vec<String> {
     }
     all.push(
         "You claim no tasks and write no code. Change the board with `ensemble task`, `ensemble \
-         goal`, `ensemble board sprint` and `ensemble board discover` only."
+         board goal`, `ensemble board sprint` and `ensemble board discover` only."
             .to_owned(),
     );
     all.push(
