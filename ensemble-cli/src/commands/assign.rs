@@ -237,15 +237,12 @@ impl Arguments {
 
     fn print(&self, context: &Context, state: &str, what: &DeliveredTask) -> Outcome {
         let DeliveredTask { task, worker, mailbox, message, attempt, phase } = what;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "id": message, "mailbox": mailbox, "state": state, "attempt": attempt,
-                "phase": phase, "task": task, "task_id": task, "worker": worker,
-            }));
-        }
-        context
-            .out
-            .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
+        let object = json!({
+            "id": message, "mailbox": mailbox, "state": state, "attempt": attempt,
+            "phase": phase, "task": task, "task_id": task, "worker": worker,
+        });
+        let said = format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})");
+        context.out.print_answer(&object, said)
     }
 }
 

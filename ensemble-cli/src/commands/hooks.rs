@@ -126,11 +126,8 @@ impl HooksChoice {
     }
 
     fn say(&self, context: &Context, file: &Path, is_changed: bool, text: &str) -> Outcome {
-        match context.out.is_json() {
-            true => context.out.object(&json!({
-                "provider": self.provider.word(), "file": file, "changed": is_changed,
-            })),
-            false => context.out.line(text),
-        }
+        let provider = self.provider.word();
+        let object = json!({ "provider": provider, "file": file, "changed": is_changed });
+        context.out.print_answer(&object, text)
     }
 }

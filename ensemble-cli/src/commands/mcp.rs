@@ -96,15 +96,13 @@ impl InstallServer {
             None => self.provider.file(project.root())?,
         };
         let is_changed = install::install(&project.state, self.provider, &file, &command)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "provider": self.provider.word(), "file": file, "changed": is_changed,
-            }));
-        }
-        context.out.line(match is_changed {
+        let said = match is_changed {
             true => format!("added server `ensemble` to {}", file.display()),
             false => format!("server `ensemble` is already in {}", file.display()),
-        })
+        };
+        let provider = self.provider.word();
+        let object = json!({ "provider": provider, "file": file, "changed": is_changed });
+        context.out.print_answer(&object, said)
     }
 }
 
@@ -112,15 +110,13 @@ impl UninstallServer {
     fn run(self, context: &Context) -> Outcome {
         let guest = install::guest(&context.project()?.state, self.provider);
         let (file, is_changed) = guest.take_out()?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "provider": self.provider.word(), "file": file, "changed": is_changed,
-            }));
-        }
-        context.out.line(match is_changed {
+        let said = match is_changed {
             true => format!("{} is as it was without the server", file.display()),
             false => format!("the server was no longer in {}", file.display()),
-        })
+        };
+        let provider = self.provider.word();
+        let object = json!({ "provider": provider, "file": file, "changed": is_changed });
+        context.out.print_answer(&object, said)
     }
 }
 

@@ -45,9 +45,7 @@ impl Arguments {
             None => say(&format!("note: no handshake asks {} at the moment", pong.worker)),
         }
         pongs.answer(&pong)?;
-        match context.out.is_json() {
-            true => context.out.object(&json!({ "worker": pong.worker, "attempt": attempt })),
-            false => context.out.line(&pong),
-        }
+        let object = json!({ "worker": pong.worker, "attempt": attempt });
+        context.out.print_answer(&object, &pong)
     }
 }

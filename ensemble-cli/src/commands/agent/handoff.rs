@@ -51,12 +51,11 @@ impl Arguments {
             context_used: used.and_then(|used| u8::try_from(used).ok()),
         };
         let task = hand_over(context, |_| None, &notes)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({ "task_id": task, "exit": 42 }));
-        }
-        match task {
-            Some(task) => context.out.line(format!("notes for `{task}` are left; end with 42 now")),
-            None => context.out.line("there is no task to leave notes for; end with 42 now"),
-        }
+        let object = json!({ "task_id": task, "exit": 42 });
+        let said = match task {
+            Some(task) => format!("notes for `{task}` are left; end with 42 now"),
+            None => "there is no task to leave notes for; end with 42 now".to_owned(),
+        };
+        context.out.print_answer(&object, said)
     }
 }

@@ -47,17 +47,15 @@ impl UnregisterAgent {
         let released: Vec<&Name> = held(&state, &agent.by)
             .filter(|id| !held(&after, &agent.by).any(|left| left == *id))
             .collect();
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "agent": agent.by, "epoch": agent.epoch, "released": released,
-                "processes": processes,
-            }));
-        }
+        let object = json!({
+            "agent": agent.by, "epoch": agent.epoch, "released": released, "processes": processes,
+        });
         let tasks: Vec<&str> = released.iter().map(|id| id.as_str()).collect();
-        context.out.line(match tasks.is_empty() {
+        let said = match tasks.is_empty() {
             true => format!("{} unregistered; it held nothing", agent.by),
             false => format!("{} unregistered; returned: {}", agent.by, tasks.join(", ")),
-        })
+        };
+        context.out.print_answer(&object, said)
     }
 
     /// An agent may take itself off, and a planner others.

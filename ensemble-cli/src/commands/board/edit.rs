@@ -84,14 +84,9 @@ impl EditBoard {
 }
 
 fn print_revision(context: &Context, revision: Option<u64>) -> Outcome {
-    if context.out.is_json() {
-        let changed = revision.is_some();
-        return context.out.object(&json!({ "revision": revision, "changed": changed }));
-    }
-    context.out.line(match revision {
-        Some(revision) => format!("changed, revision {revision}"),
-        None => "not changed".to_owned(),
-    })
+    let said = revision.map(|revision| format!("changed, revision {revision}"));
+    let object = json!({ "revision": revision, "changed": revision.is_some() });
+    context.out.print_answer(&object, said.as_deref().unwrap_or("not changed"))
 }
 
 fn editor_of_user() -> Option<String> {

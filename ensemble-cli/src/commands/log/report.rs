@@ -67,10 +67,8 @@ impl Arguments {
         }
         write_output(&self.output, html.as_bytes(), FileModes::default().file)?;
         let file = self.output.display();
-        match context.out.is_json() {
-            true => context.out.object(&json!({ "file": self.output, "bytes": html.len() })),
-            false => context.out.line(format!("{file}: open it in a browser")),
-        }
+        let object = json!({ "file": self.output, "bytes": html.len() });
+        context.out.print_answer(&object, format!("{file}: open it in a browser"))
     }
 }
 

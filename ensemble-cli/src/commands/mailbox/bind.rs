@@ -82,10 +82,8 @@ impl UnbindAgent {
         if !panes::forget(&context.project()?.panes(), &self.agent)? {
             return Err(Failure::nothing(format!("no agent `{}` is bound to a pane", self.agent)));
         }
-        match context.out.is_json() {
-            true => context.out.object(&json!({ "agent": self.agent })),
-            false => context.out.line(format!("{} will not be notified any more", self.agent)),
-        }
+        let said = format!("{} will not be notified any more", self.agent);
+        context.out.print_answer(&json!({ "agent": self.agent }), said)
     }
 }
 

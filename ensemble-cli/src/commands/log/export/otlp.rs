@@ -63,10 +63,8 @@ impl Arguments {
                 Ok(())
             })?;
             let url = collector.url();
-            return match context.out.is_json() {
-                true => context.out.object(&json!({ "url": url.to_string(), "spans": count })),
-                false => context.out.line(format!("sent {count} spans to {url}")),
-            };
+            let object = json!({ "url": url.to_string(), "spans": count });
+            return context.out.print_answer(&object, format!("sent {count} spans to {url}"));
         }
         self.export(context, &mut |namespace, spans| context.out.object(&request(namespace, spans)))
     }
