@@ -334,7 +334,9 @@ fn text(hook: &Hook<'_>, queue: &ProjectQueue, delivery: &Delivery) -> Outcome<S
     let envelope = &delivery.envelope;
     let told = DeliveryInstructions::new(hook.context, queue, delivery)?;
     let (sender, store) = (sender_of(queue, delivery), queue.request_store());
-    let remark = answers::correlated(hook.context, store, envelope, sender)?;
+    // It may quote the message, outside of the fence.
+    let remark = answers::correlated(hook.context, store, envelope, sender)?
+        .filter(|remark| !frames::has_frame(remark));
     let content = told.text(envelope, &printable(&envelope.body), remark.as_deref());
     Ok(format!("[ensemble] {content}\n"))
 }

@@ -183,12 +183,10 @@ impl<'a> Hook<'a> {
             carry::give_back_held(self, queue)?;
         }
         if self.is_introduction_due(locked) {
-            said = ensemble_app::introduction::text(
-                self.context,
-                queue,
-                &self.agent,
-                self.member.as_ref(),
-            )?;
+            let member = self.member.as_ref();
+            let text = ensemble_app::introduction::text(self.context, queue, &self.agent, member)?;
+            // It names tasks, whose names are words of others.
+            said = text.split_inclusive('\n').filter(|line| !frames::has_frame(line)).collect();
         }
         let reminder = match self.event {
             Event::Stop => HeldReminder::due(self, queue, &locked.session)?,
