@@ -14,6 +14,7 @@ use ensemble_core::spool::{RECALLED, State};
 use ensemble_project::attention::Kind as NeedKind;
 use ensemble_project::members::last_observed;
 use ensemble_project::overview::{AgentOverview, MailboxOverview, StateSource};
+use ensemble_project::team::shell_word;
 use ensemble_team::roster::State as Presence;
 use ensemble_usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
@@ -246,7 +247,7 @@ fn conversations_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sente
 
 /// The help of a need, without the command that has just printed the story.
 fn others_of(help: &str, id: &str) -> Option<String> {
-    let own = format!("`ensemble why {id}`");
+    let own = format!("`ensemble why {}`", shell_word(id));
     let others: Vec<&str> = help.split("; ").filter(|part| *part != own).collect();
     (!others.is_empty()).then(|| one_line(&others.join("; ")))
 }

@@ -39,6 +39,7 @@ use serde::Serialize;
 
 pub use crate::need_kind::NeedKind as Kind;
 use crate::short_ids::ShortIds;
+use crate::team::shell_word;
 use crate::troubles::{BoardTrouble, budget_help};
 
 mod facts;
@@ -413,7 +414,7 @@ fn of_undecided(asked: &AskedRequest) -> Need {
 fn of_unplanned(settled: &UnplannedTask) -> Need {
     let UnplannedTask { task_id, settled_by, notified, at } = settled;
     let text = format!("{settled_by} has settled task {task_id} without an approved plan");
-    let help = format!("`ensemble why {task_id}`; {notified} has a notice of it");
+    let help = format!("`ensemble why {}`; {notified} has a notice of it", shell_word(task_id));
     Need::new(Kind::Decision, text, help).of(settled_by).about(task_id).since(Some(*at))
 }
 
@@ -423,7 +424,7 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     }
     let LadderFile { worker, task, .. } = ladder;
     let text = format!("{worker} did not take task {task}, and the conductor was notified");
-    let help = format!("`ensemble why {task}`; `ensemble agent inspect {worker}`");
+    let help = format!("`ensemble why {}`; `ensemble agent inspect {worker}`", shell_word(task));
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
 
@@ -438,7 +439,8 @@ fn of_step(step: &StuckStep) -> Need {
         true => format!("task {task} is stuck at step {index}"),
         false => format!("step {index} of task {task} is stuck"),
     };
-    let help = format!("`ensemble step {} {task} {index}`, or `step skip`", step.remedy);
+    let named = shell_word(task);
+    let help = format!("`ensemble step {} {named} {index}`, or `step skip`", step.remedy);
     let need = Need::new(Kind::Step, format!("{what}: {}", step.reason), help);
     need.about(task).since(step.since.parse().ok())
 }

@@ -28,6 +28,7 @@ use serde_json::json;
 
 use crate::alarm_list::list_raised;
 use crate::project::Project;
+use crate::team::shell_word;
 use crate::workload::TaskBooks;
 
 const ROOM_BYTES_MIN: u64 = 64 * 1024;
@@ -286,6 +287,8 @@ pub fn budget_help(arguments: &str) -> String {
         Some(_) => "without that, it stays parked".to_owned(),
         None => "`ensemble down` ends the team".to_owned(),
     };
+    let words: Vec<String> = arguments.splitn(2, ' ').map(shell_word).collect();
+    let arguments = words.join(" ");
     format!("`ensemble agent usage allow {arguments} --usd N|--tokens N` allows more; {end}")
 }
 

@@ -366,10 +366,22 @@ fn moved(at: usize, code: KeyCode, last: usize) -> usize {
 /// The arguments of the command in a hint, if it is complete: a word in capitals is a placeholder.
 pub(super) fn command_in(help: &str) -> Option<Vec<String>> {
     let command = help.split('`').nth(1)?.strip_prefix("ensemble ")?;
-    let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let words = command.split_whitespace().map(|word| word.trim_matches('\'').to_owned());
+    let words: Vec<String> = words.collect();
     let is_place = |word: &String| {
         word.chars().any(char::is_alphabetic)
             && word.chars().all(|c| c.is_ascii_uppercase() || c == '|')
     };
     (!words.iter().any(is_place)).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command_in;
+
+    #[test]
+    fn a_task_in_quotes_is_an_argument_without_them() {
+        let words = command_in("`ensemble why '#7'`; `ensemble agent inspect bob`");
+        assert_eq!(words.unwrap(), ["why", "#7"]);
+    }
 }

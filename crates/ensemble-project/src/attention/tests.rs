@@ -332,6 +332,17 @@ fn each_need_names_the_command_that_helps() {
 }
 
 #[test]
+fn a_task_is_one_word_of_the_command_that_helps_it() {
+    let mut odd = ladder("escalated");
+    odd.task = "t; reboot".to_owned();
+    let help = of_ladder(&odd).unwrap().help;
+    assert_eq!(help, "`ensemble why 't; reboot'`; `ensemble agent inspect bob`");
+    assert!(
+        budget_help("task t; reboot").starts_with("`ensemble agent usage allow task 't; reboot' ")
+    );
+}
+
+#[test]
 fn a_dead_letter_is_offered_what_can_help_it_under_an_id_that_means_it_alone() {
     let one = "01a217d5-8fcd-7269-8d43-fa96e245f583";
     let help = |is_readable, others: &[&str]| {
