@@ -49,7 +49,7 @@ impl Arguments {
         let role = member.map_or_else(String::new, |member| format!(", {}", member.role));
         context.out.line(format!("{name}{role}: {how}"))?;
         if !holds.is_empty() {
-            context.out.line(format!("holds {}", tasks(&holds).join(", ")))?;
+            context.out.line(format!("holds {}", one_line(&tasks(&holds).join(", "))))?;
         }
         holds.iter().try_for_each(|Holding { task_id, held_as, epoch, worktree, .. }| {
             let Some(duty) = duty(*held_as) else { return Ok(()) };

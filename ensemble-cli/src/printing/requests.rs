@@ -68,6 +68,7 @@ pub(crate) fn print_decided(context: &Context, entry: &RequestEntry) -> Outcome 
     })?;
     match &entry.request.task_id {
         Some(task) if kind == PLAN_APPROVAL && entry.untold.is_none() => {
+            let task = one_line(task);
             context.out.line(format!("{from} has mail about it: {id}, task {task}"))
         }
         _ => Ok(()),
