@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::bed::{Bed, objects, ran, words};
+use crate::mcp_client::Mcp;
 
 fn bed() -> Bed {
     let bed = Bed::new();
@@ -119,6 +120,9 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
         stopped.code == 1 && stopped.stderr.contains("came back from review 3 times"),
         "{stopped:?}"
     );
+    let again = json!({ "task_id": "t-1", "status": "success", "summary": GOOD });
+    let (is_refused, said) = Mcp::of(&bed, "w1").ask("report", &again);
+    assert!(is_refused && said.contains("came back from review 3 times"), "{said}");
     let told = bed.json("log --type loop_detected");
     assert_eq!(told.len(), 1);
     assert_eq!(

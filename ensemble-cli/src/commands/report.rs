@@ -2,7 +2,7 @@
 
 use ensemble_app::content::text_or_stdin;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::mail::settling::{ReportContext, find_meant_task};
+use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stopped};
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_reports::contract::{Status, TaskReport};
@@ -72,18 +72,7 @@ impl Arguments {
         if let (Status::Success, Some(agent)) = (status, &author) {
             context.project()?.doorkeeper().check(TaskAct::HandIn, &self.task, agent)?;
         }
-        let stopped = context.project()?.reviews().get(&self.task)?;
-        if stopped.stopped_at.is_some() {
-            let text = format!(
-                "{} came back from review {} times and was stopped",
-                self.task, stopped.cycles
-            );
-            return Err(Failure::refused(text)
-                .with_hint(format!(
-                    "the conductor decides: `ensemble task review {} --lift` lets it continue, or it stays stopped",
-                    self.task
-                )));
-        }
+        refuse_stopped(context, &self.task)?;
         let task = self.task.clone();
         let reporting = author.as_ref().map(|author| ReportContext::open(context, &task, author));
         let reporting = reporting.transpose()?;

@@ -20,6 +20,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::State;
+use ensemble_project::team::shell_word;
 use ensemble_team::driver::{STEP_TYPE, TaskEnds};
 
 use crate::App;
@@ -142,6 +143,19 @@ pub fn find_meant_task(app: &App, task: &str, author: &Name) -> String {
     };
     let found: Outcome<String> = find();
     found.unwrap_or_else(|_| task.to_owned())
+}
+
+/// Refuses a report on a task that came back from review too often.
+pub fn refuse_stopped(app: &App, task: &str) -> Outcome {
+    let stopped = app.project()?.reviews().get(task)?;
+    if stopped.stopped_at.is_none() {
+        return Ok(());
+    }
+    let text = format!("{task} came back from review {} times and was stopped", stopped.cycles);
+    Err(Failure::refused(text).with_hint(format!(
+        "the conductor decides: `ensemble task review {} --lift` lets it continue, or it stays stopped",
+        shell_word(task)
+    )))
 }
 
 /// An agent's report on a task, and the queue in which the task's messages are.

@@ -7,7 +7,7 @@ use ensemble_app::board_agents::{LifeSign, give_sign};
 use ensemble_app::drop;
 use ensemble_app::drop::LintChecks;
 use ensemble_app::failure::Failure;
-use ensemble_app::mail::settling::{ReportContext, find_meant_task};
+use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stopped};
 use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
@@ -191,6 +191,7 @@ pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
     if report.status == Status::Success {
         desk.project.doorkeeper().check(TaskAct::HandIn, &task, &desk.agent)?;
     }
+    refuse_stopped(&app, &task)?;
     let reporting = ReportContext::open(&app, &task, &desk.agent)?;
     let mut document = contract::TaskReport::new(task.clone(), report.status);
     document.set_attempt(reporting.attempt());
