@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, ContractKind, stem};
 use super::reader::FieldReader;
 use super::words::Status;
-use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS};
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text};
 
 /// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl TaskReport {
     }
 
     pub fn attempt(&self) -> Option<u32> {
-        self.extra.get(ATTEMPT)?.as_u64()?.try_into().ok()
+        field_text(&Json::Object(self.extra.clone()), &[ATTEMPT])?.parse().ok()
     }
 
     pub fn set_attempt(&mut self, attempt: Option<u32>) {
