@@ -18,7 +18,7 @@ use super::messages::message_id;
 use super::{NewRequest, RequestEntry, Requests, UndecidedRequest};
 use crate::Result;
 use crate::event_log::types;
-use crate::message::fields::flag_of;
+use crate::message::fields::{field_text, read_flag};
 use crate::message::written::document;
 use crate::message::{Digest, Envelope, Name, yaml};
 use crate::proto::request::{DecisionRefusal, Outcome, RequestKind};
@@ -151,12 +151,12 @@ impl Requests<'_> {
         kind: &RequestKind,
         sender: SenderEvidence,
     ) -> Result<CorrelationOutcome> {
-        let fields: Map<String, Value> = yaml::read(&document(&envelope.body)).unwrap_or_default();
-        let Some(id) = request_id(envelope, &fields) else {
-            return Ok(CorrelationOutcome::Unrelated);
-        };
+        let body: Value = yaml::read(&document(&envelope.body)).unwrap_or_default();
+        let id = envelope.correlation_id.clone().or_else(|| field_text(&body, &["request_id"]));
+        let Some(id) = id else { return Ok(CorrelationOutcome::Unrelated) };
         let known = self.find(&id)?;
-        let Some(approve) = fields.get("approve").and_then(flag_of) else {
+        let approve = field_text(&body, &["approve", "approved"]);
+        let Some(approve) = approve.and_then(|text| read_flag(&text)) else {
             if let Some(entry) = known.filter(|entry| entry.decision.is_none()) {
                 let (by, mark) = (&envelope.from, Digest::of(envelope.id.as_str().as_bytes()));
                 self.notify_decider(&entry.request, Some(by), &mark.short(8), UNREAD_APPROVAL)?;
@@ -187,8 +187,8 @@ impl Requests<'_> {
             self.record(types::REQUEST_UNPROVEN, envelope.to.as_str(), &entry.request, data);
             return Ok(CorrelationOutcome::Unproven(entry.clone()));
         }
-        let comment = text(&fields, &[kind.comment_field.as_ref(), "reason", "feedback"]);
-        let comment = comment.unwrap_or_default();
+        let names = [kind.comment_field.as_ref(), "reason", "feedback"];
+        let comment = body.as_object().and_then(|fields| text(fields, &names)).unwrap_or_default();
         self.respond(&id, &envelope.from, approve, &comment).map(CorrelationOutcome::Decided)
     }
 }

@@ -13,6 +13,7 @@ use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
 use crate::message::fields::flag_of;
 use crate::message::period::read_seconds;
+use crate::message::written::document;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome, Request, RequestKind};
 use crate::{Error, Result};
@@ -154,7 +155,8 @@ struct DecisionFile {
     request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
-    #[serde(default, deserialize_with = "read_approval", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "approved", deserialize_with = "read_approval")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     approve: Option<bool>,
     by: Name,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,7 +243,8 @@ impl StoredRequest {
 
     /// Judges a file that is in place of a decision.
     fn standing(&self, written: StoredFile, path: &Path) -> Result<DecisionState> {
-        let file: DecisionFile = match parse(&written.content, path) {
+        let text = String::from_utf8_lossy(&written.content);
+        let file: DecisionFile = match yaml::parse(&document(&text), path) {
             Ok(file) => file,
             Err(error) => return Ok(DecisionState::Invalid(written, error.to_string())),
         };

@@ -174,7 +174,7 @@ pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: 
         ),
         "doubled"
     );
-    let no = raw("alice", "lead", "shutdown_response", "request_id: k1\napprove: false\n");
+    let no = raw("alice", "lead", "shutdown_response", "Request ID: k1\nApproved: No\n");
     let told = requests.correlate(&no, SenderEvidence::Proven).unwrap();
     assert!(
         matches!(told, CorrelationOutcome::Refused(DecisionRefusal::Decided { .. })),
