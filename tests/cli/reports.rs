@@ -100,6 +100,13 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let own = run(&bed, &["task", "review", "t-1", "--status", "approved", "--as", "worker-1"]);
     assert!(own.code == 1 && own.stderr.contains("cannot review it"), "{own:?}");
+    // A worker may be a number in its report.
+    bed.write_file(
+        "queue/reports/t-9-completed.yaml",
+        "task_id: t-9\nstatus: done\nworker_id: 1\n",
+    );
+    let own = bed.fails(1, "task review t-9 --status approved --as worker-1");
+    assert!(own.contains("cannot review it"), "{own}");
     let finding = "HIGH src/a.rs:1: the token is logged => log its length";
     let found = |line: &str| run(&bed, &[words(line), vec!["--finding", finding]].concat());
     let fix = "task review t-1 --status needs_fix --as worker-2 --json";

@@ -154,8 +154,7 @@ impl Arguments {
 
     /// Refuses a review of one's own work.
     fn is_not_by(&self, context: &Context, reviewer: &Name) -> Outcome {
-        let author = context.project()?.reviews().author_of(&self.task)?;
-        if author.as_deref() == Some(reviewer.as_str()) {
+        if context.project()?.reviews().is_by(&self.task, reviewer)? {
             let text = format!("{reviewer} has done {} and cannot review it", self.task);
             return Err(Failure::refused(text).with_hint("another agent reviews it"));
         }
@@ -163,13 +162,13 @@ impl Arguments {
     }
 
     fn lift(&self, context: &Context) -> Outcome {
-        let agent = context.agent()?;
-        let author = context.project()?.reviews().author_of(&self.task)?;
-        if let Some(agent) = agent.filter(|agent| author.as_deref() == Some(agent.as_str())) {
+        let reviews = context.project()?.reviews();
+        if let Some(agent) = context.agent()?
+            && reviews.is_by(&self.task, &agent)?
+        {
             let text = format!("{agent} cannot lift the stop of a task that it works on");
             return Err(Failure::refused(text).with_hint("the conductor decides"));
         }
-        let reviews = context.project()?.reviews();
         let count = reviews.lift(&self.task)?;
         let data = json!({ "task_id": self.task });
         context.recorder()?.record(types::REVIEW_LIFTED, "ensemble", data);

@@ -25,6 +25,7 @@ use super::task_reports::read_reports;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::fields::agent_of_text;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
@@ -85,10 +86,16 @@ impl ReviewCounts {
     }
 
     /// The worker that has done a task, as its report says.
-    pub fn author_of(&self, task: &str) -> Result<Option<String>> {
+    fn author_of(&self, task: &str) -> Result<Option<Name>> {
         let dir = Dir::open(&self.queue.join("reports"))?;
         let reports = read_reports(&dir, task, &dir.names()?)?;
-        Ok(reports.first().and_then(|file| file.report.author()).map(str::to_owned))
+        Ok(reports.first().and_then(|file| agent_of_text(file.report.author()?)))
+    }
+
+    /// Whether this worker has done a task.
+    pub fn is_by(&self, task: &str, worker: &Name) -> Result<bool> {
+        let is_it = |author: Name| author.as_str().eq_ignore_ascii_case(worker.as_str());
+        Ok(self.author_of(task)?.is_some_and(is_it))
     }
 
     /// Counts a review by its file's content. A file that is not a readable review does not count.
@@ -206,7 +213,8 @@ impl ReviewCounts {
             "{} reviews in a row say needs_fix, the last one with {findings} findings",
             count.cycles
         ));
-        escalation.worker = self.author_of(&count.task_id).unwrap_or_default();
+        let author = self.author_of(&count.task_id).unwrap_or_default();
+        escalation.worker = author.map(String::from);
         escalation.from = Some(ACTOR.to_owned());
         escalation.escalated_at = count.stopped_at.map(|at| at.to_string());
         escalation.action = Some("decide: change the task, or lift the stop".to_owned());
