@@ -9,6 +9,7 @@ use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{GatedTask, PlanGate, UndecidedRequest};
 use ensemble_core::{AreaError, Error};
 use ensemble_project::overview::server_remedy;
+use ensemble_project::team::shell_word;
 use ensemble_project::troubles::budget_help;
 use ensemble_project::{CONFIG_FILE, USER_CONFIG};
 use ensemble_team::admission::NotAdmitted;
@@ -325,7 +326,8 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
         WorktreeFault::NoWorktree { .. } => "`ensemble admin fsck --repair` makes it again",
         WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
         WorktreeFault::CheckedOut { path } => {
-            return Some(format!("`git -C {} switch --detach` leaves it", path.display()));
+            let place = shell_word(&path.to_string_lossy());
+            return Some(format!("`git -C {place} switch --detach` leaves it"));
         }
         _ => return None,
     };

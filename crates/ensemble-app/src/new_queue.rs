@@ -11,6 +11,7 @@ use ensemble_core::dropbox::{DropBox, STATE_DIRECTORY};
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_project::team::shell_word;
 use ensemble_project::{CONFIG_FILE, Project};
 
 use crate::App;
@@ -100,7 +101,7 @@ fn refuse_inner(queue: &Path) -> Outcome {
         return Ok(());
     };
     let text = format!("no project can be made in {}, which is {what}", place.display());
-    let project = place.parent().unwrap_or(place).display().to_string();
+    let project = shell_word(&place.parent().unwrap_or(place).to_string_lossy());
     Err(Failure::refused(text).with_hint(format!("`cd {project}`, and run it there")))
 }
 

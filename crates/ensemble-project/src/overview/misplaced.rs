@@ -13,6 +13,7 @@ use rustix::process::{Resource, getrlimit};
 use super::parts::{mailboxes_dir, requests_dir};
 use crate::attention::{UnreadCause, UnreadablePart};
 use crate::project::Project;
+use crate::team::shell_word;
 
 const STATE_DIRECTORIES: &str = "logs panes roster sessions leases locks ladders \
     launch hooks batches reviews ends supervise canary ready";
@@ -115,7 +116,7 @@ impl MisplacedPart {
         let (why, help) = match fault {
             PlaceFault::Closed(mode) => (
                 format!("{place} is closed to its owner (mode {mode:o})"),
-                format!("`chmod u+rwX {place}`"),
+                format!("`chmod u+rwX {}`", shell_word(&path.to_string_lossy())),
             ),
             PlaceFault::Occupied(kind, wanted) => (
                 format!("{place} is a {kind}, and should be a {wanted}"),
@@ -218,5 +219,12 @@ mod tests {
         assert!(is_named(path, "/p/queue/mailbox/a: Permission denied"));
         assert!(!is_named(path, "cannot list /p/queue/mailbox/ab/new: Not a directory"));
         assert!(!is_named(path, "cannot open /p/queue/mailbox/a-2"));
+    }
+
+    #[test]
+    fn a_path_with_a_blank_is_one_word_of_the_command() {
+        let (about, path) = ("logs".to_owned(), PathBuf::from("/my p/logs"));
+        let closed = MisplacedPart::new(about, path, PlaceFault::Closed(0o500), "");
+        assert_eq!(closed.part().help, "`chmod u+rwX '/my p/logs'`");
     }
 }

@@ -6,6 +6,7 @@ use ensemble_core::Error;
 use ensemble_team::steps::StepError;
 
 use crate::attention::{UnreadCause, UnreadablePart};
+use crate::team::shell_word;
 
 impl UnreadablePart {
     /// A part, and why it cannot be read.
@@ -26,7 +27,8 @@ fn cause(error: &Error) -> UnreadCause {
 fn help(error: &Error) -> String {
     match error {
         Error::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            format!("`chmod -R u+rwX {}`, if it is yours", path.display())
+            let place = shell_word(&path.to_string_lossy());
+            format!("`chmod -R u+rwX {place}`, if it is yours")
         }
         Error::Malformed { path, .. } => {
             format!("correct or remove {}; `ensemble admin fsck` checks the rest", path.display())
