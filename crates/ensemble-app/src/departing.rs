@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
+use ensemble_core::driver::nap;
+use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
@@ -11,9 +13,9 @@ use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
 use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
 use ensemble_project::members::{ObservedMember, last_observed};
-use ensemble_team::driver::AgentHost as _;
+use ensemble_team::driver::{AgentHost as _, Departure, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::drain::{Effect, Event, TeamDrain};
-use ensemble_team::proto::shutdown::{GRACE, WorkerPresence};
+use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent, WorkerPresence};
 use ensemble_team::roster::{Member, State};
 use serde_json::Value;
 
@@ -21,6 +23,7 @@ use crate::App;
 use crate::asking::{requests, settle_answer};
 use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
+use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Interrupt, end_if_cancelled};
 use crate::queue::ProjectQueue;
@@ -58,6 +61,8 @@ pub struct DepartureAsk<'c> {
     pub on_silence: Option<AtExpiry>,
     /// How their unread mail is handled; `None` is what is configured.
     pub unread: Option<UnreadMail>,
+    /// Whether an agent whose shutdown cannot be stored is ended without it.
+    pub ends_unrecorded: bool,
     /// An id of the requester's own.
     pub id: Option<String>,
 }
@@ -184,6 +189,12 @@ impl LeavingTeam<'_> {
             }
             Err(mut failure) => {
                 let (object, text) = (failure.take_object(), failure.text());
+                let unstored = [FailureCode::Io, FailureCode::Busy, FailureCode::Locked];
+                if matches!(&failure, Failure::Told { code, .. } if unstored.contains(code))
+                    && self.end_by_force(agent, &text)
+                {
+                    return Some(Event::Gone(agent.clone()));
+                }
                 self.fates.push(DepartureFate {
                     object,
                     ..DepartureFate::new(agent, None, "stayed", text)
@@ -191,6 +202,42 @@ impl LeavingTeam<'_> {
                 Some(Event::Stayed(agent.clone()))
             }
         }
+    }
+
+    /// Ends one whose shutdown cannot be stored, if that is asked for; whether it has gone.
+    fn end_by_force(&mut self, agent: &Name, why: &str) -> bool {
+        let has_gone = self.farewell.ends_unrecorded
+            && matches!(self.end_processes(agent), Ok(DepartureOutcome::Gone { .. }));
+        if has_gone {
+            say(&format!(
+                "warning: {agent} was ended, but that could not be recorded: {why}; run \
+                 `ensemble down` again to record it"
+            ));
+            self.fate(agent, None, "gone", "ended, not recorded".to_owned());
+        }
+        has_gone
+    }
+
+    fn end_processes(&self, agent: &Name) -> Outcome<DepartureOutcome> {
+        let DepartureAsk { app, from, .. } = self.farewell;
+        let (project, recorder) = (app.project()?, app.recorder()?);
+        let roster = project.roster();
+        let Some(member) = roster.get(agent)? else { return Ok(DepartureOutcome::Before) };
+        let mut departure = Departure::of(&member, ShutdownConsent::Forced, from.clone());
+        departure.is_unrecorded = true;
+        let shutdown = ShutdownDriver {
+            queue: &**self.queue,
+            roster: &roster,
+            recorder: &*recorder,
+            clock: &SystemClock,
+        };
+        let end = Instant::now() + OVERTIME;
+        let mut rest = |longest: Duration| {
+            nap(longest);
+            Instant::now() < end && !self.interrupt.is_noted()
+        };
+        let mut agent_host = PaneHost::of(project, &member)?;
+        Ok(shutdown.carry_out(&departure, &mut agent_host, &mut rest)?)
     }
 
     fn grace(&self, agent: &Name) -> Duration {
@@ -301,6 +348,10 @@ impl LeavingTeam<'_> {
             let entry = requests.get(id.as_str())?;
             let Some((event, word, detail)) = judged(&agent, &entry, end) else { continue };
             self.open.remove(&agent);
+            if word == "stayed" && self.end_by_force(&agent, &detail) {
+                events.push(Event::Gone(agent));
+                continue;
+            }
             settle_answer(self.farewell.app, self.queue, &entry);
             self.fate(&agent, Some(id), word, detail);
             events.push(event);

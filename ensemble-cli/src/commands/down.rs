@@ -81,6 +81,7 @@ impl Arguments {
             deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
             on_silence: Some(AtExpiry::Force),
             unread: Some(UnreadMail::Keep),
+            ends_unrecorded: self.force,
             id: None,
         };
         let members = present_members(project)?;

@@ -125,6 +125,7 @@ impl AskShutdown {
                 self.on_silence.map(Into::into)
             },
             unread: None,
+            ends_unrecorded: false,
             id: self.flags.id,
         };
         let queue = ProjectQueue::open(context)?;

@@ -68,6 +68,7 @@ impl Arguments {
                 deadline: self.deadline(project),
                 on_silence: Some(AtExpiry::Force),
                 unread: Some(UnreadMail::Keep),
+                ends_unrecorded: false,
                 id: None,
             };
             let fates = farewell.drain(

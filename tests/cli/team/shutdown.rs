@@ -212,6 +212,25 @@ fn a_foreign_program_in_the_session_is_not_closed_unasked() {
     assert!(!team.server().socket().exists());
 }
 
+/// As on a full disk: what cannot be stored must not keep the agents running.
+#[test]
+fn force_ends_a_team_whose_shutdown_cannot_be_stored() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let pid = team.pane("worker-1").pid;
+    let requests = team.bed.project().join("queue/requests");
+    fs::remove_dir_all(&requests).unwrap();
+    fs::write(&requests, "").unwrap();
+    let down = team.bed.run("down --force");
+    assert!(down.code == 0 && down.stderr.contains("could not be recorded"), "{down:?}");
+    assert!(!lives(pid) && !team.server().socket().exists());
+    fs::remove_file(&requests).unwrap();
+    fs::create_dir(&requests).unwrap();
+    team.bed.ok("down");
+    assert_eq!(team.member("worker-1")["state"], "shutdown");
+}
+
 #[test]
 fn an_agent_that_has_gone_is_not_waited_for() {
     let team = Team::with(&["worker-1"], "");

@@ -65,6 +65,8 @@ pub struct Departure {
     pub grace: Duration,
     /// It leaves and returns with its team.
     pub returns: bool,
+    /// Nothing can be stored, as on a full disk: only its processes end. The next departure stores the rest.
+    pub is_unrecorded: bool,
 }
 
 impl Departure {
@@ -80,6 +82,7 @@ impl Departure {
             unread: UnreadMail::default(),
             grace: crate::proto::shutdown::GRACE,
             returns: false,
+            is_unrecorded: false,
         }
     }
 }
@@ -158,6 +161,11 @@ impl ShutdownDriver<'_> {
 
     /// Marks the agent as leaving, unless it has left already or this is meant for another generation.
     fn start(&self, departure: &Departure) -> Result<Result<Member, DepartureOutcome>> {
+        if departure.is_unrecorded {
+            let member = self.roster.get(&departure.agent)?;
+            let member = member.filter(|member| member.generation == departure.generation);
+            return Ok(member.ok_or(DepartureOutcome::Superseded));
+        }
         let mut early = None;
         let now = self.clock.wall();
         let member = self.roster.change(&departure.agent, |member| {
@@ -271,6 +279,10 @@ impl DepartureRun<'_> {
                     ShutdownStep::Close,
                     agent_host.close().map(|()| Event::Done(ShutdownStep::Close)),
                 )
+            }
+            Effect::Return if self.departure.is_unrecorded => Event::Done(ShutdownStep::Return),
+            Effect::Record { .. } if self.departure.is_unrecorded => {
+                Event::Done(ShutdownStep::Record)
             }
             Effect::Return => {
                 agent_host.return_work(&self.departure.by);

@@ -119,6 +119,7 @@ pub(super) fn shutdown_request(desk: &ToolContext, request: ShutdownRequest) -> 
         deadline: request.deadline_seconds.map(Duration::from_secs),
         on_silence: request.on_silence.map(Into::into),
         unread: None,
+        ends_unrecorded: false,
         id: None,
     };
     let entry = farewell.ask(queue, &request.agent)?;
