@@ -16,6 +16,7 @@ use ensemble_core::Error;
 use ensemble_core::message::Envelope;
 use ensemble_project::Project;
 use ensemble_project::overview::{Overview, OverviewSource, StateSource};
+use ensemble_team::board::{ActiveControl, ControlFile};
 use tempfile::TempDir;
 
 /// A project on a file system of one megabyte; unmounted, then removed, when this is dropped.
@@ -102,6 +103,11 @@ fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
     let needs = || needs_of(bed);
     let is_said = |needs: &[String]| needs.iter().any(|text| text.contains("queue is full"));
     assert!(is_said(&needs()), "{:?}", needs());
+
+    let (root, now) = (bed.home.path(), spool.now());
+    assert!(ActiveControl::put(root, ControlFile::Pause, now, "lunch").unwrap());
+    assert_eq!(ActiveControl::read_all(root).unwrap()[0].file, ControlFile::Pause);
+    ActiveControl::remove(root, ControlFile::Pause).unwrap();
 
     let mut settled = 0;
     while settled < published.len() / 2 {

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::App;
 use crate::authority::authorize;
+use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 
 /// Where the control files of this project are. A team of several hosts has them on its servers. Another team has them
@@ -105,6 +106,9 @@ pub fn put_control(app: &App, file: ControlFile, reason: &str) -> Outcome<PutCon
     let Some(control) = found.into_iter().find(|control| control.file == file) else {
         return Err(Failure::refused(format!("{} was removed in between", file.name())));
     };
+    if put && control.reason.is_empty() && !reason.trim().is_empty() {
+        say(&format!("warning: the disk is full: {} has no reason in it", file.name()));
+    }
     Ok(PutControl { control, is_new: put })
 }
 

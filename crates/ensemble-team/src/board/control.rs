@@ -18,6 +18,7 @@
 //! A team on servers has these files there, for all hosts ([`SharedFiles`], `control/PAUSE`). A file beside the board of
 //! one host stops that host only. Each host keeps a copy ([`super::SharedCopy`]) for readers without a connection.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
@@ -151,8 +152,14 @@ impl ActiveControl {
         if Dir::open(directory)?.stat(file.name())?.is_some() {
             return Ok(false);
         }
-        let text = written(file, now, reason)?;
-        write_document(&directory.join(file.name()), text.as_bytes(), Durability::Process)?;
+        let (path, text) = (directory.join(file.name()), written(file, now, reason)?);
+        match write_document(&path, text.as_bytes(), Durability::Process) {
+            // A full disk still has room for an empty file, which stops the team as well.
+            Err(error) if error.io_kind() == Some(ErrorKind::StorageFull) => {
+                File::create(&path).map_err(|_| error)?;
+            }
+            other => other?,
+        }
         Ok(true)
     }
 
