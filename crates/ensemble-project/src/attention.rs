@@ -9,8 +9,8 @@
 //! | `gone` | an agent has ended and should not have | start it again |
 //! | `decision` | a request waits for one that is not a present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
 //! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
-//! | `escalation` | a worker that is not gone or blocked did not receive its task, and the ladder has ended | look at the worker |
-//! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
+//! | `escalation` | a worker of a team that is up, not gone or blocked, did not receive its task, and the ladder has ended | look at the worker |
+//! | `standstill` | a trouble of the board: see [`crate::troubles`]; not after `down` if it lacks agents alone | the trouble's own command |
 //! | `unreadable` | a mailbox, a request, a member or another part cannot be read | correct or remove that file |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
 //! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | retry it or drop it |
@@ -151,9 +151,15 @@ pub fn needs(facts: &NeedFacts<'_>) -> Vec<Need> {
     all.extend(facts.undecided.iter().map(of_undecided));
     all.extend(facts.unplanned.iter().map(of_unplanned));
     let is_buried = |ladder: &&LadderFile| facts.dead.iter().any(|dead| dead.id == ladder.message);
-    let ladders = facts.ladders.iter().filter(|ladder| !is_buried(ladder));
+    // After `down`, work waits for the next `up`.
+    let is_down = is_team_down(facts);
+    let is_left = |ladder: &&LadderFile| {
+        is_down && facts.agents.iter().any(|agent| agent.name == ladder.worker)
+    };
+    let ladders = facts.ladders.iter().filter(|ladder| !is_buried(ladder) && !is_left(ladder));
     all.extend(ladders.filter_map(of_ladder));
-    all.extend(facts.troubles.iter().map(of_trouble));
+    let troubles = facts.troubles.iter().filter(|it| !(is_down && it.lacks_agents()));
+    all.extend(troubles.map(of_trouble));
     all.extend(facts.unreadable.iter().map(of_unreadable));
     all.extend(facts.steps.iter().map(of_step));
     all.extend(facts.dead.iter().map(|letter| of_dead(letter, facts.dead_ids)));
@@ -216,6 +222,12 @@ fn keep_causes(all: &mut Vec<Need>) {
 
 fn is_there(state: State) -> bool {
     !matches!(state, State::Shutdown | State::Gone)
+}
+
+/// Whether agents have left, and no agent is there.
+fn is_team_down(facts: &NeedFacts<'_>) -> bool {
+    let has_left = |agent: &AgentView| agent.state == State::Shutdown && !agent.is_new;
+    facts.agents.iter().any(has_left) && !facts.agents.iter().any(|agent| is_there(agent.state))
 }
 
 fn of_watcher(facts: &NeedFacts<'_>) -> Option<Need> {
@@ -354,11 +366,10 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
     Some(Need::new(kind, text, help).of(name).since(agent.since))
 }
 
-/// Mail for an agent that was never started, or that has left while others are still there. After `down` it waits for the
-/// next `up`.
+/// Mail for an agent that was never started, or that has left while others are still there.
 fn of_leaver(facts: &NeedFacts<'_>, agent: &AgentView) -> Option<Need> {
-    let is_left_alone = !facts.agents.iter().any(|agent| is_there(agent.state));
-    if agent.state != State::Shutdown || agent.unread == 0 || (is_left_alone && !agent.is_new) {
+    let is_awaited = agent.is_new || !is_team_down(facts);
+    if agent.state != State::Shutdown || agent.unread == 0 || !is_awaited {
         return None;
     }
     let waits = match agent.unread {

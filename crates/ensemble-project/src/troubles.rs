@@ -36,6 +36,8 @@ const ROOM_BYTES_MIN: u64 = 64 * 1024;
 const CONTROL: &str = "control";
 /// Name of the trouble of a git remote that does not answer.
 const REMOTE: &str = "remote";
+/// Name of the trouble of missing workers.
+const WORKERS: &str = "workers";
 /// That tasks wait for a worker, and what makes one.
 pub const NO_WORKER: [&str; 2] = [
     "there is no worker for the tasks of `ensemble task dispatch`: they wait",
@@ -59,6 +61,11 @@ impl BoardTrouble {
     pub fn is_pause(&self) -> bool {
         let stale = [Alarm::PauseStale, Alarm::CheckpointStale].map(word);
         self.alarm == CONTROL || stale.contains(&self.alarm)
+    }
+
+    /// Whether nothing but an agent is missing.
+    pub fn lacks_agents(&self) -> bool {
+        self.alarm == WORKERS || self.alarm == word(Alarm::Untaken)
     }
 }
 
@@ -189,7 +196,7 @@ fn missing_worker(project: &Project) -> Option<BoardTrouble> {
             format!("`ensemble agent inspect {about}` shows what it does"),
         ],
     };
-    Some(BoardTrouble { alarm: "workers".to_owned(), about, text, help })
+    Some(BoardTrouble { alarm: WORKERS.to_owned(), about, text, help })
 }
 
 /// A control file: while it exists, waiting work does not begin.

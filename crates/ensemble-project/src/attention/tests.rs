@@ -255,6 +255,10 @@ fn one_trouble_is_one_need() {
     assert_eq!(words(State::Idle), ["escalation"]);
     assert_eq!(words(State::Gone), ["gone"]);
     assert_eq!(words(State::Blocked), ["blocked"]);
+    assert_eq!(words(State::Shutdown), [""; 0], "it waits for the next `up`");
+    let down = Case { agents: vec![agent("bob", State::Shutdown)], ..Case::default() };
+    let troubles = ["untaken", "workers", "blocked"].map(trouble).to_vec();
+    assert_eq!(Case { troubles, ..down }.words(), ["standstill"]);
     assert_eq!(words(State::Working), ["escalation"]);
     let buried = ladder("escalated");
     let case = Case {
