@@ -112,8 +112,9 @@ pub(super) fn id_of_a_minute_ago() -> String {
 #[test]
 fn status_says_first_what_needs_a_person() {
     let bed = Bed::new();
+    bed.add_config("team: {name: crew}\n");
     let text = bed.ok("status");
-    let heading = "project · 0 agents · watcher not running: `ensemble admin watch &`\n";
+    let heading = "crew · 0 agents · watcher not running: `ensemble admin watch &`\n";
     assert!(text.starts_with(heading) && !text.contains("NEEDS YOU"), "{text}");
     let lock = bed.project().join(".ensemble/watch.lock");
     let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
@@ -134,7 +135,7 @@ fn status_says_first_what_needs_a_person() {
     let text = bed.ok("status");
     let need = "!  mail waits for w1, which is idle (not notified: the agent is working)";
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "project · NEEDS YOU: 1 · 0 agents", "{text}");
+    assert_eq!(lines[0], "crew · NEEDS YOU: 1 · 0 agents", "{text}");
     assert!(lines[1].starts_with(need), "{text}");
     assert!(lines[1].ends_with("  -> `ensemble agent nudge w1`"), "{text}");
     let last = bed.json("status").pop().unwrap();

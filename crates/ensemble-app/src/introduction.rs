@@ -77,10 +77,9 @@ pub fn with_people(project: &Project, rules: &str) -> String {
 fn who(app: &App, agent: &Name, member: Option<&Member>) -> Outcome<String> {
     let project = app.project()?;
     let role = member.map_or_else(String::new, |member| format!(", role {}", member.role));
-    let team = project.config.team.name.clone().or_else(|| directory_name(project.root()));
-    let team = team.map_or_else(String::new, |team| format!(" of team {}", one_line(&team)));
+    let team = one_line(&project.display_name());
     Ok(format!(
-        "[ensemble] You are {agent}{role}{team}. This name stays yours, also after /clear and resume.\n"
+        "[ensemble] You are {agent}{role} of team {team}. This name stays yours, also after /clear and resume.\n"
     ))
 }
 
@@ -178,8 +177,4 @@ fn listed(names: impl Iterator<Item = String>) -> String {
         list.push('…');
     }
     list
-}
-
-fn directory_name(root: &std::path::Path) -> Option<String> {
-    Some(root.file_name()?.to_string_lossy().into_owned())
 }

@@ -362,6 +362,13 @@ impl Project {
         self.state.parent().unwrap_or(&self.state)
     }
 
+    /// The name of the team, by default that of its directory: in titles, addresses and for its session.
+    pub fn display_name(&self) -> String {
+        let root = self.root();
+        let directory = || root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
+        self.config.team.name.clone().unwrap_or_else(|| directory().into_owned())
+    }
+
     /// The locks of panes and of workers during an assignment.
     pub fn locks(&self) -> PathBuf {
         self.state.join("locks")

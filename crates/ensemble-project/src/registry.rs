@@ -51,12 +51,10 @@ pub fn known_projects() -> Vec<KnownProject> {
     known
 }
 
-/// The project's own name in addresses: that of its team, or of its directory.
+/// The project's own name in addresses.
 pub fn project_name(project: &Project) -> ensemble_core::Result<Name> {
-    let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = project.config.team.name.clone().or_else(directory).unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let name: String = name.chars().map(plain).take(NAME_BYTES_MAX).collect();
+    let name: String = project.display_name().chars().map(plain).take(NAME_BYTES_MAX).collect();
     Ok(Name::new(name.trim_start_matches(['.', '-']))?)
 }
 

@@ -94,8 +94,6 @@ pub(crate) struct StatusHeading {
 
 /// Says how the team is, and how many needs there are.
 pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
-    let root = project.root();
-    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
     let count = |wanted: State| {
         overview.agents.iter().filter(|agent| agent.presence.state == wanted).count()
     };
@@ -118,7 +116,7 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
     let away = overview.away.as_ref().map(|_| "SERVERS AWAY".to_owned());
     let needs = (overview.urgent() > 0).then(|| format!("NEEDS YOU: {}", overview.urgent()));
     let urgent: Vec<String> = away.into_iter().chain(needs).collect();
-    StatusHeading { project: one_line(&name), urgent: urgent.join(" · "), calm }
+    StatusHeading { project: one_line(&project.display_name()), urgent: urgent.join(" · "), calm }
 }
 
 /// Prints the heading and the needs, each in a line with the command to run.

@@ -198,12 +198,10 @@ pub fn team_session(project: &Project) -> Result<Option<TeamSession>> {
 /// The name that a project's team gives to its session. A person may have given it another one since
 /// ([`team_session`]).
 pub fn session_of(project: &Project) -> String {
-    let team = &project.config.team;
-    let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = team.session.clone().or_else(|| team.name.clone()).or_else(directory);
+    let name = project.config.team.session.clone().unwrap_or_else(|| project.display_name());
     // tmux reserves dots and colons.
     let clean = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '_' };
-    let name: String = name.unwrap_or_default().chars().map(clean).collect();
+    let name: String = name.chars().map(clean).collect();
     if name.is_empty() { "team".to_owned() } else { name }
 }
 
