@@ -24,7 +24,7 @@ const CHECKED_MAX: usize = 1_000;
 pub(crate) fn open(state: &Path) -> MailboxLeases {
     let directory = state.join("leases");
     // Without it nothing is remembered across a restart, which only lengthens leases.
-    let _ = std::fs::create_dir_all(&directory);
+    let _ = ensemble_core::durable::make_directory(&directory);
     MailboxLeases::remembered(ACTOR, &SystemClock, &directory.join("observed.json"))
 }
 

@@ -353,6 +353,6 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let no_locks = refusal(&socket, &file, "%3");
         assert_eq!(no_locks.word(), "failed");
-        assert!(no_locks.to_string().contains("make the lock directory"), "{no_locks}");
+        assert!(no_locks.to_string().contains("create directory"), "{no_locks}");
     }
 }

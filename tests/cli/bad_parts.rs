@@ -417,6 +417,7 @@ fn a_watcher_whose_project_was_moved_ends_and_leaves_the_new_place_to_another() 
     eventually("it ends", || watcher.0.try_wait().unwrap().is_some());
     let lock = FileLock::acquire(&moved.join(".ensemble/watch.lock"), std::time::Duration::ZERO);
     assert!(lock.is_ok(), "another watcher can begin: {lock:?}");
+    assert!(!bed.project().exists(), "nothing is left at the old place");
     fs::create_dir_all(bed.project()).unwrap();
 }
 

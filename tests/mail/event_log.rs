@@ -302,6 +302,12 @@ fn a_deleted_file_or_directory_is_made_anew_and_numbers_go_on() {
     fs::write(log.segment_path().unwrap(), b"").unwrap();
     let after = log.try_record("test.after", "a", json!({})).unwrap().seq;
     assert_eq!(other.try_record("test.after", "b", json!({})).unwrap().seq, after + 1);
+    // A project that was moved does not begin again at its old path.
+    let moved = home.path().with_extension("moved");
+    fs::rename(home.path(), &moved).unwrap();
+    assert!(log.try_record("test.after", "a", json!({})).is_err());
+    assert!(!home.path().exists());
+    fs::rename(&moved, home.path()).unwrap();
 }
 
 #[test]

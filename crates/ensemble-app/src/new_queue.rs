@@ -45,7 +45,7 @@ pub struct CreatedQueue {
 /// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
 pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outcome<CreatedQueue> {
     refuse_inner(&project.queue)?;
-    project.ensure_state()?;
+    project.create_state()?;
     let spool = Spool::create(&project.queue, app.spool_options(project))?;
     let mut added = Vec::new();
     for name in MAILBOXES {
@@ -78,7 +78,7 @@ pub fn ensure_queue(app: &App) -> Outcome<Spool> {
         return app.spool();
     }
     refuse_inner(&project.queue)?;
-    project.ensure_state()?;
+    project.create_state()?;
     let _lock = FileLock::acquire(&project.state.join(LOCK_FILE), LOCK_PATIENCE)?;
     if project.queue.is_dir() {
         return app.spool();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::durable::FileLock;
+use ensemble_core::durable::{FileLock, make_directory};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::MessageId;
@@ -57,11 +57,7 @@ pub fn carry_out(
         return Ok(DepartureResult::Done { survivors: 0 });
     };
     let locks = project.locks();
-    std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
-        operation: "create directory",
-        path: locks.clone(),
-        source,
-    })?;
+    make_directory(&locks)?;
     let lock = locks.join(format!("departure-{}.lock", asked.to));
     let Some(_alone) = FileLock::try_acquire(&lock)? else {
         return Ok(DepartureResult::Elsewhere);

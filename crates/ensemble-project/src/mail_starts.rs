@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::document::{read_json, write_json};
+use ensemble_core::durable::make_directory;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::{Error, Result};
 use ensemble_team::roster::MemberState;
 use serde::{Deserialize, Serialize};
 
@@ -54,8 +55,7 @@ pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32
     count.count += 1;
     count.at = now.unix_millis();
     let directory = project.state.join(DIRECTORY);
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| Error::io("create directory", &directory, error))?;
+    make_directory(&directory)?;
     write_json(&directory.join(format!("{name}.json")), &count)?;
     Ok(count.count)
 }

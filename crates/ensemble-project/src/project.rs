@@ -30,13 +30,14 @@ mod worktrees;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use ensemble_core::dropbox::STATE_DIRECTORY;
 use ensemble_core::dropbox::{RouteRule, Routes, WATCH_LOCK};
-use ensemble_core::durable::Durability;
+use ensemble_core::durable::{Durability, make_directory};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, ReservedName, yaml};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
@@ -384,19 +385,18 @@ impl Project {
         self.state.join("watch.json")
     }
 
-    /// Creates the state directory, private to its owner.
+    /// Creates the state directory, private to its owner, and the project's directory if that is missing.
+    pub fn create_state(&self) -> Result<()> {
+        let root = self.root();
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
+        made.map_err(|source| Error::io("create directory", root, source))?;
+        self.ensure_state()
+    }
+
+    /// Creates the state directory in a project that exists.
     pub fn ensure_state(&self) -> Result<()> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        for directory in [&self.state, &self.logs(), &self.panes()] {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(
-                |source| Error::Io {
-                    operation: "create directory",
-                    path: directory.clone(),
-                    source,
-                },
-            )?;
-        }
-        Ok(())
+        make_directory(&self.logs())?;
+        make_directory(&self.panes())
     }
 
     /// The admission check that every interface makes before an agent begins something.

@@ -10,7 +10,6 @@
 //! inotify wakes the sleeper. It relies on what it reads and not on the event, so a lost event only costs time.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::overview::list_agents;
 use ensemble_app::queue::ProjectQueue;
+use ensemble_core::durable::make_directory;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::{ConfigDuration, Name};
 use ensemble_core::spool::State;
@@ -137,9 +137,7 @@ impl SubscribeParams {
         let queue = ProjectQueue::open(&context)?;
         let project = context.project()?;
         let logs = project.logs();
-        fs::create_dir_all(&logs).map_err(|error| {
-            Failure::refused(format!("cannot make {}: {error}", logs.display()))
-        })?;
+        make_directory(&logs)?;
         let mailbox = match self.to {
             NewsSubject::Mail => Some(self.mailbox.map_or_else(|| context.agent_required(), Ok)?),
             _ => None,

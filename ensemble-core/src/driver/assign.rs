@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::{
     DeliveryOrder, Ended, HookEvidence, LadderHost, PongBox, ReadinessCheck, ReadyOutcome,
 };
+use crate::Result;
 use crate::agent::AgentPane;
-use crate::durable::FileLock;
+use crate::durable::{FileLock, make_directory};
 use crate::env::Clock;
 use crate::event_log::Recorder;
 use crate::message::{MessageId, Name};
 use crate::proto::ready::{self, ReadinessFailure};
 use crate::requests::{GatedTask, PlanGate, RequestStore};
 use crate::spool::Spool;
-use crate::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -71,8 +71,7 @@ impl TaskAssigner<'_> {
     /// worker that is being assigned a task is not free for another.
     pub fn lock(&self, worker: &Name) -> Result<FileLock> {
         let locks = self.state.join("locks");
-        std::fs::create_dir_all(&locks)
-            .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        make_directory(&locks)?;
         FileLock::acquire(&locks.join(format!("assign-{worker}.lock")), Duration::ZERO)
     }
 

@@ -238,8 +238,7 @@ impl LadderStore {
     /// The right to run the ladders of a mailbox; `None` while another process has it.
     pub(super) fn lock(&self, mailbox: &Name) -> Result<Option<FileLock>> {
         let locks = self.state.join("locks");
-        std::fs::create_dir_all(&locks)
-            .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        durable::make_directory(&locks)?;
         FileLock::try_acquire(&locks.join(format!("ladder-{mailbox}.lock")))
     }
 
@@ -255,8 +254,7 @@ impl LadderStore {
             || durable::write_document(&dir.join(name), content.as_bytes(), Durability::Process);
         match write() {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                std::fs::create_dir_all(&dir)
-                    .map_err(|source| Error::io("create directory", &dir, source))?;
+                durable::make_directory(&dir)?;
                 write()
             }
             written => written,

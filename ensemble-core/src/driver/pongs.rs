@@ -27,10 +27,8 @@ pub struct PongBox {
 impl PongBox {
     /// The box at `path`, which is made, private to its owner, if it is missing.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        use std::os::unix::fs::DirBuilderExt as _;
         let path = path.into();
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|source| Error::io("create directory", &path, source))?;
+        durable::make_directory(&path)?;
         Ok(Self { path })
     }
 

@@ -70,7 +70,7 @@ use stat::file_stat;
 pub use stat::{FileId, FileStat};
 pub(crate) use stat::{stat_file, stat_path};
 pub(crate) use together::SyncTogether;
-pub use tree::remove_where;
+pub use tree::{make_directory, remove_where};
 
 /// Durability of a stored message, which [`Queue::options`](crate::Queue::options) sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,6 +1,7 @@
 //! Whole directories: built elsewhere, moved into place at once, and removed the same way; and what is removed of one.
 
 use std::ops::ControlFlow;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use rustix::fs::{self, AtFlags, Timespec, Timestamps, UTIME_NOW};
@@ -12,6 +13,25 @@ use crate::{Error, Result, sys};
 
 /// How many files [`remove_where`] removes at most, so that it stays short.
 const REMOVALS_MAX: usize = 10_000;
+
+/// Makes a directory and the one that it is in, both private to their owner, if they are missing. Where that one would be
+/// must exist: what still runs after a project was moved must not begin it again at its old path.
+pub fn make_directory(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    for directory in parent.into_iter().chain([path]) {
+        let made =
+            std::fs::DirBuilder::new().mode(FileModes::default().directory).create(directory);
+        if let Err(error) = made
+            && !directory.is_dir()
+        {
+            return Err(Error::io("create directory", path, error));
+        }
+    }
+    Ok(())
+}
 
 /// Removes the files of a directory, and the directories in it without subdirectories, for which `goes` says so: at
 /// most 10,000. Returns their number, which is 0 if there is no such directory.

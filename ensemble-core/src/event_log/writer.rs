@@ -19,7 +19,6 @@
 use super::LogError;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
 use super::tail::SegmentTail;
 use super::{LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
-use crate::durable::{Dir, FileId, FileModes, LockFile, stat_file, stat_path};
+use crate::durable::{Dir, FileId, FileModes, LockFile, make_directory, stat_file, stat_path};
 use crate::env::{Clock as _, SystemClock};
 use crate::{Error, Result};
 
@@ -343,11 +342,7 @@ impl LogDirectory {
     }
 
     fn try_open(path: &Path) -> Result<Self> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(FileModes::default().directory)
-            .create(path)
-            .map_err(|e| Error::io("create directory", path, e))?;
+        make_directory(path)?;
         let dir = Dir::open(path)?;
         let lock = LockFile::open(&dir, LOCK_FILE_NAME)?;
         Ok(Self { dir, lock })

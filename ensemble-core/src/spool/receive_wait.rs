@@ -80,7 +80,7 @@ impl Spool {
         let leases = match &self.options.observations {
             Some(directory) => {
                 // Without it nothing is remembered, which only lengthens leases.
-                let _ = std::fs::create_dir_all(directory);
+                let _ = crate::durable::make_directory(directory);
                 let file = directory.join(format!("observed-{mailbox}.json"));
                 MailboxLeases::remembered(holder.as_str(), clock, &file)
             }

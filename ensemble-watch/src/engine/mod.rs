@@ -28,6 +28,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ensemble_core::Result;
+use ensemble_core::durable::make_directory;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
@@ -35,7 +37,6 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::{FsEvent, Landing};
-use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_tmux::session::Sessions;
@@ -97,12 +98,7 @@ impl Engine {
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let drop_boxes = DropBoxes::new(project)?;
-        let canary = reconcile::canary(project);
-        std::fs::create_dir_all(&canary).map_err(|source| Error::Io {
-            operation: "create directory",
-            path: canary,
-            source,
-        })?;
+        make_directory(&reconcile::canary(project))?;
         let mail = EngineMail::new(project, pane_workers, sight)?;
         let ladders = match project.is_shared()? {
             true => None,

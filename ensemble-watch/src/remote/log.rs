@@ -98,6 +98,7 @@ impl LogExchange {
         let day: String =
             record.timestamp.to_string().chars().filter(char::is_ascii_digit).take(8).collect();
         let directory = self.others.join(line.host.as_str());
+        make_directory(Some(&self.others))?;
         make_directory(Some(&directory))?;
         let name = format!("session-{day}-000000.ndjson");
         let mut file = Dir::open(&directory)?.open_append(&name, FileModes::default())?;
@@ -118,6 +119,5 @@ impl LogExchange {
 }
 
 pub(super) fn make_directory(directory: Option<&Path>) -> Result<()> {
-    let Some(directory) = directory else { return Ok(()) };
-    fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))
+    directory.map_or(Ok(()), ensemble_core::durable::make_directory)
 }

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::durable::FileLock;
+use ensemble_core::durable::{FileLock, make_directory};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::spool::Spool;
@@ -180,11 +180,7 @@ impl<'a> ProjectTeam<'a> {
     fn lock_file(&self) -> Result<PathBuf> {
         // Started programs do not inherit the lock: it is opened close-on-exec.
         let locks = self.project.locks();
-        std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
-            operation: "create directory",
-            path: locks.clone(),
-            source,
-        })?;
+        make_directory(&locks)?;
         Ok(locks.join("up.lock"))
     }
 }

@@ -19,7 +19,7 @@ use super::shared_lock::is_missing;
 use super::{BOARD_BYTES_MAX, FILE_NAME, LOCK_PATIENCE};
 use ensemble_core::Result;
 use ensemble_core::document::{SharedFile, SharedFiles};
-use ensemble_core::durable::{Dir, Durability, FileLock, write_document};
+use ensemble_core::durable::{Dir, Durability, FileLock, make_directory, write_document};
 
 const LOCK: &str = "copy.lock";
 /// Path of the board among the shared files.
@@ -92,14 +92,12 @@ impl<'a> SharedCopy<'a> {
     }
 }
 
-/// Creates a directory of the copy, private to its owner.
+/// Creates a directory of the copy, private to its owner, in a project that exists.
 pub(super) fn ensure(directory: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|error| ensemble_core::Error::io("create directory", directory, error))
+    if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_directory(parent)?;
+    }
+    make_directory(directory)
 }
 
 /// Writes the files that differ, and removes those of this kind that are not there.

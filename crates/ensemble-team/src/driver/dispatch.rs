@@ -198,8 +198,7 @@ impl DispatchRun<'_> {
     /// The right to run a batch; dropping it releases the lock.
     pub fn lock(&self, batch: &Name) -> Result<FileLock> {
         for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
-            std::fs::create_dir_all(&dir)
-                .map_err(|source| Error::io("create directory", &dir, source))?;
+            durable::make_directory(&dir)?;
         }
         let path = self.state_dir.join("locks").join(format!("dispatch-{batch}.lock"));
         FileLock::acquire(&path, Duration::ZERO)

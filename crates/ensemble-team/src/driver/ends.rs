@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use super::reviews::ReviewCounts;
 use super::task_reports::{read_reports, report_files};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::durable::{Dir, Durability, make_directory};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::fields::agent_of_text;
@@ -223,8 +223,7 @@ impl TaskEnds {
     }
 
     fn lock_shard(&self, task: &str) -> Result<LockedDocument> {
-        std::fs::create_dir_all(&self.dir)
-            .map_err(|source| Error::io("create directory", &self.dir, source))?;
+        make_directory(&self.dir)?;
         let digest = Digest::of(task.as_bytes()).short(2);
         let shard = u8::from_str_radix(&digest, 16).unwrap_or_default() % SHARDS;
         lock(&self.dir.join(format!("{shard:02}{SHARD_SUFFIX}")), LOCK_PATIENCE)

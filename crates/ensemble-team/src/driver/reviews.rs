@@ -22,12 +22,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::task_reports::read_reports;
-use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, FileStat, temporary_name};
+use ensemble_core::Result;
+use ensemble_core::durable::{
+    Dir, Durability, FileLock, FileModes, FileStat, make_directory, temporary_name,
+};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::fields::agent_of_text;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
-use ensemble_core::{Error, Result};
 use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
 
 /// How often a task may come back from review, unless configured.
@@ -159,8 +161,7 @@ impl ReviewCounts {
         task: &str,
         change: impl FnOnce(&mut ReviewCount) -> Result<bool>,
     ) -> Result<ReviewCount> {
-        std::fs::create_dir_all(&self.dir)
-            .map_err(|source| Error::io("create directory", &self.dir, source))?;
+        make_directory(&self.dir)?;
         let name = format!("{}.yaml", file_stem(task));
         let _lock = FileLock::acquire(&self.dir.join(LOCK_FILE), LOCK_PATIENCE)?;
         let dir = Dir::open(&self.dir)?;

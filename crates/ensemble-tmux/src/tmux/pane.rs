@@ -15,10 +15,11 @@ use crate::provider::process;
 use crate::provider::{
     self, AgentObserver, DiagnosisContext, Judgement, Profile, TurnSign, TypingPurpose,
 };
+use ensemble_core::Result;
 use ensemble_core::agent::AgentState;
+use ensemble_core::durable::make_directory;
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
-use ensemble_core::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
 const COMMAND_BYTES_MAX: usize = 1000;
@@ -64,10 +65,7 @@ impl TmuxPane {
     ) -> Result<Self> {
         let locks = locks.to_owned();
         binding.validate(server.socket())?;
-        if !locks.is_dir() {
-            std::fs::create_dir_all(&locks)
-                .map_err(|source| Error::io("make the lock directory", &locks, source))?;
-        }
+        make_directory(&locks)?;
         Ok(Self { server, binding, observer, locks, half: None })
     }
 

@@ -67,8 +67,7 @@ pub(in crate::terminal) fn answer_action(
     let memory = locks.join(format!("pane-{}.json", binding.token));
     let may_type = !matches!(ask, TerminalAction::Look {});
     if may_type {
-        std::fs::create_dir_all(locks)
-            .map_err(|source| Error::io("make the lock directory", locks, source))?;
+        durable::make_directory(locks)?;
     }
     let _lock = may_type.then(|| PaneLock::wait_for_lock(locks, &binding.token)).transpose()?;
     match pane.observe_screen() {
