@@ -182,6 +182,14 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     bed.fails(3, "send --to opal@moved -m x");
     assert!(works(moved.run("projects")).contains("moved"));
     bed.ok("send --to opal@moved -m x");
+    // A list that cannot be written stops nothing.
+    let place = bed.project().with_file_name(".local");
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::write(&place, "").unwrap();
+    for line in ["init", "projects"] {
+        let ran = bed.run(line);
+        assert!(ran.code == 0 && ran.stderr.contains("projects cannot be written"), "{ran:?}");
+    }
 }
 
 /// A container sees the queue of the host by another path.

@@ -11,6 +11,7 @@ use ensemble_core::dropbox::{DropBox, STATE_DIRECTORY};
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_project::registry::note_project;
 use ensemble_project::team::shell_word;
 use ensemble_project::{CONFIG_FILE, Project};
 
@@ -63,11 +64,21 @@ pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outco
     write_schema(project)?;
     // Read the configuration that was just written.
     let project = Project::discover(Some(&project.queue))?;
-    ensemble_project::registry::note_project(&project);
+    list_project(&project);
     for spec in project.drop_boxes()?.iter() {
         DropBox::open(&project.queue, spec)?;
     }
     Ok(CreatedQueue { spool, added, config, config_created })
+}
+
+/// Notes the project in the user's list of projects, or says why it cannot.
+pub fn list_project(project: &Project) {
+    if let Err(error) = note_project(project) {
+        say(&format!(
+            "warning: NAME@PROJECT does not reach this project from others, because your list of \
+             projects cannot be written: {error}"
+        ));
+    }
 }
 
 /// The queue of the project, which is made if there is none. Agents that start at the same time wait for the one that

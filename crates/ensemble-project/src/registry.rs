@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::durable::{Durability, read_file, write_document};
 use ensemble_core::message::{NAME_BYTES_MAX, Name};
+use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::project::Project;
@@ -26,21 +27,26 @@ pub struct KnownProject {
     pub queue: PathBuf,
 }
 
-/// Notes a project. It is only an address, so trouble with the registry stops nothing.
-pub fn note_project(project: &Project) {
-    let (Some(directory), Some(key)) = (directory(), key_of(&project.queue)) else { return };
-    let Ok(name) = project_name(project) else { return };
+/// Notes a project. It is only an address, so callers go on where the list cannot be written.
+pub fn note_project(project: &Project) -> Result<()> {
+    let (Some(directory), Some(key)) = (directory(), key_of(&project.queue)) else {
+        return Ok(());
+    };
+    let Ok(name) = project_name(project) else { return Ok(()) };
     let known = KnownProject { name, queue: project.queue.clone() };
-    let text = serde_json::to_string(&known).unwrap_or_default();
-    if std::fs::create_dir_all(&directory).is_ok() {
-        let path = directory.join(format!("{key}{FILE_END}"));
-        let _ = write_document(&path, text.as_bytes(), Durability::Process);
-        let is_gone = |path: &PathBuf| read_entry(path).is_none();
-        let of_ours = |path: &PathBuf| path.to_string_lossy().ends_with(FILE_END);
-        for path in entries(&directory).filter(of_ours).filter(is_gone) {
-            let _ = std::fs::remove_file(path);
-        }
+    let path = directory.join(format!("{key}{FILE_END}"));
+    if read_entry(&path).as_ref() != Some(&known) {
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| Error::io("create directory", &directory, error))?;
+        let text = serde_json::to_string(&known).unwrap_or_default();
+        write_document(&path, text.as_bytes(), Durability::Process)?;
     }
+    let is_gone = |path: &PathBuf| read_entry(path).is_none();
+    let of_ours = |path: &PathBuf| path.to_string_lossy().ends_with(FILE_END);
+    for path in entries(&directory).filter(of_ours).filter(is_gone) {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// The projects whose queue still exists, by name.
@@ -52,7 +58,7 @@ pub fn known_projects() -> Vec<KnownProject> {
 }
 
 /// The project's own name in addresses.
-pub fn project_name(project: &Project) -> ensemble_core::Result<Name> {
+pub fn project_name(project: &Project) -> Result<Name> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let name: String = project.display_name().chars().map(plain).take(NAME_BYTES_MAX).collect();
     Ok(Name::new(name.trim_start_matches(['.', '-']))?)

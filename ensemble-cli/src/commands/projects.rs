@@ -1,7 +1,8 @@
 //! `ensemble projects`: the projects of this user, for addresses.
 
 use ensemble_app::failure::Outcome;
-use ensemble_project::registry::{known_projects, note_project};
+use ensemble_app::new_queue::list_project;
+use ensemble_project::registry::known_projects;
 use serde_json::json;
 
 use crate::context::Context;
@@ -23,7 +24,7 @@ impl Arguments {
         if let Ok(project) = context.project()
             && project.queue.is_dir()
         {
-            note_project(project);
+            list_project(project);
         }
         let all = known_projects();
         if context.out.is_json() {

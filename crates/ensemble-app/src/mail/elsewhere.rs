@@ -93,6 +93,6 @@ impl OtherProject {
 /// The name of the caller's own project, which is noted so that the answer finds it.
 pub fn own_project(app: &App) -> Outcome<Name> {
     let project = app.project()?;
-    note_project(project);
+    let _ = note_project(project);
     Ok(project_name(project)?)
 }

@@ -103,7 +103,7 @@ pub fn open_running<'a>(app: &'a App, spool: &'a Spool) -> Outcome<ProjectTeam<'
     for person in project.people() {
         ensure_person(spool, &person)?;
     }
-    ensemble_project::registry::note_project(project);
+    let _ = ensemble_project::registry::note_project(project);
     let actor = app.actor()?;
     let team = ProjectTeam::new(project, spool, app.recorder()?, actor)?;
     // Without knowing where it is, this program cannot be named in a hook.
