@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{EventLog, Recorder as _};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -227,6 +228,12 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
     let shown = screen.text();
     let lines: Vec<&str> = shown.lines().filter(|line| line.contains("waiting for")).collect();
     assert_eq!(lines.len(), 1, "one line, however narrow: {shown}");
+    let pipe = bed.project().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let screen = Screen::start(&bed.project(), "send --to boss -f pipe", (80, 24));
+    screen.shows("waiting for the content of pipe, since ");
+    std::fs::write(&pipe, "from a pipe\n").unwrap();
+    screen.shows("left 0");
     let ran = bed.run("recv --as dispatch --wait 2s");
     assert!(ran.code == 3 && !ran.stderr.contains("waiting for"), "{ran:?}");
 }

@@ -15,6 +15,7 @@ use crate::App;
 use crate::diagnostics::say;
 use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
+use crate::wait_line::WaitLine;
 
 /// The name of standard input where a file is named.
 pub const STDIN: &str = "-";
@@ -62,6 +63,8 @@ pub fn content_of(path: &Path) -> Outcome<Vec<u8>> {
             .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
     }
     let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
+    // A pipe is opened once another process writes to it.
+    let _line = WaitLine::new(format!("the content of {}", path.display()), None);
     let file = File::open(path).map_err(fail)?;
     // A file that is too large is not read. A pipe has no length; of it, no more than the limit is read.
     let bytes = file.metadata().map_err(fail)?.len();
