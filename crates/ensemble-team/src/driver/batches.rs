@@ -153,14 +153,11 @@ impl Batches {
     }
 
     fn dir(&self) -> Result<Dir> {
-        if !self.state.is_dir() {
-            std::fs::create_dir_all(&self.state)
-                .map_err(|source| Error::io("create directory", &self.state, source))?;
-            if let Some(project) =
-                self.state.parent().filter(|_| self.durability == Durability::Power)
-            {
-                Dir::open(project)?.sync()?;
-            }
+        if !self.state.is_dir()
+            && let (Some(project), Some(name)) = (self.state.parent(), self.state.file_name())
+        {
+            let (project, name) = (Dir::open(project)?, name.to_string_lossy());
+            project.ensure_child_safe(&name, FileModes::default(), self.durability)?;
         }
         Dir::open(&self.state)?.ensure_child_safe("batches", FileModes::default(), self.durability)
     }
