@@ -67,4 +67,5 @@ fn a_deadline_of_down_is_that_of_all_agents_together() {
     let had = asked.iter().map(|it| at(it, "deadline_at").since(at(it, "created_at")));
     let had: Vec<Duration> = had.collect();
     assert_eq!(had, [Duration::from_secs(3), Duration::ZERO], "the Conductor is asked last");
+    assert_eq!(team.bed.ok("inbox"), "mailbox operator is empty\n", "it has shown the answers");
 }

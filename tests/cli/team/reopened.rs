@@ -133,6 +133,7 @@ fn what_a_restarted_agent_held_comes_back_to_it() {
     fs::remove_file(team.here("worker-1.ready")).unwrap();
     let ran = team.bed.run("agent restart worker-1 --force");
     assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(team.bed.ok("inbox"), "mailbox operator is empty\n", "it has shown the answer");
     let again = team.order("worker-1", "$E recv --json; echo $ENSEMBLE_GENERATION");
     assert!(again.stdout.contains("\"kept\"") && again.stdout.ends_with("2\n"), "{again:?}");
     // A program that cannot be found ends nothing.
