@@ -83,7 +83,7 @@ pub(super) fn hand_back<B: Broker + ?Sized>(
     }
 }
 
-/// Notifies the sender of a returned message. Returns whether it has a mailbox.
+/// Notifies the sender of a returned message. Returns whether it has a mailbox with room.
 fn tell_sender<B: Broker + ?Sized>(
     queue: &B,
     agent: &Name,
@@ -100,8 +100,8 @@ fn tell_sender<B: Broker + ?Sized>(
     }
     match queue.publish(&returned(agent, &envelope, reason)?) {
         Ok(_) => Ok(true),
-        // A sender without a mailbox, such as a script, cannot be notified.
-        Err(Error::NoMailbox { .. }) => Ok(false),
+        // A script has no mailbox. A sender whose mailbox is full keeps no agent from leaving.
+        Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Quota { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -141,7 +141,7 @@ pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::{Spool, SpoolOptions};
+    use crate::spool::{Settings, Spool, SpoolOptions};
 
     struct Bed {
         _home: tempfile::TempDir,
@@ -229,6 +229,12 @@ mod tests {
         let dead = HandedBack { dead: 2, ..HandedBack::default() };
         assert_eq!(bed.leave(UnreadMail::DeadLetter), dead);
         assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 0, "no sender is notified");
+        let full = Settings::default().with_capacity(1);
+        bed.spool.add_mailbox(&name("full"), &full).unwrap();
+        bed.send("lead", "full", "unread");
+        bed.send("full", "worker", "c");
+        let dead = HandedBack { dead: 1, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::Return), dead, "its sender has no room");
     }
 
     #[test]
